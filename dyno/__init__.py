@@ -1,0 +1,1 @@
+"""Dyno: a dynamometer for CPUs, GPUs and TPUs."""

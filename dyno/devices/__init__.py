@@ -1,0 +1,1 @@
+"""What is on this host: its devices, their peaks and sensors."""

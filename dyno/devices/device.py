@@ -1,0 +1,40 @@
+"""What is known of one device, as its worker publishes it and the API shows it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dyno.job import Stored
+from dyno.spec import DeviceKind
+
+
+class PeakFigure(Stored):
+    """The most a device could do for one dtype; null with a reason where it isn't known."""
+
+    value: float | None
+    unit: str = "FLOP/s"
+    provenance: Literal["datasheet", "measured clock", "measured here"] | None = None
+    reason: str | None = None
+
+
+class Device(Stored):
+    """One thing that computes, on one host. `id` is "cpu:0-1" (cores as a cpulist), "gpu:0", …"""
+
+    id: str
+    kind: DeviceKind
+    model: str
+    host: str
+    cores: list[int] = []  # host cores a runner is pinned to
+    memory_bytes: int
+    last_cache_bytes: int | None = None
+    isa: list[str] = []
+    peak: dict[str, PeakFigure] = {}  # by dtype
+    frameworks: dict[str, str] = {}  # installed: name -> version
+    emulated: bool = False
+    started_with: Literal["fork", "spawn"] | None = None
+    started_with_reason: str | None = None
+
+    @property
+    def full_id(self) -> str:
+        """The id with its host, unique in a fleet: "cpu:0-1@host"."""
+        return f"{self.id}@{self.host}"

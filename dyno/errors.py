@@ -1,0 +1,120 @@
+"""Everything Dyno raises on purpose.
+
+DynoError
+├── InvalidSpec        what was asked for can't be run; lists every wrong field
+├── NoDeviceFits       no known worker can run it
+├── UnknownJob, UnknownWorkload
+├── JobFinished        a transition came after the end
+├── ResultNotReady
+├── IdempotencyKeyReused
+├── StaleToken         another attempt owns the job now
+├── StoreUnavailable   Redis is away, full or read-only
+├── StoreUnfit         Redis is there, but not set up to keep jobs (evicting, cluster)
+├── DeviceUnavailable  the device isn't on this host; says what was looked at
+├── FrameworkMissing   the framework isn't installed here
+├── DatasetDamaged     a data file is there, but not what it should be
+├── WorkloadFault      a workload file is broken; the start fails
+├── RunFailed          a run ended without a result; carries the failure's class and reason
+└── ServerUnavailable  no Redis-compatible server could be found or started
+
+Each class has a stable `code`, the identity that callers may depend on. HTTP statuses belong to `service/problems.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class DynoError(Exception):
+    """Base of all; `detail` is for a person, `code` for a program."""
+
+    code: ClassVar[str] = "dyno-error"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One wrong field: JSON pointer (RFC 6901), stable code, a sentence."""
+
+    pointer: str
+    code: str
+    detail: str
+
+
+class InvalidSpec(DynoError):
+    code = "invalid-spec"
+
+    def __init__(self, errors: list[FieldError]) -> None:
+        super().__init__("; ".join(f"{e.pointer or '/'}: {e.detail}" for e in errors))
+        self.errors = errors
+
+
+class NoDeviceFits(DynoError):
+    code = "no-device-fits"
+
+
+class UnknownJob(DynoError):
+    code = "job-not-found"
+
+
+class UnknownWorkload(DynoError):
+    code = "workload-not-found"
+
+
+class JobFinished(DynoError):
+    code = "job-finished"
+
+
+class ResultNotReady(DynoError):
+    code = "result-not-ready"
+
+
+class IdempotencyKeyReused(DynoError):
+    code = "idempotency-key-reused"
+
+
+class StaleToken(DynoError):
+    code = "stale-token"
+
+
+class StoreUnavailable(DynoError):
+    code = "store-unavailable"
+
+
+class StoreUnfit(DynoError):
+    code = "store-unfit"
+
+
+class DeviceUnavailable(DynoError):
+    code = "device-unavailable"
+
+
+class FrameworkMissing(DynoError):
+    code = "framework-missing"
+
+
+class DatasetDamaged(DynoError):
+    code = "dataset-damaged"
+
+
+class WorkloadFault(DynoError):
+    code = "workload-fault"
+
+
+class ServerUnavailable(DynoError):
+    code = "server-unavailable"
+
+
+class RunFailed(DynoError):
+    """A run ended without a result. `failure_class` is one of `dyno.job.FailureClass`, `reason` a status_reason."""
+
+    code = "run-failed"
+
+    def __init__(self, failure_class: str, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.failure_class = failure_class
+        self.reason = reason

@@ -1,0 +1,83 @@
+"""What a supervisor hands to a runner, and the frames that a runner writes back: one JSON object a line, over a pipe."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from dyno.devices.device import Device
+from dyno.job import FailureClass, Stored
+from dyno.result import Memory, Precision, ResultWarning, RunSummary, Training
+from dyno.spec import Spec
+
+
+class RunRequest(Stored):
+    """One runner process: run `spec` once, as run number `run` (from 0) of its job."""
+
+    job: str
+    spec: Spec
+    run: int
+    runs: int
+    device: Device
+    lock_paths: list[str] = []  # flock'ed by the runner itself, one per core or accelerator
+    process_start: Literal["forked", "spawned"] = "forked"
+
+
+class RunRecord(Stored):
+    """All that one run measured. Sample times are seconds per execution, in the order they were taken."""
+
+    summary: RunSummary
+    warmup: list[float]
+    samples: list[float]
+    sample_cpu_s: list[tuple[float, float]] = []  # (user, system) processor seconds of each sample, all threads
+    work: float  # FLOP or training samples in one execution
+    warnings: list[ResultWarning] = []
+    precision: Precision | None = None
+    training: Training | None = None
+    memory: Memory = Memory()
+    environment: dict[str, Any] = {}
+    details: dict[str, Any] = {}
+
+
+class Started(Stored):
+    """First frame: the process lives. Times are `time.time()`."""
+
+    frame: Literal["started"] = "started"
+    pid: int
+    at_s: float
+
+
+class FirstOp(Stored):
+    """The device has finished its first operation and the result was read back."""
+
+    frame: Literal["first_op"] = "first_op"
+    at_s: float
+
+
+class ProgressFrame(Stored):
+    frame: Literal["progress"] = "progress"
+    phase: str  # device, data, build, compile, first_execution, training, warmup, sampling, verify
+    completed: int = 0
+    total: int | None = None
+    unit: str = "samples"
+
+
+class Done(Stored):
+    """Last frame of a run that worked."""
+
+    frame: Literal["done"] = "done"
+    record: RunRecord
+
+
+class Failed(Stored):
+    """Last frame of a run that didn't: class and reason as in `dyno.job.Failure`."""
+
+    frame: Literal["failed"] = "failed"
+    failure_class: FailureClass
+    reason: str
+    message: str
+
+
+Frame = Annotated[Started | FirstOp | ProgressFrame | Done | Failed, Field(discriminator="frame")]
+FRAME: TypeAdapter[Started | FirstOp | ProgressFrame | Done | Failed] = TypeAdapter(Frame)

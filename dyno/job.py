@@ -1,0 +1,176 @@
+"""The life of a job: its states, the one table of transitions, and the record that callers see."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, ConfigDict, Field
+
+from dyno.spec import Model, Spec
+
+SCHEMA = 1
+MAX_ATTEMPTS = 2
+
+
+class Status(StrEnum):
+    """Closed: a caller may switch over these five."""
+
+    QUEUED = "queued"  # waits in exactly one queue
+    RUNNING = "running"  # a worker holds a lease for it
+    SUCCEEDED = "succeeded"  # has a result
+    FAILED = "failed"  # `failure` says why
+    CANCELED = "canceled"  # by its caller
+
+
+class Event(StrEnum):
+    """What can happen to a job; each is one Lua script (or one outcome of it)."""
+
+    SUBMIT = "submit"  # submit.lua
+    CLAIM = "claim"  # claim.lua
+    HEARTBEAT = "heartbeat"  # heartbeat.lua: extends the lease, carries progress
+    SUCCEED = "succeed"  # finish.lua
+    FAIL = "fail"  # finish.lua
+    STOP = "stop"  # finish.lua: the supervisor has obeyed a cancel
+    CANCEL = "cancel"  # cancel.lua, asked by a caller
+    REQUEUE = "requeue"  # requeue.lua: handed back, or an infrastructure failure with an attempt left
+    EXPIRE = "expire"  # expire.lua: the lease ran out, an attempt is left
+    EXHAUST = "exhaust"  # expire.lua: the lease ran out on the last attempt
+
+
+# (state, event) -> state; a pair that isn't here is refused and changes nothing. None: no record yet.
+TRANSITIONS: dict[tuple[Status | None, Event], Status] = {
+    (None, Event.SUBMIT): Status.QUEUED,
+    (Status.QUEUED, Event.CLAIM): Status.RUNNING,
+    (Status.QUEUED, Event.CANCEL): Status.CANCELED,
+    (Status.RUNNING, Event.HEARTBEAT): Status.RUNNING,
+    (Status.RUNNING, Event.CANCEL): Status.RUNNING,  # with cancel_requested_at
+    (Status.RUNNING, Event.SUCCEED): Status.SUCCEEDED,
+    (Status.RUNNING, Event.FAIL): Status.FAILED,
+    (Status.RUNNING, Event.STOP): Status.CANCELED,
+    (Status.RUNNING, Event.REQUEUE): Status.QUEUED,
+    (Status.RUNNING, Event.EXPIRE): Status.QUEUED,
+    (Status.RUNNING, Event.EXHAUST): Status.FAILED,
+    (Status.CANCELED, Event.CANCEL): Status.CANCELED,
+}
+DONE = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELED})
+
+
+class FailureClass(StrEnum):
+    """Only `infrastructure` is retried."""
+
+    BENCHMARK = "benchmark"
+    INFRASTRUCTURE = "infrastructure"
+    RESOURCE = "resource"
+    TIMEOUT = "timeout"
+    UNSUPPORTED = "unsupported"
+
+
+class Stored(Model):
+    """Base of what is read back from the store: a newer version's unknown fields are kept out, not refused."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Failure(Stored):
+    """Why there is no result; `log_tail` holds the last lines the runner wrote."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, serialize_by_alias=True, validate_by_name=True)
+
+    failure_class: Annotated[FailureClass, Field(alias="class")]
+    reason: str
+    message: str
+    exit_code: int | None = None
+    signal: int | None = None
+    log_tail: str | None = None
+
+
+class Progress(Stored):
+    """Where a running job stands; `fraction` is 0 to 1 over all runs."""
+
+    phase: str
+    run: int
+    runs: int
+    completed: int = 0
+    total: int | None = None
+    unit: str = "samples"
+    fraction: float | None = None
+    eta_s: float | None = None
+
+
+class WorkerRef(Stored):
+    """Who runs it: the worker's id and its device on its host."""
+
+    id: str
+    device: str
+    host: str
+
+
+class QueuePlace(Stored):
+    """Where a queued job waits; `position` 0 is next. Computed when read, no part of the version."""
+
+    name: str
+    position: int | None = None
+    eta_s: float | None = None
+
+
+class SpecWarning(Stored):
+    """What the linter says of a spec before it runs."""
+
+    code: str
+    message: str
+    evidence: dict[str, Any] = {}
+
+
+class Urls(Stored):
+    """Relative links; null where the feature is not there yet."""
+
+    self: str
+    result: str
+    cancel: str
+    events: str | None = None
+
+
+class Job(Stored):
+    """The record of one accepted request, as the API shows it."""
+
+    id: str
+    status: Status
+    status_reason: str | None = None
+    done: bool
+    attempt: int
+    spec: Spec
+    warnings: list[SpecWarning] = []
+    queue: QueuePlace
+    progress: Progress | None = None
+    worker: WorkerRef | None = None
+    created_at: AwareDatetime
+    queued_at: AwareDatetime
+    started_at: AwareDatetime | None = None
+    finished_at: AwareDatetime | None = None
+    cancel_requested_at: AwareDatetime | None = None
+    failure: Failure | None = None
+    rerun_of: str | None = None
+    urls: Urls
+    owner: str | None = None
+    schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
+    version: int
+
+
+Outcome = Literal["succeed", "fail", "stop"]
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def new_job_id(now_s: float | None = None) -> str:
+    """`job_` and a ULID: 48 bits of milliseconds, 80 random bits, so ids sort by time of creation."""
+    millis = int((time.time() if now_s is None else now_s) * 1000)
+    value = (millis << 80) | secrets.randbits(80)
+    return "job_" + "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def new_token() -> str:
+    """A random attempt token; compared for equality only, so a restored counter can't issue it twice."""
+    return secrets.token_hex(16)

@@ -1,0 +1,209 @@
+"""What a job answers: metrics with their intervals, what they rest on, and what speaks against them.
+
+A figure that isn't known is null, never zero, and the field beside it says why.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import Field, JsonValue
+
+from dyno.job import Stored
+
+METHOD_VERSION = "1"
+
+
+class Verdict(StrEnum):
+    TRUSTED = "trusted"
+    INDICATIVE = "indicative"
+    UNTRUSTED = "untrusted"
+
+
+class ResultWarning(Stored):
+    """A reason against the number: class A (wrong), B (may not repeat) or C (read with care)."""
+
+    code: str
+    severity: Literal["A", "B", "C"]
+    message: str
+    evidence: dict[str, JsonValue] = {}
+
+
+class Metric(Stored):
+    """A named figure. `value` is the mean of the runs' medians, `low`/`high` Student's t over them.
+
+    One run gives no interval: `low` and `high` are null and `reason` says so.
+    """
+
+    name: str
+    unit: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    confidence: float = 0.95
+    better: Literal["higher", "lower"]
+    runs: int
+    samples: int
+    reason: str | None = None
+
+
+class Phases(Stored):
+    """Seconds from the runner's start, each phase once per process; null where it didn't happen.
+
+    `import_s` is null in a forked runner (the zygote imported already). `steady_s` is the sampling window.
+    """
+
+    import_s: float | None = None
+    device_s: float | None = None
+    data_s: float | None = None
+    build_s: float | None = None
+    compile_s: float | None = None
+    first_execution_s: float | None = None
+    warmup_s: float | None = None
+    steady_s: float | None = None
+
+
+class Cpu(Stored):
+    """Processor time over the sampled window: user_s / wall_s is the number of cores kept busy."""
+
+    wall_s: float
+    user_s: float
+    system_s: float
+
+
+class Memory(Stored):
+    device_peak_bytes: int | None = None
+    host_peak_bytes: int | None = None
+    reason: str | None = None
+
+
+class Peak(Stored):
+    """What the device could do at most. `provenance`: datasheet, measured clock or measured here."""
+
+    value: float | None
+    unit: str = "FLOP/s"
+    provenance: str | None = None
+    fraction: float | None = None
+    reason: str | None = None
+
+
+class Precision(Stored):
+    """Requested against observed; `rel_error` is against float64, root mean square over the checked part."""
+
+    requested: str
+    observed: str | None
+    rel_error: float | None = None
+
+
+class Energy(Stored):
+    joules: float | None = None
+    reason: str | None = None
+
+
+class RunSummary(Stored):
+    """One runner process. Times are per execution, in seconds; nothing is dropped as an outlier."""
+
+    process_start: Literal["forked", "spawned"]
+    pid: int
+    median: float | None
+    low: float | None = None
+    high: float | None = None
+    q1: float | None = None
+    q3: float | None = None
+    min: float | None = None
+    max: float | None = None
+    mad: float | None = None
+    samples: int
+    executions_per_sample: int
+    warmup_samples: int
+    steady: bool
+    stopped_because: str
+    phases: Phases
+    cpu: Cpu | None = None
+    clock_hz: float | None = None
+    started_at_s: float
+    first_op_at_s: float | None = None
+
+
+class Epoch(Stored):
+    """One epoch of training, validation not included. The first one includes compiling."""
+
+    index: int
+    time_s: float
+    loss: float
+    accuracy: float | None = None
+    includes_compile: bool = False
+
+
+class DataOrigin(Stored):
+    """Where the data came from; sha256 per file. Accuracy on `sample` or `synthetic` data is no reference accuracy."""
+
+    name: str
+    kind: Literal["real", "sample", "synthetic"]
+    sha256: dict[str, str] = {}
+    train_samples: int
+    test_samples: int
+
+
+class Training(Stored):
+    """The first run's full training. `accuracy` is on the test set, 0 to 1, with a 95 % Wilson interval."""
+
+    epochs: list[Epoch]
+    seed: int
+    data: DataOrigin
+    accuracy: float | None = None
+    accuracy_low: float | None = None
+    accuracy_high: float | None = None
+    wrong: int | None = None
+
+
+class Artifact(Stored):
+    name: str
+    bytes: int
+    sha256: str
+    url: str
+
+
+class Reference(Stored):
+    """A published figure for the same kind of work, with the doubts about it. History, never a pass mark."""
+
+    title: str
+    year: str
+    hardware: str
+    metric: str
+    value: float
+    unit: str
+    doubt: str | None = None
+
+
+class Result(Stored):
+    """What a finished job answers."""
+
+    job: str
+    workload: str
+    verdict: Verdict
+    warnings: list[ResultWarning]
+    unchecked: list[str] = Field(
+        default=[],
+        description="Checks of class A and B that this version doesn't make yet; while there are any, "
+        "no verdict is better than indicative.",
+    )
+    method_version: str = METHOD_VERSION
+    metrics: list[Metric]
+    phases: Phases
+    runs: list[RunSummary]
+    peak: Peak
+    precision: Precision | None = None
+    cpu: Cpu | None = None
+    memory: Memory
+    energy: Energy
+    training: Training | None = None
+    details: dict[str, JsonValue] = {}
+    device: dict[str, Any]
+    environment: dict[str, Any]
+    hardware_id: str | None = None
+    context_id: str | None = None
+    artifacts: list[Artifact] = []
+    reproduce: str | None = None
+    reference: list[Reference] = []

@@ -1,0 +1,40 @@
+"""Every setting of Dyno, one class. Each is read from the environment as DYNO_<NAME>."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="DYNO_", extra="ignore", frozen=True)
+
+    # where things are
+    redis_url: str | None = None  # redis://, rediss:// or unix://; null: `dyno up` starts a server of its own
+    namespace: str = "dyno"  # first part of every key, so that tests and fleets can share a server
+    data_dir: Path | None = None  # data sets: <data_dir>/mnist/train-images-idx3-ubyte.gz, …
+    run_dir: Path = Path(tempfile.gettempdir()) / "dyno"  # device locks; one per host, shared by all workers
+
+    # the API
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    allow_unauthenticated: bool = False  # without keys the API binds loopback only, unless this says otherwise
+    max_body_bytes: int = 64 * 1024
+    max_queued: int = 100_000
+
+    # the life of a job
+    lease_s: float = 30.0
+    heartbeat_s: float = 2.0
+    reap_every_s: float = 5.0
+    stall_s: float = 300.0  # a runner that sends no frame for so long is killed
+    term_grace_s: float = 5.0  # between TERM and KILL of a runner's process group
+    device_ttl_s: float = 15.0  # a device whose worker hasn't reported for so long is not offered
+    shutdown_s: float = 30.0
+
+    # workers
+    worker_start: Annotated[str, Field(pattern="^(auto|fork|spawn)$")] = "auto"
+    reserved_cores: str | None = None  # a cpulist kept free of runners for API, Redis and supervisors

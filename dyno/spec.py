@@ -1,0 +1,99 @@
+"""What a caller may ask for: the envelope of a job.
+
+`params` is an open mapping here, all that a client needs. The API validates it a second time against the
+workload's own model (`dyno.workloads`), so that the client never has to know any workload.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+
+FrameworkName = Literal["tensorflow", "jax", "torch"]
+DeviceKind = Literal["cpu", "gpu", "tpu"]
+Priority = Literal["low", "normal", "high"]
+LabelText = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+DEVICE_ID = re.compile(r"^(?P<kind>cpu|gpu|tpu):(?P<index>[0-9][0-9,-]*)(@(?P<host>[A-Za-z0-9._-]+))?$")
+
+
+class Model(BaseModel):
+    """Base of everything that crosses a boundary: unknown fields, NaN and Infinity are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class DeviceSelector(Model):
+    """Which devices may run the job. All null means any device.
+
+    Shorthands: "cpu", "gpu", "tpu", "any", "gpu:0", "gpu:0@host".
+    """
+
+    kind: DeviceKind | None = None
+    model: Annotated[str, StringConstraints(max_length=200)] | None = None
+    id: Annotated[str, StringConstraints(pattern=DEVICE_ID.pattern, max_length=200)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value == "any":
+            return {}
+        if value in ("cpu", "gpu", "tpu"):
+            return {"kind": value}
+        match = DEVICE_ID.match(value)
+        if match is None:
+            raise ValueError('a device is "cpu", "gpu", "tpu", "any" or an id such as "gpu:0" or "cpu:0-1@host"')
+        return {"kind": match["kind"], "id": value}
+
+
+class Processes(Model):
+    """How many fresh processes a result rests on: grows from `min` to `max` until the target is reached."""
+
+    min: Annotated[int, Field(ge=1, le=100)] = 5
+    max: Annotated[int, Field(ge=1, le=100)] = 5
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fixed_number(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return {"min": value, "max": value}
+        return value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Processes:
+        if self.max < self.min:
+            raise ValueError("max is below min")
+        return self
+
+
+class Measure(Model):
+    """How sure the answer must be, and what it may cost. Below the method's floor: INSUFFICIENT_SAMPLES."""
+
+    processes: Processes = Processes()
+    target_rel_ci: Annotated[float, Field(gt=0, le=1)] = 0.01
+    min_samples: Annotated[int, Field(ge=1, le=200)] = 20
+    min_s: Annotated[float, Field(ge=0, le=3600)] = 2.0
+    max_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
+    cold_start: bool = False
+
+
+class Spec(Model):
+    """One request to benchmark."""
+
+    workload: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    params: dict[str, JsonValue] = {}
+    framework: FrameworkName = "tensorflow"
+    device: DeviceSelector = DeviceSelector()
+    replicas: Annotated[int, Field(ge=1, le=1)] = 1
+    measure: Measure = Measure()
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = None
+    priority: Priority = "normal"
+    labels: Annotated[dict[LabelText, LabelText], Field(max_length=32)] = {}
+    webhook: None = None
+    expires_in_s: Annotated[int, Field(ge=60, le=366 * 86400)] = 30 * 86400
+    queue_if_absent: bool = False

@@ -1,0 +1,97 @@
+"""What a workload is: the parts that one file in this folder must bring.
+
+A workload file defines a module-level `WORKLOAD = Workload(...)`. Nothing in it imports a framework, except
+inside `build`, which only a runner calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from dyno.result import Precision, Reference, ResultWarning, Training
+from dyno.spec import Model
+
+if TYPE_CHECKING:
+    from dyno.devices.device import Device
+    from dyno.frameworks.contract import Framework
+
+
+class Params(Model):
+    """Base of every workload's params."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What admission needs before a job is queued. Honest to a factor of about 3, never a promise."""
+
+    time_s: float  # one run from build to the end of its steady samples, without the framework's import
+    memory_bytes: int  # host memory on a CPU, device memory elsewhere: the peak of what is held at once
+    train_s: float = 0.0  # what the first run needs on top (a full training)
+
+
+@dataclass(frozen=True)
+class MetricSpec:
+    """A metric computed from the time of one execution: value = work / time if better is higher, else time / work."""
+
+    name: str
+    unit: str
+    better: Literal["higher", "lower"]
+    description: str
+
+
+@dataclass
+class Verification:
+    """What the checks after sampling found."""
+
+    warnings: list[ResultWarning] = field(default_factory=list)
+    precision: Precision | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """What `build` is given. `phase(name)` times a block as a cold-start phase (`data`, `build`)."""
+
+    framework: Framework
+    seed: int
+    run: int  # 0 is the run that trains in full
+    cores: int
+    phase: Callable[[str], Any]
+    report: Callable[[str, int, int | None, str], None]  # phase, completed, total, unit; free to call often
+
+
+class Built(Protocol):
+    """One workload, ready to be timed in this process."""
+
+    work: float  # FLOP (throughput workloads) or samples (training) in one execution
+
+    def compile(self) -> None:
+        """Trace and compile, execute nothing."""
+
+    def execute(self, count: int) -> None:
+        """Execute `count` times and drain the device's queue: a scalar is read back before returning."""
+
+    def complete(self, compile_s: float, first_execution_s: float) -> Training | None:
+        """Run 0 only, after the first execution: do in full what was asked for (train to the last epoch, evaluate)."""
+
+    def verify(self) -> Verification:
+        """Check the output of what was timed. Called once, after the last sample."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One kind of benchmark. `flops(params)` is per execution; its formula is in the workload's docstring."""
+
+    name: str
+    description: str
+    params: type[Params]
+    metrics: tuple[MetricSpec, ...]
+    flops: Callable[[Any], float]
+    estimate: Callable[[Any, Device], Estimate]
+    build: Callable[[Any, BuildContext], Built]
+    lint: Callable[[Any], list[ResultWarning]] = lambda params: []
+    references: tuple[Reference, ...] = ()
+    frameworks: tuple[str, ...] = ("tensorflow",)
+    executions: Callable[[Any], str] = lambda params: "execution"  # what one execution is, in words

@@ -1,0 +1,1 @@
+"""HTTP in, JSON out."""

@@ -1,0 +1,45 @@
+# Everything a developer runs. Needs Python 3.11 to 3.13 and make; each target sets up what it needs in .venv.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+UV := $(BIN)/uv pip
+LOCK := $(UV) compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
+
+.PHONY: help install demo test lint bench lock clean
+
+help:
+	@grep -hE '^[a-z]+:.*#' $(MAKEFILE_LIST) | sed -E 's/:[^#]*# */\t/' | expand -t 12
+
+install: $(READY)  # the environment in .venv, pinned by hash
+
+# Bytecode is compiled at install: without it, importing TensorFlow takes three times as long in each process.
+$(READY): requirements/dev.txt requirements/uv.txt pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
+	$(UV) sync --quiet --python $(BIN)/python --compile-bytecode --require-hashes requirements/dev.txt requirements/uv.txt
+	$(UV) install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q dyno service workers
+	@touch $@
+
+demo: install  # start a Dyno, run a matmul and a short training over HTTP, end it
+	$(BIN)/dyno demo
+
+test: install  # everything that must hold, with ruff and mypy among the tests
+	$(BIN)/python -m pytest
+
+lint: install  # ruff and mypy alone
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/mypy
+
+bench: install  # how fast Dyno itself is; minutes, writes docs/results/
+	$(BIN)/python -m benchmarks
+
+lock: install  # compile requirements/*.txt from pyproject.toml
+	$(LOCK) --extra cpu --extra build pyproject.toml -o requirements/cpu.txt
+	$(LOCK) --extra gpu --extra build pyproject.toml -o requirements/gpu.txt
+	$(LOCK) --extra cpu --extra build --extra dev pyproject.toml -o requirements/dev.txt
+	echo uv | $(LOCK) - -o requirements/uv.txt
+
+clean:  # remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,162 @@
+"""The typed client: submit a job over HTTP, wait for it, read its result. Knows no workload and no server code."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from pydantic import JsonValue
+
+from dyno.errors import DynoError
+from dyno.job import Job, Status
+from dyno.result import Result
+from dyno.spec import Spec
+
+LONG_POLL_S = 20  # well under the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
+CONNECT_RETRIES = 3
+
+
+class ServerUnreachable(DynoError):
+    """No answer from the URL, or none that is Dyno's."""
+
+    code = "server-unreachable"
+
+
+class Refused(DynoError):
+    """The service answered with a problem (RFC 9457); `problem` is the whole of it."""
+
+    code = "refused"
+
+    def __init__(self, problem: Mapping[str, Any]) -> None:
+        super().__init__(_describe(problem))
+        self.problem = problem
+        self.status = int(problem.get("status", 0))
+
+
+class JobNotSucceeded(DynoError):
+    """The job ended without a result; `job` says how."""
+
+    code = "job-not-succeeded"
+
+    def __init__(self, job: Job) -> None:
+        failure = f": {job.failure.message}" if job.failure else ""
+        super().__init__(f"{job.id} {job.status}" + (f" ({job.status_reason})" if job.status_reason else "") + failure)
+        self.job = job
+
+
+class Client:
+    """One connection pool to one Dyno. Use it as a context manager.
+
+    A submit is retried when the connection breaks, under one idempotency key, so that it makes one job at most.
+    """
+
+    def __init__(self, url: str = "http://127.0.0.1:8000", *, timeout_s: float = 10.0) -> None:
+        self.url = url
+        self._http = httpx.Client(base_url=url, timeout=timeout_s, transport=httpx.HTTPTransport(retries=1))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def submit(self, spec: Spec | Mapping[str, JsonValue]) -> Job:
+        """Queue a job. Raises Refused with every wrong field, or ServerUnreachable."""
+        body = spec.model_dump(mode="json") if isinstance(spec, Spec) else dict(spec)
+        headers = {"Idempotency-Key": secrets.token_hex(16)}
+        for attempt in range(CONNECT_RETRIES):
+            try:
+                return Job.model_validate(self._call("POST", "/v1/jobs", json=body, headers=headers))
+            except ServerUnreachable:
+                if attempt == CONNECT_RETRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def job(self, job_id: str) -> Job:
+        return Job.model_validate(self._call("GET", f"/v1/jobs/{job_id}"))
+
+    def jobs(self, **filters: str | int) -> list[Job]:
+        """The newest page of jobs; filters as in the API: status, workload, limit, …"""
+        return [Job.model_validate(row) for row in self._call("GET", "/v1/jobs", params=filters)["data"]]
+
+    def wait(self, job_id: str, progress: Callable[[Job], None] | None = None) -> Job:
+        """Long-poll until the job is done; `progress` is called with each new version of the record."""
+        job = self.job(job_id)
+        while True:
+            if progress:
+                progress(job)
+            if job.done:
+                return job
+            job = self._changed(job)
+
+    def _changed(self, job: Job) -> Job:
+        answer = self._send(
+            "GET",
+            f"/v1/jobs/{job.id}",
+            params={"wait": LONG_POLL_S},
+            headers={"If-None-Match": f'"{job.version}"'},
+            timeout=LONG_POLL_S + 10,
+        )
+        return job if answer.status_code == httpx.codes.NOT_MODIFIED else Job.model_validate(_body(answer))
+
+    def result(self, job_id: str) -> Result:
+        return Result.model_validate(self._call("GET", f"/v1/jobs/{job_id}/result"))
+
+    def run(self, spec: Spec | Mapping[str, JsonValue], progress: Callable[[Job], None] | None = None) -> Result:
+        """Submit, wait, read the result. Raises JobNotSucceeded when there is none."""
+        job = self.wait(self.submit(spec).id, progress)
+        if job.status is not Status.SUCCEEDED:
+            raise JobNotSucceeded(job)
+        return self.result(job.id)
+
+    def cancel(self, job_id: str) -> Job:
+        return Job.model_validate(self._call("POST", f"/v1/jobs/{job_id}/cancel"))
+
+    def devices(self) -> list[dict[str, Any]]:
+        data: list[dict[str, Any]] = self._call("GET", "/v1/devices")["data"]
+        return data
+
+    def workloads(self) -> list[dict[str, Any]]:
+        data: list[dict[str, Any]] = self._call("GET", "/v1/workloads")["data"]
+        return data
+
+    def ready(self) -> bool:
+        """Whether the service answers and can take jobs."""
+        try:
+            return self._http.get("/readyz").status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def _call(self, method: str, path: str, **options: Any) -> Any:
+        return _body(self._send(method, path, **options))
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, path, **options)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ServerUnreachable(f"{self.url}: {error or type(error).__name__}") from error
+
+
+def _body(answer: httpx.Response) -> Any:
+    try:
+        body = answer.json()
+    except json.JSONDecodeError as error:
+        raise ServerUnreachable(f"{answer.url} answered {answer.status_code} without JSON: not Dyno?") from error
+    if answer.is_error:
+        raise Refused(body if isinstance(body, dict) else {"title": str(body), "status": answer.status_code})
+    return body
+
+
+def _describe(problem: Mapping[str, Any]) -> str:
+    errors = problem.get("errors") or []
+    lines = [f"  {e.get('pointer') or '/'}: {e.get('detail')}" for e in errors if isinstance(e, dict)]
+    return "\n".join([str(problem.get("detail") or problem.get("title") or "refused"), *lines])

@@ -1,0 +1,41 @@
+"""`dyno demo`: the main job end to end, over HTTP, on this machine."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+from rich.console import Console
+
+from dyno import render
+from dyno.client import Client
+from dyno.up import free_port, together, wait_ready
+
+MATMUL: dict[str, JsonValue] = {
+    "workload": "matmul",
+    "params": {"n": 2048, "repeats": 10},
+    "device": "cpu",
+    "labels": {"from": "demo"},
+}
+# A short run on the digits that ship: 8,000 to train on. Three processes, to stay well under 90 s in all.
+MNIST: dict[str, JsonValue] = {
+    "workload": "mnist_cnn",
+    "params": {"epochs": 4, "batch_size": 256},
+    "device": "cpu",
+    "measure": {"processes": 3, "max_s": 5},
+    "labels": {"from": "demo"},
+}
+
+
+def run(console: Console, *, device: str = "cpu") -> None:
+    """Start a Dyno of its own, run both jobs, print what they answer. Leaves no process behind."""
+    with together(port=free_port(), data_dir=None, devices=[device], say=console.print) as (stack, url):
+        with Client(url) as client:
+            with console.status("starting the API and one CPU worker (the worker imports TensorFlow once)"):
+                wait_ready(stack, client, want_devices=1)
+            console.print(f"API on {url}")
+            for spec in (MATMUL, MNIST):
+                console.rule(f"POST {url}/v1/jobs  {spec['workload']}")
+                console.print_json(data=spec)
+                result = client.run(spec, render.progress(console))
+                render.result(console, result)
+        console.rule()
+        console.print("This was one Dyno of its own, gone now. `dyno up` starts one that stays, on port 8000.")

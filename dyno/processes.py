@@ -1,0 +1,127 @@
+"""The parts of Dyno as processes on one host: started by name, restarted when they die, none left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+PR_SET_PDEATHSIG = 1
+MAX_BACKOFF_S = 30.0
+STEADY_S = 60.0  # a part that has lived so long starts its back-off anew
+STOP_GRACE_S = 20.0  # a worker needs at most term_grace_s for its runner, and the rest for its hand-back
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """In a new child, before exec: be killed when the thread that started it ends, even by SIGKILL."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@dataclass
+class Part:
+    """One process to keep alive. `module` is run as `python -P -m module args…`."""
+
+    name: str
+    module: str
+    args: list[str]
+    env: Mapping[str, str]
+    process: subprocess.Popen[bytes] | None = None
+    started_s: float = 0.0
+    backoff_s: float = 0.5
+    restart_at_s: float | None = None
+
+    def start(self) -> None:
+        # Own process group: Ctrl-C in a terminal reaches only the parent, which then stops the parts in order.
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", self.module, *self.args],
+            env=dict(self.env),
+            stdin=subprocess.DEVNULL,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - the parent is single-threaded here
+            process_group=0,
+        )
+        self.started_s = time.monotonic()
+        self.restart_at_s = None
+
+    def plan_restart(self) -> float:
+        """Seconds until the next start: doubles with each early death."""
+        if time.monotonic() - self.started_s > STEADY_S:
+            self.backoff_s = 0.5
+        delay_s, self.backoff_s = self.backoff_s, min(self.backoff_s * 2, MAX_BACKOFF_S)
+        self.restart_at_s = time.monotonic() + delay_s
+        return delay_s
+
+
+@dataclass
+class Stack:
+    """Several parts, stopped in reverse order. Use it from one thread only: a child dies with its starting thread."""
+
+    say: Callable[[str], None]
+    parts: list[Part] = field(default_factory=list)
+
+    def start(self, part: Part) -> Part:
+        self.parts.append(part)
+        part.start()
+        return part
+
+    def watch(self, extra: Callable[[], None] = lambda: None) -> None:
+        """Restart what dies, until a signal raises. `extra` is called at every turn, about once a second at most."""
+        while True:
+            self._wait(1.0)
+            extra()
+            for part in self.parts:
+                self._revive(part)
+
+    def dead(self) -> Part | None:
+        """The first part that has ended, if any."""
+        return next((p for p in self.parts if p.process and p.process.poll() is not None), None)
+
+    def _wait(self, timeout_s: float) -> None:
+        with selectors.DefaultSelector() as selector:
+            fds = [os.pidfd_open(p.process.pid) for p in self.parts if p.process and p.process.poll() is None]
+            try:
+                for fd in fds:
+                    selector.register(fd, selectors.EVENT_READ)
+                selector.select(timeout_s)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+
+    def _revive(self, part: Part) -> None:
+        if part.restart_at_s is not None:
+            if time.monotonic() >= part.restart_at_s:
+                part.start()
+                self.say(f"{part.name} started again")
+        elif part.process and (code := part.process.poll()) is not None:
+            delay_s = part.plan_restart()
+            self.say(f"{part.name} died ({_describe_exit(code)}); it starts again in {delay_s:.1f} s")
+
+    def stop(self) -> None:
+        """TERM in reverse order of start, then KILL what is left after the grace period."""
+        running = [p for p in reversed(self.parts) if p.process and p.process.poll() is None]
+        for part in running:
+            _signal(part, signal.SIGTERM)
+        deadline_s = time.monotonic() + STOP_GRACE_S
+        for part in running:
+            assert part.process is not None
+            try:
+                part.process.wait(max(0.0, deadline_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _signal(part, signal.SIGKILL)
+                part.process.wait()
+
+
+def _signal(part: Part, number: signal.Signals) -> None:
+    assert part.process is not None
+    part.process.send_signal(number)
+
+
+def _describe_exit(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,132 @@
+"""Jobs and results for a person, in a terminal. The only place besides `cli` with scaled units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dyno.job import Job
+from dyno.result import Metric, Result, Training
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A figure with an SI prefix: 1.58e14 FLOP/s becomes "158 TFLOP/s"."""
+    if value is None:
+        return "–"
+    for factor, prefix in _PREFIXES:
+        if abs(value) >= factor:
+            return f"{value / factor:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}"
+
+
+def progress(console: Console) -> Callable[[Job], None]:
+    """A callback for `Client.wait`: one line per change that a person would want to see."""
+    last: list[str] = []
+
+    def show(job: Job) -> None:
+        line = _progress_line(job)
+        if line not in last[-1:]:
+            last.append(line)
+            console.print(line, style="dim", markup=False, highlight=False)
+
+    return show
+
+
+def _progress_line(job: Job) -> str:
+    if job.progress is None or job.done:
+        where = f" in queue {job.queue.name}" if job.status == "queued" else ""
+        return f"{job.id} {job.status}{where}"
+    now = job.progress
+    done = f" {now.completed}" + (f"/{now.total}" if now.total else "") + f" {now.unit}" if now.completed else ""
+    share = f"  {now.fraction:4.0%}" if now.fraction is not None else ""
+    return f"{job.id} {job.status}{share}  run {now.run + 1} of {now.runs}: {now.phase}{done}"
+
+
+def result(console: Console, answer: Result) -> None:
+    """The whole answer: metrics with their intervals, peak, phases, training, verdict and its reasons."""
+    console.print(_metrics_table(answer))
+    console.print(_peak_line(answer), highlight=False)
+    console.print(_phases_line(answer), highlight=False)
+    if answer.training:
+        _training(console, answer.training)
+    colour = {"trusted": "green", "indicative": "yellow", "untrusted": "red"}[answer.verdict]
+    console.print(f"verdict: [{colour}]{answer.verdict}[/{colour}]", highlight=False)
+    for warning in answer.warnings:
+        console.print(f"  {warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
+    if answer.unchecked:
+        console.print(f"  not checked yet, so never better than indicative: {', '.join(answer.unchecked)}", style="dim")
+
+
+def _metrics_table(answer: Result) -> Table:
+    table = Table(title=f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})")
+    for heading in ("metric", "value", "95 % interval", "runs", "samples"):
+        table.add_column(heading)
+    for metric in answer.metrics:
+        table.add_row(*_metric_cells(metric))
+    return table
+
+
+def _metric_cells(metric: Metric) -> tuple[str, ...]:
+    interval = metric.reason or "–"
+    if metric.low is not None and metric.high is not None and metric.value:
+        half = (metric.high - metric.low) / 2 / abs(metric.value)
+        low, high = quantity(metric.low, metric.unit), quantity(metric.high, metric.unit)
+        interval = f"{low} to {high} (±{half:.1%})"
+    return metric.name, quantity(metric.value, metric.unit), interval, str(metric.runs), str(metric.samples)
+
+
+def _peak_line(answer: Result) -> str:
+    peak = answer.peak
+    if peak.fraction is None:
+        return f"fraction of peak: not known ({peak.reason})"
+    return f"fraction of peak: {peak.fraction:.1%} of {quantity(peak.value, peak.unit)} ({peak.provenance})"
+
+
+def _phases_line(answer: Result) -> str:
+    phases = answer.phases.model_dump()
+    known = [f"{name.removesuffix('_s')} {quantity(value, 's')}" for name, value in phases.items() if value is not None]
+    return "phases: " + ", ".join(known)
+
+
+def _training(console: Console, training: Training) -> None:
+    first, *steady = training.epochs
+    console.print(f"first epoch {quantity(first.time_s, 's')} (with compiling), loss {first.loss:.3f}", highlight=False)
+    if steady:
+        times = ", ".join(quantity(epoch.time_s, "s") for epoch in steady)
+        console.print(f"further epochs {times}, last loss {steady[-1].loss:.3f}", highlight=False)
+    if training.accuracy is not None:
+        interval = f"{training.accuracy_low:.1%} to {training.accuracy_high:.1%}"
+        data = training.data
+        console.print(
+            f"accuracy {training.accuracy:.1%} ({interval}) on {data.test_samples:,} test samples, "
+            f"{training.wrong} wrong; data: {data.name}, {data.kind}",
+            highlight=False,
+        )
+
+
+def jobs(console: Console, rows: Iterable[Job]) -> None:
+    table = Table()
+    for heading in ("job", "workload", "status", "reason", "device", "created"):
+        table.add_column(heading)
+    for job in rows:
+        where = job.worker.device if job.worker else job.queue.name
+        created = job.created_at.isoformat(timespec="seconds")
+        table.add_row(job.id, job.spec.workload, job.status, job.status_reason or "", where, created)
+    console.print(table)
+
+
+def devices(console: Console, rows: Iterable[dict[str, Any]]) -> None:
+    table = Table()
+    for heading in ("device", "model", "state", "peak float32", "frameworks", "started with"):
+        table.add_column(heading)
+    for row in rows:
+        peak = (row.get("peak") or {}).get("float32") or {}
+        frameworks = ", ".join(f"{name} {version}" for name, version in (row.get("frameworks") or {}).items())
+        shown = (row["id"], row["model"], row.get("state"), quantity(peak.get("value"), "FLOP/s"), frameworks)
+        table.add_row(*(str(cell or "") for cell in shown), str(row.get("started_with") or ""))
+    console.print(table)

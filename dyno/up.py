@@ -1,0 +1,91 @@
+"""A whole Dyno on one host: an embedded server, the API and workers, in the foreground."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from dyno.client import Client
+from dyno.errors import ServerUnavailable
+from dyno.processes import Part, Stack
+from dyno.settings import Settings
+from dyno.store.server import EmbeddedServer
+
+READY_S = 60.0
+
+
+@contextmanager
+def together(
+    *, port: int, data_dir: Path | None, devices: Sequence[str], say: Callable[[str], None]
+) -> Iterator[tuple[Stack, str]]:
+    """Start everything; yields the processes and the API's URL, ends all of them on leaving.
+
+    `data_dir` null: nothing is kept. `DYNO_REDIS_URL` set: no server is started, that one is used.
+    """
+    settings = Settings()
+    stack = Stack(say)
+    url = f"http://{settings.host}:{port}"
+    with server_url(settings, data_dir, say) as redis_url, _terminable():
+        env = {**os.environ, "DYNO_REDIS_URL": redis_url, "DYNO_PORT": str(port)}
+        try:
+            stack.start(Part("API", "service", [], env))
+            for device in devices:
+                stack.start(Part(f"worker {device}", "workers", ["--device", device], env))
+            yield stack, url
+        finally:
+            stack.stop()
+
+
+@contextmanager
+def server_url(settings: Settings, data_dir: Path | None, say: Callable[[str], None]) -> Iterator[str]:
+    """The server in use: the configured one, or an embedded one for as long as the block runs."""
+    if settings.redis_url:
+        yield settings.redis_url
+        return
+    with EmbeddedServer(data_dir) as server:
+        say(f"{Path(server.binary).name} on a private socket" + (f", data in {data_dir}" if data_dir else ""))
+        yield server.url
+
+
+def wait_ready(stack: Stack, client: Client, *, want_devices: int) -> None:
+    """Until the API answers and every worker offers its device. Raises ServerUnavailable at the deadline."""
+    deadline_s = time.monotonic() + READY_S
+    while time.monotonic() < deadline_s:
+        if (part := stack.dead()) is not None and part.process is not None:
+            raise ServerUnavailable(f"{part.name} ended with exit code {part.process.returncode} while starting")
+        if client.ready() and len(client.devices()) >= want_devices:
+            return
+        time.sleep(0.05)  # start-up only: there is nothing to wait on before the API listens
+    raise ServerUnavailable(f"not ready after {READY_S:.0f} s")
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """TERM ends the block as Ctrl-C does, and a second signal can't cut the clean-up short."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,57 @@
+"""The compose file and the images, as far as they can be checked without an engine."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from dyno.cli import app
+from dyno.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+BIN = Path(sys.executable).parent
+
+
+def test_the_compose_file_is_valid() -> None:
+    command = [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", ROOT / "docker-compose.yml"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.gpu"])
+def test_the_images_pass_hadolint(name: str) -> None:
+    command = [BIN / "hadolint", "--failure-threshold", "warning", ROOT / "deploy" / name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_published_port_is_on_loopback_only() -> None:
+    ports = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_redis_keeps_an_append_only_file_and_evicts_nothing() -> None:
+    command = shlex.join(COMPOSE["services"]["redis"]["command"])
+    assert "--appendonly yes" in command
+    assert "--maxmemory-policy noeviction" in command
+
+
+def test_every_dyno_command_of_the_compose_file_exists() -> None:
+    commands = [s["command"] for s in COMPOSE["services"].values() if s["command"][0] == "dyno"]
+    assert len(commands) == 3
+    for _, name, *options in commands:
+        text = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
+        assert all(option in text for option in options if option.startswith("--"))
+
+
+def test_every_setting_of_the_compose_file_exists() -> None:
+    names = {name for s in COMPOSE["services"].values() for name in s.get("environment", {})}
+    assert names <= {f"DYNO_{field.upper()}" for field in Settings.model_fields}

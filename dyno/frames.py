@@ -1,4 +1,4 @@
-"""What a supervisor hands to a runner, and the frames that a runner writes back: one JSON object a line, over a pipe."""
+"""What a supervisor hands to a runner, and the frames a runner writes back: one JSON object a line, over a pipe."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class RunRequest(Stored):
     device: Device
     lock_paths: list[str] = []  # flock'ed by the runner itself, one per core or accelerator
     process_start: Literal["forked", "spawned"] = "forked"
+    data_dir: str | None = None  # null: the runner's own DYNO_DATA_DIR
 
 
 class RunRecord(Stored):
@@ -38,6 +39,8 @@ class RunRecord(Stored):
     memory: Memory = Memory()
     environment: dict[str, Any] = {}
     details: dict[str, Any] = {}
+    amounts: dict[str, float] = {}  # for MetricSpec.amount: how much of `work` one epoch, one execution, … is
+    figures: dict[str, float] = {}  # for MetricSpec.once: by metric name, what is taken once and not sampled
 
 
 class Started(Stored):

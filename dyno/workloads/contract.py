@@ -10,16 +10,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from dyno.errors import FieldError
 from dyno.result import Precision, Reference, ResultWarning, Training
 from dyno.spec import Model
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dyno.devices.device import Device
     from dyno.frameworks.contract import Framework
 
 
 class Params(Model):
-    """Base of every workload's params."""
+    """Base of every workload's params: each field checks itself, `conflicts` what they are together."""
+
+    def conflicts(self) -> list[FieldError]:
+        """All that is wrong between fields, pointers relative to the params ("/k"). Asked for by `validate_params`."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -33,21 +40,29 @@ class Estimate:
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """A metric computed from the time of one execution: value = work / time if better is higher, else time / work."""
+    """A metric computed from the time of one execution: value = work / time if better is higher, else time / work.
+
+    `amount` names an entry of the run's `amounts` (how much work that is): value = time / work x amounts[amount].
+    `once` is a figure that run 0 alone has, in its `figures` under the metric's name: no interval.
+    """
 
     name: str
     unit: str
     better: Literal["higher", "lower"]
     description: str
+    amount: str | None = None
+    once: bool = False
 
 
 @dataclass
 class Verification:
-    """What the checks after sampling found."""
+    """What the checks after sampling found, and what the metrics need beside the samples."""
 
     warnings: list[ResultWarning] = field(default_factory=list)
     precision: Precision | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    amounts: dict[str, float] = field(default_factory=dict)  # see MetricSpec.amount; in units of `work`
+    figures: dict[str, float] = field(default_factory=dict)  # see MetricSpec.once; by metric name
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,8 @@ class BuildContext:
     cores: int
     phase: Callable[[str], Any]
     report: Callable[[str, int, int | None, str], None]  # phase, completed, total, unit; free to call often
+    device: Device | None = None  # None: nothing is known of it but `cores`
+    data_dir: Path | None = None  # where data sets lie: <data_dir>/mnist/…
 
 
 class Built(Protocol):

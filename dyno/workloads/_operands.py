@@ -1,0 +1,37 @@
+"""Operands for matrix products whose chains neither overflow nor vanish."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK_ELEMENTS = 1 << 20  # index work in blocks that stay in the cache
+
+
+def generator(seed: int) -> np.random.Generator:
+    """A fast generator; its stream depends on `seed` alone, so every run of a job computes with the same data."""
+    return np.random.Generator(np.random.SFC64(seed))
+
+
+def normal(rows: int, columns: int, random: np.random.Generator) -> NDArray[np.float32]:
+    """N(0, 1), rows x columns, float32."""
+    return random.standard_normal((rows, columns), dtype=np.float32)
+
+
+def signed_hartley(n: int, random: np.random.Generator) -> NDArray[np.float32]:
+    """An orthogonal n x n matrix in O(n²): Hartley's cas(2πij/n)/√n with random column signs, float32.
+
+    Orthogonal, so that a chain of products keeps the rms of its start for any length; the random signs keep the
+    powers of the matrix from cycling (Hartley's alone is its own inverse). A QR of the same size costs O(n³).
+    """
+    angles = 2 * np.pi * np.arange(n) / n
+    cas = ((np.cos(angles) + np.sin(angles)) / np.sqrt(n)).astype(np.float32)
+    signs = random.choice(np.array([-1, 1], dtype=np.float32), n)
+    columns = np.arange(n, dtype=np.int64)
+    matrix = np.empty((n, n), dtype=np.float32)
+    block = max(1, _BLOCK_ELEMENTS // n)
+    for first in range(0, n, block):
+        rows = np.arange(first, min(first + block, n), dtype=np.int64)
+        np.take(cas, np.outer(rows, columns) % n, out=matrix[first : first + len(rows)], mode="clip")
+        matrix[first : first + len(rows)] *= signs
+    return matrix

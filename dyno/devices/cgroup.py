@@ -1,0 +1,97 @@
+"""What the container allows: cgroup limits on processor time and memory, version 2 and version 1.
+
+A limit anywhere above this process binds it, so every ancestor is read and the smallest limit counts.
+Files: cpu.max, cpu.stat, memory.max (v2); cpu.cfs_quota_us, cpu.cfs_period_us, cpu.stat,
+memory.limit_in_bytes (v1). Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ in the Linux kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MOUNT = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+
+# v1 writes "no limit" as the largest multiple of the page size: 2**63 rounded down.
+_NO_LIMIT_BYTES = 2**62
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`cpu_cores`: processor seconds per second; null where nothing limits it."""
+
+    cpu_cores: float | None = None
+    memory_bytes: int | None = None
+
+
+def limits(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> Limits:
+    """The tightest limits on this process."""
+    folders = _folders(mount, membership)
+    cores = [value for folder in folders["cpu"] if (value := _cores(folder)) is not None]
+    memory = [value for folder in folders["memory"] if (value := _memory(folder)) is not None]
+    return Limits(min(cores, default=None), min(memory, default=None))
+
+
+def throttled_s(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> float | None:
+    """Seconds this process's group was stopped for having used up its quota; null where no group counts them."""
+    counts = [value for folder in _folders(mount, membership)["cpu"] if (value := _throttled(folder)) is not None]
+    return max(counts, default=None)
+
+
+def _folders(mount: Path, membership: Path) -> dict[str, list[Path]]:
+    """Per controller: this process's group and its ancestors, the nearest first."""
+    found: dict[str, list[Path]] = {"cpu": [], "memory": []}
+    for line in _lines(membership):
+        _, controllers, path = line.split(":", 2)
+        if not controllers:  # v2: one tree for all controllers
+            for roots in found.values():
+                roots.extend(_upwards(mount, path))
+                roots.extend(_upwards(mount / "unified", path))
+        for name in found.keys() & set(controllers.split(",")):
+            found[name].extend(_upwards(mount / controllers, path))
+            found[name].extend(_upwards(mount / name, path))
+    return found
+
+
+def _upwards(root: Path, path: str) -> Iterator[Path]:
+    folder = root / path.strip("/")
+    yield folder
+    for parent in folder.parents:
+        if parent == root.parent or not parent.is_relative_to(root):
+            return
+        yield parent
+
+
+def _cores(folder: Path) -> float | None:
+    words = _text(folder / "cpu.max").split()
+    if not words:
+        words = [_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")]
+    quota, period = words if len(words) == 2 else ("", "")
+    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
+        return None  # "max" in v2, -1 in v1
+    return int(quota) / int(period)
+
+
+def _memory(folder: Path) -> int | None:
+    text = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
+    return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
+
+
+def _throttled(folder: Path) -> float | None:
+    counts = dict(line.split(" ", 1) for line in _lines(folder / "cpu.stat") if " " in line)
+    if "throttled_usec" in counts:
+        return int(counts["throttled_usec"]) / 1e6
+    return int(counts["throttled_time"]) / 1e9 if "throttled_time" in counts else None
+
+
+def _lines(path: Path) -> list[str]:
+    return _text(path).splitlines()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

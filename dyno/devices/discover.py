@@ -1,0 +1,47 @@
+"""Finding a device on this host: cheap, without any framework. Peaks are measured apart (`dyno.devices.peak`)."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+from dyno.devices.cpu import discover_cpu
+from dyno.devices.device import Device
+from dyno.devices.frameworks import installed_frameworks
+from dyno.devices.gpu import discover_gpu
+from dyno.devices.tpu import discover_tpu
+from dyno.errors import DeviceUnavailable
+from dyno.settings import Settings
+from dyno.spec import DEVICE_ID
+
+
+def discover(device_id_or_kind: str, settings: Settings) -> Device:
+    """The device that "cpu", "cpu:0-1", "gpu", "gpu:0" or "tpu" means on this host, with its installed frameworks.
+
+    An id may end in "@host" if that is this host. Raises DeviceUnavailable with what was looked at.
+    """
+    here = host_name()
+    kind, index, host = _parts(device_id_or_kind)
+    if host not in (None, here):
+        raise DeviceUnavailable(f"{device_id_or_kind} is on another host; this one is {here}")
+    if kind == "cpu":
+        device = discover_cpu(index, here, settings)
+    elif kind == "gpu":
+        device = discover_gpu(index, here, settings)
+    else:
+        discover_tpu()
+    return device.model_copy(update={"frameworks": installed_frameworks()})
+
+
+def host_name() -> str:
+    """This host's name in the letters that a device id allows."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()) or "localhost"
+
+
+def _parts(text: str) -> tuple[str, str | None, str | None]:
+    if text in ("cpu", "gpu", "tpu"):
+        return text, None, None
+    match = DEVICE_ID.match(text)
+    if match is None:
+        raise DeviceUnavailable(f'"{text}" names no device; it would be "cpu", "cpu:0-1", "gpu:0" or "tpu:0"')
+    return match["kind"], match["index"], match["host"]

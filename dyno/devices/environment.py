@@ -1,0 +1,89 @@
+"""What a figure rests on besides the device: versions, limits and flags, from an allow-list.
+
+Nothing else is recorded: no user, no path, no variable that isn't named here, so that a result can be shown to anyone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from dyno.devices import cgroup
+from dyno.devices.device import Device
+
+PACKAGES = (
+    *("tensordyno", "numpy", "scipy", "ml-dtypes", "keras", "tensorflow", "tensorflow-cpu", "tensorflow-tpu"),
+    *("jax", "jaxlib", "libtpu", "torch", "nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12", "nvidia-cublas-cu12"),
+)
+FLAGS = (
+    *("KERAS_BACKEND", "TF_ENABLE_ONEDNN_OPTS", "TF_XLA_FLAGS", "XLA_FLAGS", "TF_NUM_INTRAOP_THREADS"),
+    *("TF_NUM_INTEROP_THREADS", "TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC", "TF_FORCE_GPU_ALLOW_GROWTH"),
+    *("TF_GPU_ALLOCATOR", "TF_CPP_MIN_LOG_LEVEL", "NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES"),
+    *("JAX_PLATFORMS", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_ENABLE_X64", "PYTHONHASHSEED", "MALLOC_ARENA_MAX"),
+    *("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME", "MKL_NUM_THREADS"),
+    *("MKL_ENABLE_INSTRUCTIONS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"),
+    *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "LD_PRELOAD"),
+)
+GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+_PATH = re.compile(r"~?/[^\s,:;\"']*")
+
+
+def environment() -> dict[str, Any]:
+    """Python, platform, kernel, C library, package versions, governor, container limits and flags. JSON values only.
+
+    `governor` is null where the kernel shows none (most virtual machines). A path inside a flag reads "<path>".
+    """
+    return {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": f"{sys.platform} {platform.machine()}",
+        "kernel": platform.release(),
+        "libc": " ".join(platform.libc_ver()).strip() or None,
+        "packages": _packages(),
+        "governor": _governor(),
+        "container": asdict(cgroup.limits()),
+        "flags": {name: _PATH.sub("<path>", os.environ[name]) for name in FLAGS if name in os.environ},
+    }
+
+
+def hardware_id(device: Device) -> str:
+    """Equal for devices that should be equally fast: kind, model, number of cores, memory in whole GiB, ISA.
+
+    Whole GiB, because what a kernel keeps for itself changes with its version and not with the hardware.
+    """
+    memory_gib = round(device.memory_bytes / 2**30)
+    return "hw_" + _digest([device.kind, device.model, len(device.cores), memory_gib, device.isa, device.emulated])
+
+
+def context_id(environment: dict[str, Any]) -> str:
+    """Equal for equal environments, whatever the order of their keys."""
+    return "ctx_" + _digest(environment)
+
+
+def _packages() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _governor() -> str | None:
+    try:
+        return GOVERNOR.read_text().strip()
+    except OSError:
+        return None
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

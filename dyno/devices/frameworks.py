@@ -1,0 +1,30 @@
+"""Which frameworks are installed, from the packages' metadata: nothing is imported."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import get_args
+
+from dyno.spec import FrameworkName
+
+# A framework's distributions in the order of preference; builds differ in name, not in what they import.
+_DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-cpu-aws", "tensorflow-tpu"),
+    "jax": ("jax",),
+    "torch": ("torch",),
+}
+
+
+def installed_frameworks() -> dict[str, str]:
+    """Framework name -> version, of those that could be imported here."""
+    found = {name: _version(_DISTRIBUTIONS[name]) for name in get_args(FrameworkName)}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+def _version(distributions: tuple[str, ...]) -> str | None:
+    for distribution in distributions:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None

@@ -1,0 +1,61 @@
+"""A GPU as a device, through NVML: no framework, no CUDA context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dyno.devices.cpu import free_cores
+from dyno.devices.device import Device, PeakFigure
+from dyno.errors import DeviceUnavailable
+from dyno.settings import Settings
+
+_NO_PEAK = PeakFigure(value=None, reason="this version has no data sheet figure for GPUs")
+
+
+def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
+    """The GPU that NVML numbers `index` (the first by default). Raises DeviceUnavailable, saying what was looked at."""
+    number = 0 if index is None else _number(index)
+    with _nvml() as nvml:
+        count = nvml.nvmlDeviceGetCount()
+        if number >= count:
+            raise DeviceUnavailable(f"gpu:{number} not found: NVML lists {count} here")
+        handle = nvml.nvmlDeviceGetHandleByIndex(number)
+        return Device(
+            id=f"gpu:{number}",
+            kind="gpu",
+            model=_text(nvml.nvmlDeviceGetName(handle)),
+            host=host,
+            cores=free_cores(settings),
+            memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            peak=dict.fromkeys(("float32", "bfloat16", "float16"), _NO_PEAK),
+        )
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    try:
+        import pynvml
+    except ImportError:
+        raise DeviceUnavailable("GPU not found: the package nvidia-ml-py is not installed") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise DeviceUnavailable(f"GPU not found: NVML (libnvidia-ml.so.1) says {error}") from None
+    try:
+        yield pynvml
+    except pynvml.NVMLError as error:
+        raise DeviceUnavailable(f"GPU can't be read: NVML says {error}") from None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _number(index: str) -> int:
+    if not index.isdigit():
+        raise DeviceUnavailable(f"gpu:{index}: a GPU has one number, such as gpu:0")
+    return int(index)
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode() if isinstance(name, bytes) else name

@@ -17,13 +17,19 @@ from dyno.result import Result
 from dyno.spec import Spec
 
 LONG_POLL_S = 20  # well under the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
-CONNECT_RETRIES = 3
+SUBMIT_TRIES = 3
 
 
 class ServerUnreachable(DynoError):
     """No answer from the URL, or none that is Dyno's."""
 
     code = "server-unreachable"
+
+
+class ConnectionBroken(ServerUnreachable):
+    """The connection failed; whether the request arrived isn't known."""
+
+    code = "connection-broken"
 
 
 class Refused(DynoError):
@@ -73,13 +79,13 @@ class Client:
         """Queue a job. Raises Refused with every wrong field, or ServerUnreachable."""
         body = spec.model_dump(mode="json") if isinstance(spec, Spec) else dict(spec)
         headers = {"Idempotency-Key": secrets.token_hex(16)}
-        for attempt in range(CONNECT_RETRIES):
+        for tries_left in reversed(range(SUBMIT_TRIES)):
             try:
                 return Job.model_validate(self._call("POST", "/v1/jobs", json=body, headers=headers))
-            except ServerUnreachable:
-                if attempt == CONNECT_RETRIES - 1:
+            except ConnectionBroken:
+                if not tries_left:
                     raise
-        raise AssertionError("unreachable")
+        raise AssertionError("the last try returns or raises")
 
     def job(self, job_id: str) -> Job:
         return Job.model_validate(self._call("GET", f"/v1/jobs/{job_id}"))
@@ -143,7 +149,7 @@ class Client:
         try:
             return self._http.request(method, path, **options)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ServerUnreachable(f"{self.url}: {error or type(error).__name__}") from error
+            raise ConnectionBroken(f"{self.url}: {error or type(error).__name__}") from error
 
 
 def _body(answer: httpx.Response) -> Any:

@@ -1,0 +1,73 @@
+"""The client against a real HTTP server that answers what a test wants."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from dyno.client import Client, Refused, ServerUnreachable
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    answers: ClassVar[list[tuple[int, bytes]]] = []
+    seen: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        type(self).seen.append({"path": self.path, "key": self.headers["Idempotency-Key"], "body": json.loads(body)})
+        if not type(self).answers:
+            self.connection.close()  # cut before an answer
+            return
+        status, payload = type(self).answers.pop(0)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Handler.answers, Handler.seen = [], []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_refusal_names_every_wrong_field(url: str) -> None:
+    errors = [{"pointer": "/params/n", "code": "too_small", "detail": "at least 1"}, {"pointer": "/x", "detail": "no"}]
+    Handler.answers = [(422, json.dumps({"status": 422, "detail": "2 wrong", "errors": errors}).encode())]
+    with Client(url) as client, pytest.raises(Refused) as raised:
+        client.submit({"workload": "matmul"})
+    assert raised.value.status == 422
+    assert "/params/n: at least 1" in raised.value.detail
+    assert "/x: no" in raised.value.detail
+
+
+def test_a_submit_cut_off_is_tried_again_under_the_same_key(url: str) -> None:
+    with Client(url) as client, pytest.raises(ServerUnreachable):
+        client.submit({"workload": "matmul"})
+    keys = {request["key"] for request in Handler.seen}
+    assert len(Handler.seen) >= 3
+    assert len(keys) == 1
+
+
+def test_an_answer_that_is_not_json_is_said_to_be_no_dyno(url: str) -> None:
+    Handler.answers = [(200, b"<html>")]
+    with Client(url) as client, pytest.raises(ServerUnreachable, match="not Dyno"):
+        client.submit({"workload": "matmul"})
+
+
+def test_nobody_there_is_unreachable_not_a_traceback() -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(ServerUnreachable):
+        client.job("job_x")

@@ -20,6 +20,10 @@ _UNROLL = 20  # a while loop's own cost is spread over so many calls of its body
 class TensorFlow:
     name = "tensorflow"
 
+    def __init__(self) -> None:
+        self._tf: Any = None
+        self._keras: Any = None
+
     def load(self) -> None:
         # Keras reads its backend once, at its first import.
         os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -108,7 +112,7 @@ class TensorFlow:
         return TensorFlowTrainer(self._tf, model, inputs, targets, batch_size, seed)
 
     def out_of_memory(self, error: BaseException) -> bool:
-        return isinstance(error, self._tf.errors.ResourceExhaustedError)
+        return self._tf is not None and isinstance(error, self._tf.errors.ResourceExhaustedError)
 
     def device_peak_bytes(self, kind: str) -> int | None:
         if kind == "cpu":

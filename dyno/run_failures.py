@@ -1,0 +1,32 @@
+"""Why a run ended without a result, in the words of a job's `failure`."""
+
+from __future__ import annotations
+
+from dyno.errors import DatasetDamaged, DeviceUnavailable, FrameworkMissing, InvalidSpec, RunFailed, UnknownWorkload
+from dyno.frames import Failed
+from dyno.frameworks.contract import Framework
+from dyno.job import FailureClass
+
+# The first that fits counts. Everything else is the workload's own fault: benchmark/workload_error.
+_CLASSED: tuple[tuple[type[BaseException], FailureClass, str], ...] = (
+    (MemoryError, FailureClass.RESOURCE, "out_of_memory"),
+    (DatasetDamaged, FailureClass.BENCHMARK, "dataset_damaged"),
+    (FrameworkMissing, FailureClass.UNSUPPORTED, "framework_missing"),
+    (DeviceUnavailable, FailureClass.UNSUPPORTED, "no_such_device"),
+    (UnknownWorkload, FailureClass.UNSUPPORTED, "unknown_workload"),
+    (InvalidSpec, FailureClass.UNSUPPORTED, "invalid_spec"),
+)
+
+
+def failed(error: BaseException, framework: Framework | None) -> Failed:
+    """The last frame of a run that `error` ended; `framework` recognises its own out-of-memory, if it got so far."""
+    message = f"{error}" or type(error).__name__
+    if isinstance(error, RunFailed):
+        return Failed(failure_class=FailureClass(error.failure_class), reason=error.reason, message=message)
+    if framework is not None and framework.out_of_memory(error):
+        return Failed(failure_class=FailureClass.RESOURCE, reason="out_of_memory", message=message)
+    for kind, failure_class, reason in _CLASSED:
+        if isinstance(error, kind):
+            return Failed(failure_class=failure_class, reason=reason, message=message)
+    message = f"{type(error).__name__}: {message}"
+    return Failed(failure_class=FailureClass.BENCHMARK, reason="workload_error", message=message)

@@ -2,11 +2,14 @@
 
 DynoError
 ├── InvalidSpec        what was asked for can't be run; lists every wrong field
+│   ├── DoesNotFit     … for want of memory; the fields to change, with the figures
+│   └── ExceedsTimeout … in the time allowed; the same
 ├── NoDeviceFits       no known worker can run it
 ├── UnknownJob, UnknownWorkload
 ├── JobFinished        a transition came after the end
 ├── ResultNotReady
 ├── IdempotencyKeyReused
+├── QueueFull          as many jobs wait as the settings allow; later there is room again
 ├── StaleToken         another attempt owns the job now
 ├── StoreUnavailable   Redis is away, full or read-only
 ├── StoreUnfit         Redis is there, but not set up to keep jobs (evicting, cluster)
@@ -53,6 +56,14 @@ class InvalidSpec(DynoError):
         self.errors = errors
 
 
+class DoesNotFit(InvalidSpec):
+    code = "does-not-fit"
+
+
+class ExceedsTimeout(InvalidSpec):
+    code = "exceeds-timeout"
+
+
 class NoDeviceFits(DynoError):
     code = "no-device-fits"
 
@@ -75,6 +86,10 @@ class ResultNotReady(DynoError):
 
 class IdempotencyKeyReused(DynoError):
     code = "idempotency-key-reused"
+
+
+class QueueFull(DynoError):
+    code = "queue-full"
 
 
 class StaleToken(DynoError):

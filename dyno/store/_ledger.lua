@@ -1,0 +1,127 @@
+-- Prepended to every script (no script of its own): the clock, the record and everything that changes with it.
+-- TRANSITIONS ("state event" -> state) is rendered above this line from the one table in dyno/job.py.
+--
+-- KEYS     per script. Keys that depend on stored data are derived below from the namespace: no cluster, so that is allowed
+-- ARGV[1]  namespace, the first part of every key
+
+local NAMESPACE = ARGV[1]
+local JOB_EVENTS_KEPT = 1000 -- per job, about 150 bytes each; only progress comes in such numbers
+local ALL_EVENTS_KEPT = 10000 -- what a reader that lost its connection can catch up with
+
+local function key(...)
+  return NAMESPACE .. ':' .. table.concat({ ... }, ':')
+end
+
+-- Lua's own tostring keeps 14 digits only
+local function integer(number)
+  return string.format('%.0f', number)
+end
+
+local TIME = redis.call('TIME')
+local NOW_MS = tonumber(TIME[1]) * 1000 + math.floor(tonumber(TIME[2]) / 1000)
+local NOW_S = string.format('%d.%06d', tonumber(TIME[1]), tonumber(TIME[2]))
+
+local function allowed(status, event)
+  return TRANSITIONS[(status or 'none') .. ' ' .. event] ~= nil
+end
+
+local function append_event(id, event, status, version, detail)
+  local fields = { 'job', id, 'event', event, 'status', status, 'version', version, 'at', NOW_S }
+  if detail and detail ~= '' then
+    fields[#fields + 1] = 'detail'
+    fields[#fields + 1] = detail
+  end
+  redis.call('XADD', key('job', id, 'events'), 'MAXLEN', '~', JOB_EVENTS_KEPT, '*', unpack(fields))
+  redis.call('XADD', key('events'), 'MAXLEN', '~', ALL_EVENTS_KEPT, '*', unpack(fields))
+end
+
+-- A done job goes by itself; `expiring` tells the upkeep which index entries went with it.
+local function expire_record(id, status)
+  local record = redis.call('HMGET', key('job', id), 'expires_in_s', 'workload')
+  local ttl_ms = tonumber(record[1]) * 1000
+  for _, name in ipairs({ key('job', id), key('job', id, 'events'), key('job', id, 'result'), key('job', id, 'samples') }) do
+    redis.call('PEXPIRE', name, integer(ttl_ms))
+  end
+  redis.call('ZADD', key('expiring'), integer(NOW_MS + ttl_ms), id .. ':' .. status .. ':' .. record[2])
+end
+
+-- The only way a record changes. `before` is its status until now (nil: none yet), `fields` what else changes.
+local function change(id, event, before, fields, detail)
+  local after = TRANSITIONS[(before or 'none') .. ' ' .. event]
+  local done = after == 'succeeded' or after == 'failed' or after == 'canceled'
+  fields.status = after
+  if done and before ~= after then
+    fields.finished_at = NOW_S
+  end
+  local flat = {}
+  for name, value in pairs(fields) do
+    flat[#flat + 1] = name
+    flat[#flat + 1] = value
+  end
+  redis.call('HSET', key('job', id), unpack(flat))
+  local version = redis.call('HINCRBY', key('job', id), 'version', 1)
+  if before ~= after then
+    local created_ms = redis.call('HGET', key('job', id), 'created_ms')
+    if before then
+      redis.call('ZREM', key('jobs', 'status', before), id)
+    end
+    redis.call('ZADD', key('jobs', 'status', after), created_ms, id)
+  end
+  append_event(id, event, after, version, detail)
+  if done and before ~= after then
+    expire_record(id, after)
+  end
+  return version
+end
+
+-- Returns 1 where the queue was empty before: then somebody has to be woken.
+local function enqueue(id, queue, score)
+  redis.call('ZADD', key('queue', queue), score, id)
+  redis.call('SADD', key('queues'), queue)
+  return redis.call('ZCARD', key('queue', queue)) == 1 and 1 or 0
+end
+
+local function dequeue(id, queue)
+  redis.call('ZREM', key('queue', queue), id)
+  if redis.call('ZCARD', key('queue', queue)) == 0 then
+    redis.call('SREM', key('queues'), queue)
+  end
+end
+
+local function take_lease(device, id, token, worker, lease_ms)
+  local expires_ms = integer(NOW_MS + tonumber(lease_ms))
+  redis.call('HSET', key('lease', device), 'job', id, 'token', token, 'worker', worker, 'expires_at_ms', expires_ms)
+  redis.call('ZADD', key('leases'), expires_ms, device)
+end
+
+local function drop_lease(device, token)
+  if redis.call('HGET', key('lease', device), 'token') == token then
+    redis.call('DEL', key('lease', device))
+    redis.call('ZREM', key('leases'), device)
+  end
+end
+
+-- Ends an attempt without an outcome of its own: a cancel that was asked for wins, then another attempt, then failure.
+-- Returns {status now, 1 where its queue was empty}. `counts` 0 gives the attempt back.
+local function end_attempt(id, token, event, reason, counts, max_attempts, failure)
+  local record = redis.call('HMGET', key('job', id), 'cancel_requested_at', 'attempt', 'queue', 'score')
+  redis.call('HDEL', key('job', id), 'token')
+  local fields = { last_token = token, last_event = event, status_reason = reason }
+  if record[1] then
+    change(id, 'stop', 'running', fields, reason)
+    return { 'canceled', 0 }
+  end
+  if counts == '1' and tonumber(record[2]) >= tonumber(max_attempts) then
+    fields.failure = failure
+    change(id, 'exhaust', 'running', fields, reason)
+    return { 'failed', 0 }
+  end
+  if counts ~= '1' then
+    fields.attempt = tonumber(record[2]) - 1
+  end
+  fields.queued_at = NOW_S
+  redis.call('HDEL', key('job', id), 'worker', 'device', 'progress', 'started_at')
+  change(id, event, 'running', fields, reason)
+  -- its old score is lower than that of every job of its class that came later: the front
+  return { 'queued', enqueue(id, record[3], record[4]) }
+end

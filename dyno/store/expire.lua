@@ -1,0 +1,29 @@
+#!lua flags=allow-oom
+-- Takes a lease that ran out. Its job goes to the front of its queue, or ends where no attempt is left or a cancel
+-- was requested. Whoever comes second finds nothing to take.
+--
+-- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms}
+-- KEYS[2]  leases, ZSET of devices by expiry in ms
+-- ARGV[1]  namespace
+-- ARGV[2]  device id, with its host
+-- ARGV[3]  most attempts                ARGV[4]  failure of the last one, JSON
+--
+-- Returns {"queued" | "canceled" | "failed" | "orphan", job id} or {"live"}
+
+local device = ARGV[2]
+local lease = redis.call('HMGET', KEYS[1], 'job', 'token', 'expires_at_ms')
+if not lease[1] then
+  redis.call('ZREM', KEYS[2], device)
+  return { 'live' }
+end
+if tonumber(lease[3]) > NOW_MS then
+  return { 'live' }
+end
+
+local id, token = lease[1], lease[2]
+drop_lease(device, token)
+local record = redis.call('HMGET', key('job', id), 'status', 'token')
+if not allowed(record[1], 'expire') or record[2] ~= token then
+  return { 'orphan', id } -- a lease out of step with its record, which rules
+end
+return { end_attempt(id, token, 'expire', 'worker_lost', '1', ARGV[3], ARGV[4])[1], id }

@@ -1,0 +1,37 @@
+#!lua flags=allow-oom
+-- Ends a running job, once: with its result, with the failure that stands in its place, or stopped as its caller asked.
+--
+-- KEYS[1]  job record, HASH
+-- KEYS[2]  result, STRING (JSON)
+-- KEYS[3]  raw samples, STRING (JSON)
+-- ARGV[1]  namespace
+-- ARGV[2]  job id                       ARGV[3]  token of the attempt
+-- ARGV[4]  device id, with its host     ARGV[5]  event: succeed, fail or stop
+-- ARGV[6]  status_reason   ARGV[7]  failure, JSON   ARGV[8]  result, JSON   ARGV[9]  samples, JSON; each "" for none
+--
+-- Returns {"finished"} or {"already"} (the same token ended it so before) or {"superseded"}
+
+local id, token, device, event = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local record = redis.call('HMGET', KEYS[1], 'status', 'token', 'last_token', 'last_event')
+if not allowed(record[1], event) or record[2] ~= token then
+  local again = record[3] == token and record[4] == event
+  return { again and 'already' or 'superseded' }
+end
+
+if ARGV[8] ~= '' then
+  redis.call('SET', KEYS[2], ARGV[8])
+end
+if ARGV[9] ~= '' then
+  redis.call('SET', KEYS[3], ARGV[9])
+end
+local fields = { last_token = token, last_event = event }
+if ARGV[6] ~= '' then
+  fields.status_reason = ARGV[6]
+end
+if ARGV[7] ~= '' then
+  fields.failure = ARGV[7]
+end
+redis.call('HDEL', KEYS[1], 'token')
+change(id, event, record[1], fields, ARGV[6])
+drop_lease(device, token)
+return { 'finished' }

@@ -1,0 +1,155 @@
+"""What callers do with jobs: submit, look, cancel, list, read the result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import redis.asyncio
+from pydantic_core import to_json
+
+from dyno.errors import IdempotencyKeyReused, JobFinished, QueueFull, ResultNotReady, UnknownJob
+from dyno.job import SCHEMA, Job, SpecWarning, Status, new_job_id
+from dyno.result import Result
+from dyno.settings import Settings
+from dyno.spec import Priority, Spec
+from dyno.store.connect import store_errors
+from dyno.store.keys import Keys
+from dyno.store.listing import JobPage, Listing, Wanted
+from dyno.store.queues import queue_for
+from dyno.store.records import to_job
+from dyno.store.scripts import SOURCES, Script
+
+IDEMPOTENCY_S = 24 * 3600
+_CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
+_Reply = list[Any]
+_JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """`wake`: the job's queue was empty, so nobody knows of it yet. `replayed`: an earlier request made the job."""
+
+    job: Job
+    wake: bool
+    replayed: bool
+
+
+@dataclass(frozen=True)
+class Canceled:
+    """`changed`: false where the cancel had been asked for before."""
+
+    job: Job
+    changed: bool
+
+
+class Jobs:
+    """Every method raises StoreUnavailable while Redis is away, full or read-only."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+        self._client = client
+        self._keys = Keys(settings.namespace)
+        self._max_queued = settings.max_queued
+        self._scripts = {script: client.register_script(SOURCES[script]) for script in (Script.SUBMIT, Script.CANCEL)}
+        self._listing = Listing(client, self._keys)
+
+    async def submit(
+        self,
+        spec: Spec,
+        *,
+        warnings: Sequence[SpecWarning] = (),
+        idempotency_key: str | None = None,
+        body_sha256: str | None = None,
+        owner: str | None = None,
+    ) -> Submitted:
+        """Queue a job, in one atomic step with its idempotency key (24 h, per owner).
+
+        Raises IdempotencyKeyReused (same key, other body) and QueueFull.
+        """
+        job_id = new_job_id()
+        keys = [
+            self._keys.job(job_id),
+            "" if idempotency_key is None else self._keys.idempotency(owner, idempotency_key),
+        ]
+        record = {
+            "schema": str(SCHEMA),
+            "spec": spec.model_dump_json(),
+            "expires_in_s": str(spec.expires_in_s),
+            "warnings": to_json(list(warnings)).decode(),
+        } | ({"owner": owner} if owner is not None else {})
+        args: list[Any] = [job_id, spec.workload, queue_for(spec.device), _CLASSES[spec.priority], self._max_queued]
+        args += [body_sha256 or "", IDEMPOTENCY_S * 1000]
+        args += [part for field in record.items() for part in field]
+        reply = await self._run(Script.SUBMIT, keys, args)
+        if reply[0] == "key_reused":
+            raise IdempotencyKeyReused("this idempotency key was used with another body in the last 24 hours")
+        if reply[0] == "full":
+            raise QueueFull(f"{reply[1]} jobs are queued, which is the limit; try again later")
+        wake = reply[0] == "submitted" and bool(reply[2])
+        return Submitted(await self.get(reply[1]), wake=wake, replayed=reply[0] == "replayed")
+
+    async def get(self, job_id: str) -> Job:
+        """The job as it is now. Raises UnknownJob."""
+        with store_errors():
+            record: dict[Any, Any] = await self._client.hgetall(self._known(job_id))
+            if "status" not in record:
+                raise _unknown(job_id)
+            position: Any = None
+            if record["status"] == Status.QUEUED:
+                position = await self._client.zrank(self._keys.queue(record["queue"]), job_id)
+        return to_job(record, position)
+
+    async def cancel(self, job_id: str) -> Canceled:
+        """Cancel a waiting job at once, a running one by its worker. Raises UnknownJob, JobFinished."""
+        reply = await self._run(Script.CANCEL, [self._known(job_id)], [job_id])
+        if reply[0] == "unknown":
+            raise _unknown(job_id)
+        if reply[0] == "finished":
+            raise JobFinished(f"{job_id} has {reply[1]} already, there is nothing to cancel")
+        return Canceled(await self.get(job_id), changed=reply[0] != "already")
+
+    async def result(self, job_id: str) -> Result:
+        """The job's result. Raises UnknownJob, and ResultNotReady (with the status) where there is none."""
+        self._known(job_id)
+        with store_errors():
+            text = await self._client.get(self._keys.result(job_id))
+        if text is None:
+            job = await self.get(job_id)
+            raise ResultNotReady(f"{job_id} is {job.status} and has no result" + ("" if job.done else " yet"))
+        return Result.model_validate_json(text)
+
+    async def list(
+        self,
+        *,
+        status: Status | None = None,
+        workload: str | None = None,
+        device: str | None = None,
+        framework: str | None = None,
+        label: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> JobPage:
+        """One page of jobs, newest first; see `dyno.store.listing`. Raises InvalidSpec for a cursor it didn't make."""
+        wanted = Wanted(status, workload, device, framework, label, created_after, created_before)
+        with store_errors():
+            return await self._listing.page(wanted, cursor, limit)
+
+    def _known(self, job_id: str) -> str:
+        """The record's key, for an id of the right form only: no id may name another kind of key."""
+        if _JOB_ID.fullmatch(job_id) is None:
+            raise _unknown(job_id)
+        return self._keys.job(job_id)
+
+    async def _run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> _Reply:
+        with store_errors():
+            reply: _Reply = await self._scripts[script](keys=keys, args=[self._keys.namespace, *args])
+        return reply
+
+
+def _unknown(job_id: str) -> UnknownJob:
+    return UnknownJob(f"there is no job {job_id}")

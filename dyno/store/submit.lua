@@ -1,0 +1,50 @@
+#!lua
+-- Writes a new job's record, its idempotency key, its place in the queue and its first event, in one step.
+-- A full Redis refuses this script whole (it has no allow-oom flag, the others have it: what was accepted may end).
+--
+-- KEYS[1]  job record, HASH
+-- KEYS[2]  idempotency, HASH {job, body_sha256}; or "" for none
+-- ARGV[1]  namespace
+-- ARGV[2]  job id            ARGV[3]  workload
+-- ARGV[4]  queue             ARGV[5]  priority class, 0 is best
+-- ARGV[6]  most jobs that may be queued in all
+-- ARGV[7]  SHA-256 of the request's body   ARGV[8]  how long the idempotency key lives, ms
+-- ARGV[9]… fields and values of the record
+--
+-- Returns {"submitted", id, 1 where the queue was empty} or {"replayed", id} or {"key_reused", id} or {"full", queued}
+
+local PRIORITY_STEP = 2 ^ 50 -- three classes and 1e15 jobs in each are still exact in a double
+
+local id, workload, queue = ARGV[2], ARGV[3], ARGV[4]
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return { 'submitted', id, 1 } -- the same call again: its answer was lost on the way; a second wake-up is free
+end
+
+if KEYS[2] ~= '' then
+  local earlier = redis.call('HMGET', KEYS[2], 'job', 'body_sha256')
+  if earlier[1] and redis.call('EXISTS', key('job', earlier[1])) == 1 then
+    return { earlier[2] == ARGV[7] and 'replayed' or 'key_reused', earlier[1] }
+  end
+end
+
+local queued = redis.call('ZCARD', key('jobs', 'status', 'queued'))
+if queued >= tonumber(ARGV[6]) then
+  return { 'full', queued }
+end
+
+local score = integer(tonumber(ARGV[5]) * PRIORITY_STEP + redis.call('INCR', key('sequence')))
+local fields = {
+  id = id, workload = workload, queue = queue, score = score,
+  attempt = 0, version = 0, created_ms = integer(NOW_MS), created_at = NOW_S, queued_at = NOW_S,
+}
+for index = 9, #ARGV, 2 do
+  fields[ARGV[index]] = ARGV[index + 1]
+end
+change(id, 'submit', nil, fields)
+redis.call('ZADD', key('jobs'), fields.created_ms, id)
+redis.call('ZADD', key('jobs', 'workload', workload), fields.created_ms, id)
+if KEYS[2] ~= '' then
+  redis.call('HSET', KEYS[2], 'job', id, 'body_sha256', ARGV[7])
+  redis.call('PEXPIRE', KEYS[2], ARGV[8])
+end
+return { 'submitted', id, enqueue(id, queue, score) }

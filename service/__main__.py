@@ -1,0 +1,99 @@
+"""`python -P -m service`: serve the API on settings.host and settings.port.
+
+Exit codes: 1 the store is unfit or a workload broken, 2 the address may not be bound, 3 it can't be bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+
+from dyno.errors import DynoError
+from dyno.settings import Settings
+from service.app import create_app
+from service.state import check_store
+
+KEEP_ALIVE_S = 75  # longer than the idle time of common proxies, so that they never reuse a connection we just closed
+
+
+class Server(uvicorn.Server):
+    """Says where it listens, and tells open long polls when it ends."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Only now, with everything open, is the address printed: port 0 is any free one, so callers read it here."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            sys.stdout.write(f"dyno serves http://{_in_url(self.config.host)}:{port}\n")
+            sys.stdout.flush()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The lifespan ends only after the last answer, so a held-back answer has to be told apart from it."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        super().handle_exit(sig, frame)
+
+
+def main() -> int:
+    """Serve until a signal; returns the exit code."""
+    settings = Settings()
+    if not settings.allow_unauthenticated and not is_loopback(settings.host):
+        return _refuse(
+            f"{settings.host} can be reached from outside and the service has no keys: bind 127.0.0.1, "
+            "or set DYNO_ALLOW_UNAUTHENTICATED=true where everybody who reaches it may use it",
+            2,
+        )
+    try:
+        app = create_app(settings)
+        check_store(settings)
+    except DynoError as error:
+        return _refuse(error.detail, 1)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=int(settings.shutdown_s),
+    )
+    Server(config, app.state.stopping).run()
+    return 0
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host`, an address or a name, means this machine alone. A name that can't be resolved doesn't."""
+    try:
+        found = {str(address[4][0]) for address in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return bool(found) and all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found)
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _refuse(reason: str, code: int) -> int:
+    sys.stderr.write(f"dyno: {reason}\n")
+    return code
+
+
+if __name__ == "__main__":
+    # A second Ctrl-C while the interpreter ends would print a traceback.
+    code = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)

@@ -1,0 +1,136 @@
+"""Whether a job can be done at all, decided before it is queued: a device, its memory, the time allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pydantic import BaseModel, Field
+
+from dyno.devices.device import Device
+from dyno.errors import DoesNotFit, ExceedsTimeout, FieldError, InvalidSpec, NoDeviceFits
+from dyno.job import SpecWarning
+from dyno.spec import Spec
+from dyno.store.queues import queue_for, queues_served
+from dyno.workloads.contract import Estimate, Params
+from service.specs import Request
+
+HONEST_FACTOR = 3  # a workload's estimate of time may be wrong by so much, so only beyond it a job is refused
+
+
+class JobEstimate(BaseModel):
+    """What the job would take on the fitting device that is expected to be done first."""
+
+    device: str
+    time_s: float = Field(description="All runs together, honest to a factor of about 3")
+    memory_bytes: int = Field(description="The most that is held at once: host memory on a CPU, else the device's")
+
+
+class Admission(NamedTuple):
+    """`estimate` is null where no device is there to estimate for."""
+
+    estimate: JobEstimate | None
+    warnings: list[SpecWarning]
+
+
+class _Candidate(NamedTuple):
+    device: Device
+    run: Estimate
+    time_s: float
+
+
+def admit(request: Request, devices: Sequence[Device]) -> Admission:
+    """Raises NoDeviceFits, InvalidSpec (framework), DoesNotFit or ExceedsTimeout, each with the figures."""
+    warnings = [
+        SpecWarning(code=w.code, message=w.message, evidence=dict(w.evidence))
+        for w in request.workload.lint(request.params)
+    ]
+    fitting = _fitting(request.spec, devices)
+    if not fitting:
+        return Admission(None, [*warnings, _absent(request.spec)])
+    candidates = [_candidate(request, device) for device in _able(request.spec, fitting)]
+    roomy = [c for c in candidates if c.run.memory_bytes <= c.device.memory_bytes]
+    if not roomy:
+        raise _does_not_fit(request, max(candidates, key=lambda c: c.device.memory_bytes))
+    first = min(roomy, key=lambda c: c.time_s)
+    timeout_s = request.spec.timeout_s
+    if timeout_s is not None and first.time_s > timeout_s:
+        if first.time_s > HONEST_FACTOR * timeout_s:
+            raise _exceeds_timeout(request, first, timeout_s)
+        warnings.append(_tight(first, timeout_s))
+    estimate = JobEstimate(device=first.device.full_id, time_s=first.time_s, memory_bytes=first.run.memory_bytes)
+    return Admission(estimate, warnings)
+
+
+def _fitting(spec: Spec, devices: Sequence[Device]) -> list[Device]:
+    queue = queue_for(spec.device)
+    fitting = [device for device in devices if queue in queues_served(device)]
+    if not fitting and not spec.queue_if_absent:
+        there = ", ".join(sorted(device.full_id for device in devices)) or "none"
+        raise NoDeviceFits(f'no live worker serves "{queue}"; devices now: {there}. "queue_if_absent": true waits')
+    return fitting
+
+
+def _able(spec: Spec, fitting: list[Device]) -> list[Device]:
+    able = [device for device in fitting if spec.framework in device.frameworks]
+    if not able:
+        there = sorted({name for device in fitting for name in device.frameworks})
+        detail = f"no fitting device has {spec.framework} installed; there is: {', '.join(there) or 'none'}"
+        raise InvalidSpec([FieldError("/framework", "framework-missing", detail)])
+    return able
+
+
+def _candidate(request: Request, device: Device) -> _Candidate:
+    run = request.workload.estimate(request.params, device)
+    return _Candidate(device, run, request.spec.measure.processes.min * run.time_s + run.train_s)
+
+
+def _does_not_fit(request: Request, best: _Candidate) -> DoesNotFit:
+    detail = (
+        f"about {best.run.memory_bytes} bytes are needed, "
+        f"{best.device.full_id} has the most of the fitting devices: {best.device.memory_bytes} bytes"
+    )
+    fields = _that_shrink(request, best.device, lambda estimate: estimate.memory_bytes)
+    return DoesNotFit([FieldError(pointer, "does-not-fit", detail) for pointer in fields or ["/params"]])
+
+
+def _exceeds_timeout(request: Request, first: _Candidate, timeout_s: float) -> ExceedsTimeout:
+    detail = f"about {first.time_s:.3g} s are needed on {first.device.full_id}, timeout_s is {timeout_s:.3g}"
+    fields = _that_shrink(request, first.device, lambda estimate: estimate.time_s + estimate.train_s)
+    if request.spec.measure.processes.min > 1:
+        fields.append("/measure/processes")
+    return ExceedsTimeout([FieldError(pointer, "exceeds-timeout", detail) for pointer in ["/timeout_s", *fields]])
+
+
+def _that_shrink(request: Request, device: Device, cost: Callable[[Estimate], float]) -> list[str]:
+    """Pointers to the whole-number params that lower the cost when they are halved: those to change."""
+    full = cost(request.workload.estimate(request.params, device))
+    return [
+        f"/params/{name}"
+        for name in type(request.params).model_fields
+        if (smaller := _halved(request.params, name)) and cost(request.workload.estimate(smaller, device)) < full
+    ]
+
+
+def _halved(params: Params, name: str) -> Params | None:
+    value = getattr(params, name)
+    if type(value) is not int or value < 2:
+        return None
+    return params.model_copy(update={name: value // 2})
+
+
+def _absent(spec: Spec) -> SpecWarning:
+    queue = queue_for(spec.device)
+    return SpecWarning(
+        code="NO_DEVICE_YET",
+        message=f'no live worker serves "{queue}" now; the job waits until one does',
+        evidence={"queue": queue},
+    )
+
+
+def _tight(first: _Candidate, timeout_s: float) -> SpecWarning:
+    return SpecWarning(
+        code="TIMEOUT_TIGHT",
+        message=f"about {first.time_s:.3g} s are expected, timeout_s is {timeout_s:.3g}: the job may be stopped",
+        evidence={"estimate_s": first.time_s, "timeout_s": timeout_s},
+    )

@@ -1,0 +1,46 @@
+"""The application: routes, problems, and what is opened before the first request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from dyno.settings import Settings
+from dyno.workloads import registry
+from service import fleet, health, jobs, openapi, problems, workloads
+from service.state import opened
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The service over the store in `settings`. Raises WorkloadFault with all faults of all workload files.
+
+    `app.state.stopping` is an event to set when the server begins to end, so that long polls answer at once.
+    """
+    registered = registry()
+    stopping = asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with opened(settings, registered, stopping) as state:
+            app.state.opened = state
+            yield
+
+    app = FastAPI(
+        title="Dyno",
+        summary="A dynamometer for CPUs, GPUs and TPUs: benchmarks on demand",
+        version=version("tensordyno"),
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's pages load their scripts from a CDN, and a benchmark host may be offline
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.stopping = stopping
+    for part in (jobs, workloads, fleet, health):
+        app.include_router(part.router)
+    problems.install(app)
+    app.openapi = openapi.documenter(app, registered)  # type: ignore[method-assign]
+    return app

@@ -1,0 +1,47 @@
+"""The body of a request, read by us: bounded in bytes and time, JSON in UTF-8 and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import Request
+
+from service.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
+
+READ_S = 10.0  # 64 KiB in so long is slower than any network a caller would use
+
+
+async def read(request: Request, max_bytes: int) -> bytes:
+    """The whole body. Raises UnsupportedMediaType, BodyTooLarge (without reading on) or BodyTooSlow."""
+    _check_type(request)
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
+        raise BodyTooLarge(f"the body has {declared[:20]} bytes, at most {max_bytes} are read")
+    try:
+        async with asyncio.timeout(READ_S):
+            return await _collect(request, max_bytes)
+    except TimeoutError as error:
+        raise BodyTooSlow(f"the body was not complete after {READ_S:.0f} s") from error
+
+
+async def _collect(request: Request, max_bytes: int) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > max_bytes:
+            raise BodyTooLarge(f"the body has more than {max_bytes} bytes")
+    return bytes(body)
+
+
+def _check_type(request: Request) -> None:
+    """Only application/json: a form or text body from a foreign web page would come without a CORS preflight."""
+    media_type, *parameters = (part.strip().lower() for part in request.headers.get("content-type", "").split(";"))
+    if media_type != "application/json":
+        given = f'"{media_type}"' if media_type else "nothing"
+        raise UnsupportedMediaType(f'Content-Type says {given}; send "application/json"')
+    charsets = [value.strip('"') for name, _, value in (p.partition("=") for p in parameters) if name == "charset"]
+    if any(charset not in ("utf-8", "utf8") for charset in charsets):
+        raise UnsupportedMediaType(f'the charset "{charsets[0]}" is not read; JSON is UTF-8')
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise UnsupportedMediaType(f'the Content-Encoding "{encoding}" is not read; send the body as it is')

@@ -1,0 +1,62 @@
+"""What a route may ask for in its signature."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, cast
+
+from fastapi import Depends, Header, Path, Query, Request
+
+from dyno.errors import UnknownJob
+from dyno.store.jobs import Jobs
+from service import body, specs, strict_json
+from service.state import State
+
+MAX_WAIT_S = 60
+_JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")
+_PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
+
+
+# All of them are coroutines: FastAPI would run plain functions on a thread each.
+async def _state(request: Request) -> State:
+    return cast(State, request.app.state.opened)
+
+
+async def _jobs(state: Annotated[State, Depends(_state)]) -> Jobs:
+    return state.jobs
+
+
+async def _job_id(job_id: Annotated[str, Path(description="`job_` and a ULID")]) -> str:
+    if not _JOB_ID.fullmatch(job_id):
+        raise UnknownJob(f'"{job_id[:64]}" is not the id of a job')
+    return job_id
+
+
+async def _submission(request: Request, state: Annotated[State, Depends(_state)]) -> specs.Request:
+    raw = await body.read(request, state.settings.max_body_bytes)
+    document, faults = strict_json.parse(raw)
+    return specs.read(document, faults, state.workloads)
+
+
+async def _preferred_wait_s(
+    prefer: Annotated[list[str] | None, Header(description="`wait=N`: hold the answer until done or N s")] = None,
+) -> int | None:
+    """The `wait` of RFC 7240, at most MAX_WAIT_S; what can't be read is ignored, as that standard says."""
+    found = _PREFER_WAIT.search(",".join(prefer or ()))
+    return min(int(found[1]), MAX_WAIT_S) if found else None
+
+
+StateDep = Annotated[State, Depends(_state)]
+JobsDep = Annotated[Jobs, Depends(_jobs)]
+JobId = Annotated[str, Depends(_job_id)]
+Submission = Annotated[specs.Request, Depends(_submission)]
+PreferredWait = Annotated[int | None, Depends(_preferred_wait_s)]
+Wait = Annotated[
+    float,
+    Query(ge=0, le=MAX_WAIT_S, description="Hold the answer for at most so many seconds, until there is news."),
+]
+IfNoneMatch = Annotated[str | None, Header(description="The ETag of the version you have.")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(min_length=1, max_length=255, pattern=r"^[\x20-\x7e]+$", description="Makes a repeated POST one job; 24 h."),
+]

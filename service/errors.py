@@ -1,0 +1,41 @@
+"""What only a request can get wrong, before there is a spec. Everything else is in `dyno.errors`."""
+
+from __future__ import annotations
+
+from dyno.errors import DynoError, InvalidSpec
+
+
+class MalformedBody(DynoError):
+    """No JSON object could be read from the body."""
+
+    code = "malformed-body"
+
+
+class BodyTooLarge(DynoError):
+    """More bytes than `settings.max_body_bytes`; the rest was not read."""
+
+    code = "body-too-large"
+
+
+class BodyTooSlow(DynoError):
+    """The body didn't arrive in time."""
+
+    code = "body-timeout"
+
+
+class UnsupportedMediaType(DynoError):
+    """The body says it is something else than JSON in UTF-8."""
+
+    code = "unsupported-media-type"
+
+
+class NotReady(DynoError):
+    """The store can't be reached, or would not keep jobs."""
+
+    code = "not-ready"
+
+
+class InvalidRequest(InvalidSpec):
+    """A parameter of the request is wrong, not its body."""
+
+    code = "invalid-request"

@@ -1,0 +1,165 @@
+"""Jobs: submit, look, wait, cancel, read the result."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from dyno.errors import FieldError, InvalidSpec
+from dyno.job import Job, SpecWarning, Status
+from dyno.result import Result
+from dyno.spec import FrameworkName, Spec
+from service import submission, waiting
+from service.admission import JobEstimate, admit
+from service.dependencies import (
+    IdempotencyKey,
+    IfNoneMatch,
+    JobId,
+    JobsDep,
+    PreferredWait,
+    StateDep,
+    Submission,
+    Wait,
+)
+from service.errors import InvalidRequest
+from service.problems import documented
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+POLL_AFTER_S = 1  # for callers without long polls: a job takes seconds at least
+
+
+class Validation(BaseModel):
+    """What `validate_only` answers: the spec as it would run. Nothing was queued."""
+
+    spec: Spec
+    estimate: JobEstimate | None = Field(description="Null where no device is there to estimate for")
+    warnings: list[SpecWarning]
+
+
+class JobList(BaseModel):
+    """One page, newest first. Where few jobs match, a page may be short and still have more behind it."""
+
+    data: list[Job]
+    next_cursor: str | None
+    has_more: bool
+
+
+class JobFilter(BaseModel):
+    """All conditions hold together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: Status | None = None
+    workload: Annotated[str, Field(max_length=64)] | None = None
+    device: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="A kind, or an id with or without its host: of the selector, or of the worker that runs it"
+    )
+    framework: FrameworkName | None = None
+    label: Annotated[str, Field(max_length=257)] | None = Field(None, description="`name` or `name=value`")
+    created_after: AwareDatetime | None = None
+    created_before: AwareDatetime | None = None
+    cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of a page")
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=Job,
+    responses={
+        200: {"model": Validation, "description": "`validate_only`: the spec can be run"},
+        **documented(
+            *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-spec"),
+            *("does-not-fit", "exceeds-timeout", "no-device-fits", "idempotency-key-reused", "invalid-request"),
+            *("queue-full", "store-unavailable"),
+        ),
+    },
+)
+async def submit(
+    asked: Submission,
+    state: StateDep,
+    response: Response,
+    preferred_wait_s: PreferredWait,
+    validate_only: bool = False,
+    idempotency_key: IdempotencyKey = None,
+) -> Job | Response:
+    """Queue a job; 202 means that it is not lost any more."""
+    if validate_only:
+        admission = admit(asked, await submission.devices(state))
+        answer = Validation(spec=asked.spec, estimate=admission.estimate, warnings=admission.warnings)
+        return Response(answer.model_dump_json(), media_type="application/json")
+    submitted = await submission.submit(state, asked, idempotency_key)
+    job = submitted.job
+    if preferred_wait_s:
+        job = await waiting.until(state, job.id, lambda job: job.done, preferred_wait_s)
+        response.headers["Preference-Applied"] = f"wait={preferred_wait_s}"
+    if submitted.replayed:
+        response.headers["Idempotent-Replayed"] = "true"
+    if not job.done:
+        response.headers["Retry-After"] = str(POLL_AFTER_S)
+    response.headers["Location"] = job.urls.self
+    response.headers["ETag"] = waiting.etag(job)
+    return job
+
+
+@router.get("", responses=documented("invalid-request", "store-unavailable"))
+async def browse(jobs: JobsDep, request: Request, response: Response, wanted: Annotated[JobFilter, Query()]) -> JobList:
+    """The jobs, newest first."""
+    try:
+        page = await jobs.list(**{name: getattr(wanted, name) for name in JobFilter.model_fields})
+    except InvalidSpec as invalid:  # the cursor: everything else is checked above
+        raise InvalidRequest([FieldError(f"/query{e.pointer}", e.code, e.detail) for e in invalid.errors]) from invalid
+    if page.next_cursor is not None:
+        kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
+        query = urlencode([*kept, ("cursor", page.next_cursor)])
+        response.headers["Link"] = f'<{request.url.path}?{query}>; rel="next"'
+    return JobList(data=page.data, next_cursor=page.next_cursor, has_more=page.has_more)
+
+
+@router.get(
+    "/{job_id}",
+    response_model=Job,
+    responses={
+        304: {"description": "Nothing is newer than the ETag given"},
+        **documented("job-not-found", "invalid-request", "store-unavailable"),
+    },
+)
+async def show(
+    job_id: JobId, state: StateDep, response: Response, wait: Wait = 0, if_none_match: IfNoneMatch = None
+) -> Job | Response:
+    """The job as it is. With `wait`: as soon as it is newer than `If-None-Match`, or without that header, done."""
+
+    def news(job: Job) -> bool:
+        return if_none_match is not None and not waiting.matches(if_none_match, job)
+
+    job = await waiting.until(state, job_id, news, wait)
+    headers = {"ETag": waiting.etag(job), "Cache-Control": "no-cache"}
+    if waiting.matches(if_none_match, job):
+        return Response(status_code=304, headers=headers)
+    response.headers.update(headers)
+    return job
+
+
+@router.post(
+    "/{job_id}/cancel",
+    responses={
+        202: {"model": Job, "description": "It is running; it will be canceled within seconds"},
+        **documented("job-not-found", "job-finished", "store-unavailable"),
+    },
+)
+async def cancel(job_id: JobId, jobs: JobsDep, response: Response) -> Job:
+    """Cancel a job: a waiting one at once, a running one by its worker. Repeating it changes nothing."""
+    job = (await jobs.cancel(job_id)).job
+    response.status_code = 200 if job.done else 202
+    response.headers["ETag"] = waiting.etag(job)
+    return job
+
+
+@router.get("/{job_id}/result", responses=documented("job-not-found", "result-not-ready", "store-unavailable"))
+async def result(job_id: JobId, jobs: JobsDep) -> Result:
+    """The result of a job that succeeded."""
+    return await jobs.result(job_id)

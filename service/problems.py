@@ -1,0 +1,157 @@
+"""Errors as RFC 9457 problems: the one table from an error's code to its status, and the handlers that use it."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from dyno.errors import DynoError, FieldError, InvalidSpec
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+MAX_ERRORS = 100  # of one answer: a body of 64 KiB can hold tens of thousands of wrong fields
+RETRY_AFTER_S = 2
+
+# code -> (status, title). Codes are for programs and never change; a test holds the table complete.
+PROBLEMS: dict[str, tuple[int, str]] = {
+    "malformed-body": (400, "The body can't be read"),
+    "bad-request": (400, "The request can't be read"),
+    "not-found": (404, "There is nothing here"),
+    "job-not-found": (404, "No such job"),
+    "workload-not-found": (404, "No such workload"),
+    "method-not-allowed": (405, "The method isn't allowed here"),
+    "body-timeout": (408, "The body came too slowly"),
+    "job-finished": (409, "The job is done already"),
+    "result-not-ready": (409, "The job has no result"),
+    "stale-token": (409, "Another attempt owns the job"),
+    "body-too-large": (413, "The body is too large"),
+    "unsupported-media-type": (415, "The body must be JSON"),
+    "invalid-request": (422, "A parameter of the request is wrong"),
+    "invalid-spec": (422, "The spec can't be run as it is"),
+    "does-not-fit": (422, "The job needs more memory than any device has"),
+    "exceeds-timeout": (422, "The job would take longer than its timeout"),
+    "no-device-fits": (422, "No device fits"),
+    "framework-missing": (422, "The framework is not installed"),
+    "idempotency-key-reused": (422, "The idempotency key belongs to another request"),
+    "queue-full": (429, "Too many jobs are queued"),
+    "dyno-error": (500, "Something went wrong"),
+    "internal-error": (500, "Something went wrong"),
+    "run-failed": (500, "The run failed"),
+    "dataset-damaged": (500, "A data file is damaged"),
+    "workload-fault": (500, "A workload is broken"),
+    "not-ready": (503, "The service can't take jobs now"),
+    "store-unavailable": (503, "The store is not available"),
+    "store-unfit": (503, "The store is not set up to keep jobs"),
+    "device-unavailable": (503, "The device is not available"),
+    "server-unavailable": (503, "No store could be found"),
+}
+_HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
+
+
+class ProblemError(BaseModel):
+    """One wrong field."""
+
+    pointer: str = Field(
+        description="JSON pointer (RFC 6901) into the body; `/query/<name>` and `/header/<name>` for parameters."
+    )
+    code: str
+    detail: str
+
+
+class Problem(BaseModel):
+    """RFC 9457. `code` is stable; `title` and `detail` are for people."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    errors: list[ProblemError] | None = Field(
+        default=None, description="Every wrong field at once; only with status 422."
+    )
+
+
+def problem(
+    code: str, detail: str, *, errors: list[FieldError] | None = None, headers: dict[str, str] | None = None
+) -> Response:
+    """The answer for `code`; 429 and 503 always say when to come back."""
+    status, title = PROBLEMS[code]
+    content: dict[str, Any] = {
+        "type": f"urn:dyno:problem:{code}",
+        "title": title,
+        "status": status,
+        "code": code,
+        "detail": detail,
+    }
+    if errors is not None:
+        content["errors"] = [{"pointer": e.pointer, "code": e.code, "detail": e.detail} for e in errors[:MAX_ERRORS]]
+    answer = JSONResponse(content, status, headers, MEDIA_TYPE)
+    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
+
+
+def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route, for OpenAPI: one entry per status, naming the codes that it can carry."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for code in codes:
+        status, _ = PROBLEMS[code]
+        entry = found.setdefault(status, {"description": "", "content": {MEDIA_TYPE: {"schema": _PROBLEM_SCHEMA}}})
+        entry["description"] = ", ".join(filter(None, (entry["description"], f"`{code}`")))
+    return found
+
+
+_PROBLEM_SCHEMA = {"$ref": "#/components/schemas/Problem"}
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of `app` a problem, also those of the framework and those nobody thought of."""
+    app.add_exception_handler(DynoError, _of_dyno)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(RequestValidationError, _of_parameters)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _of_dyno(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DynoError)
+    if PROBLEMS.get(error.code, PROBLEMS["dyno-error"])[0] == HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return problem("internal-error", "the service failed on this request; its log says why")
+    errors = error.errors if isinstance(error, InvalidSpec) else None
+    # The rest of the body was not read, so the connection can't carry another request.
+    headers = {"Connection": "close"} if error.code in ("body-too-large", "body-timeout") else None
+    return problem(error.code, error.detail if errors is None else _summary(errors), errors=errors, headers=headers)
+
+
+async def _of_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = _HTTP_CODES.get(error.status_code, "bad-request")
+    headers = dict(error.headers) if error.headers else None
+    return problem(code, f"{request.method} {request.url.path}: {error.detail}", headers=headers)
+
+
+async def _of_parameters(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    errors = [
+        FieldError("".join(f"/{step}" for step in found["loc"]), found["type"].replace("_", "-"), found["msg"])
+        for found in error.errors()
+    ]
+    return problem("invalid-request", _summary(errors), errors=errors)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    # Starlette raises it again after this answer, so the server's log has the traceback.
+    return problem("internal-error", "the service failed on this request; its log says why")
+
+
+def _summary(errors: list[FieldError]) -> str:
+    shown = "; ".join(f"{e.pointer or 'the body'}: {e.detail}" for e in errors[:3])
+    return shown + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")

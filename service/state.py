@@ -1,0 +1,70 @@
+"""What lives as long as the service: opened before the first request, closed after the last."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import redis
+import redis.asyncio
+
+from dyno.errors import StoreUnavailable
+from dyno.settings import Settings
+from dyno.store.connect import async_client, check_server, sync_client
+from dyno.store.jobs import Jobs
+from dyno.store.upkeep import Upkeep
+from dyno.store.watch import Watch
+from dyno.wake import wake
+from dyno.workloads.contract import Workload
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class State:
+    """One per process. `stopping` is set when the server begins to end: long polls then answer at once."""
+
+    settings: Settings
+    workloads: Mapping[str, Workload]
+    client: redis.asyncio.Redis
+    jobs: Jobs
+    watch: Watch
+    stopping: asyncio.Event
+
+
+def check_store(settings: Settings) -> None:
+    """Raises StoreUnfit for a server that would lose jobs. One that is away is no reason not to start: it comes back,
+    and until then every request is answered 503."""
+    client = sync_client(settings)
+    try:
+        for complaint in check_server(client):
+            log.warning("not ready: %s", complaint)
+    except StoreUnavailable as error:
+        log.warning("the store is not there yet: %s", error.detail)
+    finally:
+        client.close()
+
+
+@asynccontextmanager
+async def opened(
+    settings: Settings, workloads: Mapping[str, Workload], stopping: asyncio.Event
+) -> AsyncIterator[State]:
+    """The clients, the reader of events and the upkeep thread, for as long as the block runs."""
+    await asyncio.to_thread(check_store, settings)
+    client = async_client(settings)
+    blocking = async_client(settings, blocking=True)
+    watch = Watch(blocking, settings)
+    upkeep = Upkeep(settings, partial(wake, settings))
+    await watch.start()
+    upkeep.start()
+    try:
+        yield State(settings, workloads, client, Jobs(client, settings), watch, stopping)
+    finally:
+        await asyncio.to_thread(upkeep.stop)
+        await watch.stop()
+        await blocking.aclose()
+        await client.aclose()

@@ -1,0 +1,55 @@
+"""From a checked request to a queued job, and the wake-up that brings a worker to it."""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+import anyio.to_thread
+
+from dyno import wake
+from dyno.store import fleet
+from dyno.store.fleet import DeviceStatus
+from dyno.store.jobs import Submitted
+from dyno.store.queues import queue_for
+from service import replay
+from service.admission import admit
+from service.specs import Request
+from service.state import State
+
+log = logging.getLogger(__name__)
+
+WAKE_WITHIN_S = 2.0
+_wake_threads = anyio.CapacityLimiter(4)  # of their own: a broker that hangs must not take the threads of others
+
+
+async def submit(state: State, asked: Request, idempotency_key: str | None) -> Submitted:
+    """Queue the job, or find the one that an earlier request with this key made."""
+    if idempotency_key and (earlier := await replay.earlier(state, idempotency_key, asked.body_sha256)):
+        return earlier
+    admission = admit(asked, await devices(state))
+    submitted = await state.jobs.submit(
+        asked.spec,
+        warnings=admission.warnings,
+        idempotency_key=idempotency_key,
+        body_sha256=asked.body_sha256,
+    )
+    if submitted.wake:
+        await _wake(state, queue_for(asked.spec.device))
+    return submitted
+
+
+async def devices(state: State) -> list[DeviceStatus]:
+    """What live workers offer now."""
+    return await fleet.devices(state.client, state.settings)
+
+
+async def _wake(state: State, queue: str) -> None:
+    """The job is safe already: a wake-up that fails is sent again by whoever reconciles, so it fails no submit."""
+    try:
+        with anyio.fail_after(WAKE_WITHIN_S):
+            await anyio.to_thread.run_sync(
+                wake.wake, state.settings, queue, abandon_on_cancel=True, limiter=_wake_threads
+            )
+    except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
+        log.warning("the wake-up for queue %s was not sent: %s: %s", queue, type(error).__name__, error)

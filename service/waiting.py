@@ -1,0 +1,49 @@
+"""Long polls: an answer held back until there is news, the time is up or the service stops."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+
+from dyno.job import Job
+from service.state import State
+
+_ETAG = re.compile(r'(?:W/)?"(\d{1,18})"')
+
+
+def etag(job: Job) -> str:
+    """Weak: the record is the same, though the place in the queue shown with it may have moved."""
+    return f'W/"{job.version}"'
+
+
+def matches(if_none_match: str | None, job: Job) -> bool:
+    """Whether the caller has this version already (RFC 9110: `*`, or a list of ETags compared weakly)."""
+    if if_none_match is None:
+        return False
+    return if_none_match.strip() == "*" or str(job.version) in _ETAG.findall(if_none_match)
+
+
+async def until(state: State, job_id: str, satisfied: Callable[[Job], bool], timeout_s: float) -> Job:
+    """The job as it is once `satisfied`, done, after `timeout_s`, or when the service stops. Raises UnknownJob."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        job = await state.jobs.get(job_id)
+        left_s = deadline_s - time.monotonic()
+        if satisfied(job) or job.done or left_s <= 0 or state.stopping.is_set():
+            return job
+        await _news(state, job, left_s)
+
+
+async def _news(state: State, job: Job, timeout_s: float) -> None:
+    """Until the job's version changes, the time is up or the service stops. Raises what the watch does."""
+    changed = asyncio.ensure_future(state.watch.changed(job.id, job.version, timeout_s))
+    stopping = asyncio.ensure_future(state.stopping.wait())
+    try:
+        await asyncio.wait((changed, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if changed.done():
+            changed.result()
+    finally:
+        changed.cancel()
+        stopping.cancel()

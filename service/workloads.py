@@ -1,0 +1,70 @@
+"""The workloads: what can be asked for."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from dyno.errors import UnknownWorkload
+from dyno.result import Reference
+from dyno.workloads.contract import Workload
+from service.dependencies import StateDep
+from service.problems import documented
+
+router = APIRouter(prefix="/v1/workloads", tags=["workloads"])
+
+
+class WorkloadMetric(BaseModel):
+    """A metric that every result of the workload has."""
+
+    name: str
+    unit: str
+    better: Literal["higher", "lower"]
+    description: str
+
+
+class WorkloadEntry(BaseModel):
+    """One kind of benchmark."""
+
+    name: str
+    description: str
+    frameworks: list[str]
+    params: dict[str, Any] = Field(description="JSON Schema of `params`, with defaults")
+    metrics: list[WorkloadMetric]
+    references: list[Reference] = Field(description="Published figures, with the doubts about them")
+
+
+class WorkloadList(BaseModel):
+    data: list[WorkloadEntry]
+
+
+@router.get("")
+async def browse(state: StateDep) -> WorkloadList:
+    """All workloads, by name."""
+    return WorkloadList(data=[_entry(workload) for workload in state.workloads.values()])
+
+
+@router.get("/{name}", responses=documented("workload-not-found"))
+async def show(name: str, state: StateDep) -> WorkloadEntry:
+    """One workload."""
+    try:
+        return _entry(state.workloads[name])
+    except KeyError:
+        known = ", ".join(state.workloads)
+        raise UnknownWorkload(f'no workload "{name[:64]}"; there is: {known}') from None
+
+
+def _entry(workload: Workload) -> WorkloadEntry:
+    return WorkloadEntry(
+        name=workload.name,
+        description=workload.description,
+        frameworks=list(workload.frameworks),
+        params=workload.params.model_json_schema(),
+        metrics=[
+            WorkloadMetric(name=m.name, unit=m.unit, better=m.better, description=m.description)
+            for m in workload.metrics
+        ],
+        references=list(workload.references),
+    )

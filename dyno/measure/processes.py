@@ -1,0 +1,27 @@
+"""How many runs are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dyno.frames import RunRecord
+from dyno.measure.statistics import Interval, mean_interval, median
+from dyno.spec import Measure
+
+
+def enough(measure: Measure, records: Sequence[RunRecord]) -> bool:
+    """Whether another run is needed: at least `min`, at most `max`, in between until the interval is narrow enough."""
+    if len(records) < measure.processes.min:
+        return False
+    return len(records) >= measure.processes.max or on_target(measure, records)
+
+
+def on_target(measure: Measure, records: Sequence[RunRecord]) -> bool:
+    """Whether the interval over the runs' medians is as narrow as was asked for; one run never is."""
+    width = time_interval(records).rel_half_width
+    return width is not None and width <= measure.target_rel_ci
+
+
+def time_interval(records: Sequence[RunRecord]) -> Interval:
+    """Seconds per execution: the mean of the runs' medians with Student's t interval."""
+    return mean_interval([median(record.samples) for record in records])

@@ -21,6 +21,7 @@ CHECK_IDLE_AFTER_S = 25  # shorter than the idle limits of common proxies and fi
 # A restarted server resets connections once; every script may be repeated, so a second and third try are safe.
 # A server that is away costs 0.15 s this way. Timeouts aren't repeated: they would triple the wait.
 _RETRIES, _BACKOFF = 2, ExponentialBackoff(cap=0.2, base=0.025)
+_CONNECTIONS = 32  # of one API process; a thousand requests at once wait for one instead of failing
 _OLDEST_SERVER = (7, 0)
 _FULL_FROM = 0.95
 
@@ -48,8 +49,15 @@ def sync_client(settings: Settings) -> redis.Redis:
 def async_client(settings: Settings, blocking: bool = False) -> redis.asyncio.Redis:
     """A client for the API's event loop. `blocking`: one that may wait for an answer for as long as it takes."""
     retry = AsyncRetry(_BACKOFF, _RETRIES, supported_errors=(redis.ConnectionError,))
-    timeout_s = None if blocking else ANSWER_TIMEOUT_S
-    return redis.asyncio.Redis.from_url(_url(settings), socket_timeout=timeout_s, retry=retry, **_options())
+    pool: redis.asyncio.BlockingConnectionPool = redis.asyncio.BlockingConnectionPool.from_url(
+        _url(settings),
+        max_connections=_CONNECTIONS,
+        timeout=ANSWER_TIMEOUT_S,
+        socket_timeout=None if blocking else ANSWER_TIMEOUT_S,
+        retry=retry,
+        **_options(),
+    )
+    return redis.asyncio.Redis.from_pool(pool)
 
 
 @contextmanager

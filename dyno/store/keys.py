@@ -62,13 +62,6 @@ class Keys:
     def leases(self) -> str:
         return self._key("leases")  # ZSET: devices by expiry of their lease, ms
 
-    def device(self, device: str) -> str:
-        return self._key("device", device)  # STRING with a short life: JSON
-
-    @property
-    def devices(self) -> str:
-        return self._key("devices")  # SET
-
     def worker(self, worker_id: str) -> str:
         return self._key("worker", worker_id)  # STRING with a short life: JSON
 

@@ -1,0 +1,121 @@
+"""Which workers and devices there are now: each worker publishes itself and its device under a short life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+import redis
+import redis.asyncio
+from pydantic import AwareDatetime
+
+from dyno.devices.device import Device
+from dyno.job import Stored
+from dyno.settings import Settings
+from dyno.store.connect import store_errors
+from dyno.store.keys import Keys
+from dyno.store.queues import queues_served
+
+WorkerState = Literal["starting", "idle", "busy", "draining"]
+
+
+class WorkerRecord(Stored):
+    """One worker process. `device` is the full id; `last_heartbeat` is set by Redis' clock when published."""
+
+    id: str
+    host: str
+    pid: int
+    device: str
+    state: WorkerState
+    job: str | None = None
+    version: str
+    started_at: AwareDatetime
+    last_heartbeat: AwareDatetime | None = None
+
+
+class DeviceStatus(Device):
+    """A device with what its worker does. `queue_length` counts the waiting jobs that it may take."""
+
+    state: WorkerState
+    queue_length: int
+    worker: str
+    last_heartbeat: AwareDatetime
+
+
+class _Published(Stored):
+    worker: WorkerRecord
+    device: Device
+
+
+def publish(client: redis.Redis, settings: Settings, device: Device, worker: WorkerRecord) -> None:
+    """Say that the worker lives; to be repeated well within `settings.device_ttl_s`. Raises StoreUnavailable."""
+    keys = Keys(settings.namespace)
+    with store_errors():
+        seconds, micros = client.time()
+        now = datetime.fromtimestamp(seconds + micros / 1e6, UTC)
+        record = _Published(worker=worker.model_copy(update={"last_heartbeat": now}), device=device)
+        with client.pipeline() as pipeline:
+            pipeline.set(keys.worker(worker.id), record.model_dump_json(), px=round(settings.device_ttl_s * 1000))
+            pipeline.sadd(keys.workers, worker.id)
+            pipeline.execute()
+
+
+def withdraw(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> None:
+    """Take the worker and its device off the lists at once. Raises StoreUnavailable."""
+    keys = Keys(settings.namespace)
+    with store_errors(), client.pipeline() as pipeline:
+        pipeline.delete(keys.worker(worker.id))
+        pipeline.srem(keys.workers, worker.id)
+        pipeline.execute()
+
+
+async def workers(client: redis.asyncio.Redis, settings: Settings) -> list[WorkerRecord]:
+    """The live workers, by id. Raises StoreUnavailable."""
+    return [published.worker for published in await _published(client, settings)]
+
+
+async def devices(client: redis.asyncio.Redis, settings: Settings) -> list[DeviceStatus]:
+    """The devices of live workers, by full id. Where two claim one device, the later heartbeat counts."""
+    latest = {one.device.full_id: one for one in sorted(await _published(client, settings), key=_last_heartbeat)}
+    served = [latest[device_id] for device_id in sorted(latest)]
+    lengths = await _queue_lengths(client, settings, (one.device for one in served))
+    return [_status(one, length) for one, length in zip(served, lengths, strict=True)]
+
+
+async def _published(client: redis.asyncio.Redis, settings: Settings) -> list[_Published]:
+    keys = Keys(settings.namespace)
+    with store_errors():
+        ids = sorted(str(worker_id) for worker_id in await client.smembers(keys.workers))
+        texts = await client.mget([keys.worker(worker_id) for worker_id in ids]) if ids else []
+        gone = [worker_id for worker_id, text in zip(ids, texts, strict=True) if text is None]
+        if gone:
+            await client.srem(keys.workers, *gone)
+    return [_Published.model_validate_json(text) for text in texts if text is not None]
+
+
+async def _queue_lengths(client: redis.asyncio.Redis, settings: Settings, served: Iterable[Device]) -> list[int]:
+    keys = Keys(settings.namespace)
+    queues = [queues_served(device) for device in served]
+    with store_errors():
+        async with client.pipeline(transaction=False) as pipeline:
+            for names in queues:
+                for name in names:
+                    pipeline.zcard(keys.queue(name))
+            lengths: Sequence[int] = await pipeline.execute()
+    remaining = iter(lengths)
+    return [sum(next(remaining) for _ in names) for names in queues]
+
+
+def _last_heartbeat(published: _Published) -> datetime:
+    return published.worker.last_heartbeat or published.worker.started_at
+
+
+def _status(published: _Published, queue_length: int) -> DeviceStatus:
+    return DeviceStatus(
+        **published.device.model_dump(),
+        state=published.worker.state,
+        queue_length=queue_length,
+        worker=published.worker.id,
+        last_heartbeat=_last_heartbeat(published),
+    )

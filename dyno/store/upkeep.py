@@ -1,0 +1,74 @@
+"""The thread in every API and worker process that keeps the store going: reap, reconcile, drop what expired."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+import redis
+
+from dyno.errors import StoreUnavailable
+from dyno.settings import Settings
+from dyno.store.connect import store_errors, sync_client
+from dyno.store.expiry import drop_expired
+from dyno.store.reap import Outlook, reap
+from dyno.store.reconcile import queues_to_wake
+
+STOP_WITHIN_S = 10.0  # an answer and a wake-up that are on their way may take this long
+
+log = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """Runs every `settings.reap_every_s`, from `start()` until `stop()`. All it does may be done by many at once."""
+
+    def __init__(self, settings: Settings, wake: Callable[[str], object]) -> None:
+        """`wake` sends one wake-up for the named queue; it may raise StoreUnavailable."""
+        self._settings = settings
+        self._wake = wake
+        self._outlook = Outlook(settings.lease_s)
+        self._stop = threading.Event()
+        self._available = True
+        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and wait for it."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_WITHIN_S)
+
+    def _run(self) -> None:
+        with sync_client(self._settings) as client:
+            while not self._stop.is_set():
+                self._attempt(client)
+                self._stop.wait(self._settings.reap_every_s)
+
+    def _attempt(self, client: redis.Redis) -> None:
+        try:
+            self._once(client)
+        except StoreUnavailable as error:
+            self._outlook.away()
+            if self._available:
+                log.warning("no upkeep until Redis is back: %s", error.detail)
+            self._available = False
+        except Exception:
+            log.exception("upkeep failed; it goes on")
+        else:
+            self._available = True
+
+    def _once(self, client: redis.Redis) -> None:
+        with store_errors():
+            seconds, micros = client.time()
+        now_s = time.monotonic()
+        self._outlook.seen(seconds + micros / 1e6, now_s)
+        if self._outlook.clear(now_s):
+            for job_id in reap(client, self._settings):
+                log.warning("%s lost its worker", job_id)
+        for queue in queues_to_wake(client, self._settings):
+            self._wake(queue)
+        drop_expired(client, self._settings)

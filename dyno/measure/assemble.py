@@ -1,0 +1,150 @@
+"""From the records of all runs to the result of a job."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from dyno.devices.device import Device
+from dyno.devices.environment import context_id, hardware_id
+from dyno.frames import RunRecord
+from dyno.measure import checks, metrics, scatter
+from dyno.measure.modes import multimodal
+from dyno.measure.processes import on_target, time_interval
+from dyno.measure.statistics import median
+from dyno.measure.warnings import UNCHECKED, in_order, merged, verdict
+from dyno.result import Cpu, Energy, Memory, Peak, Phases, Precision, Result, ResultWarning, Training
+from dyno.spec import Spec
+
+if TYPE_CHECKING:
+    from dyno.workloads.contract import Workload
+
+ENERGY = Energy(joules=None, reason="this version reads no energy counter")
+
+
+def assemble(
+    job_id: str, spec: Spec, workload: Workload, params: Any, device: Device, records: Sequence[RunRecord]
+) -> Result:
+    """The result of job `job_id`: `records` in the order of their runs, run 0 first, `params` the workload's own model.
+
+    Raises ValueError without any record.
+    """
+    if not records:
+        raise ValueError("a result needs at least one run")
+    peak = metrics.peak(device, params, workload.flops(params), records)
+    training = next((record.training for record in records if record.training is not None), None)
+    warnings = _warnings(spec, workload.lint(params), device, records, peak, training)
+    environment = records[0].environment
+    return Result(
+        job=job_id,
+        workload=workload.name,
+        verdict=verdict(warnings, len(records), on_target(spec.measure, records)),
+        warnings=warnings,
+        unchecked=list(UNCHECKED),
+        metrics=metrics.all_metrics(workload.metrics, records),
+        phases=_phases([record.summary.phases for record in records]),
+        runs=[record.summary for record in records],
+        peak=peak,
+        precision=_precision(records),
+        cpu=_cpu([record.summary.cpu for record in records if record.summary.cpu is not None]),
+        memory=_memory([record.memory for record in records]),
+        energy=ENERGY,
+        training=training,
+        details={"execution": workload.executions(params), **records[0].details},
+        device=device.model_dump(mode="json"),
+        environment=environment,
+        hardware_id=hardware_id(device),
+        context_id=context_id(environment) if environment else None,
+        reproduce=reproduce(spec, params, device),
+        reference=list(workload.references),
+    )
+
+
+def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
+    """The command line that asks for the same work again, on a device of the same kind."""
+    words = ["dyno", "run", spec.workload]
+    for name, value in params.model_dump(mode="json", exclude_none=True).items():
+        words += ["--param", f"{name}={value}"]
+    words += ["--device", spec.device.id or spec.device.kind or device.kind]
+    words += ["--processes", str(spec.measure.processes.max), "--seed", str(spec.seed)]
+    return shlex.join(words)
+
+
+def _warnings(
+    spec: Spec,
+    lint: Sequence[ResultWarning],
+    device: Device,
+    records: Sequence[RunRecord],
+    peak: Peak,
+    training: Training | None,
+) -> list[ResultWarning]:
+    """Those of the runs, of the params, and of all of it together: one per code, the runs' own first."""
+    target = spec.measure.target_rel_ci
+    together = [
+        checks.emulated_device(device.emulated),
+        checks.above_peak(peak),
+        checks.overhead_bound(peak),
+        checks.synthetic_data(training),
+        checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,
+        checks.cache_resident(working_set, device.last_cache_bytes) if (working_set := _working_set(records)) else None,
+        scatter.noisy(time_interval(records), records, target),
+        multimodal([median(record.samples) for record in records]),
+    ]
+    found = merged([_of_run(record, device) for record in records])
+    for each in (*lint, *filter(None, together)):
+        if each.code not in {raised.code for raised in found}:
+            found.append(each)
+    return in_order(found)
+
+
+def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:
+    mismatch = checks.precision_mismatch(record.precision) if record.precision else None
+    own = (mismatch, scatter.insufficient_samples(record, device.kind), scatter.no_steady_state(record))
+    return [*record.warnings, *filter(None, own)]
+
+
+def _working_set(records: Sequence[RunRecord]) -> int:
+    """What a workload that is to stay out of cache touches in one execution; 0 where it doesn't say."""
+    value = records[0].details.get("working_set_bytes", 0)
+    return value if isinstance(value, int) else 0
+
+
+def _phases(phases: Sequence[Phases]) -> Phases:
+    """The median over runs of each phase, of those runs that had it."""
+    taken = {name: [value for each in phases if (value := getattr(each, name)) is not None] for name in _PHASES}
+    return Phases(**{name: median(values) for name, values in taken.items() if values})
+
+
+_PHASES = tuple(Phases.model_fields)
+
+
+def _precision(records: Sequence[RunRecord]) -> Precision | None:
+    """The run with the largest error speaks for all."""
+    seen = [record.precision for record in records if record.precision is not None]
+    return max(seen, key=lambda precision: precision.rel_error or 0.0, default=None)
+
+
+def _cpu(windows: Sequence[Cpu]) -> Cpu | None:
+    if not windows:
+        return None
+    return Cpu(
+        wall_s=math.fsum(window.wall_s for window in windows),
+        user_s=math.fsum(window.user_s for window in windows),
+        system_s=math.fsum(window.system_s for window in windows),
+    )
+
+
+def _memory(peaks: Sequence[Memory]) -> Memory:
+    return Memory(
+        device_peak_bytes=_largest(memory.device_peak_bytes for memory in peaks),
+        host_peak_bytes=_largest(memory.host_peak_bytes for memory in peaks),
+        reason=next((memory.reason for memory in peaks if memory.reason), None),
+    )
+
+
+def _largest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,145 @@
+"""Checks of class A and C: is the number wrong, and what must a reader know?
+
+Each gives a warning or None and looks at nothing but its arguments. Where each is asked: `dyno.measure.assemble` asks
+those that need the whole result, a workload's `verify` and `lint` those that need its operands and params.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dyno.measure.warnings import warning
+from dyno.result import Peak, Precision, ResultWarning, Training
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# A measured peak is itself a measurement: a burst may catch a lower clock than a later run has.
+PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
+# Below this share of the peak, starting the work outweighs the work.
+OVERHEAD_FRACTION = 0.02
+_EXAMINED = 65536
+
+
+def output_nonfinite(nonfinite: int, elements: int) -> ResultWarning | None:
+    """`nonfinite` of `elements` output values are NaN or infinite."""
+    if nonfinite == 0:
+        return None
+    return warning("OUTPUT_NONFINITE", nonfinite=nonfinite, elements=elements)
+
+
+def result_incorrect(rel_error: float, tolerance: float) -> ResultWarning | None:
+    """`rel_error` against float64 (`dyno.measure.verify`) is above `tolerance`; NaN counts as above."""
+    if rel_error <= tolerance:
+        return None
+    shown = rel_error if math.isfinite(rel_error) else None
+    return warning("RESULT_INCORRECT", rel_error=shown, tolerance=tolerance)
+
+
+def degenerate_data(operand: NDArray[np.floating]) -> ResultWarning | None:
+    """More than half of a generated operand's values are one value. Not for real data: an image is mostly background.
+
+    Up to 65,536 values at equal distances are looked at. Constant operands draw less power, so the clock is higher:
+    He, "Strangely, Matrix Multiplications on GPUs Run Faster When Given 'Predictable' Data!" (2024).
+    """
+    import numpy as np
+
+    flat = operand.reshape(-1)
+    examined = flat[:: max(1, flat.size // _EXAMINED)]
+    _, counts = np.unique(examined, return_counts=True)
+    share = int(counts.max()) / examined.size
+    if share <= 0.5 or examined.size == 1:
+        return None
+    return warning("DEGENERATE_DATA", most_common_share=share, distinct=len(counts), examined=int(examined.size))
+
+
+def above_peak(peak: Peak) -> ResultWarning | None:
+    """The fraction of peak is above 1, with slack for a peak that was measured."""
+    limit = PEAK_SLACK.get(peak.provenance or "", 1.0)
+    if peak.fraction is None or peak.fraction <= limit:
+        return None
+    return warning("ABOVE_PEAK", fraction=peak.fraction, limit=limit, peak=peak.value, provenance=peak.provenance)
+
+
+def emulated_device(emulated: bool) -> ResultWarning | None:
+    return warning("EMULATED_DEVICE") if emulated else None
+
+
+def clock_skew(monotonic_s: float, epoch_s: float) -> ResultWarning | None:
+    """The two clocks differ by more than 1 % of the window and 50 ms.
+
+    A step of the wall clock alone leaves the samples right, but so does a paused or migrated machine look, whose
+    monotonic clock stood still; they can't be told apart from inside. NTP may slew by 0.05 %; a reader that is
+    preempted between both clocks sees milliseconds.
+    """
+    skew_s = epoch_s - monotonic_s
+    if abs(skew_s) <= max(0.05, 0.01 * monotonic_s):
+        return None
+    return warning("CLOCK_SKEW", skew_s=skew_s, monotonic_s=monotonic_s, wall_clock_s=epoch_s)
+
+
+def loss_nonfinite(loss: float, epoch: int) -> ResultWarning | None:
+    """A training whose loss is NaN or infinite fails (`nonfinite_loss`); its failure carries this."""
+    if math.isfinite(loss):
+        return None
+    return warning("LOSS_NONFINITE", f"The loss became {loss} in epoch {epoch}.", epoch=epoch)
+
+
+def loss_rising(losses: Sequence[float]) -> ResultWarning | None:
+    """Training loss per epoch: the last is above the first, or the second half lies above the first half on average."""
+    if len(losses) < 2:
+        return None
+    half = len(losses) // 2
+    before, after = sum(losses[:half]) / half, sum(losses[-half:]) / half
+    if losses[-1] <= losses[0] and after <= before:
+        return None
+    return warning("LOSS_RISING", first=losses[0], last=losses[-1], first_half_mean=before, second_half_mean=after)
+
+
+def precision_mismatch(precision: Precision) -> ResultWarning | None:
+    """Another precision was observed than requested. Nothing observed says nothing."""
+    alike = {frozenset({"tf32", "float16"})}  # both keep 11 significant bits: their errors can't be told apart
+    pair = frozenset({precision.requested, precision.observed})
+    if precision.observed is None or len(pair) == 1 or pair in alike:
+        return None
+    return warning(
+        "PRECISION_MISMATCH",
+        f"{precision.requested} was asked for; the error is that of {precision.observed}.",
+        requested=precision.requested,
+        observed=precision.observed,
+        rel_error=precision.rel_error,
+    )
+
+
+def pow2_only(sizes: Sequence[int]) -> ResultWarning | None:
+    """Every size above 1 is a power of two."""
+    counted = [size for size in sizes if size > 1]
+    if not counted or any(size & (size - 1) for size in counted):
+        return None
+    return warning("POW2_ONLY", sizes=list(counted))
+
+
+def cache_resident(working_set_bytes: int, last_cache_bytes: int | None) -> ResultWarning | None:
+    """All data that one execution touches fits in the last level of cache. Silent where the cache isn't known."""
+    if last_cache_bytes is None or working_set_bytes > last_cache_bytes:
+        return None
+    return warning("CACHE_RESIDENT", working_set_bytes=working_set_bytes, last_cache_bytes=last_cache_bytes)
+
+
+def overhead_bound(peak: Peak) -> ResultWarning | None:
+    """Less than 2 % of the peak was reached."""
+    if peak.fraction is None or peak.fraction >= OVERHEAD_FRACTION:
+        return None
+    return warning("OVERHEAD_BOUND", fraction=peak.fraction, limit=OVERHEAD_FRACTION)
+
+
+def synthetic_data(training: Training | None) -> ResultWarning | None:
+    """The data set is a sample of the real one or a synthetic twin."""
+    if training is None or training.data.kind == "real":
+        return None
+    data = training.data
+    message = f"{data.name} is a {data.kind} here, so accuracy is no reference accuracy."
+    return warning("SYNTHETIC_DATA", message, kind=data.kind, train_samples=data.train_samples)

@@ -1,0 +1,87 @@
+"""Metrics and the fraction of peak: the mean of the runs' medians, with Student's t over the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dyno.devices.device import Device, PeakFigure
+from dyno.frames import RunRecord
+from dyno.measure.statistics import mean_interval, median
+from dyno.result import Metric, Peak
+
+if TYPE_CHECKING:
+    from dyno.workloads.contract import MetricSpec
+
+_UNKNOWN = PeakFigure(value=None, reason="the device's peak for this dtype was not measured")
+
+
+def all_metrics(specs: Sequence[MetricSpec], records: Sequence[RunRecord]) -> list[Metric]:
+    """Each metric of the workload, and for work that is no training each rate once more for the first execution."""
+    found = [_taken_once(spec, records[0]) if spec.once else _sampled(spec, records) for spec in specs]
+    if not any(record.training for record in records):
+        found += [_cold(spec, records) for spec in specs if spec.better == "higher" and not spec.once]
+    return found
+
+
+def peak(device: Device, params: Any, flops: float, records: Sequence[RunRecord]) -> Peak:
+    """The device's peak for `params.dtype` (float32 where there is none) and the share that `flops` per execution had.
+
+    The fraction is null, with a reason, where the peak isn't known.
+    """
+    figure = device.peak.get(getattr(params, "dtype", "float32"), _UNKNOWN)
+    if figure.value is None:
+        return Peak(value=None, unit=figure.unit, provenance=figure.provenance, reason=figure.reason)
+    reached = mean_interval([flops / median(record.samples) for record in records]).value
+    return Peak(
+        value=figure.value, unit=figure.unit, provenance=figure.provenance, fraction=reached / figure.value, reason=None
+    )
+
+
+def _sampled(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    medians = [median([_figure(spec, record, time_s) for time_s in record.samples]) for record in records]
+    return _metric(spec, medians, samples=sum(len(record.samples) for record in records))
+
+
+def _cold(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    """The same rate over the first execution of each process, which follows compiling and is not part of it."""
+    cold = replace(spec, name=f"cold_{spec.name}")
+    times = [record.summary.phases.first_execution_s for record in records]
+    figures = [_figure(cold, record, time_s) for record, time_s in zip(records, times, strict=True) if time_s]
+    if len(figures) < len(records):
+        return _absent(cold, "a run has no time of its first execution")
+    return _metric(cold, figures, samples=len(figures))
+
+
+def _figure(spec: MetricSpec, record: RunRecord, time_s: float) -> float:
+    """What one execution of `time_s` seconds makes of the metric. An `amount` counts in units of `work`."""
+    amount = record.amounts[spec.amount] if spec.amount else 1.0
+    return record.work / time_s / amount if spec.better == "higher" else time_s / record.work * amount
+
+
+def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
+    interval = mean_interval(figures)
+    return Metric(
+        name=spec.name,
+        unit=spec.unit,
+        value=interval.value,
+        low=interval.low,
+        high=interval.high,
+        better=spec.better,
+        runs=len(figures),
+        samples=samples,
+        reason=interval.reason,
+    )
+
+
+def _taken_once(spec: MetricSpec, first: RunRecord) -> Metric:
+    value = first.figures.get(spec.name)
+    if value is None:
+        return _absent(spec, "the first run didn't take it")
+    reason = "taken once, in the first run: no interval"
+    return Metric(name=spec.name, unit=spec.unit, value=value, better=spec.better, runs=1, samples=1, reason=reason)
+
+
+def _absent(spec: MetricSpec, reason: str) -> Metric:
+    return Metric(name=spec.name, unit=spec.unit, value=None, better=spec.better, runs=0, samples=0, reason=reason)

@@ -1,0 +1,133 @@
+"""Is this the product, and in which precision was it computed?
+
+Freivalds (1979): A B = Y is checked by A (B r) = Y r for random r, in O(n^2) instead of O(n^3). With floating point
+the two sides differ by E r, where E = Y - A B is the error of the product. For r of independent random signs the
+expectation of |E r|^2 is the squared Frobenius norm of E (Girard 1989, Hutchinson 1990), so the same test measures the
+relative error |E| / |A B| without ever forming A B in float64. All arithmetic here is float64.
+
+Tolerance. A value rounded to unit roundoff u errs by 0.42 u (root mean square, relative, over a log-uniform
+significand). A product of k steps rounds its output k times; sums over K terms in float32 add at most sqrt(K) u32
+per step at random. Steps add like a random walk, so an honest chain has an error of about
+sqrt(k) sqrt((0.42 u)^2 + K u32^2), and four times that is tolerated. An operand that differs from what was really
+multiplied, one column left out, or a step too few gives errors from 1/sqrt(n) to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+
+UNIT_ROUNDOFF = {"float32": 2.0**-24, "tf32": 2.0**-11, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_RMS_ROUNDING = 0.42
+_SAFETY = 4.0
+_ROWS = 512  # converted to float64 at once: bounds the extra memory to 512 rows
+
+# Root-mean-square relative error of one product of N(0, 1) matrices whose operands are rounded to the precision.
+FINGERPRINTS = {
+    "float32": 3e-7,
+    "bf16x3": 4e-6,
+    "tf32": 2.9e-4,  # float16 too: both keep 11 bits of a significand
+    "bfloat16": 2.3e-3,
+    "fp8": 3.8e-2,
+}
+
+
+@dataclass(frozen=True)
+class ProductCheck:
+    """`rel_error`: estimated |Y - product| / |product| (Frobenius); infinite where the output is not finite."""
+
+    rel_error: float
+    tolerance: float
+    nonfinite: int
+    elements: int
+
+    @property
+    def correct(self) -> bool:
+        return self.rel_error <= self.tolerance
+
+
+def freivalds(a: Any, b: Any, y: Any, *, dtype: str, repeats: int = 8, seed: int = 0) -> ProductCheck:
+    """Check y = a b for arrays of shapes (m, k), (k, n), (m, n), as they were given to the device.
+
+    `dtype` is what the product was asked in; `repeats` random vectors are used.
+    """
+    signs = _signs(np.shape(b)[1], repeats, seed)
+    expected = _times(a, _times(b, signs))
+    return _check(expected, _times(y, signs), y, tolerance(dtype, inner=np.shape(b)[0], products=1))
+
+
+def freivalds_chain(
+    x: Any,
+    apply_q: Callable[[Float64], Float64],
+    y: Any,
+    products: int,
+    *,
+    dtype: str,
+    repeats: int = 8,
+    seed: int = 0,
+) -> ProductCheck:
+    """Check y = x q q ... q (`products` times) for square matrices of one shape (n, n).
+
+    `apply_q(v)` gives q v in float64 for v of shape (n, repeats); it must be the q that was multiplied, rounded alike.
+    """
+    signs = _signs(np.shape(x)[1], repeats, seed)
+    image = signs
+    for _ in range(products):
+        image = apply_q(image)
+    limit = tolerance(dtype, inner=np.shape(x)[1], products=products)
+    return _check(_times(x, image), _times(y, signs), y, limit)
+
+
+def tolerance(dtype: str, *, inner: int, products: int) -> float:
+    """The largest relative error that `products` honest products over `inner` terms may show; derived above."""
+    rounding = _RMS_ROUNDING * UNIT_ROUNDOFF[dtype]
+    summing = math.sqrt(inner) * UNIT_ROUNDOFF["float32"]
+    return _SAFETY * math.sqrt(products) * math.hypot(rounding, summing)
+
+
+def precision_fingerprint(rel_error: float, *, products: int = 1, requested: str | None = None) -> str | None:
+    """Which precision errs like this: the nearest of FINGERPRINTS on a logarithmic scale, None if none is near.
+
+    An error of a chain is divided by sqrt(`products`) first. Borders are geometric means of neighbours; fp8 reaches
+    as far up as down, float32 down without end (exact small integers, float64).
+    tf32 and float16 leave the same trace: it reads "tf32" unless float16 was `requested`.
+    """
+    per_product = rel_error / math.sqrt(products)
+    if not math.isfinite(per_product):
+        return None
+    names, errors = list(FINGERPRINTS), list(FINGERPRINTS.values())
+    for name, error, following in zip(names, errors, errors[1:], strict=False):
+        if per_product < math.sqrt(error * following):
+            return "float16" if (name, requested) == ("tf32", "float16") else name
+    upper = errors[-1] * math.sqrt(errors[-1] / errors[-2])
+    return names[-1] if per_product < upper else None
+
+
+def _signs(length: int, repeats: int, seed: int) -> Float64:
+    return np.random.default_rng(seed).integers(0, 2, (length, repeats)).astype(np.float64) * 2 - 1
+
+
+def _times(matrix: Any, vectors: Float64) -> Float64:
+    """matrix @ vectors in float64, some rows at a time."""
+    rows = range(0, np.shape(matrix)[0], _ROWS)
+    with np.errstate(all="ignore"):
+        return np.concatenate([np.asarray(matrix[row : row + _ROWS], np.float64) @ vectors for row in rows])
+
+
+def _check(expected: Float64, seen: Float64, y: Any, limit: float) -> ProductCheck:
+    elements = int(np.size(y))
+    if not np.isfinite(seen).all():
+        nonfinite = elements - int(np.isfinite(np.asarray(y, np.float32)).sum())
+        return ProductCheck(math.inf, limit, nonfinite, elements)
+    scale = float(np.linalg.norm(expected))
+    error = float(np.linalg.norm(seen - expected))
+    if scale == 0:
+        return ProductCheck(0.0 if error == 0 else math.inf, limit, 0, elements)
+    return ProductCheck(error / scale, limit, 0, elements)

@@ -1,0 +1,109 @@
+"""What can speak against a number: one table of every code, and the verdict that follows from the raised ones.
+
+A: the number is wrong. B: it may not repeat. C: read it with care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pydantic import JsonValue
+
+from dyno.result import ResultWarning, Verdict
+
+Severity = Literal["A", "B", "C"]
+
+CODES: dict[str, tuple[Severity, str]] = {
+    "ASYNC_TIMING": ("A", "The clock stopped before the device had finished."),
+    "WORK_ELIMINATED": ("A", "The compiler removed work whose result nobody read."),
+    "DEGENERATE_DATA": ("A", "The operands are constant or almost so; hardware is faster on such data."),
+    "OUTPUT_NONFINITE": ("A", "The output holds NaN or infinity."),
+    "RESULT_INCORRECT": ("A", "The output is not what the same work gives in float64."),
+    "ABOVE_PEAK": ("A", "The figure is above what the device can do."),
+    "COMPILE_IN_TIMING": ("A", "Something was compiled while samples were taken."),
+    "WARM_CACHE": ("A", "A cold start found caches from an earlier run."),
+    "CLOCK_SKEW": ("A", "The wall clock and the monotonic clock disagree about the time sampled."),
+    "LOSS_NONFINITE": ("A", "The loss became NaN or infinite."),
+    "UNIT_MISMATCH": ("A", "The figure's unit does not fit its size."),
+    "EMULATED_DEVICE": ("A", "The device is emulated on a CPU."),
+    "PRECISION_MISMATCH": ("B", "The arithmetic ran in another precision than was asked for."),
+    "THROTTLED": ("B", "The device lowered its clock for heat or power."),
+    "CLOCK_DRIFT": ("B", "The device's clock frequency changed over the runs."),
+    "NOISY_NEIGHBOUR": ("B", "Other processes or another machine used the device's cores."),
+    "DEVICE_SHARED": ("B", "Another process holds the device."),
+    "CPU_QUOTA": ("B", "The container may not use all the processor time of the device's cores."),
+    "NOISY": ("B", "The figure scatters more than was asked for."),
+    "MULTIMODAL": ("B", "The runs fall into separate groups; an interval of their mean says little."),
+    "INSUFFICIENT_SAMPLES": ("B", "The figure rests on fewer or shorter samples than the method's floor."),
+    "NO_STEADY_STATE": ("B", "The times still drifted, or there were too few to tell."),
+    "RETRACED": ("B", "A compiled function was traced again."),
+    "SLOW_PATH": ("B", "A slower kernel ran than the device has."),
+    "LOSS_RISING": ("B", "The training loss rose."),
+    "METRIC_OUT_OF_BAND": ("B", "The figure is far from what devices of this model give."),
+    "POW2_ONLY": ("C", "All sizes are powers of two, which may be better or worse than their neighbours."),
+    "CACHE_RESIDENT": ("C", "The data fits in the last level of cache, so memory was not measured."),
+    "INPUT_BOUND": ("C", "The device waited for its input."),
+    "OVERHEAD_BOUND": ("C", "The device was almost idle: starting the work took longer than the work."),
+    "WEAK_BASELINE": ("C", "What this is compared with does not use its device well."),
+    "CHERRY_PICK_RISK": ("C", "This is the best of several results."),
+    "SYNTHETIC_DATA": ("C", "The data is not the full real set, so accuracy is no reference accuracy."),
+}
+
+# Codes of class A and B that nothing checks yet. While there are any, no verdict is better than indicative.
+UNCHECKED: tuple[str, ...] = (
+    "ASYNC_TIMING",
+    "WORK_ELIMINATED",
+    "COMPILE_IN_TIMING",
+    "WARM_CACHE",
+    "UNIT_MISMATCH",
+    "THROTTLED",
+    "CLOCK_DRIFT",
+    "DEVICE_SHARED",
+    "RETRACED",
+    "SLOW_PATH",
+    "METRIC_OUT_OF_BAND",
+)
+MIN_PROCESSES = 5
+
+
+def warning(code: str, message: str | None = None, **evidence: JsonValue) -> ResultWarning:
+    """A warning of a known code; without a `message` the table's sentence. `evidence`: the numbers that raised it.
+
+    Raises KeyError for a code that is not in the table.
+    """
+    severity, sentence = CODES[code]
+    return ResultWarning(code=code, severity=severity, message=message or sentence, evidence=evidence)
+
+
+def verdict(warnings: Iterable[ResultWarning], processes: int, target_reached: bool) -> Verdict:
+    """Untrusted with any warning of class A; trusted with none of A or B, five runs and the target reached."""
+    severities = {raised.severity for raised in warnings}
+    if "A" in severities:
+        return Verdict.UNTRUSTED
+    if "B" in severities or UNCHECKED or processes < MIN_PROCESSES or not target_reached:
+        return Verdict.INDICATIVE
+    return Verdict.TRUSTED
+
+
+def merged(by_run: Sequence[Sequence[ResultWarning]]) -> list[ResultWarning]:
+    """One warning per code over all runs, in the table's order; `evidence.runs` says which runs raised it.
+
+    Message and other evidence are those of the first run that raised it.
+    """
+    first: dict[str, ResultWarning] = {}
+    runs: dict[str, list[JsonValue]] = {}
+    for run, raised in enumerate(by_run):
+        for each in raised:
+            first.setdefault(each.code, each)
+            if run not in runs.setdefault(each.code, []):
+                runs[each.code].append(run)
+    return in_order(
+        each.model_copy(update={"evidence": {**each.evidence, "runs": runs[code]}}) for code, each in first.items()
+    )
+
+
+def in_order(warnings: Iterable[ResultWarning]) -> list[ResultWarning]:
+    """In the table's order, so the gravest come first; codes this version doesn't know come last."""
+    places = {code: place for place, code in enumerate(CODES)}
+    return sorted(warnings, key=lambda raised: places.get(raised.code, len(places)))

@@ -1,0 +1,28 @@
+"""`dyno demo`, as `make demo` runs it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from conftest import Command
+
+
+def test_the_demo_prints_both_results_within_its_time_and_leaves_nothing(command: Callable[..., Command]) -> None:
+    started_s = time.monotonic()
+    running = command("demo")
+    assert running.process.wait(150) == 0, running.text()
+    assert time.monotonic() - started_s < 90
+    text = running.text()
+    for words in ("FLOP/s", "cold_throughput", "fraction of peak", "indicative", "first epoch", "accuracy", "sample"):
+        assert words in text, text
+    running.assert_nothing_left()
+
+
+@pytest.mark.parametrize("moment", ["", "on a private socket", "API on", "phase", "running"])
+def test_ctrl_c_leaves_no_process_behind(command: Callable[..., Command], moment: str) -> None:
+    running = command("demo")
+    running.says(moment)
+    assert running.interrupt() in (130, -2)
+    running.assert_nothing_left()

@@ -1,0 +1,87 @@
+"""`dyno up`: the whole of Dyno in the foreground."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Command, eventually
+
+from dyno.client import Client
+from dyno.up import free_port
+
+TINY = {
+    "workload": "matmul",
+    "params": {"n": 64, "repeats": 1},
+    "device": "cpu",
+    "measure": {"processes": 1, "min_samples": 1, "min_s": 0},
+}
+
+
+@pytest.fixture
+def up(command: Callable[..., Command], tmp_path: Path) -> Callable[[], tuple[Command, Client]]:
+    def start() -> tuple[Command, Client]:
+        port = free_port()
+        running = command("up", "--port", str(port), "--data-dir", str(tmp_path / "data"), "--device", "cpu:0-0")
+        running.says("Dyno is up")
+        return running, Client(f"http://127.0.0.1:{port}")
+
+    return start
+
+
+def test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing(
+    up: Callable[[], tuple[Command, Client]],
+) -> None:
+    running, client = up()
+    job = client.submit(TINY)
+    assert client.wait(job.id).status == "succeeded"
+    assert running.interrupt() == 130
+    running.assert_nothing_left()
+    again, client = up()
+    assert client.result(job.id).job == job.id
+    again.process.terminate()
+    again.process.wait(30)
+    again.assert_nothing_left()
+
+
+def test_a_part_that_dies_is_started_again_and_that_is_said(up: Callable[[], tuple[Command, Client]]) -> None:
+    running, client = up()
+    for words, name in (("-m service", "API"), ("-m workers ", "worker cpu:0-0")):
+        os.kill(running.pid_of(words), signal.SIGKILL)
+        running.says(f"{name} died (signal SIGKILL)")
+        running.says(f"{name} started again")
+    eventually(client.ready, 30, "the API is ready again")
+    assert client.wait(client.submit({**TINY, "queue_if_absent": True}).id).status == "succeeded"
+
+
+def test_the_embedded_server_is_started_again_with_its_jobs(up: Callable[[], tuple[Command, Client]]) -> None:
+    running, client = up()
+    job = client.submit(TINY)
+    assert client.wait(job.id).status == "succeeded"
+    os.kill(running.pid_of("unixsocket:"), signal.SIGKILL)
+    running.says("server died")
+    eventually(client.ready, 30, "the API is ready again")
+    assert client.result(job.id).job == job.id
+
+
+def test_killing_it_leaves_no_process_behind(up: Callable[[], tuple[Command, Client]]) -> None:
+    running, _ = up()
+    assert len(running.pids()) >= 5  # itself, server, API, worker, zygote
+    running.process.kill()
+    running.process.wait()
+    eventually(lambda: not running.pids(), 30, "all parts are gone")
+
+
+def test_a_port_that_is_taken_is_said_and_nothing_stays(command: Callable[..., Command], tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        running = command("up", "--port", str(taken.getsockname()[1]), "--data-dir", str(tmp_path))
+        assert running.process.wait(60) == 1
+    assert "API ended with exit code" in running.text()
+    running.assert_nothing_left()

@@ -1,0 +1,51 @@
+"""Parts that die: how soon they start again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+from dyno.processes import MAX_BACKOFF_S, Part, Stack
+
+
+def _part(code: str) -> Part:
+    return Part("sleeper", "timeit", ["-n1", "-r1", "-s", "import time", code], dict(os.environ))
+
+
+def test_the_delay_doubles_with_each_early_death_up_to_a_limit() -> None:
+    part = _part("pass")
+    stack = Stack(print)
+    stack.start(part)
+    delays_s = [part.plan_restart() for _ in range(10)]
+    stack.stop()
+    assert delays_s[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert delays_s[-1] == MAX_BACKOFF_S
+
+
+def test_stop_ends_every_part_and_dead_names_the_first_that_ended() -> None:
+    stack = Stack(print)
+    alive, dead = stack.start(_part("time.sleep(600)")), stack.start(_part("1/0"))
+    assert dead.process is not None
+    assert dead.process.wait(30) == 1
+    assert stack.dead() is dead
+    stack.stop()
+    assert alive.process is not None
+    assert alive.process.poll() == -15
+
+
+def test_a_part_ends_when_its_parent_is_killed() -> None:
+    code = """
+        import os, signal, sys
+        from dyno.processes import Part, Stack
+        sleep = ["-n1", "-r1", "-s", "import time", "time.sleep(600)"]
+        part = Stack(print).start(Part("x", "timeit", sleep, os.environ))
+        print(part.process.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    # The part inherits stdout, so this returns only once the part has ended too; one that lives on is a timeout.
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=20, check=False)
+    assert done.returncode == -9
+    assert int(done.stdout) > 0

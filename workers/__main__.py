@@ -1,0 +1,32 @@
+"""`python -P -m workers --device cpu:0-1`: one worker, until TERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from dyno.errors import DynoError
+from dyno.settings import Settings
+from workers.app import Worker
+from workers.log import LOG, set_up
+
+_COULD_NOT_START = 3  # apart from a crash (1) and wrong usage (2), so that whoever starts it can tell
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="workers", description="Run one worker, pinned to one device.")
+    parser.add_argument("--device", default="cpu", help='"cpu", "cpu:0-1", "gpu:0", …')
+    parser.add_argument("--name", help="the worker's id in a fleet; made up by default")
+    parser.add_argument("--verbose", action="store_true", help="one line an event, not only warnings")
+    arguments = parser.parse_args()
+    set_up(verbose=arguments.verbose)
+    try:
+        worker = Worker(arguments.device, arguments.name, Settings())
+    except DynoError as error:
+        LOG.error("not-started code=%s %s", error.code, error.detail)
+        sys.exit(_COULD_NOT_START)
+    worker.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""One worker: one device, a supervisor, the zygotes, and the threads that speak for it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+
+from dyno.devices import discover, lock_paths
+from dyno.devices.cpulist import parse
+from dyno.devices.device import Device
+from dyno.job import WorkerRef
+from dyno.settings import Settings
+from dyno.store.connect import sync_client
+from dyno.store.fleet import WorkerRecord
+from dyno.store.leases import Leases
+from dyno.store.upkeep import Upkeep
+from dyno.wake import wake
+from dyno.workloads import registry
+from workers.consumer import Consumer, on_signals
+from workers.equipment import Equipment
+from workers.launcher import DEFAULT_FRAMEWORK, Launcher
+from workers.log import event
+from workers.peaks import measured_peaks
+from workers.presence import Presence
+from workers.proof import prove_fork
+from workers.supervisor import Supervisor
+
+
+class Worker:
+    """Everything in the order it starts; `run` returns when a signal has ended it.
+
+    Raises DeviceUnavailable, WorkloadFault or StoreUnfit before anything has started.
+    """
+
+    def __init__(self, device: str, name: str | None, settings: Settings) -> None:
+        self._settings = settings
+        self._device = discover(device, settings)
+        self._workloads = registry()
+        self._client = sync_client(settings)
+        self._name = name or f"{self._device.full_id}.{secrets.token_hex(3)}"
+        _keep_off(self._device, settings)
+
+    def run(self) -> None:
+        on_signals(_leave)
+        with ExitStack() as stack:
+            launcher = Launcher(self._settings.worker_start, self._device.cores)
+            stack.callback(launcher.close)
+            self._presence = Presence(
+                self._client, self._settings, self._record(), lambda: launcher.describe(self._device)
+            )
+            stack.callback(self._presence.stop)
+            self._presence.start()
+            self._prepare(launcher)
+            self._serve(launcher, stack)
+
+    def _prepare(self, launcher: Launcher) -> None:
+        """Peaks first: nothing else should run on the device's cores meanwhile."""
+        locks = lock_paths(self._device, self._settings)
+        self._device = self._device.model_copy(update={"peak": measured_peaks(launcher, self._device, locks)})
+        if DEFAULT_FRAMEWORK in self._device.frameworks:
+            launcher.prepare(DEFAULT_FRAMEWORK)
+        prove_fork(launcher, self._device, self._settings)
+
+    def _serve(self, launcher: Launcher, stack: ExitStack) -> None:
+        leases = Leases(self._client, self._settings)
+        call = partial(wake, self._settings)
+        equipment = Equipment(self._device, leases, launcher, self._settings, self._workloads)
+        worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
+        supervisor = Supervisor(equipment, worker, call, self._presence.show)
+        consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
+        upkeep = Upkeep(self._settings, call)
+        upkeep.start()
+        stack.callback(upkeep.stop)
+        self._presence.show("idle", None)
+        on_signals(partial(_end, supervisor, consumer, self._settings.shutdown_s))
+        consumer.run()
+
+    def _record(self) -> WorkerRecord:
+        return WorkerRecord(
+            id=self._name,
+            host=self._device.host,
+            pid=os.getpid(),
+            device=self._device.full_id,
+            state="starting",
+            version=version("tensordyno"),
+            started_at=datetime.now(UTC),
+        )
+
+
+def _leave(number: signal.Signals) -> None:
+    """A signal while starting: nothing has been claimed, so unwind and go."""
+    sys.exit(128 + number)
+
+
+def _end(supervisor: Supervisor, consumer: Consumer, within_s: float, number: signal.Signals) -> None:
+    """The first signal lets the job at hand finish within `within_s`; a second one hands it back at once."""
+    on_signals(partial(_end, supervisor, consumer, 0.0))
+    supervisor.stop(within_s)
+    consumer.end()
+    event("stopping", signal=number.name, within_s=within_s)
+
+
+def _keep_off(device: Device, settings: Settings) -> None:
+    """Keep this process, with all threads that it will start, off the cores that it measures on."""
+    if settings.reserved_cores is not None and device.kind == "cpu":
+        os.sched_setaffinity(0, parse(settings.reserved_cores))

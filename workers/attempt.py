@@ -1,0 +1,143 @@
+"""One attempt at one job: its runs, each in a fresh process, and the result they make together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from dyno.devices.locks import lock_paths
+from dyno.errors import InvalidSpec, UnknownWorkload
+from dyno.frames import RunRecord, RunRequest
+from dyno.job import Failure, FailureClass
+from dyno.measure.assemble import assemble
+from dyno.measure.processes import enough
+from dyno.store.leases import Claim
+from dyno.workloads import validate_params
+from dyno.workloads.contract import Params, Workload
+from workers.ending import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
+from workers.equipment import Equipment
+from workers.log import LOG, event
+from workers.outcome import failure_of
+from workers.pulse import Pulse
+from workers.stop import StopReason
+from workers.watch import Ended, Limits, Watch
+
+_LEAST_TIMEOUT_S = 600.0
+_ESTIMATE_FACTOR = 3  # an estimate is honest to about that
+
+
+class Attempt:
+    """`run()` once; it says how the job ends and writes nothing itself but heartbeats."""
+
+    def __init__(self, claim: Claim, equipment: Equipment) -> None:
+        self._claim, self._spec, self._equipment = claim, claim.spec, equipment
+        self._pulse = Pulse(claim, equipment.leases, equipment.settings.heartbeat_s, equipment.clock)
+        self._began_s = equipment.clock()
+
+    def run(self) -> Ending:
+        if self._claim.cancel_requested:
+            return Stopped()
+        try:
+            workload, params = self._resolve()
+        except UnknownWorkload as error:
+            return _unsupported("unknown_workload", error.detail)
+        except InvalidSpec as error:
+            return _unsupported("invalid_spec", error.detail)
+        try:
+            return self._measure(workload, params)
+        except Exception as error:  # noqa: BLE001 - a fault of ours: the job must not wait for its lease to run out
+            LOG.exception("attempt-broke job=%s", self._claim.job_id)
+            message = f"the worker failed: {type(error).__name__}: {error}"
+            return Failed(Failure(failure_class=FailureClass.INFRASTRUCTURE, reason="worker_error", message=message))
+
+    def _resolve(self) -> tuple[Workload, Params]:
+        try:
+            workload = self._equipment.workloads[self._spec.workload]
+        except KeyError:
+            raise UnknownWorkload(f'this worker has no workload "{self._spec.workload}"') from None
+        return workload, validate_params(workload, self._spec.params)
+
+    def _measure(self, workload: Workload, params: Params) -> Ending:
+        timeout_s = self._timeout_s(workload, params)
+        records: list[RunRecord] = []
+        while not records or not enough(self._spec.measure, records):
+            ended = self._run_once(len(records), timeout_s)
+            if ending := self._early(ended, timeout_s, len(records)):
+                return ending
+            assert ended.record is not None
+            records.append(ended.record)
+        device = self._equipment.launcher.describe(self._equipment.device)
+        result = assemble(self._claim.job_id, self._spec, workload, params, device, records)
+        return Succeeded(result, _raw(records))
+
+    def _early(self, ended: Ended, timeout_s: float, run: int) -> Ending | None:
+        """How the job ends with this run, if it does."""
+        if ended.stopped_for is StopReason.SUPERSEDED:
+            return Dropped()
+        if ended.stopped_for is StopReason.CANCEL:
+            return Stopped()
+        if ended.record is not None:
+            return None
+        if ended.stopped_for is StopReason.SHUTDOWN:
+            return HandedBack("worker_shutdown")
+        failure = failure_of(ended, timeout_s, self._equipment.settings.stall_s)
+        assert failure is not None
+        if failure.reason == "device_busy":  # someone else's runner still lives there: no fault of this job
+            return HandedBack("device_busy")
+        event("run-failed", job=self._claim.job_id, run=run + 1, reason=failure.reason, message=failure.message)
+        return Failed(failure)
+
+    def _run_once(self, run: int, timeout_s: float) -> Ended:
+        """One runner, from start to end; a second one, spawned, where the first couldn't be forked."""
+        ended = self._watch(run, timeout_s)
+        refused = ended.exit.refused if ended.start == "forked" and ended.stopped_for is None else None
+        if refused is None or not self._equipment.launcher.fall_back(self._spec.framework, refused):
+            return ended
+        event("fell-back-to-spawn", logging.WARNING, framework=self._spec.framework, why=refused)
+        return self._watch(run, timeout_s)
+
+    def _watch(self, run: int, timeout_s: float) -> Ended:
+        equipment, settings = self._equipment, self._equipment.settings
+        limits = Limits(settings.stall_s, settings.term_grace_s, self._began_s + timeout_s)
+        with equipment.launcher.start(self._request(run)) as runner:
+            return Watch(runner, run, limits, self._pulse, equipment.stop, equipment.clock).until_ended()
+
+    def _request(self, run: int) -> RunRequest:
+        settings = self._equipment.settings
+        return RunRequest(
+            job=self._claim.job_id,
+            spec=self._spec,
+            run=run,
+            runs=self._spec.measure.processes.max,
+            device=self._equipment.device,
+            lock_paths=lock_paths(self._equipment.device, settings),
+            data_dir=str(settings.data_dir) if settings.data_dir else None,
+        )
+
+    def _timeout_s(self, workload: Workload, params: Params) -> float:
+        """As asked for, else three times the estimate: every run that may come, sampled for as long as it may."""
+        if self._spec.timeout_s is not None:
+            return self._spec.timeout_s
+        measure = self._spec.measure
+        one = workload.estimate(params, self._equipment.device)
+        job_s = measure.processes.max * (one.time_s + measure.max_s) + one.train_s
+        return max(_LEAST_TIMEOUT_S, _ESTIMATE_FACTOR * job_s)
+
+
+def _unsupported(reason: str, message: str) -> Failed:
+    return Failed(Failure(failure_class=FailureClass.UNSUPPORTED, reason=reason, message=message))
+
+
+def _raw(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    """Every sample of every run, seconds per execution, in the order they were taken."""
+    return [
+        {
+            "run": number,
+            "warmup": record.warmup,
+            "samples": record.samples,
+            "sample_cpu_s": record.sample_cpu_s,
+            "executions_per_sample": record.summary.executions_per_sample,
+        }
+        for number, record in enumerate(records)
+    ]

@@ -1,0 +1,27 @@
+"""What a supervisor is given, and shares with its attempts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from dyno.devices.device import Device
+from dyno.settings import Settings
+from dyno.store.leases import Leases
+from dyno.workloads.contract import Workload
+from workers.launcher import Launcher
+from workers.stop import StopSwitch
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """`clock` is monotonic, in seconds; the deadlines of `stop` are on it."""
+
+    device: Device
+    leases: Leases
+    launcher: Launcher
+    settings: Settings
+    workloads: Mapping[str, Workload]
+    stop: StopSwitch = field(default_factory=StopSwitch)
+    clock: Callable[[], float] = time.monotonic

@@ -1,0 +1,150 @@
+"""Starts runners: forked from a framework's zygote, or spawned where that doesn't work or a cold start is asked for.
+
+The kernel's parent-death signal follows the *thread* that started a process, not the process. A zygote started on a
+pool's thread would die when that thread does, and the runner in it. So every zygote is started and restarted on one
+thread of the launcher's own, which lives as long as the worker.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+from dyno.devices.device import Device
+from dyno.frames import RunRequest
+from workers.child import FRAMES_FD, REQUEST_FD
+from workers.log_tail import LogTail
+from workers.running import Runner
+from workers.zygote_process import ZygoteProcess
+
+DEFAULT_FRAMEWORK = "tensorflow"
+
+# -P keeps the working directory out of sys.path; faulthandler puts the Python stack of a crash into the log.
+_PYTHON = ("-P", "-X", "faulthandler", "-m")
+_FDS = ("--request-fd", str(REQUEST_FD), "--frames-fd", str(FRAMES_FD))
+
+
+class Launcher:
+    """One per worker, for one runner at a time; call it from one thread at a time.
+
+    `worker_start` "spawn" forks never, "fork" always, "auto" until `fall_back` is called for a framework.
+    """
+
+    def __init__(self, worker_start: str, cores: Sequence[int]) -> None:
+        self._worker_start = worker_start
+        self._cores = cores
+        self._zygotes: dict[str | None, ZygoteProcess] = {}
+        self._reasons: dict[str, str] = {}  # framework -> why its runners are spawned
+        # One worker thread that never ends before shutdown: see above.
+        self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-starter")
+
+    def forks(self, framework: str) -> tuple[bool, str | None]:
+        """Whether runners of this framework are forked, and if they aren't, why."""
+        if self._worker_start == "spawn":
+            return False, "settings: worker_start is spawn"
+        reason = self._reasons.get(framework)
+        return reason is None, reason
+
+    def fall_back(self, framework: str, reason: str) -> bool:
+        """Spawn from now on; False: the settings insist on forking."""
+        if self._worker_start == "fork":
+            return False
+        self._reasons.setdefault(framework, reason)
+        self._drop(framework)
+        return True
+
+    def describe(self, device: Device) -> Device:
+        """`device` with how its runners start; the default framework speaks for all."""
+        forks, reason = self.forks(DEFAULT_FRAMEWORK)
+        return device.model_copy(update={"started_with": "fork" if forks else "spawn", "started_with_reason": reason})
+
+    def prepare(self, framework: str) -> None:
+        """Start the zygote, so that the first job doesn't wait for the import. Returns before it has loaded."""
+        self._zygote(framework if self.forks(framework)[0] else None)
+
+    def start(self, request: RunRequest) -> Runner:
+        """Start one runner of the request's spec. Returns at once: its status says when it lives, or why not."""
+        framework = request.spec.framework
+        if request.spec.measure.cold_start or not self.forks(framework)[0]:
+            spawned = request.model_copy(update={"process_start": "spawned"})
+            return self.spawn("dyno.runner", spawned.model_dump_json().encode())
+        forked = request.model_copy(update={"process_start": "forked"})
+        return self._launch(framework, None, forked.model_dump_json().encode())
+
+    def spawn(self, module: str, request: bytes) -> Runner:
+        """A fresh interpreter on `module`, which reads `request` from one descriptor and writes frames to another."""
+        return self._launch(None, [*_PYTHON, module, *_FDS], request)
+
+    def run(self, module: str, arguments: Sequence[str], timeout_s: float) -> str:
+        """What `python -P -m module arguments…` prints. Raises OSError or subprocess.SubprocessError.
+
+        `--parent <pid>` comes first, for `workers.child.die_with_parent`.
+        """
+        command = [sys.executable, "-P", "-m", module, "--parent", str(os.getpid()), *arguments]
+        process = self._starter.submit(
+            subprocess.Popen,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        ).result()
+        with process:
+            try:
+                printed, _ = process.communicate(timeout=timeout_s)
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode != 0:
+            raise subprocess.CalledProcessError(process.returncode, command)
+        return printed
+
+    def close(self) -> None:
+        """End the zygotes and with them every runner."""
+        for framework in list(self._zygotes):
+            self._drop(framework)
+        self._starter.shutdown()
+
+    def _launch(self, framework: str | None, argv: list[str] | None, request: bytes) -> Runner:
+        frames_read, frames_write = os.pipe2(os.O_CLOEXEC)
+        status_read, status_write = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(frames_read, False)
+        log = LogTail()
+        request_fd = _file_of(request)
+        given = [frames_write, log.write_fd, request_fd, status_write]
+        try:
+            self._zygote(framework).ask(argv, given)
+        except (BrokenPipeError, ConnectionResetError):  # it died since it was looked at: once more, with a new one
+            self._drop(framework)
+            self._zygote(framework).ask(argv, given)
+        finally:
+            for fd in given:
+                os.close(fd)
+        start: Literal["forked", "spawned"] = "spawned" if framework is None else "forked"
+        return Runner(start, frames_read, status_read, log, kill_zygote=lambda: self._drop(framework))
+
+    def _zygote(self, framework: str | None) -> ZygoteProcess:
+        zygote = self._zygotes.get(framework)
+        if zygote is None or not zygote.alive():
+            self._drop(framework)
+            zygote = self._starter.submit(ZygoteProcess, framework, self._cores).result()
+            self._zygotes[framework] = zygote
+        return zygote
+
+    def _drop(self, framework: str | None) -> None:
+        zygote = self._zygotes.pop(framework, None)
+        if zygote is not None:
+            zygote.end()
+
+
+def _file_of(data: bytes) -> int:
+    """`data` as an open file of its own: unlike a pipe it takes any length without a reader."""
+    fd = os.memfd_create("request", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

@@ -1,0 +1,56 @@
+"""From how a run ended to what its job is told: one function a cause, no outcome folded into another."""
+
+from __future__ import annotations
+
+import signal
+
+from dyno.job import Failure, FailureClass
+from workers.stop import StopReason
+from workers.watch import Ended
+
+
+def failure_of(ended: Ended, timeout_s: float, stall_s: float) -> Failure | None:
+    """Why the run gave no record; None if it gave one. Cancel, shutdown and a lost lease are no failures: ask first."""
+    if ended.record is not None:
+        return None
+    if ended.stopped_for is StopReason.TIMEOUT:
+        return _failure(ended, FailureClass.TIMEOUT, "timeout", f"the job took longer than its {timeout_s:g} s")
+    if ended.stopped_for is StopReason.STALL:
+        return _failure(ended, FailureClass.BENCHMARK, "stalled", f"the runner said nothing for {stall_s:g} s")
+    if ended.failed is not None:
+        return _failure(ended, ended.failed.failure_class, ended.failed.reason, ended.failed.message)
+    return _of_exit(ended)
+
+
+def _of_exit(ended: Ended) -> Failure:
+    if ended.exit.refused is not None:
+        return _failure(ended, FailureClass.INFRASTRUCTURE, "runner_not_started", ended.exit.refused)
+    if ended.exit.lost:
+        return _failure(ended, FailureClass.INFRASTRUCTURE, "runner_killed", "the zygote died, and the runner with it")
+    if ended.exit.signal is not None:
+        return _of_signal(ended, signal.Signals(ended.exit.signal))
+    if ended.exit.code:
+        message = f"the runner ended with exit code {ended.exit.code}"
+        return _failure(ended, FailureClass.BENCHMARK, "runner_crashed", message)
+    return _failure(ended, FailureClass.BENCHMARK, "no_result", "the runner ended without a result")
+
+
+def _of_signal(ended: Ended, number: signal.Signals) -> Failure:
+    if number is not signal.SIGKILL:
+        message = f"the runner died of {number.name}: {signal.strsignal(number)}"
+        return _failure(ended, FailureClass.BENCHMARK, "runner_crashed", message)
+    if ended.oom_killed:
+        message = "the kernel killed a process for want of memory while this one ran, and this one died of SIGKILL"
+        return _failure(ended, FailureClass.RESOURCE, "out_of_memory", message)
+    return _failure(ended, FailureClass.INFRASTRUCTURE, "runner_killed", "something outside killed the runner")
+
+
+def _failure(ended: Ended, failure_class: FailureClass, reason: str, message: str) -> Failure:
+    return Failure(
+        failure_class=failure_class,
+        reason=reason,
+        message=message,
+        exit_code=ended.exit.code,
+        signal=ended.exit.signal,
+        log_tail=ended.log_tail,
+    )

@@ -1,0 +1,37 @@
+"""The heartbeat of an attempt: it keeps the lease over all runs, carries the progress, and brings back orders."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from dyno.errors import StoreUnavailable
+from dyno.frames import ProgressFrame
+from dyno.store.leases import Claim, Leases
+from workers.log import event
+from workers.progress import JobProgress
+from workers.stop import StopReason
+
+
+class Pulse:
+    """One per attempt, so that many short runs don't put it off. `due_s` is on `clock`."""
+
+    def __init__(self, claim: Claim, leases: Leases, heartbeat_s: float, clock: Callable[[], float]) -> None:
+        self._claim, self._leases, self._heartbeat_s, self._clock = claim, leases, heartbeat_s, clock
+        self._progress = JobProgress(claim.spec.measure.processes.max)
+        self._claimed_s = clock()
+        self.due_s = self._claimed_s + heartbeat_s
+
+    def beat(self, frame: ProgressFrame | None, run: int) -> StopReason | None:
+        """Send one; an answer may order a stop. With Redis away the run goes on: only a superseded token ends it."""
+        progress = self._progress.of(frame, run, self._clock() - self._claimed_s)
+        try:
+            orders = self._leases.heartbeat(self._claim, progress)
+        except StoreUnavailable as error:
+            event("heartbeat-missed", logging.WARNING, job=self._claim.job_id, why=error.detail)
+            return None
+        finally:
+            self.due_s = self._clock() + self._heartbeat_s
+        if orders.superseded:
+            return StopReason.SUPERSEDED
+        return StopReason.CANCEL if orders.cancel_requested else None

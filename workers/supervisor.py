@@ -1,0 +1,76 @@
+"""Claims jobs for one device and sees each of them through. Never imports a framework."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Literal
+
+from dyno.errors import StoreUnavailable
+from dyno.job import WorkerRef
+from dyno.store.leases import Claim
+from dyno.store.queues import queues_served
+from workers.attempt import Attempt
+from workers.ending import HandedBack, tell
+from workers.equipment import Equipment
+from workers.log import event
+
+State = Literal["starting", "idle", "busy", "draining"]
+
+
+class Supervisor:
+    """`wake(queue)` calls the next worker; `show(state, job_id)` is for whoever publishes what this worker does."""
+
+    def __init__(
+        self,
+        equipment: Equipment,
+        worker: WorkerRef,
+        wake: Callable[[str], object],
+        show: Callable[[State, str | None], None] = lambda state, job: None,
+    ) -> None:
+        self._equipment, self._worker, self._wake, self._show = equipment, worker, wake, show
+        self._queues = queues_served(equipment.device)
+        self._serving = threading.Lock()
+
+    def serve(self) -> int:
+        """Run jobs until none is left for this device; returns how many. What a wake-up calls, and a start."""
+        served = 0
+        with self._serving:
+            while not self._equipment.stop.stopping and (claim := self._claim()):
+                self._show("busy", claim.job_id)
+                served += 1
+                if not self._see_through(claim):
+                    break
+            self._show("draining" if self._equipment.stop.stopping else "idle", None)
+        return served
+
+    def stop(self, within_s: float) -> None:
+        """Claim nothing more, and hand back what still runs after `within_s`. Safe to call from a signal handler."""
+        self._equipment.stop.stop(self._equipment.clock() + within_s)
+
+    def _claim(self) -> Claim | None:
+        try:
+            claim = self._equipment.leases.claim(self._equipment.device.full_id, self._queues, self._worker)
+        except StoreUnavailable as error:
+            event("claim-failed", logging.WARNING, why=error.detail)
+            return None
+        if claim is not None:
+            event("claimed", job=claim.job_id, attempt=claim.attempt, queue=claim.queue, left_behind=claim.left_behind)
+            if claim.left_behind:
+                self._call_next(claim.queue)
+        return claim
+
+    def _call_next(self, queue: str) -> None:
+        try:
+            self._wake(queue)
+        except Exception as error:  # noqa: BLE001 - a lost wake-up is sent again by the reconciler; the job at hand goes first
+            event("wake-failed", logging.WARNING, queue=queue, why=repr(error))
+
+    def _see_through(self, claim: Claim) -> bool:
+        """Run the job to its end; False: don't claim again now, what was handed back would come back at once."""
+        equipment = self._equipment
+        ending = Attempt(claim, equipment).run()
+        counted = tell(ending, claim, equipment.leases, equipment.stop, equipment.clock)
+        event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
+        return not isinstance(ending, HandedBack)

@@ -1,0 +1,144 @@
+"""Watches one runner from its start to its last byte, asleep between frames and heartbeats."""
+
+from __future__ import annotations
+
+import math
+import selectors
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from dyno.frames import Done, Failed, ProgressFrame, RunRecord
+from workers.oom import oom_kills
+from workers.running import AnyFrame, Exit, Runner
+from workers.stop import StopReason, StopSwitch
+
+
+class Heart(Protocol):
+    """Sends heartbeats; see `workers.pulse.Pulse`."""
+
+    due_s: float
+
+    def beat(self, frame: ProgressFrame | None, run: int) -> StopReason | None: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`deadline_s` is on the watch's clock, the others are durations."""
+
+    stall_s: float
+    term_grace_s: float
+    deadline_s: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """All that is known of a run that is over."""
+
+    start: Literal["forked", "spawned"]
+    exit: Exit
+    record: RunRecord | None
+    failed: Failed | None
+    stopped_for: StopReason | None
+    log_tail: str | None
+    oom_killed: bool
+
+
+class Watch:
+    """`run` is the run's number in its job, for the heartbeats."""
+
+    def __init__(
+        self, runner: Runner, run: int, limits: Limits, heart: Heart, stop: StopSwitch, clock: Callable[[], float]
+    ) -> None:
+        self._runner, self._run, self._limits, self._heart = runner, run, limits, heart
+        self._switch, self._clock = stop, clock
+        self._last_frame_s = clock()
+        self._kill_at_s = math.inf
+        self._stopped_for: StopReason | None = None
+        self._progress: ProgressFrame | None = None
+        self._last: Done | Failed | None = None
+
+    def until_ended(self) -> Ended:
+        """Returns when the runner is gone, with its frames and log read to the end."""
+        oom_kills_before = oom_kills()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._runner.frames_fd, selectors.EVENT_READ, self._on_frames)
+            selector.register(self._runner.log.read_fd, selectors.EVENT_READ, self._on_log)
+            selector.register(self._runner.status_fd, selectors.EVENT_READ, self._on_status)
+            selector.register(self._switch, selectors.EVENT_READ, lambda: False)  # wakes once: its deadline is polled
+            while self._runner.exit is None:
+                for key, _ in selector.select(self._rest_s()):
+                    if not key.data():
+                        selector.unregister(key.fileobj)
+                self._look_around()
+        return self._ended(oom_kills() > oom_kills_before)
+
+    def _rest_s(self) -> float:
+        due_s = [self._heart.due_s, self._kill_at_s]
+        if self._stopped_for is None and self._last is None:
+            due_s += [self._limits.deadline_s, self._last_frame_s + self._limits.stall_s, self._switch.deadline_s]
+        return max(0.0, min(due_s) - self._clock())
+
+    def _on_status(self) -> bool:
+        self._runner.read_status()
+        return True
+
+    def _on_log(self) -> bool:
+        return self._runner.log.read() != 0
+
+    def _on_frames(self) -> bool:
+        frames = self._runner.read_frames()
+        for frame in frames or []:
+            self._take(frame)
+        return self._runner.frames_open
+
+    def _take(self, frame: AnyFrame) -> None:
+        self._last_frame_s = self._clock()
+        if isinstance(frame, ProgressFrame):
+            self._progress = frame
+        elif isinstance(frame, Done | Failed):
+            self._last = frame
+            # Nothing more will come: an end that hangs must not hold the device.
+            self._kill_at_s = min(self._kill_at_s, self._last_frame_s + self._limits.term_grace_s)
+
+    def _look_around(self) -> None:
+        now_s = self._clock()
+        if now_s >= self._kill_at_s:
+            self._kill_at_s = math.inf
+            self._runner.send(signal.SIGKILL)
+        reason = self._heart.beat(self._progress, self._run) if now_s >= self._heart.due_s else None
+        reason = reason or self._due(now_s)
+        if reason and self._stopped_for is None:
+            self._stop(reason)
+
+    def _due(self, now_s: float) -> StopReason | None:
+        if self._last is not None:
+            return None
+        if now_s >= self._limits.deadline_s:
+            return StopReason.TIMEOUT
+        if now_s >= self._last_frame_s + self._limits.stall_s:
+            return StopReason.STALL
+        return StopReason.SHUTDOWN if now_s >= self._switch.deadline_s else None
+
+    def _stop(self, reason: StopReason) -> None:
+        self._stopped_for = reason
+        gently = reason in (StopReason.CANCEL, StopReason.TIMEOUT)
+        self._kill_at_s = self._clock() + self._limits.term_grace_s if gently else math.inf
+        self._runner.send(signal.SIGTERM if gently else signal.SIGKILL)
+
+    def _ended(self, oom_killed: bool) -> Ended:
+        while (frames := self._runner.read_frames()) is not None:
+            for frame in frames:
+                self._take(frame)
+        self._runner.log.drain()
+        assert self._runner.exit is not None
+        return Ended(
+            start=self._runner.start,
+            exit=self._runner.exit,
+            record=self._last.record if isinstance(self._last, Done) else None,
+            failed=self._last if isinstance(self._last, Failed) else None,
+            stopped_for=self._stopped_for,
+            log_tail=self._runner.log.text(),
+            oom_killed=oom_killed,
+        )

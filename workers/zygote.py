@@ -1,0 +1,190 @@
+"""A single-threaded process that has imported one framework and forks runners: `python -P -m workers.zygote`.
+
+Without `--framework` it has imported nothing, and its children execute a new interpreter: that is how a runner is
+spawned. One way to start processes, then, whose parent-death signal, process group and reaping are the same.
+
+A request is one message on the control socket with four descriptors: frames, log, request, status. On the status
+pipe the zygote writes one JSON object a line: `{"pid": …}` or `{"refused": …}`, and `{"status": …}` at the end
+(as of `waitpid`). A status pipe that closes without that last line means that the zygote died.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from workers.child import FRAMES_FD, REQUEST_FD, become_runner, die_with_parent
+
+_MESSAGE_BYTES = 4096
+_RUNNER_FAILED = 70  # EX_SOFTWARE of sysexits.h
+
+
+class Zygote:
+    """Serves `control` until it closes, then takes its children with it. `fault`: why it can't fork runners."""
+
+    def __init__(self, control: socket.socket, fault: str | None) -> None:
+        self._control = control
+        self._fault = fault
+        self._children: dict[int, int] = {}  # pid -> status pipe
+
+    def serve(self) -> NoReturn:
+        # A signal between select and its return must not get lost: the wake-up pipe keeps it.
+        signals_read, signals_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(signals_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        selector = selectors.DefaultSelector()
+        selector.register(self._control, selectors.EVENT_READ)
+        selector.register(signals_read, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fd == signals_read:
+                    os.read(signals_read, _MESSAGE_BYTES)
+                    self._reap()
+                else:
+                    self._answer()
+
+    def _answer(self) -> None:
+        flags = socket.MSG_CMSG_CLOEXEC
+        message, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 4, flags)
+        if not message:
+            self._end()
+        *others, status = fds
+        if fault := self._why_not():
+            _tell(status, {"refused": fault})
+            os.close(status)
+        else:
+            self._start(json.loads(message), others, status)
+        for fd in others:
+            os.close(fd)
+
+    def _why_not(self) -> str | None:
+        """Why a fork would be unsafe now: a lock held by another thread stays locked in the child for ever."""
+        threads = len(list(Path("/proc/self/task").iterdir()))
+        return self._fault or (f"the zygote has {threads} threads" if threads > 1 else None)
+
+    def _start(self, order: dict[str, Any], fds: list[int], status: int) -> None:
+        zygote_pid = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:  # out of processes or memory
+            _tell(status, {"refused": f"fork: {error}"})
+            os.close(status)
+            return
+        if pid == 0:
+            _run_child(zygote_pid, order.get("argv"), *fds)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.setpgid(pid, pid)
+        self._children[pid] = status
+        _tell(status, {"pid": pid})
+
+    def _reap(self) -> None:
+        for pid, status in list(self._children.items()):
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                continue
+            # Not yet reaped, so its group's number can't be anyone else's: what it left behind ends here.
+            _kill_group(pid)
+            _, code = os.waitpid(pid, 0)
+            _tell(status, {"status": code})
+            os.close(status)
+            del self._children[pid]
+
+    def _end(self) -> NoReturn:
+        for pid in self._children:
+            _kill_group(pid)
+        os._exit(0)
+
+
+def _run_child(zygote_pid: int, argv: list[str] | None, frames: int, log: int, request: int) -> NoReturn:
+    """Never returns into the zygote's loop, whatever happens."""
+    code = _RUNNER_FAILED
+    try:
+        become_runner(zygote_pid, frames, log, request)
+        if argv is not None:
+            os.execv(sys.executable, [sys.executable, *argv])
+        _run_forked()
+        code = 0
+    except BaseException:  # noqa: BLE001 - the log's tail is where this is read
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        os._exit(code)
+
+
+def _run_forked() -> None:
+    from dyno.frames import RunRequest
+    from dyno.runner import main as run
+
+    with os.fdopen(REQUEST_FD, "rb") as file:
+        request = RunRequest.model_validate_json(file.read())
+    run(request, FRAMES_FD)
+
+
+def _tell(status: int, message: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+        os.write(status, json.dumps(message).encode() + b"\n")
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _load(name: str) -> str | None:
+    """Import all that a runner needs; returns why that failed, or None."""
+    from dyno.errors import DynoError
+    from dyno.frameworks import framework
+
+    try:
+        framework(name).load()
+        _preload()
+    except (DynoError, ImportError) as error:
+        return f"{type(error).__name__}: {error}"
+    _end_library_threads()
+    # What is here stays: no collection in a child walks it, so its pages stay shared.
+    gc.collect()
+    gc.freeze()
+    return None
+
+
+def _preload() -> None:
+    import dyno.runner  # noqa: F401
+    from dyno.workloads import registry
+
+    registry()
+
+
+def _end_library_threads() -> None:
+    """OpenBLAS starts threads on import and ends them in its fork handler; it starts new ones when it needs them."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="workers.zygote")
+    parser.add_argument("--framework")
+    parser.add_argument("--socket-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True, help="pid of the process that starts it")
+    parser.add_argument("--cores", default="", help="comma-separated: libraries size themselves at import by these")
+    args = parser.parse_args()
+    die_with_parent(args.parent)
+    if args.cores:
+        os.sched_setaffinity(0, [int(core) for core in args.cores.split(",")])
+    fault = _load(args.framework) if args.framework else None
+    Zygote(socket.socket(fileno=args.socket_fd), fault).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""A zygote seen from the worker: its process and the control socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+
+class ZygoteProcess:
+    """Started by the constructor, on the thread whose life its own is tied to. Loading goes on in the background."""
+
+    def __init__(self, framework: str | None, cores: Sequence[int]) -> None:
+        self.framework = framework
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                _command(framework, theirs.fileno(), cores),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=_environment(framework),
+                start_new_session=True,  # Ctrl-C in the worker's terminal is the supervisor's to handle
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, argv: list[str] | None, fds: list[int]) -> None:
+        """Ask for a child with `fds` = frames, log, request, status; `argv` is what a spawned one executes.
+
+        Raises BrokenPipeError or ConnectionResetError if the zygote is gone.
+        """
+        socket.send_fds(self._control, [json.dumps({"argv": argv}).encode()], fds)
+
+    def end(self) -> None:
+        """Kill it and with it its children, by the parent-death signal; reap it."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def _command(framework: str | None, socket_fd: int, cores: Sequence[int]) -> list[str]:
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "workers.zygote",
+        "--socket-fd",
+        str(socket_fd),
+        "--parent",
+        str(os.getpid()),
+    ]
+    if framework is not None:
+        command += ["--framework", framework]
+    if cores:
+        command += ["--cores", ",".join(map(str, cores))]
+    return command
+
+
+def _environment(framework: str | None) -> dict[str, str]:
+    """The worker's, without the address of Redis (it may hold a password), with Keras' backend."""
+    environment = {name: value for name, value in os.environ.items() if name != "DYNO_REDIS_URL"}
+    if framework is not None:
+        environment["KERAS_BACKEND"] = framework
+    return environment

@@ -1,0 +1,93 @@
+"""Jobs and leases over the session's server, and the ways in which tests bend time without waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import redis
+import redis.asyncio
+
+from dyno.job import WorkerRef
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import async_client
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Claim, Leases
+
+DEVICE = "cpu:0-1@alpha"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def keys(namespace: str) -> Keys:
+    return Keys(namespace)
+
+
+@pytest.fixture
+async def async_redis(settings: Settings) -> AsyncIterator[redis.asyncio.Redis]:
+    async with async_client(settings) as client:
+        yield client
+
+
+@pytest.fixture
+def jobs(async_redis: redis.asyncio.Redis, settings: Settings) -> Jobs:
+    return Jobs(async_redis, settings)
+
+
+@pytest.fixture
+def leases(client: redis.Redis, settings: Settings) -> Leases:
+    return Leases(client, settings)
+
+
+@pytest.fixture
+def a_spec() -> Callable[..., Spec]:
+    """A valid spec for a CPU, with any field replaced."""
+    return lambda **fields: Spec.model_validate({"workload": "matmul", "device": "cpu"} | fields)
+
+
+@pytest.fixture
+def worker() -> WorkerRef:
+    return WorkerRef(id="worker-1", device="cpu:0-1", host="alpha")
+
+
+@pytest.fixture
+def claim(leases: Leases, worker: WorkerRef) -> Callable[..., Claim | None]:
+    """Claim the next job for a device that serves the queues "cpu" and "any"."""
+    return lambda device=DEVICE: leases.claim(device, ["cpu", "any"], worker)
+
+
+@pytest.fixture
+def run_out(client: redis.Redis, keys: Keys) -> Callable[..., None]:
+    """Let the lease of a device run out now."""
+
+    def ran_out(device: str = DEVICE) -> None:
+        client.hset(keys.lease(device), "expires_at_ms", 1)
+        client.zadd(keys.leases, {device: 1})
+
+    return ran_out
+
+
+@pytest.fixture
+def trusting(settings: Settings) -> Settings:
+    """Settings under which a lease that ran out is believed at once, however young the server is."""
+    return settings.model_copy(update={"lease_s": 0.0})
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """Wait until a condition holds, 10 s at most."""
+
+    def waited(condition: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline_s, "the condition did not come true in 10 s"
+            time.sleep(0.005)
+
+    return waited

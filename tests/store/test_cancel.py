@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from dyno.errors import JobFinished
+from dyno.job import Status
+from dyno.spec import Spec
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_waiting_job_is_canceled_at_once_and_leaves_its_queue(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    canceled = await jobs.cancel(job.id)
+    assert canceled.changed
+    assert (canceled.job.status, canceled.job.done) == (Status.CANCELED, True)
+    assert canceled.job.finished_at is not None
+    assert client.zcard(keys.queue("cpu")) == 0
+    assert client.smembers(keys.queues) == set()
+
+
+async def test_a_running_job_goes_on_until_its_worker_obeys(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
+) -> None:
+    await jobs.submit(a_spec())
+    attempt = claim()
+    canceled = await jobs.cancel(attempt.job_id)
+    assert canceled.changed
+    assert canceled.job.status is Status.RUNNING
+    assert canceled.job.cancel_requested_at is not None
+    assert leases.finish(attempt, "stop")
+    assert (await jobs.get(attempt.job_id)).status is Status.CANCELED
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+async def test_asking_again_changes_nothing(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, claimed: bool
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    if claimed:
+        claim()
+    first = await jobs.cancel(job.id)
+    second = await jobs.cancel(job.id)
+    assert not second.changed
+    assert second.job == first.job
+
+
+@pytest.mark.parametrize("outcome", ["succeed", "fail"])
+async def test_a_job_that_ended_by_itself_can_not_be_canceled(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, outcome: str
+) -> None:
+    await jobs.submit(a_spec())
+    attempt = claim()
+    leases.finish(attempt, outcome)
+    with pytest.raises(JobFinished):
+        await jobs.cancel(attempt.job_id)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from dyno.job import FailureClass, Status, WorkerRef
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import sync_client
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_claim_carries_the_job_its_first_attempt_and_what_is_left_behind(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, worker: WorkerRef
+) -> None:
+    first = (await jobs.submit(a_spec(seed=1))).job
+    await jobs.submit(a_spec(seed=2))
+
+    got = claim()
+
+    assert (got.job_id, got.spec.seed, got.attempt) == (first.id, 1, 1)
+    assert (got.queue, got.left_behind, got.cancel_requested) == ("cpu", 1, False)
+    job = await jobs.get(first.id)
+    assert (job.status, job.worker, job.attempt) == (Status.RUNNING, worker, 1)
+    assert job.started_at is not None
+    assert job.queue.name == "cpu"
+    assert job.queue.position is None
+
+
+async def test_the_best_head_over_all_queues_wins_by_class_and_then_by_arrival(
+    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, worker: WorkerRef
+) -> None:
+    low = (await jobs.submit(a_spec(priority="low"))).job.id
+    normal_any = (await jobs.submit(a_spec(device="any"))).job.id
+    normal_cpu = (await jobs.submit(a_spec())).job.id
+    high = (await jobs.submit(a_spec(priority="high", device="any"))).job.id
+
+    order = []
+    for number in range(4):
+        got = leases.claim(f"cpu:{number}@alpha", ["cpu", "any"], worker)
+        assert got is not None
+        order.append(got.job_id)
+
+    assert order == [high, normal_any, normal_cpu, low]
+
+
+async def test_a_device_takes_nothing_from_queues_it_does_not_serve(
+    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, worker: WorkerRef
+) -> None:
+    await jobs.submit(a_spec(device="gpu"))
+    assert leases.claim("cpu:0@alpha", ["cpu", "any"], worker) is None
+
+
+async def test_a_leased_device_gets_nothing_even_after_its_lease_ran_out(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, run_out: Callable
+) -> None:
+    await jobs.submit(a_spec())
+    await jobs.submit(a_spec())
+    assert claim() is not None
+    assert claim() is None
+    run_out()
+    assert claim() is None
+
+
+async def test_a_claim_whose_answer_was_lost_gets_the_same_job_again(
+    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, worker: WorkerRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await jobs.submit(a_spec())
+    await jobs.submit(a_spec())
+    monkeypatch.setattr("dyno.store.leases.new_token", lambda: "one token")
+    first = leases.claim("cpu:0@alpha", ["cpu"], worker)
+    assert first is not None
+    assert leases.claim("cpu:0@alpha", ["cpu"], worker) == first
+
+
+async def test_twenty_workers_claim_each_job_exactly_once(
+    jobs: Jobs, a_spec: Callable[..., Spec], settings: Settings, client: redis.Redis, keys: Keys
+) -> None:
+    submitted = {(await jobs.submit(a_spec())).job.id for _ in range(60)}
+    together = threading.Barrier(20)
+
+    def work(number: int) -> list[str]:
+        own: list[str] = []
+        with sync_client(settings) as connection:
+            leases = Leases(connection, settings)
+            worker = WorkerRef(id=f"w{number}", device=f"cpu:{number}", host="alpha")
+            together.wait(10)
+            while (got := leases.claim(f"cpu:{number}@alpha", ["cpu"], worker)) is not None:
+                own.append(got.job_id)
+                assert leases.finish(got, "succeed")
+        return own
+
+    with ThreadPoolExecutor(20) as pool:
+        claimed = Counter(job_id for own in pool.map(work, range(20)) for job_id in own)
+
+    assert claimed == Counter(submitted)
+    assert client.zcard(keys.leases) == 0
+    assert client.smembers(keys.queues) == set()
+
+
+async def test_a_spec_of_a_newer_version_fails_as_unsupported_and_the_next_job_is_claimed(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys
+) -> None:
+    strange = (await jobs.submit(a_spec())).job.id
+    client.hset(keys.job(strange), "spec", '{"workload": "matmul", "framework": "abacus"}')
+    plain = (await jobs.submit(a_spec())).job.id
+
+    assert claim().job_id == plain
+    record = client.hgetall(keys.job(strange))
+    assert record["status"] == Status.FAILED
+    assert record["status_reason"] == "unreadable_spec"
+    assert FailureClass.UNSUPPORTED in record["failure"]
+
+
+async def test_a_queue_entry_without_a_record_is_dropped_on_the_way(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys
+) -> None:
+    job_id = (await jobs.submit(a_spec())).job.id
+    client.zadd(keys.queue("cpu"), {"job_that_never_was": 0})
+    assert claim().job_id == job_id
+    assert client.zcard(keys.queue("cpu")) == 0

@@ -1,0 +1,198 @@
+"""Keeping a lease, finishing and handing back: only the token's owner may, and repeating it changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis
+
+from dyno.errors import ResultNotReady
+from dyno.job import MAX_ATTEMPTS, Failure, FailureClass, Progress, Status
+from dyno.result import Energy, Memory, Metric, Peak, Phases, Result, Verdict
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+from dyno.store.reap import reap
+
+pytestmark = pytest.mark.anyio
+
+DEVICE = "cpu:0-1@alpha"
+
+
+@pytest.fixture
+def running(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable) -> Callable:
+    async def started(**fields: Any) -> Any:
+        await jobs.submit(a_spec(**fields))
+        return claim()
+
+    return started
+
+
+def a_result(job_id: str) -> Result:
+    metric = Metric(name="throughput", unit="FLOP/s", value=1e9, better="higher", runs=1, samples=20, reason="one run")
+    return Result(
+        job=job_id,
+        workload="matmul",
+        verdict=Verdict.INDICATIVE,
+        warnings=[],
+        metrics=[metric],
+        phases=Phases(),
+        runs=[],
+        peak=Peak(value=None, reason="not measured"),
+        memory=Memory(),
+        energy=Energy(),
+        device={},
+        environment={},
+    )
+
+
+async def test_a_heartbeat_shows_the_progress_and_extends_the_lease(
+    running: Callable, leases: Leases, jobs: Jobs, client: redis.Redis, keys: Keys, run_out: Callable
+) -> None:
+    claim = await running()
+    progress = Progress(phase="sampling", run=1, runs=5, completed=7, fraction=0.2)
+    run_out()
+
+    beat = leases.heartbeat(claim, progress)
+
+    assert not beat.superseded
+    job = await jobs.get(claim.job_id)
+    assert job.progress == progress
+    assert client.zscore(keys.leases, DEVICE) > client.time()[0] * 1000
+
+
+async def test_a_heartbeat_without_news_leaves_the_version_alone(running: Callable, leases: Leases, jobs: Jobs) -> None:
+    claim = await running()
+    progress = Progress(phase="warmup", run=1, runs=5)
+    leases.heartbeat(claim, progress)
+    version = (await jobs.get(claim.job_id)).version
+    leases.heartbeat(claim, progress)
+    leases.heartbeat(claim, None)
+    assert (await jobs.get(claim.job_id)).version == version
+
+
+async def test_a_heartbeat_revives_a_lease_that_ran_out_but_was_not_taken(
+    running: Callable, leases: Leases, run_out: Callable, client: redis.Redis, settings: Settings
+) -> None:
+    claim = await running()
+    run_out()
+    assert not leases.heartbeat(claim, None).superseded
+    assert reap(client, settings.model_copy(update={"lease_s": 0.0})) == []
+
+
+async def test_the_zombie_of_a_lost_attempt_learns_it_and_can_write_nothing(
+    running: Callable, leases: Leases, claim: Callable, run_out: Callable, client: redis.Redis, trusting: Settings
+) -> None:
+    zombie = await running()
+    run_out()
+    assert reap(client, trusting) == [zombie.job_id]
+    successor = claim()
+    assert successor.job_id == zombie.job_id
+
+    assert leases.heartbeat(zombie, Progress(phase="sampling", run=1, runs=5)).superseded
+    assert not leases.finish(zombie, "succeed", result=a_result(zombie.job_id))
+    assert not leases.requeue(zombie, reason="shutdown", counts_attempt=False)
+    assert leases.finish(successor, "succeed")
+
+
+async def test_a_heartbeat_tells_that_a_cancel_was_requested(running: Callable, leases: Leases, jobs: Jobs) -> None:
+    claim = await running()
+    assert not leases.heartbeat(claim, None).cancel_requested
+    await jobs.cancel(claim.job_id)
+    assert leases.heartbeat(claim, None).cancel_requested
+
+
+async def test_a_finished_job_has_its_result_and_frees_its_device(
+    running: Callable, leases: Leases, jobs: Jobs, client: redis.Redis, keys: Keys
+) -> None:
+    claim = await running()
+    with pytest.raises(ResultNotReady, match="running"):
+        await jobs.result(claim.job_id)
+
+    assert leases.finish(claim, "succeed", result=a_result(claim.job_id), samples=[{"samples": [0.1, 0.2]}])
+
+    job = await jobs.get(claim.job_id)
+    assert (job.status, job.done) == (Status.SUCCEEDED, True)
+    assert job.finished_at is not None
+    assert await jobs.result(claim.job_id) == a_result(claim.job_id)
+    assert client.get(keys.samples(claim.job_id)) == '[{"samples":[0.1,0.2]}]'
+    assert not client.exists(keys.lease(DEVICE), keys.leases)
+
+
+async def test_a_failed_job_says_why_and_has_no_result(running: Callable, leases: Leases, jobs: Jobs) -> None:
+    claim = await running()
+    failure = Failure(
+        failure_class=FailureClass.RESOURCE, reason="out_of_memory", message="killed", signal=9, log_tail="…"
+    )
+    assert leases.finish(claim, "fail", status_reason="out_of_memory", failure=failure)
+    job = await jobs.get(claim.job_id)
+    assert (job.status, job.status_reason, job.failure) == (Status.FAILED, "out_of_memory", failure)
+    with pytest.raises(ResultNotReady, match="failed"):
+        await jobs.result(claim.job_id)
+
+
+async def test_finishing_twice_alike_is_accepted_once_and_differently_is_refused(
+    running: Callable, leases: Leases, jobs: Jobs
+) -> None:
+    claim = await running()
+    assert leases.finish(claim, "succeed", result=a_result(claim.job_id))
+    version = (await jobs.get(claim.job_id)).version
+    assert leases.finish(claim, "succeed", result=a_result(claim.job_id))
+    assert not leases.finish(claim, "fail")
+    assert not leases.finish(replace(claim, token="another"), "succeed")
+    assert (await jobs.get(claim.job_id)).version == version
+
+
+async def test_all_that_belongs_to_a_done_job_goes_when_it_was_asked_to(
+    running: Callable, leases: Leases, client: redis.Redis, keys: Keys
+) -> None:
+    claim = await running(expires_in_s=600)
+    leases.finish(claim, "succeed", result=a_result(claim.job_id), samples=[])
+    names = [keys.job, keys.result, keys.samples, keys.job_events]
+    assert all(590 < client.ttl(name(claim.job_id)) <= 600 for name in names)
+
+
+async def test_a_job_handed_back_keeps_its_attempt_and_its_place_at_the_front(
+    running: Callable, leases: Leases, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable
+) -> None:
+    first = await running()
+    await jobs.submit(a_spec())
+    assert leases.requeue(first, reason="shutdown", counts_attempt=False)
+    assert leases.requeue(first, reason="shutdown", counts_attempt=False)
+
+    job = await jobs.get(first.job_id)
+    assert (job.status, job.status_reason, job.attempt) == (Status.QUEUED, "shutdown", 0)
+    assert (job.worker, job.started_at, job.queue.position) == (None, None, 0)
+    again = claim()
+    assert (again.job_id, again.attempt) == (first.job_id, 1)
+    assert (await jobs.get(first.job_id)).status_reason is None
+
+
+async def test_an_attempt_that_counts_is_the_last_but_so_many(
+    running: Callable, leases: Leases, jobs: Jobs, claim: Callable
+) -> None:
+    attempt = await running()
+    for _ in range(MAX_ATTEMPTS - 1):
+        assert leases.requeue(attempt, reason="runner_crashed", counts_attempt=True)
+        attempt = claim()
+    assert leases.requeue(attempt, reason="runner_crashed", counts_attempt=True)
+
+    job = await jobs.get(attempt.job_id)
+    assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, "runner_crashed", MAX_ATTEMPTS)
+    assert job.failure is not None
+    assert job.failure.failure_class is FailureClass.INFRASTRUCTURE
+
+
+async def test_a_job_handed_back_after_a_cancel_was_requested_is_canceled(
+    running: Callable, leases: Leases, jobs: Jobs, claim: Callable
+) -> None:
+    attempt = await running()
+    await jobs.cancel(attempt.job_id)
+    assert leases.requeue(attempt, reason="shutdown", counts_attempt=False)
+    assert (await jobs.get(attempt.job_id)).status is Status.CANCELED
+    assert claim() is None

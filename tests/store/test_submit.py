@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+import redis
+import redis.asyncio
+
+from dyno.errors import IdempotencyKeyReused, QueueFull, StoreUnavailable, UnknownJob
+from dyno.job import SpecWarning, Status
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import async_client
+from dyno.store.jobs import IDEMPOTENCY_S, Jobs
+from dyno.store.keys import Keys
+from dyno.store.server import EmbeddedServer
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_submitted_job_is_queued_with_all_that_was_asked_for(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    spec = a_spec(params={"n": 64}, labels={"commit": "abc"}, seed=7)
+    warning = SpecWarning(code="POW2_ONLY", message="only powers of two")
+
+    job = (await jobs.submit(spec, warnings=[warning], owner="someone")).job
+
+    assert job.status is Status.QUEUED
+    assert job.spec == spec
+    assert job.warnings == [warning]
+    assert job.owner == "someone"
+    assert (job.queue.name, job.queue.position) == ("cpu", 0)
+    assert (job.attempt, job.version, job.done) == (0, 1, False)
+    assert job.created_at == job.queued_at
+    assert job == await jobs.get(job.id)
+
+
+async def test_only_the_job_that_finds_its_queue_empty_asks_for_a_wake_up(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable
+) -> None:
+    assert (await jobs.submit(a_spec())).wake
+    assert not (await jobs.submit(a_spec())).wake
+    assert (await jobs.submit(a_spec(device="any"))).wake
+    claim()
+    claim("cpu:2@alpha")
+    claim("cpu:3@alpha")
+    assert (await jobs.submit(a_spec())).wake
+
+
+async def test_the_same_idempotency_key_fifty_times_at_once_makes_one_job(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    submits = [jobs.submit(a_spec(), idempotency_key="key", body_sha256="same") for _ in range(50)]
+    replies = await asyncio.gather(*submits)
+
+    assert len({reply.job.id for reply in replies}) == 1
+    assert sorted(reply.replayed for reply in replies) == [False] + [True] * 49
+    assert client.zcard(keys.jobs) == 1
+    assert client.zcard(keys.queue("cpu")) == 1
+
+
+async def test_an_idempotency_key_with_another_body_is_refused(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    await jobs.submit(a_spec(), idempotency_key="key", body_sha256="one")
+    with pytest.raises(IdempotencyKeyReused):
+        await jobs.submit(a_spec(), idempotency_key="key", body_sha256="another")
+
+
+async def test_two_owners_may_use_the_same_idempotency_key(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    mine = await jobs.submit(a_spec(), idempotency_key="key", body_sha256="x", owner="me")
+    yours = await jobs.submit(a_spec(), idempotency_key="key", body_sha256="x", owner="you")
+    assert mine.job.id != yours.job.id
+
+
+async def test_an_idempotency_key_lives_for_a_day(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    await jobs.submit(a_spec(), idempotency_key="key", body_sha256="x")
+    assert IDEMPOTENCY_S - 60 < client.ttl(keys.idempotency(None, "key")) <= IDEMPOTENCY_S
+
+
+async def test_beyond_the_limit_a_submit_is_refused_and_leaves_nothing(
+    async_redis: redis.asyncio.Redis,
+    settings: Settings,
+    a_spec: Callable[..., Spec],
+    client: redis.Redis,
+    keys: Keys,
+) -> None:
+    jobs = Jobs(async_redis, settings.model_copy(update={"max_queued": 2}))
+    await jobs.submit(a_spec())
+    await jobs.submit(a_spec())
+    with pytest.raises(QueueFull):
+        await jobs.submit(a_spec(), idempotency_key="key")
+    assert client.zcard(keys.jobs) == 2
+    assert not client.exists(keys.idempotency(None, "key"))
+
+
+async def test_a_full_server_refuses_new_jobs_but_ends_those_it_has(
+    settings: Settings, a_spec: Callable[..., Spec]
+) -> None:
+    from dyno.job import WorkerRef
+    from dyno.store.connect import sync_client
+    from dyno.store.leases import Leases
+
+    with EmbeddedServer() as server:
+        there = settings.model_copy(update={"redis_url": server.url})
+        async with async_client(there) as asynchronous:
+            jobs = Jobs(asynchronous, there)
+            job = (await jobs.submit(a_spec())).job
+            with sync_client(there) as client:
+                client.config_set("maxmemory", 1)
+                with pytest.raises(StoreUnavailable):
+                    await jobs.submit(a_spec())
+                leases = Leases(client, there)
+                claim = leases.claim("cpu:0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0", host="alpha"))
+                assert claim is not None
+                assert leases.finish(claim, "fail")
+            assert (await jobs.get(job.id)).status is Status.FAILED
+
+
+@pytest.mark.parametrize("job_id", ["", "job_1", "job_01M7YR4V72ZGCZTSZ5K8JK9CFW:events", "*", "job_" + "0" * 26])
+async def test_an_id_that_names_no_job_is_unknown(jobs: Jobs, job_id: str) -> None:
+    with pytest.raises(UnknownJob):
+        await jobs.get(job_id)
+    with pytest.raises(UnknownJob):
+        await jobs.cancel(job_id)
+    with pytest.raises(UnknownJob):
+        await jobs.result(job_id)
+
+
+async def test_the_time_of_creation_is_by_the_servers_clock(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = client.time()[0]
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    job = (await jobs.submit(a_spec())).job
+    assert before <= job.created_at.timestamp() <= client.time()[0] + 1
+
+
+async def test_a_server_that_is_away_is_reported_as_unavailable(
+    settings: Settings, a_spec: Callable[..., Spec], tmp_path
+) -> None:
+    nowhere = settings.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"})
+    async with async_client(nowhere) as client:
+        jobs = Jobs(client, nowhere)
+        with pytest.raises(StoreUnavailable):
+            await jobs.submit(a_spec())
+        with pytest.raises(StoreUnavailable):
+            await jobs.list()

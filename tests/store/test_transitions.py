@@ -1,0 +1,152 @@
+"""Every (state, event) pair, legal or not, through Lua on a real server: what happens is the table in dyno/job.py."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+
+import pytest
+import redis
+
+from dyno.errors import JobFinished, UnknownJob
+from dyno.job import MAX_ATTEMPTS, TRANSITIONS, Event, Progress, Status, WorkerRef, new_job_id, new_token
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Claim, Leases
+from dyno.store.reap import reap
+from dyno.store.scripts import SOURCES, Script
+
+pytestmark = pytest.mark.anyio
+
+DEVICE = "cpu:0@alpha"
+OTHER = "cpu:1@alpha"
+WORKER = WorkerRef(id="w", device="cpu:0", host="alpha")
+OUTCOMES = {Status.SUCCEEDED: "succeed", Status.FAILED: "fail", Status.CANCELED: "stop"}
+
+
+@dataclass
+class Driver:
+    """Brings a job into a state, and makes an event happen to it with the token that its record holds."""
+
+    client: redis.Redis
+    settings: Settings
+    keys: Keys
+    jobs: Jobs
+    leases: Leases
+    spec: Spec
+
+    async def job_in(self, status: Status | None) -> Claim:
+        if status is None:
+            return Claim(new_job_id(), self.spec, 1, new_token(), "cpu", 0, False, DEVICE)
+        job_id = (await self.jobs.submit(self.spec)).job.id
+        if status is Status.QUEUED:
+            return Claim(job_id, self.spec, 1, new_token(), "cpu", 0, False, DEVICE)
+        claim = self.leases.claim(DEVICE, ["cpu"], WORKER)
+        assert claim is not None
+        if status is not Status.RUNNING:
+            assert self.leases.finish(claim, OUTCOMES[status])
+        return claim
+
+    def status(self, claim: Claim) -> str | None:
+        return self.client.hget(self.keys.job(claim.job_id), "status")
+
+    def version(self, claim: Claim) -> str | None:
+        return self.client.hget(self.keys.job(claim.job_id), "version")
+
+    def fit_token(self, claim: Claim, status: Status | None) -> None:
+        """So that it is the status, not the token, that an illegal event is refused for."""
+        if status not in (None, Status.RUNNING):
+            self.client.hset(self.keys.job(claim.job_id), "token", claim.token)
+            self.client.hdel(self.keys.job(claim.job_id), "last_token")
+
+    async def drive(self, event: Event, claim: Claim) -> None:
+        drivers: dict[Event, Callable[[Claim], Awaitable[None]]] = {
+            Event.SUBMIT: self.submit,
+            Event.CLAIM: self.claim,
+            Event.HEARTBEAT: self.heartbeat,
+            Event.CANCEL: self.cancel,
+            Event.REQUEUE: self.requeue,
+            Event.EXPIRE: self.expire,
+            Event.EXHAUST: self.exhaust,
+        }
+        if event in drivers:
+            await drivers[event](claim)
+        else:
+            self.leases.finish(claim, event.value)
+
+    async def submit(self, claim: Claim) -> None:
+        record = ["spec", claim.spec.model_dump_json(), "expires_in_s", "3600"]
+        arguments = [self.keys.namespace, claim.job_id, "matmul", "cpu", 1, 100, "", 1000, *record]
+        self.client.register_script(SOURCES[Script.SUBMIT])(keys=[self.keys.job(claim.job_id), ""], args=arguments)
+
+    async def claim(self, claim: Claim) -> None:
+        self.client.zadd(self.keys.queue("cpu"), {claim.job_id: 0})  # in a queue even where it has no business there
+        self.leases.claim(OTHER, ["cpu"], WORKER)
+
+    async def heartbeat(self, claim: Claim) -> None:
+        self.leases.heartbeat(claim, Progress(phase="sampling", run=1, runs=5))
+
+    async def cancel(self, claim: Claim) -> None:
+        with suppress(UnknownJob, JobFinished):
+            await self.jobs.cancel(claim.job_id)
+
+    async def requeue(self, claim: Claim) -> None:
+        self.leases.requeue(claim, reason="shutdown", counts_attempt=False)
+
+    async def expire(self, claim: Claim) -> None:
+        lease = {"job": claim.job_id, "token": claim.token, "worker": "{}", "expires_at_ms": 1}
+        self.client.hset(self.keys.lease(DEVICE), mapping=lease)
+        self.client.zadd(self.keys.leases, {DEVICE: 1})
+        reap(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
+
+    async def exhaust(self, claim: Claim) -> None:
+        if self.status(claim) is not None:
+            self.client.hset(self.keys.job(claim.job_id), "attempt", MAX_ATTEMPTS)
+        await self.expire(claim)
+
+
+@pytest.fixture
+def driver(
+    client: redis.Redis, settings: Settings, keys: Keys, jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec]
+) -> Driver:
+    return Driver(client, settings, keys, jobs, leases, a_spec())
+
+
+@pytest.mark.parametrize(("status", "event"), [*product([None, *Status], Event)])
+async def test_an_event_leads_where_the_table_says_and_nowhere_else(
+    driver: Driver, status: Status | None, event: Event
+) -> None:
+    claim = await driver.job_in(status)
+    driver.fit_token(claim, status)
+    before = driver.version(claim)
+
+    await driver.drive(event, claim)
+
+    if (status, event) in TRANSITIONS:
+        assert driver.status(claim) == TRANSITIONS[status, event]
+    else:
+        assert driver.status(claim) == status
+        assert driver.version(claim) == before
+
+
+@pytest.mark.parametrize("status", Status)
+async def test_each_status_index_holds_a_job_in_that_status_only(driver: Driver, status: Status) -> None:
+    claim = await driver.job_in(status)
+    holders = {s for s in Status if driver.client.zscore(driver.keys.jobs_with_status(s), claim.job_id) is not None}
+    assert holders == {status}
+
+
+async def test_every_change_is_an_event_of_the_job_and_of_all_jobs(driver: Driver) -> None:
+    claim = await driver.job_in(Status.SUCCEEDED)
+    own = [fields for _, fields in driver.client.xrange(driver.keys.job_events(claim.job_id))]
+    everyones = [fields for _, fields in driver.client.xrange(driver.keys.events)]
+    assert [(fields["event"], fields["status"], fields["version"]) for fields in own] == [
+        ("submit", "queued", "1"),
+        ("claim", "running", "2"),
+        ("succeed", "succeeded", "3"),
+    ]
+    assert everyones == own

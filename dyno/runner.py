@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import time
 import traceback
 from pathlib import Path
 
+from dyno.devices.environment import environment
 from dyno.devices.locks import hold
 from dyno.errors import DeviceUnavailable, RunFailed
 from dyno.frames import Done, FirstOp, RunRecord, RunRequest, Started
 from dyno.frameworks import framework as framework_named
 from dyno.frameworks.contract import Framework
-from dyno.result import RunSummary, Training
+from dyno.measure.checks import clock_skew
+from dyno.measure.sampling import Samples
+from dyno.measure.summary import summarise
+from dyno.result import Training
 from dyno.run_failures import failed
 from dyno.run_frames import FrameWriter
 from dyno.run_memory import memory, reset_host_peak
 from dyno.run_phases import PhaseTimer
-from dyno.run_samples import Taken, take, undisturbed
+from dyno.run_samples import take_samples
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, Built
@@ -65,9 +68,9 @@ class Run:
         first_op_at_s = self._start_device()
         built = self._build()
         training = self._first(built)
-        with undisturbed():
-            taken = self._sample(built)
-        return self._assemble(built, taken, training, first_op_at_s)
+        request = self._request
+        samples = take_samples(built.execute, request.spec.measure, request.device.kind, self._frames)
+        return self._assemble(built, samples, training, first_op_at_s)
 
     def _start_device(self) -> float:
         request = self._request
@@ -108,44 +111,31 @@ class Run:
             return None
         return built.complete(self._timer.seconds("compile"), self._timer.seconds("first_execution"))
 
-    def _sample(self, built: Built) -> Taken:
-        with self._timer.phase("steady"):
-            return take(
-                built.execute, self._request.spec.measure, lambda completed: self._frames.report("sampling", completed)
-            )
-
-    def _assemble(self, built: Built, taken: Taken, training: Training | None, first_op_at_s: float) -> RunRecord:
+    def _assemble(self, built: Built, samples: Samples, training: Training | None, first_op_at_s: float) -> RunRecord:
         self._frames.report("verify")
         found = built.verify()
+        skew = clock_skew(samples.wall_s, samples.epoch_s)
         return RunRecord(
-            summary=self._summary(taken, first_op_at_s),
-            warmup=taken.warmup,
-            samples=taken.samples,
-            sample_cpu_s=taken.cpu_s,
+            summary=summarise(
+                samples,
+                process_start=self._request.process_start,
+                pid=os.getpid(),
+                phases=self._timer.phases(),
+                started_at_s=self._started_at_s,
+                first_op_at_s=first_op_at_s,
+            ),
+            warmup=samples.warmup,
+            samples=samples.samples,
+            sample_cpu_s=samples.sample_cpu_s,
             work=built.work,
-            warnings=found.warnings,
+            warnings=found.warnings if skew is None else [*found.warnings, skew],
             precision=found.precision,
             training=training,
             memory=memory(self._framework, self._request.device.kind),
-            environment={"frameworks": self._framework.versions()},
+            environment=environment(),
             details=found.details,
             amounts=found.amounts,
             figures=found.figures,
-        )
-
-    def _summary(self, taken: Taken, first_op_at_s: float) -> RunSummary:
-        return RunSummary(
-            process_start=self._request.process_start,
-            pid=os.getpid(),
-            median=statistics.median(taken.samples),
-            samples=len(taken.samples),
-            executions_per_sample=taken.executions_per_sample,
-            warmup_samples=len(taken.warmup),
-            steady=taken.steady,
-            stopped_because=taken.stopped_because,
-            phases=self._timer.phases(),
-            started_at_s=self._started_at_s,
-            first_op_at_s=first_op_at_s,
         )
 
 

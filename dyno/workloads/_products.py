@@ -1,0 +1,159 @@
+"""The two ways to time matrix products, each verified on the very output that was timed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyno.measure.checks import degenerate_data, output_nonfinite, result_incorrect
+from dyno.measure.verify import (
+    UNIT_ROUNDOFF,
+    ProductCheck,
+    freivalds,
+    freivalds_chain,
+    precision_fingerprint,
+    tolerance,
+)
+from dyno.result import Precision
+from dyno.workloads._operands import generator, normal, signed_hartley
+from dyno.workloads.contract import BuildContext, Verification
+
+if TYPE_CHECKING:
+    from dyno.workloads.matmul import MatmulParams
+
+_ENOUGH_ELEMENTS = 1024  # rounding errors of fewer scatter too much to tell a precision; one element may even be exact
+
+
+class Chain:
+    """X·Q·Q·…·Q and its sum in one compiled graph."""
+
+    def __init__(self, params: MatmulParams, work: float, context: BuildContext) -> None:
+        self.work = work
+        self._params = params
+        self._framework = context.framework
+        self._seed = context.seed
+        with context.phase("data"):
+            random = generator(context.seed)
+            start, factor = normal(params.n, params.n, random), signed_hartley(params.n, random)
+        with context.phase("build"):
+            self._start = self._framework.array(start, params.dtype)
+            self._factor = self._framework.array(factor, params.dtype)
+        self._product: Any = None
+
+    def compile(self) -> None:
+        framework, repeats = self._framework, self._params.repeats
+
+        def chain(start: Any, factor: Any) -> tuple[Any, Any]:
+            product = framework.repeat(repeats, lambda value: framework.matmul(value, factor), start)
+            return product, framework.total(product)
+
+        self._compiled: Callable[[Any, Any], tuple[Any, Any]] = framework.compile(chain, self._start, self._factor)
+
+    def execute(self, count: int) -> None:
+        total = None
+        for _ in range(count):
+            self._product, total = self._compiled(self._start, self._factor)
+        if total is not None:
+            self._framework.scalar(total)
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> Verification:
+        framework, params = self._framework, self._params
+        start, product = framework.numpy(self._start), framework.numpy(self._product)
+        factor = framework.numpy(self._factor).astype(np.float64)  # as rounded for the device
+        check = freivalds_chain(
+            start, lambda vectors: factor @ vectors, product, params.repeats, dtype=params.dtype, seed=self._seed
+        )
+        matrices = 4  # start, factor, and the running product before and after a step
+        working_set_bytes = matrices * params.n**2 * params.item_bytes
+        found = _judged(check, params.repeats, params.dtype, (start, params.n), working_set_bytes)
+        found.amounts["execution"] = self.work
+        return found
+
+
+class Dispatch:
+    """One call per product, over operands that rotate through more memory than the last cache holds."""
+
+    def __init__(self, params: MatmulParams, work: float, pairs: int, context: BuildContext) -> None:
+        self.work = work
+        self._params = params
+        self._framework = context.framework
+        self._seed = context.seed
+        m, k, n = params.sides
+        scale = np.float32(1 / math.sqrt(k))  # keeps the product's rms at 1
+        random = generator(context.seed)
+        self._pairs: list[tuple[Any, Any]] = []
+        for _ in range(pairs):
+            with context.phase("data"):
+                a, b = normal(m, k, random), normal(k, n, random) * scale
+            with context.phase("build"):
+                self._pairs.append((self._framework.array(a, params.dtype), self._framework.array(b, params.dtype)))
+        self._next = 0
+        self._last: tuple[Any, Any, Any] = (None, None, None)
+
+    def compile(self) -> None:
+        """Nothing: each call runs the framework's own kernel."""
+
+    def execute(self, count: int) -> None:
+        matmul, pairs = self._framework.matmul, self._pairs
+        place, a, b, product = self._next, None, None, None
+        for _ in range(count * self._params.repeats):
+            a, b = pairs[place]
+            product = matmul(a, b)
+            place = place + 1 if place + 1 < len(pairs) else 0
+        self._next = place
+        self._last = (a, b, product)
+        self._framework.scalar(self._framework.total(product))
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> Verification:
+        a, b, product = (self._framework.numpy(each) for each in self._last)
+        params = self._params
+        check = freivalds(a, b, product, dtype=params.dtype, seed=self._seed)
+        m, k, n = params.sides
+        working_set_bytes = (len(self._pairs) * (m * k + k * n) + m * n) * params.item_bytes
+        found = _judged(check, 1, params.dtype, (a, k), working_set_bytes)
+        found.details["rotating_pairs"] = len(self._pairs)
+        found.amounts["execution"] = self.work
+        return found
+
+
+def _judged(
+    check: ProductCheck, products: int, dtype: str, operands: tuple[NDArray[Any], int], working_set_bytes: int
+) -> Verification:
+    """What a check of `products` chained products says, and of which precision its error is the mark.
+
+    `operands`: one to look at, and the inner side of the products. Where another precision ran than was asked for
+    (TensorFlow's TF32 on a GPU), the product is held to that precision's tolerance: a mismatch, not a wrong result.
+    """
+    operand, inner = operands
+    observed = None
+    if check.elements >= _ENOUGH_ELEMENTS:
+        observed = precision_fingerprint(check.rel_error, products=products, requested=dtype)
+    limit = check.tolerance
+    if observed in UNIT_ROUNDOFF:
+        limit = max(limit, tolerance(observed, inner=inner, products=products))
+    warnings = [
+        degenerate_data(operand),
+        output_nonfinite(check.nonfinite, check.elements),
+        None if check.nonfinite else result_incorrect(check.rel_error, limit),
+    ]
+    finite = math.isfinite(check.rel_error)
+    per_product = check.rel_error / math.sqrt(products) if finite else None
+    return Verification(
+        warnings=[raised for raised in warnings if raised is not None],
+        precision=Precision(requested=dtype, observed=observed, rel_error=per_product),
+        details={
+            "working_set_bytes": working_set_bytes,
+            "rel_error": check.rel_error if finite else None,
+            "rel_error_tolerance": limit,
+        },
+    )

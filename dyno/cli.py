@@ -23,7 +23,12 @@ from dyno.client import Client, JobNotSucceeded, Refused, ServerUnreachable
 from dyno.errors import DynoError
 from dyno.up import together, wait_ready
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.split("\n")[0] if __doc__ else None)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=__doc__.split("\n")[0] if __doc__ else None,
+)
 console = Console()
 errors = Console(stderr=True)
 P = ParamSpec("P")
@@ -128,7 +133,8 @@ def run(
     with Client(url) as client:
         job = client.submit(spec)
         try:
-            job = client.wait(job.id, None if as_json else render.progress(console))
+            with render.following(errors if as_json else console) as show:
+                job = client.wait(job.id, show)
         except KeyboardInterrupt:
             client.cancel(job.id)
             errors.print(f"{job.id} canceled")

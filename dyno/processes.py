@@ -65,17 +65,19 @@ class Stack:
 
     say: Callable[[str], None]
     parts: list[Part] = field(default_factory=list)
+    chores: list[Callable[[], None]] = field(default_factory=list)  # done at every turn of `watch`
 
     def start(self, part: Part) -> Part:
         self.parts.append(part)
         part.start()
         return part
 
-    def watch(self, extra: Callable[[], None] = lambda: None) -> None:
-        """Restart what dies, until a signal raises. `extra` is called at every turn, about once a second at most."""
+    def watch(self) -> None:
+        """Restart what dies, until a signal raises. A turn comes when a part ends, and once a second."""
         while True:
             self._wait(1.0)
-            extra()
+            for chore in self.chores:
+                chore()
             for part in self.parts:
                 self._revive(part)
 

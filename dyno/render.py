@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from dyno.job import Job
@@ -24,27 +26,44 @@ def quantity(value: float | None, unit: str) -> str:
     return f"{value:.4g} {unit}"
 
 
-def progress(console: Console) -> Callable[[Job], None]:
-    """A callback for `Client.wait`: one line per change that a person would want to see."""
-    last: list[str] = []
+@contextmanager
+def following(console: Console) -> Iterator[Callable[[Job], None]]:
+    """A callback for `Client.wait`: a live bar in a terminal, else one line per status and phase."""
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as bars:
+            bar = bars.add_task("", total=1.0)
+            yield lambda job: bars.update(bar, description=_where(job), completed=_fraction(job))
+    else:
+        yield _lines(console)
+
+
+def _lines(console: Console) -> Callable[[Job], None]:
+    last: list[str] = [""]
 
     def show(job: Job) -> None:
-        line = _progress_line(job)
-        if line not in last[-1:]:
-            last.append(line)
-            console.print(line, style="dim", markup=False, highlight=False)
+        line = f"{job.id} {_where(job, detail=False)}"
+        if line != last[0]:
+            last[0] = line
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     return show
 
 
-def _progress_line(job: Job) -> str:
-    if job.progress is None or job.done:
-        where = f" in queue {job.queue.name}" if job.status == "queued" else ""
-        return f"{job.id} {job.status}{where}"
+def _where(job: Job, *, detail: bool = True) -> str:
     now = job.progress
-    done = f" {now.completed}" + (f"/{now.total}" if now.total else "") + f" {now.unit}" if now.completed else ""
-    share = f"  {now.fraction:4.0%}" if now.fraction is not None else ""
-    return f"{job.id} {job.status}{share}  run {now.run + 1} of {now.runs}: {now.phase}{done}"
+    if job.status == "queued":
+        return f"queued in {job.queue.name}"
+    if now is None or job.done:
+        return str(job.status)
+    done = f" {now.completed}" + (f"/{now.total}" if now.total else "") + f" {now.unit}"
+    return f"{job.status}: run {now.run} of {now.runs}, {now.phase}" + (done if detail and now.completed else "")
+
+
+def _fraction(job: Job) -> float:
+    if job.done:
+        return 1.0
+    return (job.progress.fraction if job.progress else None) or 0.0
 
 
 def result(console: Console, answer: Result) -> None:

@@ -32,7 +32,7 @@ def together(
     settings = Settings()
     stack = Stack(say)
     url = f"http://{settings.host}:{port}"
-    with server_url(settings, data_dir, say) as redis_url, _terminable():
+    with _terminable(), _server(settings, data_dir, stack) as redis_url:
         env = {**os.environ, "DYNO_REDIS_URL": redis_url, "DYNO_PORT": str(port)}
         try:
             stack.start(Part("API", "service", [], env))
@@ -44,13 +44,19 @@ def together(
 
 
 @contextmanager
-def server_url(settings: Settings, data_dir: Path | None, say: Callable[[str], None]) -> Iterator[str]:
-    """The server in use: the configured one, or an embedded one for as long as the block runs."""
+def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator[str]:
+    """The URL of the server in use: the configured one, or an embedded one for as long as the block runs."""
     if settings.redis_url:
         yield settings.redis_url
         return
+
+    def revive() -> None:
+        if server.revive():
+            stack.say("server died; started again with its data")
+
     with EmbeddedServer(data_dir) as server:
-        say(f"{Path(server.binary).name} on a private socket" + (f", data in {data_dir}" if data_dir else ""))
+        stack.say(f"{server.binary.name} on a private socket" + (f", data in {data_dir}" if data_dir else ""))
+        stack.chores.append(revive)
         yield server.url
 
 

@@ -61,12 +61,12 @@ class EmbeddedServer:
     """Context manager around one server process. Without a `data_dir` its data go when it ends.
 
     Start it from a thread that lives as long as it should: the parent-death signal follows the starting thread.
-    Raises ServerUnavailable where no server is found or it isn't ready within 10 s.
+    `start` and `revive` raise ServerUnavailable where it isn't ready within 10 s, the constructor where none is found.
     """
 
     def __init__(self, data_dir: Path | None = None, binary: Path | None = None, appendfsync: str = "everysec") -> None:
         self._data_dir = data_dir
-        self._binary = binary
+        self.binary = binary or find_server()
         self._appendfsync = appendfsync
         self._process: subprocess.Popen[bytes] | None = None
         self._private_dir: Path | None = None
@@ -92,11 +92,10 @@ class EmbeddedServer:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
-        binary = self._binary or find_server()
         # Of its own: a socket's path may have 107 bytes only, and nobody else may enter the directory.
         self._private_dir = Path(tempfile.mkdtemp(prefix="dyno-server-"))
         try:
-            self._process = self._launch(binary)
+            self._process = self._launch()
             self._wait_until_ready()
         except BaseException:
             self.close()
@@ -117,13 +116,21 @@ class EmbeddedServer:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
+    def revive(self) -> bool:
+        """Start the server again, on the same socket and data, if it has died; whether that was so."""
+        if self._process is None or self._process.poll() is None:
+            return False
+        self._process = self._launch()
+        self._wait_until_ready()
+        return True
+
     @property
     def _private(self) -> Path:
         if self._private_dir is None:
             raise ServerUnavailable("the server is not started")
         return self._private_dir
 
-    def _launch(self, binary: Path) -> subprocess.Popen[bytes]:
+    def _launch(self) -> subprocess.Popen[bytes]:
         data_dir = self._data_dir or self._private
         data_dir.mkdir(parents=True, exist_ok=True)
         options = {
@@ -140,7 +147,7 @@ class EmbeddedServer:
         }
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _UNTIL_PARENT_DIES, str(os.getpid()), str(binary), *arguments],
+            [sys.executable, "-I", "-S", "-c", _UNTIL_PARENT_DIES, str(os.getpid()), str(self.binary), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import signal
 import socket
 import sys
@@ -48,6 +49,7 @@ class Server(uvicorn.Server):
 
 def main() -> int:
     """Serve until a signal; returns the exit code."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     settings = Settings()
     if not settings.allow_unauthenticated and not is_loopback(settings.host):
         return _refuse(
@@ -65,7 +67,7 @@ def main() -> int:
         host=settings.host,
         port=settings.port,
         access_log=False,
-        log_level="warning",
+        log_config=None,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(settings.shutdown_s),

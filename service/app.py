@@ -39,8 +39,9 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.stopping = stopping
-    for part in (jobs, workloads, fleet, health):
-        app.include_router(part.router)
-    problems.install(app)
+    routers = [part.router for part in (jobs, workloads, fleet, health)]
+    for router in routers:
+        app.include_router(router)
+    problems.install(app, [route for router in routers for route in router.routes])
     app.openapi = openapi.documenter(app, registered)  # type: ignore[method-assign]
     return app

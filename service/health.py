@@ -20,7 +20,7 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
 
 
-@router.get("/livez")
+@router.get("/livez", responses=documented())
 async def livez() -> Health:
     """Answers as long as the process does; asks nobody else."""
     return Health()

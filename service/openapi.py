@@ -23,11 +23,21 @@ def documenter(app: FastAPI, workloads: Mapping[str, Workload]) -> Callable[[], 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+            _drop_foreign_errors(document)
             _describe_submit(document, workloads)
             app.openapi_schema = document
         return app.openapi_schema
 
     return openapi
+
+
+def _drop_foreign_errors(document: dict[str, Any]) -> None:
+    """FastAPI adds its own 422 to every route with parameters; ours are problems, and said where they can happen."""
+    for operation in (operation for path in document["paths"].values() for operation in path.values()):
+        if "application/json" in operation["responses"].get("422", {}).get("content", {}):
+            del operation["responses"]["422"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(name, None)
 
 
 def _describe_submit(document: dict[str, Any], workloads: Mapping[str, Workload]) -> None:
@@ -69,6 +79,7 @@ def _add_submission(schemas: Schemas, workload: Workload, envelope: Schemas) -> 
     one = deepcopy(envelope)
     one["title"], one["description"] = _title(workload), workload.description
     one["properties"]["workload"] = {"const": workload.name, "type": "string"}
+    one["properties"]["framework"]["enum"] = list(workload.frameworks)
     one["properties"]["params"] = {"$ref": _REF.format(model=params)}
     schemas[_title(workload)] = one
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -11,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match, Route
 
 from dyno.errors import DynoError, FieldError, InvalidSpec
 
@@ -53,6 +55,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "device-unavailable": (503, "The device is not available"),
     "server-unavailable": (503, "No store could be found"),
 }
+_INTERNAL = "the service failed on this request; its log says why"
 _HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
 
 
@@ -101,19 +104,20 @@ def problem(
 
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route, for OpenAPI: one entry per status, naming the codes that it can carry."""
-    found: dict[int | str, dict[str, Any]] = {}
+    found: dict[int | str, dict[str, Any]] = {"default": {"description": "Any other error", "content": _CONTENT}}
     for code in codes:
         status, _ = PROBLEMS[code]
-        entry = found.setdefault(status, {"description": "", "content": {MEDIA_TYPE: {"schema": _PROBLEM_SCHEMA}}})
+        entry = found.setdefault(status, {"description": "", "content": _CONTENT})
         entry["description"] = ", ".join(filter(None, (entry["description"], f"`{code}`")))
     return found
 
 
-_PROBLEM_SCHEMA = {"$ref": "#/components/schemas/Problem"}
+_CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     """Make every error of `app` a problem, also those of the framework and those nobody thought of."""
+    app.state.routes = routes
     app.add_exception_handler(DynoError, _of_dyno)
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(RequestValidationError, _of_parameters)
@@ -124,7 +128,7 @@ async def _of_dyno(request: Request, error: Exception) -> Response:
     assert isinstance(error, DynoError)
     if PROBLEMS.get(error.code, PROBLEMS["dyno-error"])[0] == HTTPStatus.INTERNAL_SERVER_ERROR:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return problem("internal-error", "the service failed on this request; its log says why")
+        return problem("internal-error", _INTERNAL)
     errors = error.errors if isinstance(error, InvalidSpec) else None
     # The rest of the body was not read, so the connection can't carry another request.
     headers = {"Connection": "close"} if error.code in ("body-too-large", "body-timeout") else None
@@ -134,8 +138,17 @@ async def _of_dyno(request: Request, error: Exception) -> Response:
 async def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _HTTP_CODES.get(error.status_code, "bad-request")
-    headers = dict(error.headers) if error.headers else None
+    headers = dict(error.headers or {})
+    if code == "method-not-allowed":
+        headers["Allow"] = ", ".join(_methods(request))
     return problem(code, f"{request.method} {request.url.path}: {error.detail}", headers=headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """All that the path takes: Starlette itself names those of the first route only."""
+    routes: Sequence[BaseRoute] = request.app.state.routes
+    fitting = [r for r in routes if isinstance(r, Route) and r.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for route in fitting for method in route.methods or ()})
 
 
 async def _of_parameters(request: Request, error: Exception) -> Response:
@@ -148,8 +161,9 @@ async def _of_parameters(request: Request, error: Exception) -> Response:
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    # Starlette raises it again after this answer, so the server's log has the traceback.
-    return problem("internal-error", "the service failed on this request; its log says why")
+    # Starlette raises it again after this answer: the server logs the traceback and closes the connection, which has to
+    # be said, or the caller's next request on it is lost.
+    return problem("internal-error", _INTERNAL, headers={"Connection": "close"})
 
 
 def _summary(errors: list[FieldError]) -> str:

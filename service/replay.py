@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dyno.errors import UnknownJob
 from dyno.store.connect import store_errors
 from dyno.store.jobs import Submitted
@@ -16,7 +18,7 @@ async def earlier(state: State, idempotency_key: str, body_sha256: str) -> Submi
     """
     with store_errors():
         key = Keys(state.settings.namespace).idempotency(None, idempotency_key)
-        found: dict[str, str] = await state.client.hgetall(key)
+        found: Any = await state.client.hgetall(key)
     if found.get("body_sha256") != body_sha256:
         return None
     try:

@@ -40,7 +40,7 @@ class WorkloadList(BaseModel):
     data: list[WorkloadEntry]
 
 
-@router.get("")
+@router.get("", responses=documented())
 async def browse(state: StateDep) -> WorkloadList:
     """All workloads, by name."""
     return WorkloadList(data=[_entry(workload) for workload in state.workloads.values()])

@@ -1,0 +1,110 @@
+"""The service on a real port, over a real store, with a device on offer that nobody works for."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+import redis
+import uvicorn
+from fastapi import FastAPI
+
+from dyno.devices.device import Device, PeakFigure
+from dyno.settings import Settings
+from dyno.store import fleet
+from dyno.store.fleet import WorkerRecord
+from service.app import create_app
+
+START_WITHIN_S = 20
+
+
+class Server(uvicorn.Server):
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__(uvicorn.Config(app, port=0, log_config=None))
+        self.ready = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[httpx.Client]:
+    """A client of `app`, served from a thread of this process."""
+    server = Server(app)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert server.ready.wait(START_WITHIN_S)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+            yield http
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def namespace() -> str:
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="module")
+def settings(redis_url: str, namespace: str) -> Settings:
+    return Settings(redis_url=redis_url, namespace=namespace, device_ttl_s=600)
+
+
+@pytest.fixture(scope="module")
+def http(settings: Settings) -> Iterator[httpx.Client]:
+    """One server for a file: its tests share the jobs, so they look only at their own."""
+    with serving(create_app(settings)) as http:
+        yield http
+
+
+@pytest.fixture(scope="session")
+def serve() -> Callable[[FastAPI], AbstractContextManager[httpx.Client]]:
+    return serving
+
+
+@pytest.fixture
+def device() -> Callable[..., Device]:
+    """Makes a device from what is to be different."""
+
+    def make(**changes: Any) -> Device:
+        known: dict[str, Any] = {
+            "id": "cpu:0-1",
+            "kind": "cpu",
+            "model": "Test CPU",
+            "host": "here",
+            "cores": [0, 1],
+            "memory_bytes": 8 * 2**30,
+            "peak": {"float32": PeakFigure(value=1e11, provenance="measured here")},
+            "frameworks": {"tensorflow": "2.21.0"},
+        }
+        return Device(**known | changes)
+
+    return make
+
+
+@pytest.fixture
+def offered(client: redis.Redis, settings: Settings, device: Callable[..., Device]) -> Device:
+    """A device, published as its worker would: jobs are admitted and stay queued."""
+    offered = device()
+    worker = WorkerRecord(
+        id="worker-1",
+        host=offered.host,
+        pid=1,
+        device=offered.full_id,
+        state="idle",
+        version="0",
+        started_at=datetime.now(UTC),
+    )
+    fleet.publish(client, settings, offered, worker)
+    return offered

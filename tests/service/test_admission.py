@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dyno.devices.device import Device
+from dyno.errors import DoesNotFit, ExceedsTimeout, InvalidSpec, NoDeviceFits
+from dyno.workloads import registry
+from service import strict_json
+from service.admission import HONEST_FACTOR, admit
+from service.specs import Request, read
+
+DeviceMaker = Callable[..., Device]
+
+
+def request(**spec: Any) -> Request:
+    document, faults = strict_json.parse(json.dumps({"workload": "matmul", "params": {"n": 64}} | spec).encode())
+    return read(document, faults, registry())
+
+
+def test_a_job_that_fits_is_estimated_on_a_device_that_fits_it(device: DeviceMaker) -> None:
+    admission = admit(request(device="cpu"), [device(), device(id="gpu:0", kind="gpu")])
+    assert admission.estimate is not None
+    assert admission.estimate.device == "cpu:0-1@here"
+    assert 0 < admission.estimate.time_s < 600
+    assert 0 < admission.estimate.memory_bytes < device().memory_bytes
+
+
+def test_more_runs_take_longer(device: DeviceMaker) -> None:
+    few, many = (admit(request(measure={"processes": n}), [device()]).estimate for n in (1, 10))
+    assert few is not None
+    assert many is not None
+    assert many.time_s == pytest.approx(10 * few.time_s)
+
+
+def test_without_a_fitting_device_the_refusal_says_what_there_is(device: DeviceMaker) -> None:
+    with pytest.raises(NoDeviceFits, match="cpu:0-1@here"):
+        admit(request(device="gpu"), [device()])
+    with pytest.raises(NoDeviceFits, match="none"):
+        admit(request(), [])
+
+
+def test_a_job_that_may_wait_for_its_device_is_admitted_with_a_warning(device: DeviceMaker) -> None:
+    admission = admit(request(device="gpu", queue_if_absent=True), [device()])
+    assert admission.estimate is None
+    assert admission.warnings[-1].code == "NO_DEVICE_YET"
+
+
+def test_a_framework_that_no_fitting_device_has_is_refused_with_those_there_are(device: DeviceMaker) -> None:
+    with pytest.raises(InvalidSpec, match="tensorflow installed; there is: jax") as caught:
+        admit(request(), [device(frameworks={"jax": "0.10"})])
+    assert [(e.pointer, e.code) for e in caught.value.errors] == [("/framework", "framework-missing")]
+
+
+def test_too_little_memory_is_refused_with_both_figures_and_the_field_to_change(device: DeviceMaker) -> None:
+    small, large = device(id="cpu:0", memory_bytes=2**30), device(id="cpu:1", memory_bytes=2**31)
+    huge = request(params={"n": 65536})
+    needed = registry()["matmul"].estimate(huge.params, large).memory_bytes
+    with pytest.raises(DoesNotFit) as caught:
+        admit(huge, [small, large])
+    assert [e.pointer for e in caught.value.errors] == ["/params/n"]
+    assert f"{needed} bytes" in caught.value.errors[0].detail
+    assert f"{2**31} bytes" in caught.value.errors[0].detail
+
+
+def test_one_roomy_device_is_enough(device: DeviceMaker) -> None:
+    admission = admit(request(params={"n": 8192}), [device(id="cpu:0", memory_bytes=2**20), device(id="cpu:1")])
+    assert admission.estimate is not None
+    assert admission.estimate.device == "cpu:1@here"
+
+
+def test_too_little_time_is_refused_with_both_figures_and_the_fields_to_change(device: DeviceMaker) -> None:
+    with pytest.raises(ExceedsTimeout, match=r"timeout_s is 1\b") as caught:
+        admit(request(params={"n": 8192}, timeout_s=1), [device()])
+    pointers = [e.pointer for e in caught.value.errors]
+    assert pointers == ["/timeout_s", "/params/n", "/params/repeats", "/measure/processes"]
+
+
+def test_a_timeout_within_the_honesty_of_the_estimate_is_a_warning(device: DeviceMaker) -> None:
+    estimate = admit(request(), [device()]).estimate
+    assert estimate is not None
+    tight = admit(request(timeout_s=estimate.time_s * 1.5 / HONEST_FACTOR), [device()])
+    assert "TIMEOUT_TIGHT" in {warning.code for warning in tight.warnings}
+    enough = admit(request(timeout_s=estimate.time_s * 1.01), [device()])
+    assert "TIMEOUT_TIGHT" not in {warning.code for warning in enough.warnings}
+
+
+def test_the_linter_s_warnings_come_along(device: DeviceMaker) -> None:
+    asked = request(params={"n": 4096})
+    expected = [warning.code for warning in asked.workload.lint(asked.params)]
+    assert "POW2_ONLY" in expected
+    assert [warning.code for warning in admit(asked, [device()]).warnings] == expected

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.settings import Settings
+from dyno.store import fleet
+from dyno.store.keys import Keys
+
+BODY = {"workload": "matmul", "params": {"n": 64}}
+
+
+def submit(http: httpx.Client, headers: dict[str, str] | None = None, **changes: Any) -> dict[str, Any]:
+    answer = http.post("/v1/jobs", json=BODY | changes, headers=headers)
+    assert answer.status_code == 202, answer.text
+    job: dict[str, Any] = answer.json()
+    return job
+
+
+def test_without_a_device_a_job_is_refused_unless_it_may_wait(http: httpx.Client) -> None:
+    refused = http.post("/v1/jobs", json=BODY | {"device": "tpu"})
+    assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
+    assert [w["code"] for w in submit(http, device="tpu", queue_if_absent=True)["warnings"]][-1] == "NO_DEVICE_YET"
+
+
+def test_the_answer_says_where_the_job_is_and_when_to_look_again(http: httpx.Client, offered: Device) -> None:
+    answer = http.post("/v1/jobs", json=BODY)
+    job = answer.json()
+    assert answer.headers["location"] == job["urls"]["self"] == f"/v1/jobs/{job['id']}"
+    assert answer.headers["etag"] == f'W/"{job["version"]}"'
+    assert float(answer.headers["retry-after"]) > 0
+    assert http.get(answer.headers["location"]).json()["id"] == job["id"]
+
+
+def test_validating_only_queues_nothing(http: httpx.Client, offered: Device) -> None:
+    before = http.get("/v1/jobs").json()["data"]
+    answer = http.post("/v1/jobs?validate_only=true", json=BODY)
+    assert answer.status_code == 200
+    assert answer.json().keys() == {"spec", "estimate", "warnings"}
+    assert answer.json()["estimate"]["device"] == offered.full_id
+    assert answer.json()["spec"]["params"]["dtype"] == "float32"
+    assert http.get("/v1/jobs").json()["data"] == before
+
+
+def test_a_repeated_request_is_a_replay_even_when_its_device_has_gone(
+    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
+) -> None:
+    key = {"Idempotency-Key": "after a broken connection"}
+    first = submit(http, key)
+    client.delete(Keys(settings.namespace).worker("worker-1"))
+    assert http.post("/v1/jobs", json=BODY).status_code == 422
+    again = http.post("/v1/jobs", json=BODY, headers=key)
+    assert again.status_code == 202
+    assert again.headers["idempotent-replayed"] == "true"
+    assert again.json()["id"] == first["id"]
+
+
+def test_a_key_with_another_body_is_refused(http: httpx.Client, offered: Device) -> None:
+    submit(http, {"Idempotency-Key": "one"})
+    answer = http.post("/v1/jobs", json=BODY | {"seed": 7}, headers={"Idempotency-Key": "one"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "idempotency-key-reused")
+
+
+def test_spaces_and_order_don_t_make_another_body(http: httpx.Client, offered: Device) -> None:
+    headers = {"Idempotency-Key": "two", "Content-Type": "application/json"}
+    bodies = ('{"workload":"matmul","seed":1}', '{ "seed": 1, "workload": "matmul" }')
+    one, other = (http.post("/v1/jobs", content=body, headers=headers).json()["id"] for body in bodies)
+    assert one == other
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "tab\there"])
+def test_a_key_that_can_t_be_kept_is_refused(http: httpx.Client, key: str) -> None:
+    answer = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": key})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+    assert answer.json()["errors"][0]["pointer"] == "/header/idempotency-key"
+
+
+@pytest.mark.parametrize("given", ['W/"{}"', '"{}"', '"0", W/"{}"', "*"])
+def test_a_version_the_caller_has_is_not_sent_again(http: httpx.Client, offered: Device, given: str) -> None:
+    job = submit(http)
+    answer = http.get(job["urls"]["self"], headers={"If-None-Match": given.format(job["version"])})
+    assert (answer.status_code, answer.content) == (304, b"")
+    assert answer.headers["etag"] == f'W/"{job["version"]}"'
+
+
+@pytest.mark.parametrize("given", ['"0"', 'W/"99"', "garbage", ""])
+def test_any_other_version_is_answered_in_full_at_once(http: httpx.Client, offered: Device, given: str) -> None:
+    job = submit(http)
+    answer = http.get(job["urls"]["self"], params={"wait": 20}, headers={"If-None-Match": given}, timeout=5)
+    assert answer.json()["id"] == job["id"]
+
+
+def test_a_long_poll_answers_when_the_version_passes(http: httpx.Client, offered: Device) -> None:
+    job = submit(http)
+    with ThreadPoolExecutor() as pool:
+        headers = {"If-None-Match": f'"{job["version"]}"'}
+        poll = pool.submit(http.get, job["urls"]["self"], params={"wait": 20}, headers=headers)
+        done = pool.submit(http.get, job["urls"]["self"], params={"wait": 20})
+        http.post(job["urls"]["cancel"])
+        assert poll.result().json()["status"] == "canceled"
+        assert done.result().json()["done"] is True
+
+
+def test_a_long_poll_without_news_ends_in_time(http: httpx.Client, offered: Device) -> None:
+    job = submit(http)
+    start_s = time.monotonic()
+    answer = http.get(job["urls"]["self"], params={"wait": 0.2}, headers={"If-None-Match": f'"{job["version"]}"'})
+    assert answer.status_code == 304
+    assert 0.2 <= time.monotonic() - start_s < 5
+
+
+def test_a_preferred_wait_holds_the_answer_and_says_so(http: httpx.Client, offered: Device) -> None:
+    start_s = time.monotonic()
+    answer = http.post("/v1/jobs", json=BODY, headers={"Prefer": "respond-async, wait=1"})
+    assert answer.status_code == 202
+    assert answer.headers["preference-applied"] == "wait=1"
+    assert 1 <= time.monotonic() - start_s < 10
+
+
+@pytest.mark.parametrize("prefer", ["wait=soon", "waiting=5", "return=minimal", "wait=0"])
+def test_a_preference_that_can_t_be_met_is_ignored(http: httpx.Client, offered: Device, prefer: str) -> None:
+    answer = http.post("/v1/jobs", json=BODY, headers={"Prefer": prefer}, timeout=5)
+    assert answer.status_code == 202
+    assert "preference-applied" not in answer.headers
+
+
+@pytest.mark.parametrize("wait", ["61", "-1", "soon", "nan", "inf"])
+def test_a_wait_out_of_bounds_is_refused(http: httpx.Client, wait: str) -> None:
+    answer = http.get(f"/v1/jobs/job_{'0' * 26}", params={"wait": wait})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/query/wait")
+
+
+@pytest.mark.parametrize("job_id", ["x", "job_" + "0" * 26, "job_" + "0" * 25 + "I", "job_*", "..%2f..", "%00", "%ff"])
+def test_what_names_no_job_is_not_found(http: httpx.Client, job_id: str) -> None:
+    for answer in (
+        http.get(f"/v1/jobs/{job_id}"),
+        http.get(f"/v1/jobs/{job_id}/result"),
+        http.post(f"/v1/jobs/{job_id}/cancel"),
+    ):
+        assert answer.status_code == 404
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_the_list_goes_on_where_its_link_points(http: httpx.Client, offered: Device) -> None:
+    ids = [submit(http, labels={"batch": "a b&c"})["id"] for _ in range(5)]
+    seen: list[str] = []
+    answer = http.get("/v1/jobs", params={"label": "batch=a b&c", "limit": 2})
+    while True:
+        seen += [job["id"] for job in answer.json()["data"]]
+        if not answer.json()["has_more"]:
+            break
+        assert answer.links["next"]["url"].endswith(answer.json()["next_cursor"])
+        answer = http.get(answer.links["next"]["url"])
+    assert seen == ids[::-1]
+    assert "link" not in answer.headers
+
+
+def test_every_device_field_of_the_contract_is_there(http: httpx.Client, offered: Device) -> None:
+    (row,) = http.get("/v1/devices").json()["data"]
+    assert row.keys() == fleet.DeviceStatus.model_fields.keys()
+    (worker,) = http.get("/v1/workers").json()["data"]
+    assert (worker["device"], worker["id"]) == (offered.full_id, row["worker"])
+
+
+def test_a_workload_is_shown_with_its_schema_and_an_unknown_one_is_not_found(http: httpx.Client) -> None:
+    listed = {row["name"]: row for row in http.get("/v1/workloads").json()["data"]}
+    assert http.get("/v1/workloads/matmul").json() == listed["matmul"]
+    assert listed["matmul"]["params"]["properties"]["n"]["minimum"] == 1
+    assert listed["matmul"]["metrics"][0]["unit"] == "FLOP/s"
+    unknown = http.get("/v1/workloads/nonesuch")
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "workload-not-found")
+    assert "matmul" in unknown.json()["detail"]

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+import service
+from dyno import errors
+from dyno.errors import DynoError, FieldError, InvalidSpec, RunFailed
+from dyno.settings import Settings
+from service.app import create_app
+from service.problems import MAX_ERRORS, PROBLEMS
+
+
+def subclasses(kind: type[DynoError]) -> set[type[DynoError]]:
+    return {kind}.union(*(subclasses(child) for child in kind.__subclasses__()))
+
+
+def raised_here() -> list[type[DynoError]]:
+    for module in pkgutil.iter_modules(service.__path__):
+        importlib.import_module(f"service.{module.name}")
+    ours = (errors.__name__, service.__name__)
+    return sorted((k for k in subclasses(DynoError) if k.__module__.startswith(ours)), key=lambda k: k.__name__)
+
+
+@pytest.mark.parametrize("kind", raised_here())
+def test_every_error_has_a_status_and_a_title(kind: type[DynoError]) -> None:
+    status, title = PROBLEMS[kind.code]
+    assert 400 <= status <= 599
+    assert title
+
+
+def test_no_two_errors_share_a_code() -> None:
+    codes = [kind.code for kind in raised_here()]
+    assert len(set(codes)) == len(codes)
+
+
+@pytest.fixture(scope="module")
+def failing(redis_url: str, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]) -> Iterator[httpx.Client]:
+    app = create_app(Settings(redis_url=redis_url))
+    _add_failing_routes(app)
+    with serve(app) as http:
+        yield http
+
+
+def _add_failing_routes(app: FastAPI) -> None:
+    @app.get("/many")
+    async def many() -> None:
+        raise InvalidSpec([FieldError(f"/params/{n}", "wrong", "is wrong") for n in range(MAX_ERRORS + 50)])
+
+    @app.get("/secret")
+    async def secret() -> None:
+        raise KeyError("a secret of the inside")
+
+    @app.get("/failed")
+    async def failed() -> None:
+        raise RunFailed("benchmark", "why", "a secret of the inside")
+
+
+@pytest.mark.parametrize("path", ["/secret", "/failed"])
+def test_an_error_of_our_own_making_tells_nothing_of_the_inside(failing: httpx.Client, path: str) -> None:
+    answer = failing.get(path)
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["code"] == "internal-error"
+    assert "secret of" not in answer.text
+
+
+def test_a_flood_of_errors_is_cut_and_counted(failing: httpx.Client) -> None:
+    answer = failing.get("/many")
+    assert answer.status_code == 422
+    assert len(answer.json()["errors"]) == MAX_ERRORS
+    assert f"and {MAX_ERRORS + 50 - 3} more" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/", 404, "not-found"),
+        ("GET", "/v1/nothing", 404, "not-found"),
+        ("GET", "/v1/jobs/", 404, "not-found"),
+        ("GET", "/docs", 404, "not-found"),
+        ("DELETE", "/v1/jobs", 405, "method-not-allowed"),
+        ("PUT", "/livez", 405, "method-not-allowed"),
+    ],
+)
+def test_what_is_not_there_is_a_problem_too(
+    failing: httpx.Client, method: str, path: str, status: int, code: str
+) -> None:
+    answer = failing.request(method, path)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert answer.json().keys() == {"type", "title", "status", "code", "detail"}
+    assert answer.json()["status"] == status
+
+
+def test_a_wrong_method_is_told_all_the_right_ones(failing: httpx.Client) -> None:
+    assert failing.delete("/v1/jobs").headers["allow"] == "GET, POST"
+    assert failing.post("/livez").headers["allow"] == "GET"

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dyno.errors import InvalidSpec
+from dyno.workloads import registry
+from service import strict_json
+from service.specs import Request, read
+
+
+def read_text(text: str) -> Request:
+    document, faults = strict_json.parse(text.encode())
+    return read(document, faults, registry())
+
+
+def errors_of(document: Any) -> dict[str, str]:
+    text = document if isinstance(document, str) else json.dumps(document)
+    with pytest.raises(InvalidSpec) as caught:
+        read_text(text)
+    assert all(error.detail for error in caught.value.errors)
+    return {error.pointer: error.code for error in caught.value.errors}
+
+
+def test_the_spec_comes_back_with_every_default_written_out() -> None:
+    spec = read_text('{"workload": "matmul", "params": {"n": 64}}').spec
+    assert spec.params["n"] == 64
+    assert spec.params["dtype"] == "float32"
+    assert spec.params.keys() == registry()["matmul"].params.model_fields.keys()
+    assert spec.measure.processes.min == 5
+
+
+@pytest.mark.parametrize("device", ["cpu", "any", "cpu:0-1", "gpu:0@host", {"kind": "cpu"}, {}])
+def test_a_device_may_be_given_short_or_long(device: Any) -> None:
+    assert read_text(json.dumps({"workload": "matmul", "device": device})).spec.device is not None
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({}, {"/workload": "missing"}),
+        ({"workload": 5}, {"/workload": "string-type"}),
+        ({"workload": ""}, {"/workload": "string-too-short"}),
+        ({"workload": "nonesuch"}, {"/workload": "unknown-workload"}),
+        ({"workload": "matmul", "surprise": 1}, {"/surprise": "extra-forbidden"}),
+        ({"workload": "matmul", "params": []}, {"/params": "dict-type"}),
+        ({"workload": "matmul", "params": {"n": 0}}, {"/params/n": "greater-than-equal"}),
+        ({"workload": "matmul", "params": {"a/b": 0}}, {"/params/a~1b": "extra-forbidden"}),
+        ({"workload": "matmul", "seed": "5"}, {"/seed": "int-type"}),
+        ({"workload": "matmul", "seed": True}, {"/seed": "int-type"}),
+        ({"workload": "matmul", "timeout_s": 0}, {"/timeout_s": "greater-than"}),
+        ({"workload": "matmul", "labels": {"": "x"}}, {"/labels/": "string-too-short"}),
+        ({"workload": "matmul", "labels": {"a": 5}}, {"/labels/a": "string-type"}),
+        ({"workload": "matmul", "device": "toaster"}, {"/device": "value-error"}),
+        ({"workload": "matmul", "device": {"kind": "cpu", "index": 1}}, {"/device/index": "extra-forbidden"}),
+        ({"workload": "matmul", "measure": {"processes": 0}}, {"/measure/processes": "greater-than-equal"}),
+        ({"workload": "matmul", "framework": "cobol"}, {"/framework": "literal-error"}),
+        ('{"workload": "matmul", "params": {"n": NaN}}', {"/params/n": "not-finite"}),
+        ('{"workload": "matmul", "params": {"x": [{"y": 1e400}]}}', {"/params/x/0/y": "not-finite"}),
+        ('{"workload": "matmul", "workload": "matmul"}', {"/workload": "duplicate-key"}),
+        (r'{"workload": "\ud800"}', {"/workload": "lone-surrogate"}),
+    ],
+)
+def test_each_wrong_field_is_named_with_a_stable_code(document: Any, expected: dict[str, str]) -> None:
+    found = errors_of(document)
+    assert expected.items() <= found.items()
+
+
+def test_errors_of_text_envelope_and_workload_are_reported_together() -> None:
+    text = '{"workload": "matmul", "seed": -1, "priority": NaN, "extra": 1, "params": {"n": 0, "dtype": "int3"}}'
+    assert errors_of(text) == {
+        "/priority": "not-finite",
+        "/seed": "greater-than-equal",
+        "/extra": "extra-forbidden",
+        "/params/n": "greater-than-equal",
+        "/params/dtype": "literal-error",
+    }
+
+
+def test_an_unknown_workload_is_told_which_there_are() -> None:
+    with pytest.raises(InvalidSpec, match=r"there is: .*matmul"):
+        read_text('{"workload": "nonesuch"}')
+
+
+def test_a_framework_that_the_workload_cant_do_is_refused() -> None:
+    unable = {"tensorflow", "jax", "torch"} - set(registry()["matmul"].frameworks)
+    for framework in unable:
+        assert errors_of({"workload": "matmul", "framework": framework}) == {"/framework": "framework-unsupported"}
+    assert unable
+
+
+def test_the_digest_ignores_spaces_and_order_but_no_value() -> None:
+    one = read_text('{"workload": "matmul", "seed": 1}').body_sha256
+    assert read_text('{ "seed":1,"workload":"matmul" }').body_sha256 == one
+    assert read_text('{"workload": "matmul", "seed": 2}').body_sha256 != one

@@ -17,7 +17,7 @@ from dyno.result import Result
 from dyno.settings import Settings
 from dyno.spec import Priority, Spec
 from dyno.store.connect import store_errors
-from dyno.store.keys import Keys
+from dyno.store.keys import JOB_ID, Keys
 from dyno.store.listing import JobPage, Listing, Wanted
 from dyno.store.queues import queue_for
 from dyno.store.records import to_job
@@ -26,7 +26,6 @@ from dyno.store.scripts import SOURCES, Script
 IDEMPOTENCY_S = 24 * 3600
 _CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
 _Reply = list[Any]
-_JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class Jobs:
 
     def _known(self, job_id: str) -> str:
         """The record's key, for an id of the right form only: no id may name another kind of key."""
-        if _JOB_ID.fullmatch(job_id) is None:
+        if re.fullmatch(JOB_ID, job_id) is None:
             raise _unknown(job_id)
         return self._keys.job(job_id)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+JOB_ID = "job_[0-9A-HJKMNP-TV-Z]{26}"  # as a regular expression; see dyno.job.new_job_id
+
 
 @dataclass(frozen=True)
 class Keys:

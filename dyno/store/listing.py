@@ -6,7 +6,8 @@ A page costs a bounded number of reads: where few records match, it comes back s
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,11 +17,12 @@ import redis.asyncio
 
 from dyno.errors import FieldError, InvalidSpec
 from dyno.job import Job, Status
-from dyno.store.keys import Keys
+from dyno.store.keys import JOB_ID, Keys
 from dyno.store.records import to_job
 
 _STEP = 100  # records read at a time
 _MOST_STEPS = 20
+_PLACE = re.compile(rf"(\d{{1,15}}):({JOB_ID})", re.ASCII)
 
 Place = tuple[int, str]  # creation in ms by Redis' clock, and the id: what jobs are ordered by
 
@@ -163,10 +165,9 @@ def encode_cursor(place: Place) -> str:
 
 def decode_cursor(cursor: str) -> Place:
     """The place that a cursor stands for. Raises InvalidSpec, pointing at /cursor."""
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        millis, _, job_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode().partition(":")
-        return int(millis), job_id
-    except (ValueError, binascii.Error) as error:
-        wrong = FieldError("/cursor", "invalid-cursor", "this cursor is not one that a list of jobs has returned")
-        raise InvalidSpec([wrong]) from error
+    with contextlib.suppress(ValueError):  # binascii's and Unicode's errors are ValueErrors
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
+        if (parts := _PLACE.fullmatch(text)) is not None:
+            return int(parts[1]), parts[2]
+    wrong = FieldError("/cursor", "invalid-cursor", "this cursor is not one that a list of jobs has returned")
+    raise InvalidSpec([wrong])

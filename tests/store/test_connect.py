@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from dyno.errors import StoreUnavailable, StoreUnfit
+from dyno.settings import Settings
+from dyno.store.connect import async_client, check_server, check_server_async, judge_server, store_errors, sync_client
+from dyno.store.server import EmbeddedServer
+
+FIT = {"maxmemory_policy": "noeviction", "redis_version": "7.0.15", "redis_mode": "standalone", "aof_enabled": 1}
+
+
+def test_our_own_server_is_fit_and_nothing_speaks_against_it(client: redis.Redis) -> None:
+    assert check_server(client) == []
+
+
+@pytest.mark.anyio
+async def test_the_event_loops_client_comes_to_the_same_judgement(settings: Settings) -> None:
+    async with async_client(settings) as client:
+        assert await check_server_async(client) == []
+
+
+def test_an_evicting_server_is_unfit_and_one_without_persistence_is_complained_about(settings: Settings) -> None:
+    with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
+        client.config_set("appendonly", "no")
+        (complaint,) = check_server(client)
+        assert "persist" in complaint
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        with pytest.raises(StoreUnfit, match="noeviction"):
+            check_server(client)
+
+
+@pytest.mark.parametrize(
+    "flaw", [{"redis_mode": "cluster"}, {"redis_version": "6.2.14"}, {"maxmemory_policy": "volatile-ttl"}]
+)
+def test_a_server_that_can_not_keep_jobs_is_unfit(flaw: dict[str, str]) -> None:
+    with pytest.raises(StoreUnfit):
+        judge_server(FIT | flaw)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "word"),
+    [
+        ({"aof_last_write_status": "err"}, "append-only"),
+        ({"loading": 1}, "loading"),
+        ({"role": "slave"}, "replica"),
+        ({"maxmemory": 100, "used_memory": 96}, "full"),
+    ],
+)
+def test_what_passes_is_a_complaint_only(flaw: dict[str, object], word: str) -> None:
+    (complaint,) = judge_server(FIT | flaw)
+    assert word in complaint
+
+
+def test_without_a_url_there_is_no_client() -> None:
+    with pytest.raises(StoreUnfit, match="DYNO_REDIS_URL"):
+        sync_client(Settings(redis_url=None))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        redis.ConnectionError("refused"),
+        redis.TimeoutError("slow"),
+        redis.BusyLoadingError("loading"),
+        redis.ReadOnlyError("replica"),
+        redis.OutOfMemoryError("full"),
+        redis.ResponseError("MISCONF can't write to disk"),
+    ],
+)
+def test_errors_that_pass_are_unavailability(error: Exception) -> None:
+    with pytest.raises(StoreUnavailable), store_errors():
+        raise error
+
+
+def test_errors_of_our_own_making_stay_what_they_are() -> None:
+    with pytest.raises(redis.ResponseError), store_errors():
+        raise redis.ResponseError("WRONGTYPE")
+
+
+def test_a_restarted_server_is_reached_again_without_a_word(settings: Settings, eventually: Callable) -> None:
+    with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
+        assert client.ping()
+        client.client_kill_filter(_type="normal", skipme=False)
+        assert client.ping()

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+import redis
+import redis.asyncio
+
+from dyno.devices.device import Device
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store import fleet
+from dyno.store.fleet import WorkerRecord
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+
+pytestmark = pytest.mark.anyio
+
+DEVICE = Device(id="cpu:0-1", kind="cpu", model="EPYC", host="alpha", memory_bytes=1, frameworks={"tensorflow": "2"})
+
+
+def a_worker(name: str = "worker-1", **fields: object) -> WorkerRecord:
+    known = {"host": "alpha", "pid": 1, "device": DEVICE.full_id, "state": "idle", "version": "0.1.0"}
+    return WorkerRecord.model_validate({"id": name, "started_at": datetime.now(UTC)} | known | fields)
+
+
+async def test_a_published_worker_is_listed_with_its_device_and_what_waits_for_it(
+    client: redis.Redis,
+    async_redis: redis.asyncio.Redis,
+    settings: Settings,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+) -> None:
+    for device in ("cpu", "any", "cpu:0-1", "gpu"):
+        await jobs.submit(a_spec(device=device))
+    fleet.publish(client, settings, DEVICE, a_worker(state="busy", job="job_1"))
+
+    (device,) = await fleet.devices(async_redis, settings)
+    (worker,) = await fleet.workers(async_redis, settings)
+
+    assert (device.full_id, device.frameworks) == (DEVICE.full_id, DEVICE.frameworks)
+    assert (device.state, device.queue_length, device.worker) == ("busy", 3, "worker-1")
+    assert (worker.state, worker.job) == ("busy", "job_1")
+    assert worker.last_heartbeat == device.last_heartbeat
+
+
+async def test_a_worker_that_stops_reporting_is_forgotten(
+    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings, keys: Keys
+) -> None:
+    fleet.publish(client, settings, DEVICE, a_worker())
+    assert 0 < client.pttl(keys.worker("worker-1")) <= settings.device_ttl_s * 1000
+    client.delete(keys.worker("worker-1"))  # its time is up
+    assert await fleet.devices(async_redis, settings) == []
+    assert await fleet.workers(async_redis, settings) == []
+    assert client.smembers(keys.workers) == set()
+
+
+async def test_a_withdrawn_worker_is_gone_at_once(
+    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings
+) -> None:
+    fleet.publish(client, settings, DEVICE, a_worker())
+    fleet.withdraw(client, settings, a_worker())
+    assert await fleet.devices(async_redis, settings) == []
+
+
+async def test_the_successor_speaks_for_the_device_and_its_predecessors_end_changes_nothing(
+    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings
+) -> None:
+    fleet.publish(client, settings, DEVICE, a_worker("zombie", state="busy"))
+    fleet.publish(client, settings, DEVICE, a_worker("successor"))
+    (device,) = await fleet.devices(async_redis, settings)
+    assert device.worker == "successor"
+    fleet.withdraw(client, settings, a_worker("zombie"))
+    (device,) = await fleet.devices(async_redis, settings)
+    assert device.worker == "successor"

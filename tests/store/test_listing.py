@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+import redis
+import redis.asyncio
+
+from dyno.errors import InvalidSpec
+from dyno.job import Job, Status
+from dyno.spec import Spec
+from dyno.store import listing
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+
+pytestmark = pytest.mark.anyio
+
+
+def ids(jobs: list[Job]) -> list[str]:
+    return [job.id for job in jobs]
+
+
+async def submitted(jobs: Jobs, spec: Spec, count: int) -> list[str]:
+    return [(await jobs.submit(spec)).job.id for _ in range(count)]
+
+
+async def walk(jobs: Jobs, limit: int, **wanted: object) -> list[str]:
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = await jobs.list(limit=limit, cursor=cursor, **wanted)
+        assert len(page.data) <= limit
+        assert page.has_more == (page.next_cursor is not None)
+        found += ids(page.data)
+        if page.next_cursor is None:
+            return found
+        cursor = page.next_cursor
+
+
+async def test_pages_show_every_job_once_newest_first(
+    jobs: Jobs, a_spec: Callable[..., Spec], keys: Keys, client: redis.Redis
+) -> None:
+    await submitted(jobs, a_spec(), 7)
+    order = client.zrange(keys.jobs, 0, -1, desc=True)
+    assert len(order) == 7
+    for limit in (1, 2, 3, 7, 50):
+        assert await walk(jobs, limit) == order
+
+
+async def test_jobs_of_one_millisecond_are_told_apart_by_the_cursor(
+    jobs: Jobs, a_spec: Callable[..., Spec], keys: Keys, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await submitted(jobs, a_spec(), 9)
+    client.zadd(keys.jobs, dict.fromkeys(made, 1))
+    monkeypatch.setattr(listing, "_STEP", 2)
+    monkeypatch.setattr(listing, "_MOST_STEPS", 5)
+    assert await walk(jobs, 1) == sorted(made, reverse=True)
+
+
+async def test_jobs_that_arrive_between_two_pages_move_nothing(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    made = await submitted(jobs, a_spec(), 4)
+    first = await jobs.list(limit=2)
+    await submitted(jobs, a_spec(), 3)
+    second = await jobs.list(limit=2, cursor=first.next_cursor)
+    assert {*ids(first.data), *ids(second.data)} == set(made)
+
+
+async def test_an_exact_last_page_has_no_cursor(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    await submitted(jobs, a_spec(), 2)
+    page = await jobs.list(limit=2)
+    assert (len(page.data), page.has_more, page.next_cursor) == (2, False, None)
+
+
+async def test_each_filter_keeps_what_fits_and_nothing_else(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
+) -> None:
+    (done,) = await submitted(jobs, a_spec(labels={"commit": "abc"}), 1)
+    leases.finish(claim(), "succeed")
+    (training,) = await submitted(jobs, a_spec(workload="mnist_cnn", device="gpu:0@beta"), 1)
+    (jax,) = await submitted(jobs, a_spec(framework="jax", device="any"), 1)
+
+    async def listed(**wanted: object) -> set[str]:
+        return set(ids((await jobs.list(**wanted)).data))
+
+    assert await listed(status=Status.SUCCEEDED) == {done}
+    assert await listed(workload="mnist_cnn") == {training}
+    assert await listed(status=Status.QUEUED, workload="matmul") == {jax}
+    assert await listed(framework="jax") == {jax}
+    assert await listed(label="commit") == await listed(label="commit=abc") == {done}
+    assert await listed(label="commit=other") == set()
+    assert (
+        await listed(device="cpu") == await listed(device="cpu:0-1") == await listed(device="cpu:0-1@alpha") == {done}
+    )
+    assert await listed(device="gpu:0@beta") == await listed(device="gpu") == {training}
+
+
+async def test_the_time_of_creation_bounds_the_list_on_both_sides(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    first, second, third = [(await jobs.submit(a_spec())).job for _ in range(3)]
+    page = await jobs.list(created_after=first.created_at, created_before=third.created_at)
+    assert ids(page.data) == [second.id]
+    page = await jobs.list(created_after=third.created_at + timedelta(seconds=1))
+    assert page.data == []
+
+
+async def test_a_page_reads_a_bounded_number_of_records_and_its_cursor_goes_on(
+    jobs: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (rare,) = await submitted(jobs, a_spec(labels={"rare": "yes"}), 1)
+    await submitted(jobs, a_spec(), 9)
+    monkeypatch.setattr(listing, "_STEP", 2)
+    monkeypatch.setattr(listing, "_MOST_STEPS", 2)
+    page = await jobs.list(label="rare")
+    assert (page.data, page.has_more) == ([], True)
+    assert await walk(jobs, 5, label="rare") == [rare]
+
+
+async def test_entries_whose_record_has_expired_are_passed_over_and_dropped(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    kept, gone = await submitted(jobs, a_spec(), 2)
+    client.delete(keys.job(gone))
+    assert ids((await jobs.list()).data) == [kept]
+    assert client.zrange(keys.jobs, 0, -1) == [kept]
+
+
+async def test_queued_jobs_show_their_place_in_the_queue(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    first, second = await submitted(jobs, a_spec(), 2)
+    page = await jobs.list()
+    assert {job.id: job.queue.position for job in page.data} == {first: 0, second: 1}
+
+
+@pytest.mark.parametrize("cursor", ["x", "no cursor", "é", "AAAA", "MTIz", "OTk5OjE"])
+async def test_a_cursor_of_another_make_is_refused(jobs: Jobs, cursor: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        await jobs.list(cursor=cursor)
+    assert [error.pointer for error in caught.value.errors] == ["/cursor"]

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.reconcile import queues_to_wake
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_queues_that_hold_jobs_are_named_once_in_a_while(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, keys: Keys
+) -> None:
+    assert queues_to_wake(client, settings) == []
+    await jobs.submit(a_spec())
+    await jobs.submit(a_spec(device="any"))
+
+    assert queues_to_wake(client, settings) == ["any", "cpu"]
+    assert queues_to_wake(client, settings) == []
+    assert 0 < client.pttl(keys.woken("cpu")) <= settings.reap_every_s * 1000
+    client.delete(keys.woken("cpu"))  # its time is up
+    assert queues_to_wake(client, settings) == ["cpu"]
+
+
+async def test_a_queue_whose_last_job_was_claimed_is_not_named(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, settings: Settings
+) -> None:
+    await jobs.submit(a_spec())
+    claim()
+    assert queues_to_wake(client, settings) == []

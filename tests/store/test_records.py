@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from dyno.errors import StoreUnfit
+from dyno.spec import Spec
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.records import read_spec
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_fields_of_a_newer_version_are_kept_out_and_nothing_else_is_lost(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    before = (await jobs.submit(a_spec(params={"unknown_to_the_envelope": 1}))).job
+    spec = json.loads(client.hget(keys.job(before.id), "spec"))
+    spec |= {"from_the_future": {"deep": [1]}}
+    spec["measure"]["from_the_future"] = 1
+    spec["measure"]["processes"]["from_the_future"] = 1
+    spec["device"]["from_the_future"] = None
+    changes = {"spec": json.dumps(spec), "from_the_future": "x", "schema": "2"}
+    client.hset(keys.job(before.id), mapping=changes)
+
+    after = await jobs.get(before.id)
+
+    assert after.schema_version == 2
+    assert after.model_copy(update={"schema_version": before.schema_version}) == before
+
+
+async def test_a_value_this_version_does_not_know_is_refused_with_a_reason(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    client.hset(keys.job(job.id), "spec", '{"workload": "matmul", "framework": "abacus"}')
+    with pytest.raises(StoreUnfit, match="another version"):
+        await jobs.get(job.id)
+
+
+async def test_the_attempts_token_never_gets_out(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable) -> None:
+    await jobs.submit(a_spec())
+    attempt = claim()
+    assert attempt.token not in (await jobs.get(attempt.job_id)).model_dump_json()
+
+
+def test_every_spec_survives_its_storage(a_spec: Callable[..., Spec]) -> None:
+    spec = a_spec(
+        device={"kind": "gpu", "model": "NVIDIA H200"},
+        measure={"processes": {"min": 2, "max": 9}, "cold_start": True},
+        params={"n": 1, "nested": {"list": [1, None, "x"]}},
+        timeout_s=12.5,
+    )
+    assert read_spec(spec.model_dump_json()) == spec

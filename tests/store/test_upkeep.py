@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from dyno.errors import StoreUnavailable
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.upkeep import Upkeep
+
+DEVICE = "cpu:0-1@alpha"
+
+
+@pytest.fixture
+def quick(settings: Settings) -> Settings:
+    return settings.model_copy(update={"reap_every_s": 0.02, "lease_s": 0.1})
+
+
+@pytest.mark.anyio
+async def test_a_queue_that_nobody_was_woken_for_is_woken_again_and_again(
+    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec], eventually: Callable[..., None]
+) -> None:
+    woken: list[str] = []
+    await jobs.submit(a_spec())
+    upkeep = Upkeep(quick, woken.append)
+    upkeep.start()
+    eventually(lambda: woken == ["cpu"] * len(woken) and len(woken) >= 2)
+    upkeep.stop()
+
+
+@pytest.mark.anyio
+async def test_a_lost_job_is_queued_again_and_its_queue_woken(
+    quick: Settings,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    run_out: Callable,
+    client: redis.Redis,
+    keys: Keys,
+    eventually: Callable[..., None],
+) -> None:
+    woken = threading.Event()
+    await jobs.submit(a_spec())
+    attempt = claim()
+    run_out()
+    upkeep = Upkeep(quick, lambda queue: woken.set())
+    upkeep.start()
+    assert woken.wait(10)
+    upkeep.stop()
+    assert client.hget(keys.job(attempt.job_id), "status") == "queued"
+
+
+@pytest.mark.anyio
+async def test_a_wake_up_that_fails_does_not_end_the_upkeep(
+    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec], eventually: Callable[..., None]
+) -> None:
+    tried: list[Exception] = []
+
+    def failing(queue: str) -> None:
+        tried.append(StoreUnavailable("away") if len(tried) % 2 else RuntimeError("a bug"))
+        raise tried[-1]
+
+    await jobs.submit(a_spec())
+    upkeep = Upkeep(quick, failing)
+    upkeep.start()
+    eventually(lambda: len(tried) >= 4)
+    upkeep.stop()
+
+
+def test_without_a_server_the_upkeep_waits_and_stops_when_told(
+    quick: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture, eventually: Callable[..., None]
+) -> None:
+    upkeep = Upkeep(quick.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}), print)
+    upkeep.start()
+    eventually(lambda: "no upkeep until Redis is back" in caplog.text)
+    upkeep.stop()
+    assert "upkeep" not in {thread.name for thread in threading.enumerate()}

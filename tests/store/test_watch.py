@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from dyno.errors import StoreUnavailable
+from dyno.job import Progress
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import async_client
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases
+from dyno.store.server import EmbeddedServer
+from dyno.store.watch import Watch
+
+pytestmark = pytest.mark.anyio
+
+LONG_S = 20.0  # far more than any of these needs; the test fails when it is reached
+
+
+@pytest.fixture
+async def watch(settings: Settings) -> AsyncIterator[Watch]:
+    async with async_client(settings, blocking=True) as client:
+        watch = Watch(client, settings)
+        await watch.start()
+        yield watch
+        await watch.stop()
+
+
+async def waiting(watch: Watch, job_id: str, version: int) -> asyncio.Task[bool]:
+    """A task that has looked at the record and waits now."""
+    task = asyncio.create_task(watch.changed(job_id, version, LONG_S))
+    while not any(not waiter.told.is_set() for waiter in watch._waiters.get(job_id, ())):
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_everyone_who_waits_for_a_job_hears_of_its_change_and_nobody_else(
+    watch: Watch, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    other = (await jobs.submit(a_spec())).job
+    waiters = [await waiting(watch, job.id, job.version) for _ in range(20)]
+    bystander = await waiting(watch, other.id, other.version)
+    await jobs.cancel(job.id)
+    assert await asyncio.wait_for(asyncio.gather(*waiters), LONG_S / 2) == [True] * 20
+    assert not bystander.done()
+    bystander.cancel()
+
+
+async def test_progress_counts_as_a_change(
+    watch: Watch, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
+) -> None:
+    await jobs.submit(a_spec())
+    attempt = claim()
+    waiter = await waiting(watch, attempt.job_id, (await jobs.get(attempt.job_id)).version)
+    leases.heartbeat(attempt, Progress(phase="sampling", run=1, runs=5))
+    assert await asyncio.wait_for(waiter, LONG_S / 2)
+
+
+async def test_a_change_before_the_wait_is_not_missed(watch: Watch, jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    job = (await jobs.submit(a_spec())).job
+    await jobs.cancel(job.id)
+    assert await asyncio.wait_for(watch.changed(job.id, job.version, LONG_S), LONG_S / 2)
+
+
+async def test_without_a_change_the_wait_ends_in_time_and_leaves_nothing_behind(
+    watch: Watch, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    assert not await watch.changed(job.id, job.version, 0.05)
+    assert not watch._waiters
+
+
+async def test_a_job_that_is_gone_has_changed(watch: Watch) -> None:
+    assert await watch.changed("job_gone", 1, LONG_S)
+
+
+async def test_after_a_restart_of_the_server_changes_are_heard_again(
+    settings: Settings, a_spec: Callable[..., Spec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyno.store.watch._RECONNECT_S", 0.01)
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(_made(tmp_path / "socket")))
+    server = EmbeddedServer(tmp_path / "data")
+    server.start()
+    there = settings.model_copy(update={"redis_url": server.url})
+    async with async_client(there, blocking=True) as blocking, async_client(there) as client:
+        watch, jobs = Watch(blocking, there), Jobs(client, there)
+        await watch.start()
+        job = (await jobs.submit(a_spec())).job
+        waiter = await waiting(watch, job.id, job.version)
+        server.close()
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(waiter, LONG_S / 2)
+        server.start()
+        waiter = await waiting(watch, job.id, job.version)
+        await jobs.cancel(job.id)
+        assert await asyncio.wait_for(waiter, LONG_S / 2)
+        await watch.stop()
+    server.close()
+
+
+def _made(path: Path) -> Path:
+    path.mkdir(mode=0o700)
+    return path

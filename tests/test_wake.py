@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import time
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+from celery.app.defaults import NAMESPACES, flatten
+
+from dyno import wake
+from dyno.errors import StoreUnavailable, StoreUnfit
+from dyno.settings import Settings
+
+NAMES = ["any", "cpu", "cpu/amd-epyc", "cpu:0-1", "cpu:0,2@alpha.example", "cpu:0_2", "cpu:0/2"]
+
+
+@pytest.fixture
+def messages(client: redis.Redis, settings: Settings) -> Callable[[str], list[dict]]:
+    """What waits in the Celery queue of a store queue."""
+
+    def waiting(queue: str) -> list[dict]:
+        name = wake.key_prefix(settings) + wake.celery_queue(queue).name
+        return [json.loads(text) for text in client.lrange(name, 0, -1)]
+
+    return waiting
+
+
+@pytest.mark.parametrize("queue", NAMES)
+def test_a_wake_up_is_a_task_that_names_its_queue(settings: Settings, messages: Callable, queue: str) -> None:
+    assert wake.wake(settings, queue)
+    (message,) = messages(queue)
+    assert message["headers"]["task"] == "dyno.wake"
+    assert message["headers"]["expires"] is None
+    assert json.loads(b64decode(message["body"]))[0] == [queue]
+
+
+def test_wake_ups_do_not_pile_up(settings: Settings, messages: Callable) -> None:
+    assert wake.wake(settings, "cpu")
+    assert not wake.wake(settings, "cpu")
+    assert wake.wake(settings, "any")
+    assert (len(messages("cpu")), len(messages("any"))) == (1, 1)
+
+
+def test_namespaces_do_not_wake_each_other(settings: Settings, messages: Callable) -> None:
+    other = settings.model_copy(update={"namespace": settings.namespace + "-other"})
+    assert wake.wake(other, "cpu")
+    assert messages("cpu") == []
+
+
+def test_a_worker_that_serves_the_queue_gets_the_message(settings: Settings, messages: Callable) -> None:
+    wake.wake(settings, "cpu:0-1@alpha")
+    with (
+        wake.app(settings).connection_for_read() as connection,
+        connection.SimpleQueue(wake.celery_queue("cpu:0-1@alpha")) as queue,
+    ):
+        message = queue.get(timeout=10)
+        assert message.headers["task"] == wake.WAKE_TASK
+        message.ack()
+    assert messages("cpu:0-1@alpha") == []
+
+
+def test_celery_names_are_plain_and_no_two_queues_share_one() -> None:
+    names = [wake.celery_queue(queue).name for queue in NAMES]
+    assert len(set(names)) == len(NAMES)
+    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_.-") for name in names)
+
+
+def test_a_broker_that_is_away_is_reported_soon(settings: Settings, tmp_path: Path) -> None:
+    nowhere = settings.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"})
+    began_s = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        wake.wake(nowhere, "cpu")
+    assert time.monotonic() - began_s < 3
+
+
+def test_a_broker_that_goes_away_in_mid_publish_is_reported_soon(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: redis.Redis
+) -> None:
+    nowhere = wake.app(settings.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}))
+    monkeypatch.setattr(wake, "_publisher", lambda settings: (nowhere, client))
+    began_s = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        wake.wake(settings, "cpu")
+    assert time.monotonic() - began_s < 3
+
+
+@pytest.mark.parametrize(
+    ("url", "broker"),
+    [
+        ("redis://host:6379/1", "redis://host:6379/1"),
+        ("rediss://user:secret@host/0", "rediss://user:secret@host/0"),
+        ("unix:///run/redis.sock", "redis+socket:///run/redis.sock?virtual_host=0"),
+        ("unix://:secret@/run/redis.sock?db=3", "redis+socket://:secret@/run/redis.sock?virtual_host=3"),
+    ],
+)
+def test_celery_is_told_the_same_server_in_its_own_words(url: str, broker: str) -> None:
+    assert wake.app(Settings(redis_url=url)).conf.broker_url == broker
+
+
+def test_without_a_server_there_is_no_app() -> None:
+    with pytest.raises(StoreUnfit):
+        wake.app(Settings(redis_url=None))
+
+
+def test_every_setting_is_one_that_celery_knows(settings: Settings) -> None:
+    known = {name for name, _ in flatten(NAMESPACES)}
+    assert set(wake._CONFIG) <= known
+
+
+def test_what_reliability_rests_on_is_set(settings: Settings) -> None:
+    conf = wake.app(settings).conf
+    assert conf.result_backend is None
+    assert (conf.task_acks_late, conf.task_create_missing_queues, conf.worker_disable_prefetch) == (False, False, True)
+    assert conf.worker_soft_shutdown_timeout == settings.shutdown_s
+    assert conf.broker_transport_options["visibility_timeout"] == 43200

@@ -44,7 +44,7 @@ class Part:
             [sys.executable, "-P", "-m", self.module, *self.args],
             env=dict(self.env),
             stdin=subprocess.DEVNULL,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - the parent is single-threaded here
+            preexec_fn=die_with_parent,  # the parent has one thread, so Python may run before exec
             process_group=0,
         )
         self.started_s = time.monotonic()

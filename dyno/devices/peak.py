@@ -1,20 +1,9 @@
-"""The most a CPU could do. Takes 0.2 s of all its cores: run it in a short-lived child while nothing else measures.
-
-    python -P -m dyno.devices.peak --cores 0-1
-
-prints {dtype: figure} as JSON. `peaks_in_child` does that.
-"""
+"""The most a CPU could do. Takes 0.2 s of all its cores: run it in a short-lived child while nothing else measures."""
 
 from __future__ import annotations
 
-import argparse
-import subprocess
-import sys
 from collections.abc import Sequence
 
-from pydantic import TypeAdapter
-
-from dyno.devices import cpulist
 from dyno.devices.bursts import best_rates_per_s
 from dyno.devices.clock import clocks_hz
 from dyno.devices.cpu import physical_cores
@@ -23,13 +12,10 @@ from dyno.devices.identity import Processor, processor
 from dyno.devices.known_cores import flop_per_cycle
 from dyno.devices.machine_code import FMA_AVX2, FMA_AVX512, NotHere, load
 
-FIGURES = TypeAdapter(dict[str, PeakFigure])
-
 # A table times a clock is believed if the loop reaches this share of it. Half would mean that two of the cores are
 # one (hyperthreads that the hypervisor doesn't show) or that this model has one pipe; a lower clock under wide
 # vectors costs less than a quarter.
 _CONFIRMED = 0.75
-_CHILD_TIMEOUT_S = 20.0
 _UNITS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "asimdhp")}
 
 
@@ -37,17 +23,6 @@ def measure_cpu_peaks(cores: Sequence[int]) -> dict[str, PeakFigure]:
     """Peak FLOP/s by dtype of `cores` working together; null with a reason where it isn't known."""
     facts = processor()
     return {"float32": _float32(cores, facts), **{dtype: _narrow(dtype, facts) for dtype in _UNITS}}
-
-
-def peaks_in_child(cores: Sequence[int]) -> dict[str, PeakFigure]:
-    """`measure_cpu_peaks` in a process of its own; should that die, null with a reason."""
-    command = [sys.executable, "-P", "-m", "dyno.devices.peak", "--cores", cpulist.render(cores)]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=_CHILD_TIMEOUT_S, check=True)
-    except (subprocess.SubprocessError, OSError) as error:
-        reason = f"measuring the peak failed: {type(error).__name__}"
-        return {dtype: PeakFigure(value=None, reason=reason) for dtype in ("float32", *_UNITS)}
-    return FIGURES.validate_json(done.stdout)
 
 
 def fma_rate_flop_per_s(cores: Sequence[int], facts: Processor) -> float | None:
@@ -82,13 +57,3 @@ def _narrow(dtype: str, facts: Processor) -> PeakFigure:
     if units:
         return PeakFigure(value=None, reason=f"the rate of this core's {units[0]} unit is not known to this version")
     return PeakFigure(value=None, reason=f"this core has no {dtype} unit; it computes in float32")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="dyno.devices.peak")
-    parser.add_argument("--cores", required=True, type=cpulist.parse)
-    sys.stdout.buffer.write(FIGURES.dump_json(measure_cpu_peaks(parser.parse_args().cores)))
-
-
-if __name__ == "__main__":
-    main()

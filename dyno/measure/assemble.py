@@ -91,6 +91,7 @@ def _warnings(
         checks.synthetic_data(training),
         checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,
         checks.cache_resident(working_set, device.last_cache_bytes) if (working_set := _working_set(records)) else None,
+        scatter.cpu_quota(_quota_cores(records), len(device.cores)),
         scatter.noisy(time_interval(records), records, target),
         multimodal([median(record.samples) for record in records]),
     ]
@@ -111,6 +112,11 @@ def _working_set(records: Sequence[RunRecord]) -> int:
     """What a workload that is to stay out of cache touches in one execution; 0 where it doesn't say."""
     value = records[0].details.get("working_set_bytes", 0)
     return value if isinstance(value, int) else 0
+
+
+def _quota_cores(records: Sequence[RunRecord]) -> float | None:
+    container = records[0].environment.get("container")
+    return container.get("cpu_cores") if isinstance(container, dict) else None
 
 
 def _phases(phases: Sequence[Phases]) -> Phases:

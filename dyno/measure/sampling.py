@@ -31,6 +31,7 @@ DRIFT_Z = 3.29
 MAX_SAMPLES = 200
 MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
 MAX_GROWTH = 10  # of the executions per sample in one step: a first reading may be a thousand times too slow
+MAX_EXECUTIONS = 10**9  # an execution of nothing never fills a sample
 MARGIN = 1.1  # aims above the least length, so that the fastest samples keep it too
 
 
@@ -133,7 +134,7 @@ class _Sampler:
     def _calibrate(self) -> None:
         """Find how many executions make one sample; the last reading is long enough and counts as the first sample."""
         reading = self._read(1)
-        while reading.duration_s < self._rule.min_sample_s:
+        while reading.duration_s < self._rule.min_sample_s and reading.executions < MAX_EXECUTIONS:
             self._warmup.append(reading)
             reading = self._read(self._longer(reading))
         self._taken.append(reading)

@@ -60,3 +60,15 @@ def noisy(over_runs: Interval, records: Sequence[RunRecord], target_rel_ci: floa
         target_rel_ci=target_rel_ci,
         over=of,
     )
+
+
+def cpu_quota(container_cores: float | None, cores: int) -> ResultWarning | None:
+    """The container gets less processor time than `cores` cores have: work would be stopped in mid-sample."""
+    if container_cores is None or container_cores >= cores:
+        return None
+    return warning(
+        "CPU_QUOTA",
+        f"The container may use {container_cores:g} of the device's {cores} cores.",
+        quota_cores=container_cores,
+        device_cores=cores,
+    )

@@ -59,6 +59,7 @@ UNCHECKED: tuple[str, ...] = (
     "UNIT_MISMATCH",
     "THROTTLED",
     "CLOCK_DRIFT",
+    "NOISY_NEIGHBOUR",
     "DEVICE_SHARED",
     "RETRACED",
     "SLOW_PATH",

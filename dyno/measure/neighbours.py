@@ -1,0 +1,107 @@
+"""NOISY_NEIGHBOUR: did somebody else use the device's cores while this process sampled?
+
+Two things count. Steal: time in which the hypervisor ran another machine (/proc/stat). Others: time that the cores
+spent on processes, less what this process used; it disturbs if this process's threads had to wait meanwhile
+(run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't count that. Waiting alone proves nothing:
+a framework with more threads than cores makes itself wait.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dyno.measure.clock import Clock
+from dyno.measure.warnings import warning
+from dyno.result import ResultWarning
+
+PROC = Path("/proc")
+
+# Shares of the cores' time. /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %.
+STEAL_LIMIT = 0.01
+OTHERS_LIMIT = 0.02
+WAIT_LIMIT = 0.01
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Seconds so far: on the watched cores in all processes, stolen from them, and in this process alone."""
+
+    now_s: float
+    busy_s: float
+    steal_s: float
+    own_s: float
+    waited_s: float | None
+
+
+class Neighbours:
+    """Watches from its making on. The process must stay on `cores` meanwhile, as a runner does."""
+
+    def __init__(self, cores: Sequence[int], clock: Clock, proc: Path = PROC) -> None:
+        self._cores, self._clock, self._proc = frozenset(cores), clock, proc
+        self._before = self._look()
+
+    def warning(self) -> ResultWarning | None:
+        """What happened since; None where nobody disturbed, or nothing can be known (no cores, no /proc/stat)."""
+        before, after = self._before, self._look()
+        if before is None or after is None:
+            return None
+        return noisy_neighbour(before, after, len(self._cores))
+
+    def _look(self) -> Usage | None:
+        ticks = _ticks(self._proc / "stat", self._cores)
+        if not ticks:
+            return None
+        # user, nice and system; idle, iowait, irq and softirq lie between them and steal (man 5 proc_stat)
+        busy, steal = sum(sum(row[:3]) for row in ticks), sum(row[7] for row in ticks)
+        own_s = sum(self._clock.cpu_s())
+        return Usage(self._clock.now_s(), busy * _TICK_S, steal * _TICK_S, own_s, _waited_s(self._proc))
+
+
+def noisy_neighbour(before: Usage, after: Usage, cores: int) -> ResultWarning | None:
+    """Between two looks at `cores` cores: more than 1 % stolen, or 2 % used by others while this process waited 1 %."""
+    capacity_s = (after.now_s - before.now_s) * cores
+    if capacity_s <= 0:
+        return None
+    steal = (after.steal_s - before.steal_s) / capacity_s
+    others = max(0.0, after.busy_s - before.busy_s - (after.own_s - before.own_s)) / capacity_s
+    waited = _difference(before.waited_s, after.waited_s)
+    waited_share = None if waited is None else waited / capacity_s
+    disturbed = others > OTHERS_LIMIT and (waited_share is None or waited_share > WAIT_LIMIT)
+    if steal <= STEAL_LIMIT and not disturbed:
+        return None
+    return warning(
+        "NOISY_NEIGHBOUR",
+        f"Others used {others:.1%} of the cores' time, other machines {steal:.1%}.",
+        others_share=others,
+        steal_share=steal,
+        run_delay_share=waited_share,
+    )
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _ticks(stat: Path, cores: frozenset[int]) -> list[list[int]]:
+    try:
+        lines = stat.read_text().splitlines()
+    except OSError:
+        return []
+    names = {f"cpu{core}" for core in cores}
+    return [[int(word) for word in words[1:]] for line in lines if (words := line.split()) and words[0] in names]
+
+
+def _waited_s(proc: Path) -> float | None:
+    """Seconds that this process's threads were ready to run and did not; None where the kernel doesn't count them."""
+    ran_ns = waited_ns = 0
+    for file in proc.glob("self/task/*/schedstat"):
+        try:
+            ran, waited, _ = file.read_text().split()
+        except (OSError, ValueError):  # a thread that ended meanwhile
+            continue
+        ran_ns, waited_ns = ran_ns + int(ran), waited_ns + int(waited)
+    return waited_ns / 1e9 if ran_ns else None

@@ -89,9 +89,11 @@ class Attempt:
         return Failed(failure)
 
     def _run_once(self, run: int, timeout_s: float) -> Ended:
-        """One runner, from start to end; a second one, spawned, where the first couldn't be forked."""
+        """One runner, from start to end; if its zygote dies first, one from a new zygote; if none forks, spawned."""
         ended = self._watch(run, timeout_s)
-        refused = ended.exit.refused if ended.start == "forked" and ended.stopped_for is None else None
+        if ended.exit.lost and _unforked(ended):
+            ended = self._watch(run, timeout_s)
+        refused = _unforked(ended)
         if refused is None or not self._equipment.launcher.fall_back(self._spec.framework, refused):
             return ended
         event("fell-back-to-spawn", logging.WARNING, framework=self._spec.framework, why=refused)
@@ -123,6 +125,11 @@ class Attempt:
         one = workload.estimate(params, self._equipment.device)
         job_s = measure.processes.max * (one.time_s + measure.max_s) + one.train_s
         return max(_LEAST_TIMEOUT_S, _ESTIMATE_FACTOR * job_s)
+
+
+def _unforked(ended: Ended) -> str | None:
+    """Why the zygote didn't fork, where it wasn't told to stop."""
+    return ended.exit.refused if ended.start == "forked" and ended.stopped_for is None else None
 
 
 def _unsupported(reason: str, message: str) -> Failed:

@@ -4,34 +4,50 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from celery import signals
+from celery.concurrency.thread import TaskPool
 from celery.worker import WorkController, state
+from kombu.asynchronous import get_event_loop
 
 from dyno.devices.device import Device
+from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
 from dyno.store.queues import queues_served
-from dyno.wake import WAKE_TASK, app, celery_queue
+from dyno.wake import WAKE_TASK, app, celery_queue, wake
 from workers.log import event
 
 
+class _Pool(TaskPool):  # type: ignore[misc]
+    """The threads pool, rousing Celery's loop when a task is over.
+
+    With prefetching disabled a busy worker asks for no message; the loop noticed that it may ask again only at its
+    next turn, up to 1 s later (measured: submit to first operation 0.6 s median, 0.1 s with this).
+    """
+
+    def on_apply(self, *args: Any, **kwargs: Any) -> Any:
+        applied = super().on_apply(*args, **kwargs)
+        applied.f.add_done_callback(_rouse)
+        return applied
+
+
 class Consumer:
-    """Runs on the main thread until a signal. `serve` is called on ready and for each wake-up, never twice at once."""
+    """Runs on the main thread until `end`. `serve` is called for each wake-up, and for one of its own on ready."""
 
     def __init__(self, settings: Settings, device: Device, name: str, serve: Callable[[], int]) -> None:
-        self._serve = serve
-        self._first = threading.Thread(target=serve, name="first-serve", daemon=True)
+        self._settings, self._device, self._serve = settings, device, serve
         signals.setup_logging.connect(_leave_logging_alone, weak=False)
         application = app(settings)
         application.conf.task_queues = [celery_queue(queue) for queue in queues_served(device)]
         application.task(name=WAKE_TASK)(self._on_wake)
-        # The controller without Celery's own signal handlers: a worker here has a runner to end and a job to give back.
+        # The bare controller, without Celery's signal handlers: this worker has a runner to end and a job to hand back.
         self._controller = WorkController(
             app=application,
             hostname=name,
+            pool=_Pool,
+            concurrency=1,  # one device, one benchmark
             ready_callback=self._on_ready,
             loglevel=logging.WARNING,
             without_gossip=True,  # workers tell each other nothing: the store knows who lives
@@ -42,21 +58,32 @@ class Consumer:
     def run(self) -> None:
         """Returns after `end`, once the job at hand is finished or handed back."""
         self._controller.start()
-        if self._first.ident is not None:
-            self._first.join()
 
     def end(self) -> None:
         """Hear no more wake-ups. Safe to call from a signal handler; takes effect within about a second."""
         state.should_stop = 0
 
     def _on_ready(self, _: Any) -> None:
+        """Connected, or connected again: jobs may have waited for that, so call ourselves."""
         event("ready")
-        if self._first.ident is None:  # and not again after each reconnection
-            self._first.start()
+        try:
+            wake(self._settings, self._device.full_id)
+        except StoreUnavailable as error:  # gone again; the next connection, or the reconciler, does it
+            event("wake-failed", logging.WARNING, why=error.detail)
 
     def _on_wake(self, queue: str) -> None:
         event("woken", queue=queue)
         self._serve()
+
+
+def _rouse(_: object) -> None:
+    loop = get_event_loop()
+    if loop is not None:
+        loop.call_soon(_nothing)  # type: ignore[no-untyped-call]
+
+
+def _nothing() -> None:
+    """The turn of the loop is what counts."""
 
 
 def _leave_logging_alone(**_: Any) -> None:

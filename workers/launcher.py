@@ -7,6 +7,7 @@ thread of the launcher's own, which lives as long as the worker.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Literal
 from dyno.devices.device import Device
 from dyno.frames import RunRequest
 from workers.child import FRAMES_FD, REQUEST_FD
+from workers.log import event
 from workers.log_tail import LogTail
 from workers.running import Runner
 from workers.zygote_process import ZygoteProcess
@@ -24,8 +26,8 @@ from workers.zygote_process import ZygoteProcess
 DEFAULT_FRAMEWORK = "tensorflow"
 
 # -P keeps the working directory out of sys.path; faulthandler puts the Python stack of a crash into the log.
-_PYTHON = ("-P", "-X", "faulthandler", "-m")
-_FDS = ("--request-fd", str(REQUEST_FD), "--frames-fd", str(FRAMES_FD))
+_RUNNER = ["-P", "-X", "faulthandler", "-m", "dyno.runner"]
+_RUNNER += ["--request-fd", str(REQUEST_FD), "--frames-fd", str(FRAMES_FD)]
 
 
 class Launcher:
@@ -71,13 +73,13 @@ class Launcher:
         framework = request.spec.framework
         if request.spec.measure.cold_start or not self.forks(framework)[0]:
             spawned = request.model_copy(update={"process_start": "spawned"})
-            return self.spawn("dyno.runner", spawned.model_dump_json().encode())
+            return self.spawn(_RUNNER, spawned.model_dump_json().encode())
         forked = request.model_copy(update={"process_start": "forked"})
         return self._launch(framework, None, forked.model_dump_json().encode())
 
-    def spawn(self, module: str, request: bytes) -> Runner:
-        """A fresh interpreter on `module`, which reads `request` from one descriptor and writes frames to another."""
-        return self._launch(None, [*_PYTHON, module, *_FDS], request)
+    def spawn(self, arguments: list[str], request: bytes) -> Runner:
+        """A fresh interpreter with `arguments`; it finds `request` at REQUEST_FD and writes frames to FRAMES_FD."""
+        return self._launch(None, arguments, request)
 
     def run(self, module: str, arguments: Sequence[str], timeout_s: float) -> str:
         """What `python -P -m module arguments…` prints. Raises OSError or subprocess.SubprocessError.
@@ -116,21 +118,24 @@ class Launcher:
         log = LogTail()
         request_fd = _file_of(request)
         given = [frames_write, log.write_fd, request_fd, status_write]
-        try:
-            self._zygote(framework).ask(argv, given)
-        except (BrokenPipeError, ConnectionResetError):  # it died since it was looked at: once more, with a new one
-            self._drop(framework)
-            self._zygote(framework).ask(argv, given)
-        finally:
-            for fd in given:
-                os.close(fd)
+        for _ in range(2):  # it may have died since it was looked at: once more, with a new one
+            try:
+                self._zygote(framework).ask(argv, given)
+                break
+            except (BrokenPipeError, ConnectionResetError):
+                self._drop(framework)
+        for fd in given:  # a request that nobody took shows as a status pipe that nobody can write
+            os.close(fd)
         start: Literal["forked", "spawned"] = "spawned" if framework is None else "forked"
         return Runner(start, frames_read, status_read, log, kill_zygote=lambda: self._drop(framework))
 
     def _zygote(self, framework: str | None) -> ZygoteProcess:
         zygote = self._zygotes.get(framework)
-        if zygote is None or not zygote.alive():
+        if zygote is not None and (obituary := zygote.obituary()) is not None:
+            event("zygote-died", logging.WARNING, framework=framework, pid=zygote.pid, how=obituary)
             self._drop(framework)
+            zygote = None
+        if zygote is None:
             zygote = self._starter.submit(ZygoteProcess, framework, self._cores).result()
             self._zygotes[framework] = zygote
         return zygote

@@ -47,8 +47,10 @@ def prove_fork(launcher: Launcher, device: Device, settings: Settings, deadline_
     with launcher.start(request) as runner:
         ended = Watch(runner, 0, limits, _NoHeart(), StopSwitch(), time.monotonic).until_ended()
     failure = failure_of(ended, deadline_s, deadline_s)
-    if failure is None or failure.reason == "device_busy":
-        event("fork-proved" if failure is None else "fork-not-proved", device=device.id)
-        return
-    launcher.fall_back(DEFAULT_FRAMEWORK, f"a forked runner failed at start: {failure.reason}: {failure.message}")
-    event("fork-failed", logging.WARNING, reason=failure.reason, message=failure.message, log=failure.log_tail)
+    if failure is None or (ended.failed is not None and ended.first_op_at_s is not None):
+        event("fork-proved", device=device.id)  # an error of the workload's own, told in order, is no fork's fault
+    elif failure.reason == "device_busy":
+        event("fork-not-proved", logging.WARNING, device=device.id, why=failure.message)
+    else:
+        launcher.fall_back(DEFAULT_FRAMEWORK, f"a forked runner failed at start: {failure.reason}: {failure.message}")
+        event("fork-failed", logging.WARNING, reason=failure.reason, message=failure.message, log=failure.log_tail)

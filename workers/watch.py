@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from dyno.frames import Done, Failed, ProgressFrame, RunRecord
+from dyno.frames import Done, Failed, FirstOp, ProgressFrame, RunRecord
 from workers.oom import oom_kills
 from workers.running import AnyFrame, Exit, Runner
 from workers.stop import StopReason, StopSwitch
@@ -38,6 +38,7 @@ class Ended:
 
     start: Literal["forked", "spawned"]
     exit: Exit
+    first_op_at_s: float | None  # time.time() at the end of the device's first operation
     record: RunRecord | None
     failed: Failed | None
     stopped_for: StopReason | None
@@ -57,6 +58,7 @@ class Watch:
         self._kill_at_s = math.inf
         self._stopped_for: StopReason | None = None
         self._progress: ProgressFrame | None = None
+        self._first_op_at_s: float | None = None
         self._last: Done | Failed | None = None
 
     def until_ended(self) -> Ended:
@@ -97,6 +99,8 @@ class Watch:
         self._last_frame_s = self._clock()
         if isinstance(frame, ProgressFrame):
             self._progress = frame
+        elif isinstance(frame, FirstOp):
+            self._first_op_at_s = frame.at_s
         elif isinstance(frame, Done | Failed):
             self._last = frame
             # Nothing more will come: an end that hangs must not hold the device.
@@ -136,6 +140,7 @@ class Watch:
         return Ended(
             start=self._runner.start,
             exit=self._runner.exit,
+            first_op_at_s=self._first_op_at_s,
             record=self._last.record if isinstance(self._last, Done) else None,
             failed=self._last if isinstance(self._last, Failed) else None,
             stopped_for=self._stopped_for,

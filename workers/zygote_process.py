@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from workers.log_tail import TAIL_BYTES
+
 
 class ZygoteProcess:
     """Started by the constructor, on the thread whose life its own is tied to. Loading goes on in the background."""
@@ -16,11 +18,15 @@ class ZygoteProcess:
     def __init__(self, framework: str | None, cores: Sequence[int]) -> None:
         self.framework = framework
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # TensorFlow greets everybody who imports it; that is kept from the worker's stderr until it matters.
+        self._log_fd = os.memfd_create("zygote-log", os.MFD_CLOEXEC)
         with theirs:
             self._process = subprocess.Popen(
                 _command(framework, theirs.fileno(), cores),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=self._log_fd,
+                stderr=self._log_fd,
                 env=_environment(framework),
                 start_new_session=True,  # Ctrl-C in the worker's terminal is the supervisor's to handle
             )
@@ -28,9 +34,6 @@ class ZygoteProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
-
-    def alive(self) -> bool:
-        return self._process.poll() is None
 
     def ask(self, argv: list[str] | None, fds: list[int]) -> None:
         """Ask for a child with `fds` = frames, log, request, status; `argv` is what a spawned one executes.
@@ -44,6 +47,15 @@ class ZygoteProcess:
         self._control.close()
         self._process.kill()
         self._process.wait()
+        os.close(self._log_fd)
+
+    def obituary(self) -> str | None:
+        """Of a zygote that died by itself: how, and its last words; None while it lives."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        start = max(0, os.fstat(self._log_fd).st_size - TAIL_BYTES)
+        return f"exit code {code}\n{os.pread(self._log_fd, TAIL_BYTES, start).decode('utf-8', 'replace')}"
 
 
 def _command(framework: str | None, socket_fd: int, cores: Sequence[int]) -> list[str]:

@@ -1,0 +1,64 @@
+"""Container limits, read from trees as kernels lay them out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dyno.devices import cgroup
+from dyno.devices.cgroup import Limits
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text + "\n")
+    return root
+
+
+def test_version_2_takes_the_tightest_limit_of_the_group_and_its_ancestors(tmp_path: Path) -> None:
+    mount = write(
+        tmp_path / "cgroup",
+        {
+            "cpu.max": "max 100000",
+            "job/cpu.max": "150000 100000",
+            "job/memory.max": "1073741824",
+            "job/inner/cpu.max": "max 100000",
+            "job/inner/memory.max": "max",
+        },
+    )
+    write(tmp_path, {"membership": "0::/job/inner"})
+    assert cgroup.limits(mount, tmp_path / "membership") == Limits(1.5, 2**30)
+
+
+def test_version_1_reads_quota_period_and_bytes(tmp_path: Path) -> None:
+    mount = write(
+        tmp_path / "cgroup",
+        {
+            "cpu,cpuacct/box/cpu.cfs_quota_us": "50000",
+            "cpu,cpuacct/box/cpu.cfs_period_us": "100000",
+            "cpu,cpuacct/cpu.cfs_quota_us": "-1",
+            "memory/box/memory.limit_in_bytes": "536870912",
+            "memory/memory.limit_in_bytes": "9223372036854771712",
+        },
+    )
+    write(tmp_path, {"membership": "4:memory:/box\n2:cpu,cpuacct:/box"})
+    assert cgroup.limits(mount, tmp_path / "membership") == Limits(0.5, 2**29)
+
+
+def test_no_files_and_no_membership_mean_no_limits(tmp_path: Path) -> None:
+    assert cgroup.limits(tmp_path, tmp_path / "none") == Limits(None, None)
+    assert cgroup.throttled_s(tmp_path, tmp_path / "none") is None
+
+
+def test_throttled_time_is_in_seconds_in_both_versions(tmp_path: Path) -> None:
+    second = write(tmp_path / "v2", {"a/cpu.stat": "usage_usec 1\nnr_throttled 2\nthrottled_usec 1500000"})
+    first = write(tmp_path / "v1", {"cpu/a/cpu.stat": "nr_periods 4\nthrottled_time 250000000"})
+    write(tmp_path, {"two": "0::/a", "one": "2:cpu:/a"})
+    assert cgroup.throttled_s(second, tmp_path / "two") == 1.5
+    assert cgroup.throttled_s(first, tmp_path / "one") == 0.25
+
+
+def test_this_machine_answers_without_an_error() -> None:
+    limits = cgroup.limits()
+    assert limits.cpu_cores is None or limits.cpu_cores > 0
+    assert limits.memory_bytes is None or limits.memory_bytes > 0

@@ -1,0 +1,161 @@
+"""Finding this host's devices, and saying what was looked at where there is none."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from dyno.devices import discover, host_name, installed_frameworks
+from dyno.devices.cpu import last_cache_bytes, memory_bytes, physical_cores
+from dyno.devices.tpu import discover_tpu
+from dyno.errors import DeviceUnavailable
+from dyno.settings import Settings
+from dyno.spec import DEVICE_ID
+
+FREE = sorted(os.sched_getaffinity(0))
+SETTINGS = Settings(reserved_cores=None)
+
+
+def test_a_cpu_is_all_cores_of_the_affinity_mask_under_an_id_that_a_spec_accepts() -> None:
+    device = discover("cpu", SETTINGS)
+    assert device.cores == FREE
+    assert DEVICE_ID.match(device.id)
+    assert DEVICE_ID.match(device.full_id)
+    assert device.memory_bytes > 2**28
+    assert device.frameworks.keys() <= {"tensorflow", "jax", "torch"}
+
+
+def test_a_discovered_cpu_is_found_again_by_its_id_and_by_its_full_id() -> None:
+    device = discover("cpu", SETTINGS)
+    assert discover(device.id, SETTINGS) == device
+    assert discover(device.full_id, SETTINGS) == device
+
+
+def test_one_core_is_a_device_of_its_own() -> None:
+    assert discover(f"cpu:{FREE[0]}-{FREE[0]}", SETTINGS).cores == FREE[:1]
+
+
+def test_a_core_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(DeviceUnavailable, match="no core 4000 here; this process may use"):
+        discover(f"cpu:{FREE[0]},4000", SETTINGS)
+
+
+def test_reserved_cores_are_left_out_of_the_cpu_and_refused_by_name() -> None:
+    settings = Settings(reserved_cores=str(FREE[-1]))
+    if len(FREE) > 1:
+        assert discover("cpu", settings).cores == FREE[:-1]
+    with pytest.raises(DeviceUnavailable, match="DYNO_RESERVED_CORES keeps"):
+        discover(f"cpu:{FREE[-1]}", settings)
+
+
+def test_a_host_whose_cores_are_all_reserved_has_no_cpu() -> None:
+    with pytest.raises(DeviceUnavailable, match="no core is left"):
+        discover("cpu", Settings(reserved_cores=f"0-{FREE[-1]}"))
+
+
+@pytest.mark.parametrize("name", ["", "cpux", "cpu:", "npu:0", "gpu:-1", "cpu:2-1"])
+def test_what_names_no_device_is_unavailable(name: str) -> None:
+    with pytest.raises(DeviceUnavailable):
+        discover(name, SETTINGS)
+
+
+def test_another_host_s_device_is_not_here() -> None:
+    with pytest.raises(DeviceUnavailable, match=f"another host; this one is {host_name()}"):
+        discover("cpu:0-0@elsewhere", SETTINGS)
+
+
+def test_a_missing_tpu_says_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    with pytest.raises(DeviceUnavailable, match=r"no /dev/accel\*, no libtpu, TPU_NAME unset"):
+        discover_tpu(tmp_path)
+
+
+def test_a_tpu_that_is_there_is_named_and_not_called_missing(tmp_path: Path) -> None:
+    (tmp_path / "accel0").touch()
+    with pytest.raises(DeviceUnavailable, match=r"can't be used.*/dev/accel0"):
+        discover_tpu(tmp_path)
+
+
+def test_a_host_without_nvml_says_so_instead_of_failing() -> None:
+    if ctypes.util.find_library("nvidia-ml"):
+        pytest.skip("there is an NVIDIA driver here")
+    with pytest.raises(DeviceUnavailable, match=r"GPU not found: NVML \(libnvidia-ml\.so\.1\) says"):
+        discover("gpu:0", SETTINGS)
+
+
+@pytest.fixture
+def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """Recorded, as there is no GPU here: what NVML answers on a host with one H200."""
+    nvml = types.SimpleNamespace(
+        NVMLError=RuntimeError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda handle: b"NVIDIA H200",
+        nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=150_754_820_096),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    return nvml
+
+
+@pytest.mark.usefixtures("recorded_nvml")
+def test_a_gpu_is_named_as_nvml_names_it_and_its_unknown_peak_is_null_with_a_reason() -> None:
+    device = discover("gpu", SETTINGS)
+    assert (device.id, device.kind, device.model) == ("gpu:0", "gpu", "NVIDIA H200")
+    assert device.memory_bytes == 150_754_820_096
+    assert device.peak["float32"].value is None
+    assert device.peak["float32"].reason
+
+
+@pytest.mark.usefixtures("recorded_nvml")
+def test_a_gpu_number_beyond_the_last_says_how_many_there_are() -> None:
+    with pytest.raises(DeviceUnavailable, match="gpu:3 not found: NVML lists 1 here"):
+        discover("gpu:3", SETTINGS)
+
+
+def test_a_gpu_that_falls_off_the_bus_is_unavailable(recorded_nvml: types.SimpleNamespace) -> None:
+    def lost(handle: int) -> None:
+        raise RuntimeError("GPU is lost")
+
+    recorded_nvml.nvmlDeviceGetName = lost
+    with pytest.raises(DeviceUnavailable, match="GPU can't be read: NVML says GPU is lost"):
+        discover("gpu:0", SETTINGS)
+
+
+def test_frameworks_are_those_whose_packages_are_installed() -> None:
+    assert installed_frameworks()["tensorflow"].count(".") >= 2
+
+
+def test_memory_is_read_in_bytes(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:        1024 kB\nMemFree: 1 kB\n")
+    assert memory_bytes(tmp_path / "meminfo") == 2**20
+
+
+def cache(topology: Path, core: int, index: int, **facts: str) -> None:
+    folder = topology / f"cpu{core}" / "cache" / f"index{index}"
+    folder.mkdir(parents=True)
+    for name, value in facts.items():
+        (folder / name).write_text(value + "\n")
+
+
+def test_the_last_cache_is_summed_over_its_separate_parts(tmp_path: Path) -> None:
+    for core, shared in ((0, "0-1"), (1, "0-1"), (2, "2-3")):
+        cache(tmp_path, core, 0, level="1", type="Data", size="32K", shared_cpu_list=str(core))
+        cache(tmp_path, core, 3, level="3", type="Unified", size="32M", shared_cpu_list=shared)
+    assert last_cache_bytes([0, 1], tmp_path) == 32 * 2**20
+    assert last_cache_bytes([0, 1, 2], tmp_path) == 64 * 2**20
+    assert last_cache_bytes([9], tmp_path) is None
+
+
+def test_siblings_of_one_core_count_as_one_core_of_silicon(tmp_path: Path) -> None:
+    for core, siblings in ((0, "0,2"), (1, "1,3"), (2, "0,2")):
+        (tmp_path / f"cpu{core}" / "topology").mkdir(parents=True)
+        (tmp_path / f"cpu{core}" / "topology" / "thread_siblings_list").write_text(siblings)
+    assert physical_cores([0, 1, 2], tmp_path) == 2
+    assert physical_cores([7, 8], tmp_path) == 2

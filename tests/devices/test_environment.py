@@ -1,0 +1,56 @@
+"""What a result says of its surroundings: enough to compare, nothing that isn't anybody's business."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dyno.devices import context_id, environment, hardware_id
+from dyno.devices.device import Device
+
+
+def device(**changes: object) -> Device:
+    facts = {"id": "cpu:0-1", "kind": "cpu", "model": "m", "host": "h", "cores": [0, 1], "memory_bytes": 8 * 2**30}
+    return Device.model_validate({**facts, "isa": ["avx2"], **changes})
+
+
+def test_the_environment_is_json_and_names_versions() -> None:
+    found = json.loads(json.dumps(environment()))
+    assert found["python"].startswith("CPython 3.")
+    assert "numpy" in found["packages"]
+
+
+def test_flags_come_from_the_allow_list_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setenv("DYNO_REDIS_URL", "redis://:secret@host/0")
+    found = environment()
+    assert found["flags"]["OMP_NUM_THREADS"] == "2"
+    assert "secret" not in json.dumps(found)
+
+
+def test_a_path_inside_a_flag_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/home/someone/dump --xla_cpu_use_mkl=true")
+    monkeypatch.setenv("LD_PRELOAD", "/opt/x/libtcmalloc.so:/usr/lib/y.so")
+    flags = environment()["flags"]
+    assert flags["XLA_FLAGS"] == "--xla_dump_to=<path> --xla_cpu_use_mkl=true"
+    assert flags["LD_PRELOAD"] == "<path>:<path>"
+
+
+def test_the_context_id_depends_on_content_and_not_on_order() -> None:
+    assert context_id({"a": 1, "b": 2}) == context_id({"b": 2, "a": 1})
+    assert context_id({"a": 1}) != context_id({"a": 2})
+    assert context_id({}).startswith("ctx_")
+
+
+def test_the_same_hardware_under_another_name_has_the_same_id() -> None:
+    same = device(id="cpu:2-3", host="other", cores=[2, 3], memory_bytes=8 * 2**30 - 2**20, frameworks={"jax": "1"})
+    assert hardware_id(device()) == hardware_id(same)
+    assert hardware_id(device()).startswith("hw_")
+
+
+@pytest.mark.parametrize(
+    "change", [{"model": "n"}, {"cores": [0]}, {"memory_bytes": 2**30}, {"isa": []}, {"emulated": True}]
+)
+def test_other_hardware_has_another_id(change: dict[str, object]) -> None:
+    assert hardware_id(device()) != hardware_id(device(**change))

@@ -1,0 +1,90 @@
+"""A device is used by one process at a time, and set free however that process ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dyno.devices import discover, hold, lock_paths
+from dyno.devices.device import Device
+from dyno.errors import DeviceUnavailable
+from dyno.settings import Settings
+
+HOLDER = """
+import sys
+from dyno.devices.locks import hold
+held = hold(sys.argv[1:], 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def cpu(*cores: int) -> Device:
+    return Device(id="cpu:x", kind="cpu", model="m", host="h", cores=list(cores), memory_bytes=1)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(run_dir=tmp_path / "run")
+
+
+def test_overlapping_cpu_devices_share_a_lock_and_others_do_not(settings: Settings) -> None:
+    both, first, second = (set(lock_paths(cpu(*cores), settings)) for cores in ((0, 1), (0,), (1,)))
+    assert both == first | second
+    assert not first & second
+
+
+def test_an_accelerator_has_a_lock_of_its_own(settings: Settings) -> None:
+    gpu = Device(id="gpu:1", kind="gpu", model="m", host="h", cores=[0, 1], memory_bytes=1)
+    assert lock_paths(gpu, settings) == [str(settings.run_dir / "gpu-1.lock")]
+
+
+def test_locks_are_taken_in_the_same_order_whatever_the_order_of_cores(settings: Settings) -> None:
+    assert lock_paths(cpu(10, 2), settings) == lock_paths(cpu(2, 10), settings)
+
+
+def test_a_held_device_is_refused_until_it_is_released_and_the_holder_is_named(settings: Settings) -> None:
+    paths = lock_paths(discover("cpu", settings), settings)
+    held = hold(paths, 0)
+    with pytest.raises(DeviceUnavailable, match=f"held by process {os.getpid()}"):
+        hold(paths, 0.02)
+    held.release()
+    held.release()
+    with hold(paths, 0):
+        pass
+
+
+def test_a_refusal_leaves_no_part_of_the_device_locked(settings: Settings) -> None:
+    first, second = lock_paths(cpu(0, 1), settings)
+    with hold([second], 0):
+        with pytest.raises(DeviceUnavailable):
+            hold([first, second], 0)
+        hold([first], 0).release()
+
+
+def test_the_lock_of_a_killed_process_is_free(settings: Settings) -> None:
+    paths = lock_paths(cpu(0), settings)
+    command = [sys.executable, "-P", "-c", HOLDER, *paths]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(DeviceUnavailable, match=f"held by process {holder.pid}"):
+            hold(paths, 0)
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(10)
+        hold(paths, 10).release()
+
+
+def test_a_lock_that_was_replaced_by_a_link_is_not_followed(settings: Settings, tmp_path: Path) -> None:
+    (path,) = lock_paths(cpu(0), settings)
+    Path(path).parent.mkdir()
+    (tmp_path / "precious").write_text("keep")
+    Path(path).symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic links"):
+        hold([path], 0)
+    assert (tmp_path / "precious").read_text() == "keep"

@@ -1,0 +1,140 @@
+"""The clock and the peak of the cores that run these tests."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import time
+
+import numpy as np
+import pytest
+
+from dyno.devices import machine_code
+from dyno.devices.bursts import best_rates_per_s
+from dyno.devices.clock import clocks_hz, measure_clock_hz
+from dyno.devices.identity import Processor, processor
+from dyno.devices.known_cores import KNOWN_CORES, flop_per_cycle
+from dyno.devices.machine_code import CLOCK, FMA_AVX2, FMA_AVX512, NotHere, load
+from dyno.devices.peak import measure_cpu_peaks
+
+CORES = sorted(os.sched_getaffinity(0))[:2]
+FACTS = processor()
+x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the loops are x86-64 machine code")
+# sha256 of the code that GNU as 2.40 makes of the source in the comments
+ASSEMBLED = {"clock": "96b80b55f306bece", "avx2": "fb5b83fcc717be26", "avx512": "57a3e55cf15f8ed1"}
+avx2 = pytest.mark.skipif(not {"avx2", "fma"} <= set(FACTS.isa), reason="no AVX2 multiply-add here")
+
+
+def core(vendor: str, family: int, number: int, *isa: str) -> Processor:
+    return Processor("x", vendor, family, number, isa)
+
+
+@x86_64
+def test_the_clock_is_that_of_a_processor_of_this_century() -> None:
+    hz = measure_clock_hz(CORES[0])
+    assert hz is not None
+    assert 0.5e9 < hz < 7e9
+
+
+@x86_64
+def test_the_clock_agrees_between_two_looks_at_one_core() -> None:
+    looks = sorted(clocks_hz(CORES[:1])[0] for _ in range(3))
+    assert looks[-1] / looks[-2] < 1.3
+
+
+@x86_64
+def test_measuring_leaves_the_caller_on_its_cores() -> None:
+    before = os.sched_getaffinity(0)
+    measure_clock_hz(CORES[-1])
+    assert os.sched_getaffinity(0) == before
+
+
+@x86_64
+@avx2
+def test_multiply_adds_keep_to_what_pipes_and_clock_allow() -> None:
+    """At most two 512-bit pipes (64 FLOP per cycle), at least one 128-bit pipe (8), whatever the vectors' clock."""
+    peak = measure_cpu_peaks(CORES)["float32"]
+    assert peak.value is not None
+    per_cycle = peak.value / sum(clocks_hz(CORES))
+    assert 4 < per_cycle < 80
+    assert peak.provenance in ("measured here", "measured clock")
+
+
+@x86_64
+@avx2
+def test_a_peak_is_above_what_numpy_multiplies() -> None:
+    peak = measure_cpu_peaks(CORES)["float32"].value
+    assert peak is not None
+    side = 768
+    matrix = np.random.default_rng(0).standard_normal((side, side), dtype=np.float32)
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, CORES)
+    try:
+        times = []
+        for _ in range(5):
+            start_s = time.perf_counter()
+            matrix @ matrix
+            times.append(time.perf_counter() - start_s)
+    finally:
+        os.sched_setaffinity(0, before)
+    assert 2 * side**3 / min(times) < 1.05 * peak
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_peak_nobody_knows_is_null_with_a_reason(dtype: str) -> None:
+    peak = measure_cpu_peaks(CORES[:1])[dtype]
+    assert peak.value is None
+    assert peak.reason
+
+
+def test_another_architecture_gets_nulls_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert measure_clock_hz(CORES[0]) is None
+    if {"avx2", "fma"} <= set(FACTS.isa):
+        assert "aarch64" in (measure_cpu_peaks(CORES[:1])["float32"].reason or "")
+
+
+def test_forbidden_executable_memory_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_code.mmap, "PROT_EXEC", 0x40000000)  # a protection no kernel knows: EINVAL
+    with pytest.raises(NotHere, match=r"no executable memory|x86-64 alone"):
+        load(CLOCK)
+
+
+def test_a_loop_that_fails_on_one_core_is_raised_and_leaves_no_thread_waiting() -> None:
+    with pytest.raises(OSError, match="Invalid argument"):
+        best_rates_per_s(lambda count: None, [CORES[0], 100_000])
+
+
+def test_the_loops_are_what_the_assembler_writes() -> None:
+    digests = {code.name: hashlib.sha256(code.code).hexdigest()[:16] for code in (CLOCK, FMA_AVX2, FMA_AVX512)}
+    assert digests == ASSEMBLED
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (core("GenuineIntel", 6, 63, "fma", "avx2"), 32),
+        (core("GenuineIntel", 6, 106, "fma", "avx2", "avx512f"), 64),
+        (core("GenuineIntel", 6, 106, "fma", "avx2"), 32),  # a hypervisor that hides AVX-512
+        (core("GenuineIntel", 6, 85, "fma", "avx2", "avx512f"), None),  # one or two pipes under one number
+        (core("AuthenticAMD", 23, 1, "fma", "avx2"), 16),
+        (core("AuthenticAMD", 25, 1, "fma", "avx2"), 32),
+        (core("AuthenticAMD", 25, 17, "fma", "avx2", "avx512f"), 32),
+        (core("AuthenticAMD", 26, 2, "fma", "avx2", "avx512f"), 64),
+        (core("AuthenticAMD", 26, 0x24, "fma", "avx2", "avx512f"), None),
+        (core("0x41", 8, 1), None),
+    ],
+)
+def test_known_cores_and_no_others_have_a_figure_per_cycle(facts: Processor, expected: int | None) -> None:
+    assert flop_per_cycle(facts) == expected
+
+
+def test_no_core_is_listed_twice_and_each_has_a_source() -> None:
+    seen: set[tuple[str, int, int]] = set()
+    for known in KNOWN_CORES:
+        assert known.source
+        for low, high in known.models:
+            numbers = {(known.vendor, known.family, number) for number in range(low, high + 1)}
+            assert not numbers & seen
+            seen |= numbers

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from pydantic import ConfigDict
+
 from dyno.errors import FieldError
 from dyno.result import Precision, Reference, ResultWarning, Training
 from dyno.spec import Model
@@ -22,7 +24,12 @@ if TYPE_CHECKING:
 
 
 class Params(Model):
-    """Base of every workload's params: each field checks itself, `conflicts` what they are together."""
+    """Base of every workload's params: each field checks itself, `conflicts` what they are together.
+
+    Strict: "4096", 1.0 and true are no whole numbers.
+    """
+
+    model_config = ConfigDict(strict=True)
 
     def conflicts(self) -> list[FieldError]:
         """All that is wrong between fields, pointers relative to the params ("/k"). Asked for by `validate_params`."""

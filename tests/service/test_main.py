@@ -1,0 +1,153 @@
+"""`python -P -m service` as a process: how it starts, refuses to start, and ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import redis
+
+from dyno.store.server import EmbeddedServer
+from service.__main__ import is_loopback
+
+ROOT = Path(__file__).parents[2]
+ENDS_WITHIN_S = 60
+
+
+def command(**settings: str) -> tuple[list[str], dict[str, str]]:
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
+    env = outside | {f"DYNO_{name.upper()}": value for name, value in settings.items()}
+    return [sys.executable, "-P", "-m", "service"], env
+
+
+def refused(extra_env: Mapping[str, str] = {}, **settings: str) -> tuple[int, str]:
+    """Exit code and standard error of a service that doesn't start."""
+    argv, env = command(port="0", **settings)
+    done = subprocess.run(
+        argv, env=env | extra_env, cwd=ROOT, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False
+    )
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@contextmanager
+def running(**settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    argv, env = command(port="0", **settings)
+    process = subprocess.Popen(argv, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()  # ends with the process, if it doesn't start
+        assert line.startswith("dyno serves http://")
+        yield process, line.split()[-1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_an_address_that_others_reach_is_refused_while_there_are_no_keys(redis_url: str, host: str) -> None:
+    code, said = refused(redis_url=redis_url, host=host)
+    assert code == 2
+    assert host in said
+    assert "DYNO_ALLOW_UNAUTHENTICATED" in said
+
+
+def test_an_address_that_others_reach_is_served_when_told_so(redis_url: str, namespace: str) -> None:
+    open_to_all = {"host": "0.0.0.0", "allow_unauthenticated": "true"}
+    with running(redis_url=redis_url, namespace=namespace, **open_to_all) as (_, url):
+        assert httpx.get(url.replace("0.0.0.0", "127.0.0.1") + "/livez").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False)],
+)
+def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+def test_without_a_store_to_talk_to_it_says_how_to_name_one() -> None:
+    code, said = refused()
+    assert code == 1
+    assert "DYNO_REDIS_URL" in said
+
+
+def test_a_store_that_evicts_is_refused() -> None:
+    with EmbeddedServer() as server:
+        redis.Redis.from_url(server.url).config_set("maxmemory-policy", "allkeys-lru")
+        code, said = refused(redis_url=server.url)
+    assert code == 1
+    assert "allkeys-lru" in said
+
+
+def test_broken_workloads_stop_the_start_and_are_all_named(redis_url: str, tmp_path: Path) -> None:
+    for package in ("dyno", "service"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "dyno/workloads/broken_import.py").write_text("import nonesuch\n")
+    (tmp_path / "dyno/workloads/without_parts.py").write_text("WORKLOAD = 5\n")
+    code, said = refused({"PYTHONPATH": str(tmp_path)}, redis_url=redis_url)
+    assert code == 1
+    assert "broken_import.py" in said
+    assert "without_parts.py" in said
+
+
+def test_a_port_that_is_taken_stops_the_start(redis_url: str, namespace: str) -> None:
+    with running(redis_url=redis_url, namespace=namespace) as (_, url):
+        argv, env = command(redis_url=redis_url, port=url.rpartition(":")[2])
+        done = subprocess.run(argv, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert "address already in use" in done.stderr
+
+
+def test_it_starts_without_the_store_and_serves_once_that_is_there(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as server:
+        server.kill()
+        with running(redis_url=server.url) as (_, url):
+            assert httpx.get(f"{url}/livez").status_code == 200
+            assert httpx.get(f"{url}/readyz").status_code == 503
+            assert server.revive()
+            assert until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_open_long_polls_are_answered_when_it_ends(redis_url: str, namespace: str, number: signal.Signals) -> None:
+    with running(redis_url=redis_url, namespace=namespace) as (process, url), ThreadPoolExecutor() as pool:
+        body = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
+        job = httpx.post(f"{url}/v1/jobs", json=body).json()
+        asked = [("wait", "60")]
+        known = {"If-None-Match": f'"{job["version"]}"'}
+        polls = [pool.submit(httpx.get, url + job["urls"]["self"], params=asked, timeout=70) for _ in range(3)]
+        polls.append(pool.submit(httpx.get, url + job["urls"]["self"], params=asked, headers=known, timeout=70))
+        assert until(lambda: connections(process.pid) >= len(polls))
+        start_s = time.monotonic()
+        process.send_signal(number)
+        process.wait(ENDS_WITHIN_S)
+        assert time.monotonic() - start_s < 5
+        assert [poll.result().status_code for poll in polls] == [200, 200, 200, 304]
+
+
+def connections(pid: int) -> int:
+    """How many sockets the process holds in state ESTABLISHED, from /proc."""
+    links = {link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[3] == "01" and f"socket:[{row[9]}]" in links for row in rows)
+
+
+def until(condition: Callable[[], bool], within_s: float = 20) -> bool:
+    deadline_s = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.02)
+    return True

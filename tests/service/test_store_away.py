@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import httpx
+import pytest
+import redis
+from fastapi import FastAPI
+
+from dyno.settings import Settings
+from dyno.store.server import EmbeddedServer
+from service.app import create_app
+
+BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
+Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer() as server:
+        yield server
+
+
+def test_while_the_store_is_away_every_route_that_needs_it_says_when_to_come_back(
+    server: EmbeddedServer, serve: Serve
+) -> None:
+    with serve(create_app(Settings(redis_url=server.url))) as http:
+        job = http.post("/v1/jobs", json=BODY).json()
+        server.kill()
+        answers = [
+            http.post("/v1/jobs", json=BODY),
+            http.get("/v1/jobs"),
+            http.get(job["urls"]["self"]),
+            http.get(job["urls"]["self"], params={"wait": 30}),
+            http.get(job["urls"]["result"]),
+            http.post(job["urls"]["cancel"]),
+            http.get("/v1/devices"),
+            http.get("/v1/workers"),
+            http.get("/readyz"),
+        ]
+        for answer in answers:
+            assert answer.status_code == 503, answer.url
+            assert int(answer.headers["retry-after"]) > 0
+            assert answer.headers["content-type"] == "application/problem+json"
+        assert http.get("/livez").status_code == 200
+        assert http.get("/v1/workloads").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "named"),
+    [("appendonly", "no", "appendonly"), ("maxmemory-policy", "allkeys-lru", "allkeys-lru")],
+)
+def test_a_store_that_would_lose_jobs_is_not_ready(
+    server: EmbeddedServer, serve: Serve, option: str, value: str, named: str
+) -> None:
+    with serve(create_app(Settings(redis_url=server.url))) as http:
+        assert http.get("/readyz").status_code == 200
+        redis.Redis.from_url(server.url).config_set(option, value)
+        answer = http.get("/readyz")
+        assert (answer.status_code, answer.json()["code"]) == (503, "not-ready")
+        assert named in answer.json()["detail"]
+
+
+def test_a_full_store_refuses_jobs_and_still_shows_them(server: EmbeddedServer, serve: Serve) -> None:
+    with serve(create_app(Settings(redis_url=server.url))) as http:
+        job = http.post("/v1/jobs", json=BODY).json()
+        redis.Redis.from_url(server.url).config_set("maxmemory", "1mb")
+        assert http.post("/v1/jobs", json=BODY).status_code == 503
+        assert http.get(job["urls"]["self"]).status_code == 200
+        assert "full" in http.get("/readyz").json()["detail"]
+
+
+def test_beyond_the_cap_jobs_are_refused_with_a_time_to_come_back(server: EmbeddedServer, serve: Serve) -> None:
+    with serve(create_app(Settings(redis_url=server.url, max_queued=2))) as http:
+        answers = [http.post("/v1/jobs", json=BODY) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [202, 202, 429]
+    assert answers[-1].json()["code"] == "queue-full"
+    assert int(answers[-1].headers["retry-after"]) > 0

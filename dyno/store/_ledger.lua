@@ -122,6 +122,7 @@ local function end_attempt(id, token, event, reason, counts, max_attempts, failu
   fields.queued_at = NOW_S
   redis.call('HDEL', key('job', id), 'worker', 'device', 'progress', 'started_at')
   change(id, event, 'running', fields, reason)
+  redis.call('DEL', key('woken', record[3])) -- whoever reconciles next wakes a worker for it at once
   -- its old score is lower than that of every job of its class that came later: the front
   return { 'queued', enqueue(id, record[3], record[4]) }
 end

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
 import redis
 import redis.asyncio
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, ValidationError
 
 from dyno.devices.device import Device
 from dyno.job import Stored
@@ -16,6 +17,8 @@ from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
 from dyno.store.queues import queues_served
+
+log = logging.getLogger(__name__)
 
 WorkerState = Literal["starting", "idle", "busy", "draining"]
 
@@ -91,7 +94,17 @@ async def _published(client: redis.asyncio.Redis, settings: Settings) -> list[_P
         gone = [worker_id for worker_id, text in zip(ids, texts, strict=True) if text is None]
         if gone:
             await client.srem(keys.workers, *gone)
-    return [_Published.model_validate_json(text) for text in texts if text is not None]
+    published = (_read(text) for text in texts if text is not None)
+    return [one for one in published if one is not None]
+
+
+def _read(text: str | bytes) -> _Published | None:
+    """One worker of a newer version, with a state or kind unknown here, must not hide all the others."""
+    try:
+        return _Published.model_validate_json(text)
+    except ValidationError as error:
+        log.warning("a worker's record can't be read: %s", error)
+        return None
 
 
 async def _queue_lengths(client: redis.asyncio.Redis, settings: Settings, served: Iterable[Device]) -> list[int]:

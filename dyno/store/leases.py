@@ -49,6 +49,7 @@ class Leases:
         self._client = client
         self._keys = Keys(settings.namespace)
         self._lease_ms = round(settings.lease_s * 1000)
+        self._unanswered: dict[str, str] = {}  # device -> token of a claim whose answer never came
         self._scripts = {script: client.register_script(text) for script, text in SOURCES.items()}
 
     def claim(self, device_id: str, queues: Sequence[str], worker: WorkerRef) -> Claim | None:
@@ -58,8 +59,10 @@ class Leases:
         this version can't read fails as `unsupported`, and the next one is tried.
         """
         while True:
-            token = new_token()
+            # The same token until there is an answer: a claim that was made, but not heard of, is given again.
+            token = self._unanswered.setdefault(device_id, new_token())
             reply = self._claim_raw(device_id, queues, worker, token)
+            del self._unanswered[device_id]
             if reply[0] != "claimed":
                 return None
             _, job_id, text, attempt, queue, left_behind, cancel_requested = reply

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from typing import Any
 
 import redis.asyncio
 
-from dyno.errors import FieldError, InvalidSpec
+from dyno.errors import FieldError, InvalidSpec, StoreUnfit
 from dyno.job import Job, Status
 from dyno.store.keys import JOB_ID, Keys
 from dyno.store.records import to_job
+
+log = logging.getLogger(__name__)
 
 _STEP = 100  # records read at a time
 _MOST_STEPS = 20
@@ -137,10 +140,7 @@ class Listing:
         if gone:
             await self._client.zrem(index, *gone)
         positions = await self._positions([record for record in records if record.get("status") == Status.QUEUED])
-        return [
-            (place, to_job(record, positions.get(place[1])) if "status" in record else None)
-            for place, record in zip(places, records, strict=True)
-        ]
+        return [(place, _read(record, positions.get(place[1]))) for place, record in zip(places, records, strict=True)]
 
     async def _positions(self, queued: Sequence[dict[str, str]]) -> dict[str, int | None]:
         async with self._client.pipeline(transaction=False) as pipeline:
@@ -148,6 +148,17 @@ class Listing:
                 pipeline.zrank(self._keys.queue(record["queue"]), record["id"])
             ranks: list[int | None] = await pipeline.execute()
         return {record["id"]: rank for record, rank in zip(queued, ranks, strict=True)}
+
+
+def _read(record: dict[str, str], position: int | None) -> Job | None:
+    """None for a record that has expired, or that another version wrote: one of those must not hide all the others."""
+    if "status" not in record:
+        return None
+    try:
+        return to_job(record, position)
+    except StoreUnfit as error:
+        log.warning("left out of a list: %s", error.detail)
+        return None
 
 
 def _page(found: Sequence[tuple[Place, Job]], goes_on_at: Place | None) -> JobPage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -70,6 +71,7 @@ class EmbeddedServer:
         self._appendfsync = appendfsync
         self._process: subprocess.Popen[bytes] | None = None
         self._private_dir: Path | None = None
+        self._lock_fd: int | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -95,6 +97,8 @@ class EmbeddedServer:
         # Of its own: a socket's path may have 107 bytes only, and nobody else may enter the directory.
         self._private_dir = Path(tempfile.mkdtemp(prefix="dyno-server-"))
         try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._lock_fd = _lock(self._directory)
             self._process = self._launch()
             self._wait_until_ready()
         except BaseException:
@@ -106,6 +110,9 @@ class EmbeddedServer:
         if self._process is not None:
             _end(self._process)
             self._process = None
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
         if self._private_dir is not None:
             shutil.rmtree(self._private_dir, ignore_errors=True)
             self._private_dir = None
@@ -130,14 +137,17 @@ class EmbeddedServer:
             raise ServerUnavailable("the server is not started")
         return self._private_dir
 
+    @property
+    def _directory(self) -> Path:
+        return self._data_dir or self._private
+
     def _launch(self) -> subprocess.Popen[bytes]:
-        data_dir = self._data_dir or self._private
-        data_dir.mkdir(parents=True, exist_ok=True)
+        assert self._lock_fd is not None
         options = {
             "port": "0",
             "unixsocket": str(self._private / "server.sock"),
             "unixsocketperm": "700",
-            "dir": str(data_dir),
+            "dir": str(self._directory),
             "appendonly": "yes",
             "appendfsync": self._appendfsync,
             "maxmemory-policy": "noeviction",
@@ -151,6 +161,7 @@ class EmbeddedServer:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            pass_fds=[self._lock_fd],  # the lock lasts as long as the server, which may outlive its parent by a moment
             start_new_session=True,  # Ctrl-C in the terminal is for Dyno, which still needs the server to shut down
         )
 
@@ -175,6 +186,21 @@ def _answers(client: redis.Redis) -> bool:
         return bool(client.ping())
     except (redis.ConnectionError, redis.TimeoutError):  # not there yet, or still loading
         return False
+
+
+def _lock(data_dir: Path) -> int:
+    """Two servers would ruin each other's append-only file. The one of a parent just killed is waited for."""
+    descriptor = os.open(data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + STOP_WITHIN_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise ServerUnavailable(f"another server keeps its data in {data_dir}") from None
+        time.sleep(0.02)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

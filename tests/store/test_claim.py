@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
+from dyno.errors import StoreUnavailable
 from dyno.job import FailureClass, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
@@ -15,6 +16,7 @@ from dyno.store.connect import sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases
+from dyno.store.scripts import Script
 
 pytestmark = pytest.mark.anyio
 
@@ -72,14 +74,26 @@ async def test_a_leased_device_gets_nothing_even_after_its_lease_ran_out(
 
 
 async def test_a_claim_whose_answer_was_lost_gets_the_same_job_again(
-    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, worker: WorkerRef, monkeypatch: pytest.MonkeyPatch
+    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, claim: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    first = (await jobs.submit(a_spec())).job
     await jobs.submit(a_spec())
-    await jobs.submit(a_spec())
-    monkeypatch.setattr("dyno.store.leases.new_token", lambda: "one token")
-    first = leases.claim("cpu:0@alpha", ["cpu"], worker)
-    assert first is not None
-    assert leases.claim("cpu:0@alpha", ["cpu"], worker) == first
+    script = leases._scripts[Script.CLAIM]
+
+    def run_but_lose_the_answer(**call: object) -> None:
+        script(**call)
+        raise redis.TimeoutError("no answer in time")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(leases._scripts, Script.CLAIM, run_but_lose_the_answer)
+        with pytest.raises(StoreUnavailable):
+            claim()
+    assert (await jobs.get(first.id)).status is Status.RUNNING
+
+    again = claim()
+    assert (again.job_id, again.attempt) == (first.id, 1)
+    assert leases.finish(again, "succeed")
+    assert claim().job_id != first.id
 
 
 async def test_twenty_workers_claim_each_job_exactly_once(

@@ -56,6 +56,16 @@ async def test_a_worker_that_stops_reporting_is_forgotten(
     assert client.smembers(keys.workers) == set()
 
 
+async def test_a_worker_of_a_newer_version_hides_no_other(
+    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings, keys: Keys
+) -> None:
+    fleet.publish(client, settings, DEVICE, a_worker("plain"))
+    fleet.publish(client, settings, DEVICE, a_worker("strange"))
+    record = client.get(keys.worker("strange")).replace('"idle"', '"dreaming"')
+    client.set(keys.worker("strange"), record)
+    assert [worker.id for worker in await fleet.workers(async_redis, settings)] == ["plain"]
+
+
 async def test_a_withdrawn_worker_is_gone_at_once(
     client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings
 ) -> None:

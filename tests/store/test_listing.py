@@ -125,6 +125,14 @@ async def test_entries_whose_record_has_expired_are_passed_over_and_dropped(
     assert client.zrange(keys.jobs, 0, -1) == [kept]
 
 
+async def test_a_record_of_another_version_hides_no_other(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    readable, strange = await submitted(jobs, a_spec(), 2)
+    client.hset(keys.job(strange), "spec", '{"workload": "matmul", "framework": "abacus"}')
+    assert ids((await jobs.list()).data) == [readable]
+
+
 async def test_queued_jobs_show_their_place_in_the_queue(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
     first, second = await submitted(jobs, a_spec(), 2)
     page = await jobs.list()

@@ -9,6 +9,7 @@ from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
+from dyno.store.leases import Leases
 from dyno.store.reconcile import queues_to_wake
 
 pytestmark = pytest.mark.anyio
@@ -25,6 +26,20 @@ async def test_queues_that_hold_jobs_are_named_once_in_a_while(
     assert queues_to_wake(client, settings) == []
     assert 0 < client.pttl(keys.woken("cpu")) <= settings.reap_every_s * 1000
     client.delete(keys.woken("cpu"))  # its time is up
+    assert queues_to_wake(client, settings) == ["cpu"]
+
+
+async def test_a_job_that_comes_back_has_its_queue_named_at_once(
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    leases: Leases,
+    client: redis.Redis,
+    settings: Settings,
+) -> None:
+    await jobs.submit(a_spec())
+    assert queues_to_wake(client, settings) == ["cpu"]
+    leases.requeue(claim(), reason="shutdown", counts_attempt=False)
     assert queues_to_wake(client, settings) == ["cpu"]
 
 

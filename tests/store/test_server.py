@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -11,13 +12,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 import redis
 
 from dyno.errors import ServerUnavailable, StoreUnavailable
 from dyno.settings import Settings
 from dyno.spec import Spec
-from dyno.store.connect import async_client, sync_client
+from dyno.store.connect import async_client, check_server_async, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.server import EmbeddedServer, embedded_server, find_server
@@ -26,7 +28,7 @@ PARENT = """
 import signal, sys
 from dyno.store.server import EmbeddedServer
 with EmbeddedServer() as server:
-    print(server.pid, flush=True)
+    print(server.pid, server.url.removeprefix("unix://"), flush=True)
     sys.stdin.read()
 """
 
@@ -42,13 +44,12 @@ def alive(pid: int) -> bool:
 def test_either_server_starts_answers_and_runs_the_scripts(
     binary: Path, settings: Settings, a_spec: Callable[..., Spec]
 ) -> None:
-    import anyio
-
     with EmbeddedServer(binary=binary) as server:
         there = settings.model_copy(update={"redis_url": server.url})
 
         async def submit() -> int:
             async with async_client(there) as client:
+                assert await check_server_async(client) == []
                 return (await Jobs(client, there).submit(a_spec())).job.version
 
         assert anyio.run(submit) == 1
@@ -86,11 +87,13 @@ def test_the_server_ends_with_its_parent_however_that_dies(number: int, eventual
     assert parent.stdin is not None
     assert parent.stdout is not None
     with parent.stdin, parent.stdout:
-        pid = int(parent.stdout.readline())
+        number_text, socket = parent.stdout.readline().split()
+        pid = int(number_text)
         assert alive(pid)
         parent.send_signal(number)
         parent.wait(10)
         eventually(lambda: not alive(pid))
+        shutil.rmtree(Path(socket.decode()).parent)  # a parent that is killed can't tidy up
 
 
 def test_ctrl_c_in_the_terminal_does_not_reach_the_server() -> None:
@@ -110,6 +113,23 @@ def test_a_server_that_does_not_start_says_what_it_wrote(tmp_path: Path) -> None
     (tmp_path / "appendonlydir").write_text("in the way")
     with pytest.raises(ServerUnavailable, match="appendonlydir"):
         EmbeddedServer(tmp_path).start()
+
+
+def test_two_servers_never_share_a_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyno.store.server.STOP_WITHIN_S", 0.1)
+    with EmbeddedServer(tmp_path), pytest.raises(ServerUnavailable, match=str(tmp_path)):
+        EmbeddedServer(tmp_path).start()
+    with EmbeddedServer(tmp_path) as successor:
+        assert alive(successor.pid)
+
+
+def test_a_server_that_died_is_revived_with_its_data_and_at_its_address(settings: Settings) -> None:
+    with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
+        client.set("key", "kept")
+        assert not server.revive()
+        server.kill()
+        assert server.revive()
+        assert client.get("key") == "kept"
 
 
 @pytest.mark.anyio

@@ -8,12 +8,13 @@ import redis
 import redis.asyncio
 
 from dyno.errors import IdempotencyKeyReused, QueueFull, StoreUnavailable, UnknownJob
-from dyno.job import SpecWarning, Status
+from dyno.job import SpecWarning, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
-from dyno.store.connect import async_client
+from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import IDEMPOTENCY_S, Jobs
 from dyno.store.keys import Keys
+from dyno.store.leases import Leases
 from dyno.store.server import EmbeddedServer
 
 pytestmark = pytest.mark.anyio
@@ -97,10 +98,6 @@ async def test_beyond_the_limit_a_submit_is_refused_and_leaves_nothing(
 async def test_a_full_server_refuses_new_jobs_but_ends_those_it_has(
     settings: Settings, a_spec: Callable[..., Spec]
 ) -> None:
-    from dyno.job import WorkerRef
-    from dyno.store.connect import sync_client
-    from dyno.store.leases import Leases
-
     with EmbeddedServer() as server:
         there = settings.model_copy(update={"redis_url": server.url})
         async with async_client(there) as asynchronous:

@@ -6,10 +6,14 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from dyno.devices.device import Device
+from dyno.measure.checks import clock_skew
 from dyno.measure.clock import HostClock
+from dyno.measure.neighbours import Neighbours
 from dyno.measure.sampling import Samples, StoppingRule, sample
+from dyno.result import ResultWarning
 from dyno.run_frames import FrameWriter
-from dyno.spec import DeviceKind, Measure
+from dyno.spec import Measure
 
 
 @contextmanager
@@ -22,11 +26,17 @@ def undisturbed() -> Iterator[None]:
         gc.enable()
 
 
-def take_samples(execute: Callable[[int], None], measure: Measure, kind: DeviceKind, frames: FrameWriter) -> Samples:
-    """Warm up and sample by the method's rule for a device of `kind`, with progress between samples."""
+def take_samples(
+    execute: Callable[[int], None], measure: Measure, device: Device, frames: FrameWriter
+) -> tuple[Samples, list[ResultWarning]]:
+    """Warm up and sample by the method's rule, with progress between samples; what disturbed it meanwhile."""
 
     def report(taken: int, expected: int | None) -> None:
         frames.report("sampling" if taken else "warmup", taken, expected)
 
+    clock = HostClock()
     with undisturbed():
-        return sample(execute, StoppingRule.of(measure, kind), HostClock(), report)
+        neighbours = Neighbours(device.cores, clock)
+        samples = sample(execute, StoppingRule.of(measure, device.kind), clock, report)
+        found = (neighbours.warning(), clock_skew(samples.wall_s, samples.epoch_s))
+    return samples, [each for each in found if each is not None]

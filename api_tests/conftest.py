@@ -1,0 +1,194 @@
+"""Black box: the tests know HTTP and nothing else. `DYNO_URL` names a live service; without it, one is started here:
+a store on a private socket, the API and one CPU worker, as real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dyno.processes import die_with_parent
+from dyno.store.server import EmbeddedServer
+
+ROOT = Path(__file__).parent.parent
+READY_WITHIN_S = 60
+STOP_WITHIN_S = 20
+TINY = {
+    "workload": "matmul",
+    "params": {"n": 64},
+    "measure": {"processes": 1, "min_samples": 3, "min_s": 0},
+}
+LONG = {
+    "workload": "matmul",
+    "params": {"n": 256},
+    "measure": {"processes": 1, "min_s": 55, "max_s": 60},
+}
+
+
+def until(condition: Callable[[], Any], within_s: float, what: str) -> Any:
+    """What `condition` returns as soon as it is true."""
+    deadline_s = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline_s, f"{what}: not within {within_s} s"
+        time.sleep(0.02)
+    return found
+
+
+@dataclass(frozen=True)
+class Api:
+    """A few requests that most tests make."""
+
+    http: httpx.Client
+
+    def submit(self, body: dict[str, Any] = TINY, **changes: Any) -> dict[str, Any]:
+        answer = self.http.post("/v1/jobs", json=body | changes)
+        assert answer.status_code == 202, answer.text
+        job: dict[str, Any] = answer.json()
+        return job
+
+    def job(self, job: dict[str, Any], **options: Any) -> dict[str, Any]:
+        found: dict[str, Any] = self.http.get(job["urls"]["self"], **options).raise_for_status().json()
+        return found
+
+    def finished(self, job: dict[str, Any]) -> dict[str, Any]:
+        job = self.job(job, params={"wait": 60})
+        assert job["done"], job
+        return job
+
+    def running(self, job: dict[str, Any]) -> dict[str, Any]:
+        """The job once a worker has it."""
+        found: dict[str, Any] = until(lambda: (now := self.job(job))["status"] != "queued" and now, 30, "running")
+        return found
+
+    def cancel(self, job: dict[str, Any]) -> httpx.Response:
+        return self.http.post(job["urls"]["cancel"])
+
+
+@dataclass(frozen=True)
+class House:
+    """The processes behind the URL."""
+
+    url: str
+    redis_url: str
+
+    @contextmanager
+    def another_api(self) -> Iterator[tuple[subprocess.Popen[bytes], Api]]:
+        """A second API process on the same store, to be maltreated."""
+        with (
+            _process(self.redis_url, "service") as process,
+            httpx.Client(base_url=_address(process), timeout=70) as http,
+        ):
+            yield process, Api(http)
+
+
+@pytest.fixture(scope="session")
+def house() -> Iterator[House | None]:
+    """None for a live service, whose processes are none of our business."""
+    if "DYNO_URL" in os.environ:
+        yield None
+        return
+    with ExitStack() as stack:
+        server = stack.enter_context(EmbeddedServer())
+        stack.callback(lambda: _assert_nothing_left(server.url))
+        api = stack.enter_context(_process(server.url, "service"))
+        stack.enter_context(_process(server.url, "workers", "--device", "cpu:0-0"))
+        yield House(_address(api), server.url)
+
+
+@pytest.fixture(scope="session")
+def url(house: House | None) -> str:
+    return house.url if house else os.environ["DYNO_URL"].rstrip("/")
+
+
+@pytest.fixture(scope="session")
+def http(url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url, timeout=70) as http:
+        until(lambda: http.get("/readyz").status_code == 200, READY_WITHIN_S, "ready")
+        until(lambda: _offers(http), READY_WITHIN_S, "a device")
+        yield http
+
+
+@pytest.fixture(scope="session")
+def api(http: httpx.Client) -> Api:
+    return Api(http)
+
+
+@pytest.fixture
+def tiny() -> dict[str, Any]:
+    """A job of about a second."""
+    return dict(TINY)
+
+
+@pytest.fixture
+def long(api: Api) -> Iterator[dict[str, Any]]:
+    """A job of a minute, running; canceled afterwards, if it still is."""
+    job = api.submit(LONG)
+    try:
+        yield api.running(job)
+    finally:
+        api.cancel(job)
+        api.finished(job)
+
+
+def _offers(http: httpx.Client) -> bool:
+    return any(device["state"] == "idle" for device in http.get("/v1/devices").json()["data"])
+
+
+@contextmanager
+def _process(redis_url: str, module: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    ours = {"DYNO_REDIS_URL": redis_url, "DYNO_PORT": "0"}
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *arguments],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("DYNO_")} | ours,
+        stdout=subprocess.PIPE if module == "service" else None,
+        preexec_fn=die_with_parent,
+        process_group=0,
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def _address(api: subprocess.Popen[bytes]) -> str:
+    """What the API says once it serves; it chose a free port itself."""
+    assert api.stdout is not None
+    line = api.stdout.readline().decode()
+    assert line.startswith("dyno serves http://"), f"the API did not start: {line!r}"
+    return line.split()[-1]
+
+
+def _assert_nothing_left(redis_url: str) -> None:
+    """Every process of the house has the store's address in its environment, runners and zygotes too."""
+
+    def left() -> list[str]:
+        return [pid for pid in _pids() if redis_url.encode() in _environment(pid) and int(pid) != os.getpid()]
+
+    until(lambda: not left(), 5, f"no process left behind, but {left()}")
+
+
+def _pids() -> list[str]:
+    return [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _environment(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,175 @@
+"""Whatever is sent, the answer is a problem that names what is wrong; never a 500, and nothing is queued."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+JSON = {"Content-Type": "application/json"}
+
+
+def problem(answer: Any) -> dict[str, Any]:
+    """The answer's problem, checked to be one."""
+    found: dict[str, Any] = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert {"type", "title", "status", "code", "detail"} <= found.keys()
+    assert found["status"] == answer.status_code
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ({"workload": "nonesuch"}, {"/workload"}),
+        ({}, {"/workload"}),
+        ({"workload": "matmul", "params": {"n": 0}}, {"/params/n"}),
+        ({"workload": "matmul", "params": {"n": -5, "repeats": 0, "dtype": "int3"}}, None),
+        ({"workload": "matmul", "params": {"n": 10**9}}, {"/params/n"}),
+        ({"workload": "matmul", "params": {"n": "big"}}, {"/params/n"}),
+        ({"workload": "matmul", "params": {"n": 1.5}}, {"/params/n"}),
+        ({"workload": "matmul", "params": {"n": None}}, {"/params/n"}),
+        ({"workload": "matmul", "params": {"n": [64]}}, {"/params/n"}),
+        ({"workload": "matmul", "params": {"size": 64}}, {"/params/size"}),
+        ({"workload": "matmul", "params": "n=64"}, {"/params"}),
+        ({"workload": ["matmul"], "seed": -1}, {"/workload", "/seed"}),
+        ({"workload": "matmul", "speed": 1, "sead": 2}, {"/speed", "/sead"}),
+        ({"workload": "matmul", "measure": {"min_samples": 0, "max_s": -1}}, None),
+        ({"workload": "matmul", "seed": "5", "timeout_s": "long", "params": {"n": 0}}, None),
+        ({"workload": "matmul", "webhook": "http://127.0.0.1/"}, {"/webhook"}),
+        ({"workload": "matmul", "replicas": 2}, {"/replicas"}),
+        ({"workload": "matmul", "device": {"kind": "abacus"}}, {"/device/kind"}),
+        ({"workload": "matmul", "device": "abacus:0"}, {"/device"}),
+        ({"workload": "matmul", "labels": {"a": 1, "b": "x" * 200}}, {"/labels/a", "/labels/b"}),
+    ],
+)
+def test_every_wrong_field_is_named_at_once(api: Any, body: dict[str, Any], pointers: set[str] | None) -> None:
+    answer = api.http.post("/v1/jobs", json=body)
+    found = problem(answer)
+    assert (answer.status_code, found["code"]) == (422, "invalid-spec")
+    named = {error["pointer"] for error in found["errors"]}
+    assert named == (all_wrong(body) if pointers is None else pointers)
+    assert all(error["code"] and error["detail"] for error in found["errors"])
+
+
+def all_wrong(body: dict[str, Any]) -> set[str]:
+    """Pointers to every leaf but the workload: for bodies in which all the rest is wrong."""
+
+    def leaves(value: Any, at: str) -> set[str]:
+        if isinstance(value, dict):
+            return set().union(*(leaves(item, f"{at}/{key}") for key, item in value.items()))
+        return {at}
+
+    return leaves(body, "") - {"/workload"}
+
+
+@pytest.mark.parametrize(
+    ("text", "pointer", "code"),
+    [
+        ('{"workload": "matmul", "params": {"n": NaN}}', "/params/n", "not-finite"),
+        ('{"workload": "matmul", "params": {"n": Infinity}}', "/params/n", "not-finite"),
+        ('{"workload": "matmul", "timeout_s": 1e400}', "/timeout_s", "not-finite"),
+        ('{"workload": "matmul", "params": {"n": 64, "n": 65}}', "/params/n", "duplicate-key"),
+        (r'{"workload": "matmul", "labels": {"a": "\ud800"}}', "/labels/a", "lone-surrogate"),
+    ],
+)
+def test_json_that_two_readers_could_take_differently_is_named(api: Any, text: str, pointer: str, code: str) -> None:
+    answer = api.http.post("/v1/jobs", content=text, headers=JSON)
+    assert answer.status_code == 422
+    assert (pointer, code) in {(error["pointer"], error["code"]) for error in problem(answer)["errors"]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"workload=matmul",
+        b"[]",
+        b'"matmul"',
+        b'{"workload": "matmul"',
+        b'{"workload": "matmul"} x',
+        b'{"workload": "\xff\xfe"}',
+        b'{"params": ' + b"[" * 21 + b"]" * 21 + b"}",
+        b'{"a":' * 10_000,
+        b'{"workload": "matmul", "seed": ' + b"9" * 5000 + b"}",
+    ],
+    ids=lambda body: repr(body[:24]),
+)
+def test_what_can_t_be_read_is_a_bad_request(api: Any, body: bytes) -> None:
+    answer = api.http.post("/v1/jobs", content=body, headers=JSON)
+    assert (answer.status_code, problem(answer)["code"]) == (400, "malformed-body")
+
+
+@pytest.mark.parametrize("size_bytes", [64 * 1024 + 1, 50_000_000])
+def test_a_body_that_is_too_large_is_refused(api: Any, size_bytes: int) -> None:
+    answer = api.http.post("/v1/jobs", content=b" " * size_bytes, headers=JSON)
+    assert (answer.status_code, problem(answer)["code"]) == (413, "body-too-large")
+    assert api.http.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml", ""])
+def test_a_body_of_another_type_is_refused(api: Any, content_type: str) -> None:
+    answer = api.http.post("/v1/jobs", content=b"{}", headers={"Content-Type": content_type})
+    assert (answer.status_code, problem(answer)["code"]) == (415, "unsupported-media-type")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/v1", 404),
+        ("POST", "/v1/results", 404),
+        ("GET", "/v1/workloads/nonesuch", 404),
+        ("GET", "/v1/jobs/job_00000000000000000000000000", 404),
+        ("GET", "/v1/jobs/..%2f..%2fetc", 404),
+        ("PUT", "/v1/jobs", 405),
+        ("GET", "/v1/jobs/job_00000000000000000000000000/cancel", 405),
+        ("POST", "/v1/devices", 405),
+        ("GET", "/v1/jobs?limit=0", 422),
+        ("GET", "/v1/jobs?status=lost", 422),
+        ("GET", "/v1/jobs?created_after=yesterday", 422),
+        ("GET", "/v1/jobs?cursor=%00", 422),
+        ("GET", "/v1/jobs?colour=blue", 422),
+        ("GET", "/v1/jobs/job_00000000000000000000000000?wait=61", 422),
+    ],
+)
+def test_a_wrong_request_is_a_problem_too(api: Any, method: str, path: str, status: int) -> None:
+    answer = api.http.request(method, path)
+    assert answer.status_code == status
+    problem(answer)
+
+
+def test_a_job_that_can_t_fit_is_refused_with_the_figures(api: Any) -> None:
+    body = {"workload": "matmul", "params": {"n": 2**24}}
+    answer = api.http.post("/v1/jobs", json=body)
+    assert (answer.status_code, problem(answer)["code"]) == (422, "does-not-fit")
+    (error,) = answer.json()["errors"]
+    assert error["pointer"] == "/params/n"
+    most = max(device["memory_bytes"] for device in api.http.get("/v1/devices").json()["data"])
+    assert f"{most} bytes" in error["detail"]
+
+
+def test_a_job_that_can_t_be_done_in_its_time_is_refused_with_the_figures(api: Any) -> None:
+    answer = api.http.post("/v1/jobs", json={"workload": "matmul", "params": {"n": 8192}, "timeout_s": 1})
+    assert (answer.status_code, problem(answer)["code"]) == (422, "exceeds-timeout")
+    assert {"/timeout_s", "/params/n"} <= {error["pointer"] for error in answer.json()["errors"]}
+
+
+def test_a_device_nobody_has_is_refused_with_what_there_is(api: Any) -> None:
+    answer = api.http.post("/v1/jobs", json={"workload": "matmul", "device": "tpu:0@nowhere"})
+    assert (answer.status_code, problem(answer)["code"]) == (422, "no-device-fits")
+    there = api.http.get("/v1/devices").json()["data"][0]
+    assert f"{there['id']}@{there['host']}" in answer.json()["detail"]
+
+
+def test_a_framework_that_is_not_there_is_refused(api: Any) -> None:
+    answer = api.http.post("/v1/jobs", json={"workload": "matmul", "framework": "torch"})
+    assert answer.status_code == 422
+    assert [error["pointer"] for error in problem(answer)["errors"]] == ["/framework"]
+
+
+def test_nothing_that_was_refused_is_queued(api: Any) -> None:
+    bodies = [{"workload": "matmul", "labels": {"refused": "yes"}, "params": {"n": n}} for n in (0, 2**24)]
+    assert [api.http.post("/v1/jobs", content=json.dumps(b), headers=JSON).status_code for b in bodies] == [422, 422]
+    assert api.http.get("/v1/jobs", params={"label": "refused"}).json()["data"] == []

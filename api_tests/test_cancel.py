@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+def test_a_running_job_is_canceled_within_seconds_and_its_device_is_free(api: Any, long: dict[str, Any]) -> None:
+    answer = api.cancel(long)
+    assert answer.status_code == 202
+    assert answer.json()["cancel_requested_at"]
+    start_s = time.monotonic()
+    job = api.finished(long)
+    assert time.monotonic() - start_s < 5
+    assert (job["status"], job["done"], job["failure"]) == ("canceled", True, None)
+    assert api.finished(api.submit())["status"] == "succeeded"
+
+
+def test_a_waiting_job_is_canceled_at_once_and_again_without_change(api: Any, long: dict[str, Any]) -> None:
+    waiting = api.submit()
+    assert api.job(waiting)["queue"]["position"] == 0
+    answer = api.cancel(waiting)
+    assert (answer.status_code, answer.json()["status"]) == (200, "canceled")
+    again = api.cancel(waiting)
+    assert (again.status_code, again.json()) == (200, answer.json())
+
+
+def test_a_running_job_has_no_result_yet_but_progress(api: Any, long: dict[str, Any]) -> None:
+    answer = api.http.get(long["urls"]["result"])
+    assert (answer.status_code, answer.json()["code"]) == (409, "result-not-ready")
+    assert "running" in answer.json()["detail"]
+    job = long
+    while not job["progress"]:
+        known = {"If-None-Match": f'"{job["version"]}"'}
+        job = api.job(job, params={"wait": 20}, headers=known)
+    assert 0 <= job["progress"]["fraction"] <= 1
+    assert job["progress"]["runs"] == 1
+
+
+def test_a_canceled_job_never_gets_a_result(api: Any, long: dict[str, Any]) -> None:
+    waiting = api.submit()
+    api.cancel(waiting)
+    answer = api.http.get(waiting["urls"]["result"])
+    assert (answer.status_code, answer.json()["code"]) == (409, "result-not-ready")
+    assert "canceled" in answer.json()["detail"]
+
+
+def test_a_job_that_succeeded_can_t_be_canceled(api: Any) -> None:
+    answer = api.cancel(api.finished(api.submit()))
+    assert (answer.status_code, answer.json()["code"]) == (409, "job-finished")

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_a_job_outlives_the_api_that_took_it(house: Any, api: Any) -> None:
+    if house is None:
+        pytest.skip("needs the service's processes, DYNO_URL names a live one")
+    body = {"workload": "matmul", "params": {"n": 256}, "measure": {"processes": 1, "min_s": 3, "max_s": 4}}
+    with house.another_api() as (process, doomed):
+        job = doomed.running(doomed.submit(body))
+        assert job["status"] == "running"
+        process.kill()
+        process.wait()
+    with house.another_api() as (_, successor):
+        assert successor.finished(job)["status"] == "succeeded"
+        assert successor.http.get(job["urls"]["result"]).json()["job"] == job["id"]
+    assert api.job(job)["attempt"] == 1

@@ -1,0 +1,183 @@
+"""A job's life as a caller sees it: submit, poll, result."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+JOB_FIELDS = {
+    "id",
+    "status",
+    "status_reason",
+    "done",
+    "attempt",
+    "spec",
+    "warnings",
+    "queue",
+    "progress",
+    "worker",
+    "created_at",
+    "queued_at",
+    "started_at",
+    "finished_at",
+    "cancel_requested_at",
+    "failure",
+    "rerun_of",
+    "urls",
+    "owner",
+    "schema",
+    "version",
+}
+SPEC_FIELDS = {
+    "workload",
+    "params",
+    "framework",
+    "device",
+    "replicas",
+    "measure",
+    "seed",
+    "timeout_s",
+    "priority",
+    "labels",
+    "webhook",
+    "expires_in_s",
+    "queue_if_absent",
+}
+RESULT_FIELDS = {
+    "job",
+    "workload",
+    "verdict",
+    "warnings",
+    "unchecked",
+    "method_version",
+    "metrics",
+    "phases",
+    "runs",
+    "peak",
+    "precision",
+    "cpu",
+    "memory",
+    "energy",
+    "training",
+    "details",
+    "device",
+    "environment",
+    "hardware_id",
+    "context_id",
+    "artifacts",
+    "reproduce",
+    "reference",
+}
+METRIC_FIELDS = {"name", "unit", "value", "low", "high", "confidence", "better", "runs", "samples", "reason"}
+PHASES = {"import_s", "device_s", "data_s", "build_s", "compile_s", "first_execution_s", "warmup_s", "steady_s"}
+UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+@pytest.fixture(scope="module")
+def finished(api: Any) -> dict[str, Any]:
+    """One tiny job that has run, shared by the tests that only look."""
+    job: dict[str, Any] = api.finished(api.submit(labels={"commit": "abc"}))
+    return job
+
+
+@pytest.fixture(scope="module")
+def result(api: Any, finished: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = api.http.get(finished["urls"]["result"]).raise_for_status().json()
+    return found
+
+
+def test_a_submit_is_accepted_with_the_whole_job(api: Any, tiny: dict[str, Any]) -> None:
+    answer = api.http.post("/v1/jobs", json=tiny)
+    job = answer.json()
+    assert answer.status_code == 202
+    assert job.keys() == JOB_FIELDS
+    assert job["spec"].keys() == SPEC_FIELDS
+    assert re.fullmatch(r"job_[0-9A-HJKMNP-TV-Z]{26}", job["id"])
+    assert answer.headers["location"] == job["urls"]["self"]
+    assert answer.headers["etag"]
+    assert answer.headers["retry-after"]
+    assert api.finished(job)["status"] == "succeeded"
+
+
+def test_the_spec_shown_is_the_one_that_runs(finished: dict[str, Any]) -> None:
+    spec = finished["spec"]
+    assert spec["params"] == {"n": 64, "m": None, "k": None, "repeats": 100, "dtype": "float32", "mode": "chain"}
+    assert spec["measure"]["processes"] == {"min": 1, "max": 1}
+    assert spec["framework"] == "tensorflow"
+    assert spec["labels"] == {"commit": "abc"}
+
+
+def test_a_finished_job_says_who_ran_it_and_when(finished: dict[str, Any]) -> None:
+    assert (finished["status"], finished["done"], finished["attempt"]) == ("succeeded", True, 1)
+    assert finished["failure"] is None
+    assert finished["worker"].keys() == {"id", "device", "host"}
+    times = [finished[name] for name in ("created_at", "queued_at", "started_at", "finished_at")]
+    assert all(UTC.fullmatch(time) for time in times)
+    moments = [datetime.fromisoformat(time) for time in times]
+    assert moments == sorted(moments)
+
+
+def test_the_result_has_every_field_of_the_contract(finished: dict[str, Any], result: dict[str, Any]) -> None:
+    assert result.keys() == RESULT_FIELDS
+    assert result["job"] == finished["id"]
+    assert result["phases"].keys() == PHASES
+    assert all(metric.keys() == METRIC_FIELDS for metric in result["metrics"])
+    assert result["device"]["id"] == finished["worker"]["device"].partition("@")[0]
+    assert result["precision"]["requested"] == "float32"
+
+
+def test_the_figures_agree_with_each_other(result: dict[str, Any]) -> None:
+    metrics = {metric["name"]: metric for metric in result["metrics"]}
+    flop = 2 * 64**3 * 100
+    throughput, time_s = metrics["throughput"]["value"], metrics["execution_time"]["value"]
+    assert throughput * time_s == pytest.approx(flop, rel=1e-6)
+    (run,) = result["runs"]
+    assert run["median"] == pytest.approx(time_s)
+    assert run["samples"] == metrics["throughput"]["samples"] >= 3
+    assert result["peak"]["value"] is None or 0 < result["peak"]["fraction"] < 1.2
+
+
+def test_so_few_samples_are_never_trusted(result: dict[str, Any]) -> None:
+    assert result["verdict"] in ("indicative", "untrusted")
+    assert "INSUFFICIENT_SAMPLES" in {warning["code"] for warning in result["warnings"]}
+    metric = result["metrics"][0]
+    assert (metric["low"], metric["high"]) == (None, None)
+    assert metric["reason"]
+
+
+def test_a_version_that_is_known_is_not_sent_again(api: Any, finished: dict[str, Any]) -> None:
+    first = api.http.get(finished["urls"]["self"])
+    again = api.http.get(finished["urls"]["self"], headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_long_poll_follows_a_job_version_by_version(api: Any, tiny: dict[str, Any]) -> None:
+    answer = api.http.post("/v1/jobs", json=tiny)
+    seen = [answer.json()]
+    while not seen[-1]["done"]:
+        known = {"If-None-Match": answer.headers["etag"]}
+        answer = api.http.get(seen[0]["urls"]["self"], params={"wait": 30}, headers=known)
+        assert answer.status_code == 200, "a tiny job has news within 30 s"
+        seen.append(answer.json())
+    versions = [job["version"] for job in seen]
+    assert versions == sorted(set(versions))
+    assert seen[-1]["status"] == "succeeded"
+
+
+def test_a_submit_that_prefers_to_wait_is_answered_when_done(api: Any, tiny: dict[str, Any]) -> None:
+    answer = api.http.post("/v1/jobs", json=tiny, headers={"Prefer": "wait=60"})
+    assert answer.status_code == 202
+    assert answer.json()["status"] == "succeeded"
+    assert answer.headers["preference-applied"] == "wait=60"
+    assert "retry-after" not in answer.headers
+
+
+def test_validating_only_answers_the_spec_and_the_estimate(api: Any, tiny: dict[str, Any]) -> None:
+    answer = api.http.post("/v1/jobs", params={"validate_only": "true"}, json=tiny)
+    assert answer.status_code == 200
+    assert answer.json()["spec"]["params"]["mode"] == "chain"
+    assert answer.json()["estimate"].keys() == {"device", "time_s", "memory_bytes"}
+    assert "POW2_ONLY" in {warning["code"] for warning in answer.json()["warnings"]}

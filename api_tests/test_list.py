@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+
+@pytest.fixture(scope="module")
+def batch(api: Any) -> Iterator[dict[str, Any]]:
+    """Five jobs of one label that wait for a device nobody has; canceled afterwards."""
+    label = uuid.uuid4().hex
+    bodies = {"device": "tpu", "queue_if_absent": True, "labels": {"batch": label}}
+    jobs = [api.submit(**bodies) for _ in range(5)]
+    yield {"label": f"batch={label}", "ids": [job["id"] for job in jobs], "jobs": jobs}
+    for job in jobs:
+        api.cancel(job)
+
+
+def ids(answer: httpx.Response) -> list[str]:
+    return [job["id"] for job in answer.raise_for_status().json()["data"]]
+
+
+def test_the_newest_job_comes_first(api: Any, batch: dict[str, Any]) -> None:
+    answer = api.http.get("/v1/jobs", params={"label": batch["label"]})
+    assert ids(answer) == batch["ids"][::-1]
+    assert answer.json().keys() == {"data", "next_cursor", "has_more"}
+    assert (answer.json()["next_cursor"], answer.json()["has_more"]) == (None, False)
+
+
+def test_pages_follow_each_other_without_gap_or_repeat_while_jobs_come_in(api: Any, batch: dict[str, Any]) -> None:
+    params = {"label": batch["label"], "limit": 2}
+    answer = api.http.get("/v1/jobs", params=params)
+    seen = ids(answer)
+    api.cancel(api.submit(device="tpu", queue_if_absent=True))
+    while answer.json()["has_more"]:
+        by_cursor = api.http.get("/v1/jobs", params=params | {"cursor": answer.json()["next_cursor"]})
+        answer = api.http.get(answer.links["next"]["url"])
+        assert ids(answer) == ids(by_cursor)
+        seen += ids(answer)
+    assert seen == batch["ids"][::-1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"status": "queued"}, 5),
+        ({"status": "running"}, 0),
+        ({"workload": "matmul"}, 5),
+        ({"workload": "mnist_cnn"}, 0),
+        ({"device": "tpu"}, 5),
+        ({"device": "cpu"}, 0),
+        ({"framework": "tensorflow"}, 5),
+        ({"framework": "jax"}, 0),
+    ],
+)
+def test_a_filter_keeps_what_fits(api: Any, batch: dict[str, Any], wanted: dict[str, str], found: int) -> None:
+    assert len(ids(api.http.get("/v1/jobs", params=wanted | {"label": batch["label"]}))) == found
+
+
+def test_jobs_can_be_found_by_when_they_were_made(api: Any, batch: dict[str, Any]) -> None:
+    middle = batch["jobs"][2]["created_at"]
+
+    def found(**wanted: str) -> list[str]:
+        return ids(api.http.get("/v1/jobs", params=wanted | {"label": batch["label"]}))
+
+    assert found(created_after=middle) == batch["ids"][:2:-1]
+    assert found(created_before=middle) == batch["ids"][1::-1]
+    later = datetime.fromisoformat(middle) + timedelta(hours=1)
+    assert found(created_after=later.isoformat()) == []
+
+
+def test_fifty_submits_at_once_under_one_key_make_one_job(api: Any, tiny: dict[str, Any]) -> None:
+    key = uuid.uuid4().hex
+    body = tiny | {"labels": {"once": key}}
+
+    def post(_: int) -> httpx.Response:
+        answer: httpx.Response = api.http.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
+        return answer
+
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(post, range(50)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
+    assert len(ids(api.http.get("/v1/jobs", params={"label": f"once={key}"}))) == 1
+    api.finished(answers[0].json())
+
+
+def test_a_key_with_another_body_is_refused(api: Any, tiny: dict[str, Any]) -> None:
+    key = {"Idempotency-Key": uuid.uuid4().hex}
+    first = api.http.post("/v1/jobs", json=tiny, headers=key)
+    other = api.http.post("/v1/jobs", json=tiny | {"seed": 1}, headers=key)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency-key-reused")
+    api.finished(first.json())

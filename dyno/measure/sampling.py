@@ -1,11 +1,14 @@
 """One run's samples: how many executions make one, when warm-up is over, when it is enough.
 
-Warm-up is found, not guessed. The last two windows of five samples are compared at every step: they agree when
-Mann & Whitney's U keeps them together (two-sided 5 %) or their medians differ by no more than the target. All before
-two agreeing windows is warm-up; it is kept apart. A drift that this can't see, because it is slow, is looked for once
-more over all samples, first half against second half. Both look at the order of samples, not at their spread, so
-that a noisy run may still be steady; a coefficient of variation (Georges et al. 2007, 3.2.2) can't tell the two apart.
-Automated, for want of a person to look at each plot as Kalibera & Jones (2013), section 4, would have it.
+Warm-up is found, not guessed, in two steps. Gradual: the last two windows of five samples are compared at every step;
+they agree when Mann & Whitney's U keeps them together (two-sided 5.6 %) or their medians differ by no more than the
+target. In plateaus: the first samples from there on (20, or as many as the rule asks for) are searched for a change
+point with Pettitt's test. What lies before agreeing windows and before a change point is warm-up; it is kept apart.
+A change that comes later moves nothing any more: the run then has no steady state, and says so.
+
+Both tests look at the order of samples, not at their spread, so that a noisy run may still be steady; a coefficient of
+variation (Georges et al. 2007, 3.2.2) can't tell the two apart. Change points stand in for the person who would look
+at each plot in Kalibera & Jones (2013), section 4; Barrett et al. (2017) find warm-up the same way.
 """
 
 from __future__ import annotations
@@ -16,51 +19,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dyno.measure.clock import Clock
-from dyno.measure.statistics import median, median_interval, separated
-from dyno.spec import DeviceKind, Measure
+from dyno.measure.rule import StoppingRule
+from dyno.measure.statistics import change_point, median, median_interval, separated
+
+__all__ = ["Samples", "StoppingRule", "sample"]
 
 StoppedBecause = Literal["target", "max_samples", "max_s"]
 Execute = Callable[[int], None]  # execute so often, then drain the device
 Report = Callable[[int, int | None], None]  # samples taken, samples expected
 
 WINDOW = 5
-# U <= 2 of 25 is the tabled two-sided 5 % limit for 5 against 5: |2 - 12.5| / 4.787 = 2.19, while U = 3 gives 1.98.
-WINDOW_Z = 2.1
+# U <= 3 of 25 for 5 against 5 comes by chance in 5.6 % (tables of U); |3 - 12.5| / 4.787 = 1.98, U = 4 gives 1.78.
+WINDOW_Z = 1.9
+PLATEAU_BLOCK = 20
+PLATEAU_P = 0.01
 # One in a thousand: five runs of a steady job raise a false alarm once in two hundred.
-DRIFT_Z = 3.29
-MAX_SAMPLES = 200
-MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
+DRIFT_P = 0.001
 MAX_GROWTH = 10  # of the executions per sample in one step: a first reading may be a thousand times too slow
 MAX_EXECUTIONS = 10**9  # an execution of nothing never fills a sample
 MARGIN = 1.1  # aims above the least length, so that the fastest samples keep it too
-
-
-@dataclass(frozen=True)
-class StoppingRule:
-    """When sampling may stop. Times in seconds; `target_rel_ci` is the median's relative half-width."""
-
-    min_samples: int = 20
-    min_s: float = 2.0
-    max_s: float = 60.0
-    target_rel_ci: float = 0.01
-    min_sample_s: float = 0.1
-    max_samples: int = MAX_SAMPLES
-
-    @classmethod
-    def of(cls, measure: Measure, kind: DeviceKind) -> StoppingRule:
-        """The method's rule for a device of `kind`, with what the caller asked for.
-
-        Who asks for fewer samples than an interval needs gets just these, and they get short enough for `max_s`.
-        """
-        longest_s = measure.max_s / measure.min_samples
-        return cls(
-            min_samples=measure.min_samples,
-            min_s=measure.min_s,
-            max_s=measure.max_s,
-            target_rel_ci=measure.target_rel_ci,
-            min_sample_s=min(0.1 if kind == "cpu" else 0.05, longest_s),
-            max_samples=MAX_SAMPLES if measure.min_samples >= MIN_FOR_INTERVAL else measure.min_samples,
-        )
 
 
 @dataclass(frozen=True)
@@ -126,10 +103,11 @@ class _Sampler:
         self._report(0, self._rule.min_samples)
         self._calibrate()
         settled = self._warm_up()
+        self._report(len(self._taken), self._expected())
         while (reason := self._ended()) is None:
             self._take()
             self._report(len(self._taken), self._expected())
-        return self._samples(reason, steady=settled and not self._drifts())
+        return self._samples(reason, steady=settled and self._change(DRIFT_P) is None)
 
     def _calibrate(self) -> None:
         """Find how many executions make one sample; the last reading is long enough and counts as the first sample."""
@@ -147,20 +125,34 @@ class _Sampler:
         return max(reading.executions + 1, min(wanted, reading.executions * MAX_GROWTH))
 
     def _warm_up(self) -> bool:
-        """Take samples until the last two windows agree; false if half of `max_s` was not enough for that.
+        """Move warm-up apart until a block of samples is steady; false if half of `max_s` was not enough for that.
 
-        What came before the two windows moves to the warm-up. A rule of fewer samples than two windows can't know.
+        A rule of fewer samples than two windows can't know.
         """
         if self._rule.max_samples < 2 * WINDOW:
             return False
-        while not self._windows_agree():
+        block = max(2 * WINDOW, min(PLATEAU_BLOCK, self._rule.min_samples))
+        if not self._take_until(self._windows_agree):
+            return False
+        self._cut(len(self._taken) - 2 * WINDOW)
+        while self._take_until(lambda: len(self._taken) >= block):
+            change = self._change(PLATEAU_P)
+            if change is None:
+                return True
+            self._cut(change)
+        return False
+
+    def _take_until(self, done: Callable[[], bool]) -> bool:
+        while not done():
             if self._elapsed_s() >= self._rule.max_s / 2:
                 return False
             self._take()
             self._report(0, self._rule.min_samples)
-        self._warmup += self._taken[: -2 * WINDOW]
-        self._taken = self._taken[-2 * WINDOW :]
         return True
+
+    def _cut(self, count: int) -> None:
+        self._warmup += self._taken[:count]
+        self._taken = self._taken[count:]
 
     def _windows_agree(self) -> bool:
         if len(self._taken) < 2 * WINDOW:
@@ -168,8 +160,8 @@ class _Sampler:
         if median([reading.duration_s for reading in self._taken[-WINDOW:]]) < self._rule.min_sample_s:
             self._rescale()
             return False
-        times = self._times()
-        return not self._apart(times[-2 * WINDOW : -WINDOW], times[-WINDOW:], WINDOW_Z)
+        before, after = self._times()[-2 * WINDOW : -WINDOW], self._times()[-WINDOW:]
+        return not (self._shifted(before, after) and separated(before, after, WINDOW_Z))
 
     def _rescale(self) -> None:
         """Executions got faster while warming up: start again with longer samples."""
@@ -186,16 +178,16 @@ class _Sampler:
 
     def _on_target(self) -> bool:
         width = median_interval(self._times()).rel_half_width
-        return width is not None and width <= self._rule.target_rel_ci and not self._drifts()
+        return width is not None and width <= self._rule.target_rel_ci and self._change(DRIFT_P) is None
 
-    def _drifts(self) -> bool:
+    def _change(self, significance: float) -> int | None:
+        """Where the samples change by more than the target, if they do."""
         times = self._times()
-        half = len(times) // 2
-        return half >= WINDOW and self._apart(times[:half], times[-half:], DRIFT_Z)
+        place = change_point(times, significance)
+        return place if place is not None and self._shifted(times[:place], times[place:]) else None
 
-    def _apart(self, before: list[float], after: list[float], z_limit: float) -> bool:
-        shift = abs(median(after) - median(before))
-        return shift > self._rule.target_rel_ci * median(before) and separated(before, after, z_limit)
+    def _shifted(self, before: list[float], after: list[float]) -> bool:
+        return abs(median(after) - median(before)) > self._rule.target_rel_ci * median(before)
 
     def _expected(self) -> int:
         """How many samples it will take at this scatter: an interval narrows with the root of their number."""

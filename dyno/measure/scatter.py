@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dyno.frames import RunRecord
+from dyno.measure.rule import FLOOR_S, FLOOR_SAMPLE_S, FLOOR_SAMPLES
 from dyno.measure.statistics import Interval, median
 from dyno.measure.warnings import warning
 from dyno.result import ResultWarning
 from dyno.spec import DeviceKind
 
-# The method's floor; a caller may ask for less and is told so.
-FLOOR_SAMPLES = 20
-FLOOR_S = 2.0
-FLOOR_SAMPLE_S: dict[DeviceKind, float] = {"cpu": 0.1, "gpu": 0.05, "tpu": 0.05}
 # Executions get a little faster after calibration, and a sample may then end a little early.
 _SHORT = 0.9
 

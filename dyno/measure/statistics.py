@@ -119,6 +119,29 @@ def separated(before: Sequence[float], after: Sequence[float], z_limit: float) -
     return abs(wins - pairs / 2) / deviation > z_limit
 
 
+def change_point(values: Sequence[float], significance: float) -> int | None:
+    """The index from which on `values` lie elsewhere, or None: Pettitt's test (1979), Applied Statistics 28(2).
+
+    The largest |U(t)| of Mann & Whitney's over all splits; p = 2 exp(-6 K^2 / (n^3 + n^2)), which errs on the side of
+    no change (at 10 values it never reaches 5 %, at 12 a clean split gives 3 %).
+    """
+    count, statistic, place, largest = len(values), 0.0, None, 0.0
+    for split, rank in enumerate(_ranks(values), start=1):
+        statistic += 2 * rank - (count + 1)
+        if abs(statistic) > largest:
+            place, largest = split, abs(statistic)
+    chance = 2 * math.exp(-6 * largest**2 / (count**3 + count**2)) if count else 1.0
+    return place if chance < significance else None
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """From 1, ties share the mean of their ranks."""
+    places: dict[float, list[int]] = {}
+    for rank, value in enumerate(sorted(values), start=1):
+        places.setdefault(value, []).append(rank)
+    return [math.fsum(places[value]) / len(places[value]) for value in values]
+
+
 @cache
 def _rank(count: int, confidence: float) -> int:
     """The largest k with P(Bin(count, 1/2) < k) <= (1 - confidence) / 2; 0 if there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import platform
 import time
@@ -10,7 +11,6 @@ import time
 import numpy as np
 import pytest
 
-from dyno.devices import machine_code
 from dyno.devices.bursts import best_rates_per_s
 from dyno.devices.clock import clocks_hz, measure_clock_hz
 from dyno.devices.identity import Processor, processor
@@ -96,7 +96,7 @@ def test_another_architecture_gets_nulls_with_a_reason(monkeypatch: pytest.Monke
 
 
 def test_forbidden_executable_memory_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_code.mmap, "PROT_EXEC", 0x40000000)  # a protection no kernel knows: EINVAL
+    monkeypatch.setattr(mmap, "PROT_EXEC", 0x40000000)  # a protection no kernel knows: EINVAL
     with pytest.raises(NotHere, match=r"no executable memory|x86-64 alone"):
         load(CLOCK)
 

@@ -1,0 +1,42 @@
+"""When sampling may stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dyno.spec import DeviceKind, Measure
+
+MAX_SAMPLES = 200
+MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
+# The method's floor; a caller may ask for less and is told so.
+FLOOR_SAMPLES = 20
+FLOOR_S = 2.0
+FLOOR_SAMPLE_S: dict[DeviceKind, float] = {"cpu": 0.1, "gpu": 0.05, "tpu": 0.05}
+
+
+@dataclass(frozen=True)
+class StoppingRule:
+    """When sampling may stop. Times in seconds; `target_rel_ci` is the median's relative half-width."""
+
+    min_samples: int = FLOOR_SAMPLES
+    min_s: float = FLOOR_S
+    max_s: float = 60.0
+    target_rel_ci: float = 0.01
+    min_sample_s: float = FLOOR_SAMPLE_S["cpu"]
+    max_samples: int = MAX_SAMPLES
+
+    @classmethod
+    def of(cls, measure: Measure, kind: DeviceKind) -> StoppingRule:
+        """The method's rule for a device of `kind`, with what the caller asked for.
+
+        Who asks for fewer samples than an interval needs gets just these, and they get short enough for `max_s`.
+        """
+        longest_s = measure.max_s / measure.min_samples
+        return cls(
+            min_samples=measure.min_samples,
+            min_s=measure.min_s,
+            max_s=measure.max_s,
+            target_rel_ci=measure.target_rel_ci,
+            min_sample_s=min(FLOOR_SAMPLE_S[kind], longest_s),
+            max_samples=MAX_SAMPLES if measure.min_samples >= MIN_FOR_INTERVAL else measure.min_samples,
+        )

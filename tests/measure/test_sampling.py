@@ -1,0 +1,242 @@
+"""The stopping rule, over a clock whose readings are input: every figure is exact."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
+
+import pytest
+
+from dyno.measure.clock import HostClock
+from dyno.measure.rule import MAX_SAMPLES
+from dyno.measure.sampling import Samples, StoppingRule, sample
+from dyno.spec import Measure, Processes
+
+
+class Bench:
+    """A clock that only executing moves: each execution lasts what `durations_s` says next, on two busy cores."""
+
+    def __init__(self, durations_s: Iterator[float], epoch_drift: float = 1.0) -> None:
+        self.time_s = 100.0
+        self.executed: list[int] = []
+        self.inside = False
+        self._durations_s = durations_s
+        self._epoch_drift = epoch_drift
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def epoch_s(self) -> float:
+        return 1e9 + self.time_s * self._epoch_drift
+
+    def cpu_s(self) -> tuple[float, float]:
+        return 2 * self.time_s, self.time_s / 4
+
+    def execute(self, count: int) -> None:
+        self.inside = True
+        self.executed.append(count)
+        for _ in range(count):
+            self.time_s += next(self._durations_s)
+        self.inside = False
+
+
+def run(durations_s: Iterator[float], rule: StoppingRule | None = None) -> tuple[Samples, Bench]:
+    bench = Bench(durations_s)
+    return sample(bench.execute, rule or StoppingRule(), bench, lambda taken, expected: None), bench
+
+
+def alternating(low: float, high: float) -> Iterator[float]:
+    while True:
+        yield low
+        yield high
+
+
+def test_a_steady_benchmark_stops_at_twenty_samples_and_two_seconds() -> None:
+    samples, _ = run(repeat(0.125))
+    assert samples.samples == [0.125] * 20
+    assert samples.stopped_because == "target"
+    assert samples.steady
+    assert samples.wall_s == 2.5
+
+
+def test_short_executions_are_repeated_until_a_sample_lasts_a_tenth_of_a_second() -> None:
+    samples, bench = run(repeat(2.0**-12))
+    assert samples.executions_per_sample * 2.0**-12 >= 0.1
+    assert samples.executions_per_sample * 2.0**-12 < 0.13
+    assert set(samples.samples) == {2.0**-12}
+    assert len(bench.executed) < 30
+
+
+def test_on_an_accelerator_half_of_that_is_enough() -> None:
+    rule = StoppingRule.of(Measure(), "gpu")
+    samples, _ = run(repeat(2.0**-10), rule)
+    assert 0.05 <= samples.executions_per_sample * 2.0**-10 < 0.065
+    assert samples.wall_s >= 2.0
+
+
+def test_readings_of_the_calibration_are_kept_as_warm_up_and_the_last_counts_as_a_sample() -> None:
+    samples, bench = run(repeat(0.03125))
+    assert bench.executed[:2] == [1, 4]
+    assert samples.warmup == [0.03125]
+    assert len(samples.samples) == len(bench.executed) - 1
+
+
+def test_gradual_warm_up_is_found_and_kept_apart() -> None:
+    falling = [0.5, 0.45, 0.4, 0.36, 0.33, 0.3, 0.28, 0.26, 0.24, 0.22]
+    samples, _ = run(chain(falling, repeat(0.2)))
+    assert samples.steady
+    everything = [*samples.warmup, *samples.samples]
+    assert everything == pytest.approx(falling + [0.2] * (len(everything) - 10))
+    assert len(samples.warmup) >= 7
+    assert statistics.median(samples.samples) == pytest.approx(0.2)
+
+
+def test_a_plateau_at_the_beginning_is_warm_up_too() -> None:
+    turbo = [0.15] * 8
+    samples, _ = run(chain(turbo, repeat(0.2)))
+    assert samples.steady
+    assert samples.warmup == pytest.approx(turbo)
+    assert samples.samples == pytest.approx([0.2] * 20)
+
+
+def test_executions_that_get_faster_while_warming_up_get_longer_samples() -> None:
+    samples, _ = run(chain(repeat(0.05, 15), repeat(0.005)))
+    assert samples.executions_per_sample * 0.005 >= 0.1
+    assert samples.steady
+    assert samples.samples == pytest.approx([0.005] * 20)
+
+
+def test_scatter_above_the_target_goes_on_to_two_hundred_samples() -> None:
+    samples, _ = run(alternating(0.125, 0.1875))
+    assert len(samples.samples) == MAX_SAMPLES
+    assert samples.stopped_because == "max_samples"
+    assert samples.steady  # it scatters, but it doesn't drift
+
+
+def test_a_change_after_the_warm_up_moves_nothing_and_is_no_steady_state() -> None:
+    rule = StoppingRule(min_samples=100)
+    samples, _ = run(chain(repeat(0.125, 60), repeat(0.1875)), rule)
+    assert samples.samples[0] == 0.125
+    assert samples.warmup == []
+    assert not samples.steady
+
+
+def test_an_outlier_is_kept() -> None:
+    samples, _ = run(chain(repeat(0.125, 12), [3.0], repeat(0.125)))
+    assert 3.0 in samples.samples
+
+
+def test_time_ends_sampling_that_would_not_reach_its_target() -> None:
+    rule = StoppingRule(max_s=6.0)
+    samples, bench = run(alternating(0.25, 0.375), rule)
+    assert samples.stopped_because == "max_s"
+    assert 6.0 <= bench.time_s - 100.0 < 6.5
+
+
+def test_without_a_steady_state_it_says_so_and_still_ends() -> None:
+    def forever_faster() -> Iterator[float]:
+        length = 0.5
+        while True:
+            yield length
+            length *= 0.98
+
+    samples, _ = run(forever_faster(), StoppingRule(max_s=10.0, min_sample_s=0.001))
+    assert not samples.steady
+    assert samples.stopped_because == "max_s"
+
+
+def test_a_slow_drift_that_windows_miss_is_no_steady_state() -> None:
+    def slower_by_a_trifle() -> Iterator[float]:
+        length = 0.125
+        while True:
+            yield length
+            length *= 1.0003
+
+    samples, _ = run(slower_by_a_trifle(), StoppingRule(min_samples=100))
+    assert not samples.steady
+    assert samples.stopped_because == "max_samples"
+
+
+def test_an_execution_longer_than_all_the_time_there_is_gives_one_sample() -> None:
+    samples, bench = run(repeat(90.0))
+    assert samples.samples == [90.0]
+    assert bench.executed == [1]
+    assert samples.stopped_because == "max_s"
+    assert not samples.steady
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_who_asks_for_few_samples_gets_just_these_at_once(count: int) -> None:
+    measure = Measure(processes=Processes(min=1, max=1), min_samples=count, min_s=0.0, max_s=1.0)
+    samples, bench = run(repeat(0.001), StoppingRule.of(measure, "cpu"))
+    assert len(samples.samples) == count
+    assert samples.stopped_because == "max_samples"
+    assert not samples.steady
+    assert bench.time_s - 100.0 < 1.0
+
+
+def test_samples_get_short_enough_for_as_many_as_the_time_allows() -> None:
+    measure = Measure(min_samples=4, min_s=0.0, max_s=0.1)
+    samples, bench = run(repeat(0.001), StoppingRule.of(measure, "cpu"))
+    assert len(samples.samples) == 4
+    assert bench.time_s - 100.0 < 0.2
+
+
+def test_the_window_counts_wall_user_and_system_time_of_the_samples_alone() -> None:
+    samples, _ = run(chain([0.5] * 10, repeat(0.125)))
+    assert samples.wall_s == pytest.approx(sum(samples.samples))
+    assert samples.user_s == pytest.approx(2 * samples.wall_s)
+    assert samples.system_s == pytest.approx(samples.wall_s / 4)
+    assert samples.warmup_s == pytest.approx(sum(samples.warmup))
+    assert samples.sample_cpu_s == [(0.25, 0.03125)] * len(samples.samples)
+
+
+def test_the_wall_clock_s_view_of_the_window_is_kept() -> None:
+    bench = Bench(repeat(0.125), epoch_drift=1.5)
+    samples = sample(bench.execute, StoppingRule(), bench, lambda taken, expected: None)
+    assert samples.epoch_s == pytest.approx(1.5 * samples.wall_s)
+
+
+def test_progress_is_reported_between_samples_and_reaches_what_it_promised() -> None:
+    bench = Bench(repeat(0.125))
+    seen: list[tuple[int, int | None]] = []
+
+    def report(taken: int, expected: int | None) -> None:
+        assert not bench.inside
+        seen.append((taken, expected))
+
+    samples = sample(bench.execute, StoppingRule(), bench, report)
+    assert seen[0] == (0, 20)
+    assert seen[-1] == (len(samples.samples), len(samples.samples))
+    assert [taken for taken, _ in seen] == sorted(taken for taken, _ in seen)
+
+
+def test_expected_samples_grow_with_the_scatter() -> None:
+    bench = Bench(alternating(0.125, 0.1875))
+    seen: list[int | None] = []
+    sample(bench.execute, StoppingRule(), bench, lambda taken, expected: seen.append(expected))
+    assert seen[-1] == MAX_SAMPLES
+    assert MAX_SAMPLES in seen[:40]
+
+
+def test_an_execution_of_nothing_ends() -> None:
+    bench = Bench(repeat(0.0))
+    rule = StoppingRule(min_samples=3, max_samples=3, min_s=0.0, max_s=1.0)
+    counted: Callable[[int], None] = bench.executed.append
+    assert sample(counted, rule, bench, lambda taken, expected: None).samples == [0.0] * 3
+
+
+def test_the_real_clock_times_real_work() -> None:
+    rule = StoppingRule(min_samples=6, max_samples=12, min_s=0.0, max_s=1.0, target_rel_ci=1.0, min_sample_s=0.002)
+    clock = HostClock()
+
+    def spin(count: int) -> None:
+        end_s = clock.now_s() + count * 1e-4
+        while clock.now_s() < end_s:
+            pass
+
+    samples = sample(spin, rule, clock, lambda taken, expected: None)
+    assert min(samples.samples) >= 1e-4
+    assert 0 < samples.user_s + samples.system_s <= 1.5 * samples.wall_s + 0.02
+    assert abs(samples.epoch_s - samples.wall_s) < 0.05

@@ -85,13 +85,20 @@ async def test_a_heartbeat_revives_a_lease_that_ran_out_but_was_not_taken(
     assert reap(client, settings.model_copy(update={"lease_s": 0.0})) == []
 
 
+@pytest.mark.parametrize("device", [DEVICE, "cpu:2@beta"])
 async def test_the_zombie_of_a_lost_attempt_learns_it_and_can_write_nothing(
-    running: Callable, leases: Leases, claim: Callable, run_out: Callable, client: redis.Redis, trusting: Settings
+    running: Callable,
+    leases: Leases,
+    claim: Callable,
+    run_out: Callable,
+    client: redis.Redis,
+    trusting: Settings,
+    device: str,
 ) -> None:
     zombie = await running()
     run_out()
     assert reap(client, trusting) == [zombie.job_id]
-    successor = claim()
+    successor = claim(device)
     assert successor.job_id == zombie.job_id
 
     assert leases.heartbeat(zombie, Progress(phase="sampling", run=1, runs=5)).superseded

@@ -31,6 +31,31 @@ async def test_a_live_lease_is_left_alone(
 
 
 @anyio
+async def test_a_lease_extended_after_the_reaper_looked_is_left_alone(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys, trusting: Settings
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    claim()
+    client.zadd(keys.leases, {DEVICE: 1})  # what the reaper saw; the lease itself says otherwise
+    assert reap(client, trusting) == []
+    assert (await jobs.get(job.id)).status is Status.RUNNING
+
+
+@anyio
+async def test_a_left_over_lease_of_an_earlier_attempt_takes_nothing_from_the_present_one(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys, trusting: Settings
+) -> None:
+    await jobs.submit(a_spec())
+    attempt = claim()
+    left_over = {"job": attempt.job_id, "token": "another", "worker": "{}", "expires_at_ms": 1}
+    client.hset(keys.lease("cpu:9@beta"), mapping=left_over)
+    client.zadd(keys.leases, {"cpu:9@beta": 1})
+    assert reap(client, trusting) == []
+    assert (await jobs.get(attempt.job_id)).status is Status.RUNNING
+    assert not client.exists(keys.lease("cpu:9@beta"))
+
+
+@anyio
 async def test_a_lost_job_goes_to_the_front_and_the_device_is_free(
     jobs: Jobs,
     a_spec: Callable[..., Spec],

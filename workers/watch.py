@@ -76,11 +76,12 @@ class Watch:
                 self._look_around()
         return self._ended(oom_kills() > oom_kills_before)
 
-    def _rest_s(self) -> float:
+    def _rest_s(self) -> float | None:
         due_s = [self._heart.due_s, self._kill_at_s]
         if self._stopped_for is None and self._last is None:
             due_s += [self._limits.deadline_s, self._last_frame_s + self._limits.stall_s, self._switch.deadline_s]
-        return max(0.0, min(due_s) - self._clock())
+        rest_s = min(due_s) - self._clock()
+        return None if rest_s == math.inf else max(0.0, rest_s)
 
     def _on_status(self) -> bool:
         self._runner.read_status()

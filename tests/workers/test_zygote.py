@@ -1,0 +1,143 @@
+"""Zygotes fork single-threaded, leave nothing behind, and die with whoever started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from dyno.frames import RunRequest
+from tests.workers.conftest import Misbehaving, children_of, eventually, until_begun, until_gone, watched
+from workers.launcher import Launcher
+from workers.log_tail import LogTail
+from workers.running import Runner
+
+JOBS = 8
+SLEEP = "import time; time.sleep(600)"
+
+SUPERVISOR = """
+import sys, time
+from dyno.devices import discover
+from dyno.frames import RunRequest
+from dyno.settings import Settings
+from dyno.spec import Spec
+from workers.launcher import Launcher
+
+launcher = Launcher("fork", [0])
+spec = Spec.model_validate({"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu",
+                            "measure": {"processes": 1, "min_s": 600, "max_s": 600}})
+request = RunRequest(job="job", spec=spec, run=0, runs=1, device=discover("cpu:0-0", Settings()))
+forked = launcher.start(request)
+spawned = launcher.spawn(["-P", "-c", "import time; time.sleep(600)"], b"{}")
+for runner in (forked, spawned):
+    while runner.pid is None:
+        runner.read_status()
+print(forked.pid, spawned.pid, *(zygote.pid for zygote in launcher._zygotes.values()), flush=True)
+time.sleep(600)
+"""
+
+# A zygote as it would be after a library had started a thread in it.
+TWO_THREADS = """
+import os, socket, sys, threading
+from workers.zygote import Zygote
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+Zygote(socket.socket(fileno=int(sys.argv[1])), None).serve()
+"""
+
+
+def zygote_of(launcher: Launcher, framework: str | None = "tensorflow") -> int:
+    return launcher._zygotes[framework].pid
+
+
+def test_each_job_has_a_process_of_its_own_and_none_is_left(
+    forking: Launcher, request_for: Callable[..., RunRequest]
+) -> None:
+    zygote = zygote_of(forking)
+    settled = 7  # /dev/null, its log twice, the control socket, the wake-up pipe, the selector
+
+    records = [watched(forking.start(request_for())).record for _ in range(JOBS)]
+
+    assert len({record.summary.pid for record in records if record}) == JOBS
+    assert children_of(zygote) == set()
+    assert len(list(Path(f"/proc/{zygote}/task").iterdir())) == 1
+    eventually(lambda: len(list(Path(f"/proc/{zygote}/fd").iterdir())) == settled, within_s=1)
+
+
+def test_a_runner_is_left_nothing_but_its_own_descriptors(misbehaving: Callable[[str], Misbehaving]) -> None:
+    launcher = misbehaving(SLEEP)
+    runner = launcher.spawn(["-P", "-c", "import time; print('up', flush=True); time.sleep(600)"], b"{}")
+    pid = until_begun(runner)
+    eventually(lambda: bool(runner.log.read()))
+    kinds = [str(fd.readlink()).partition(":")[0] for fd in Path(f"/proc/{pid}/fd").iterdir()]
+    runner.send(signal.SIGKILL)
+    watched(runner)
+    assert sorted(kinds) == ["/dev/null", "/memfd", "pipe", "pipe", "pipe"]
+
+
+def test_a_zygote_with_a_second_thread_refuses_to_fork() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        command = [sys.executable, "-P", "-c", TWO_THREADS, str(theirs.fileno())]
+        with subprocess.Popen(command, pass_fds=[theirs.fileno()]) as process:
+            theirs.close()
+            ended = watched(_ask(ours))
+            ours.close()
+            assert process.wait(10) == 0
+    assert ended.exit.refused == "the zygote has 2 threads"
+
+
+def test_a_zygote_whose_socket_closes_takes_its_children_with_it() -> None:
+    launcher = Misbehaving(SLEEP)
+    runner = launcher.spawn(["-P", "-c", SLEEP], b"{}")
+    pid, zygote = until_begun(runner), zygote_of(launcher, None)
+    launcher._zygotes[None]._control.shutdown(socket.SHUT_RDWR)
+    assert until_gone(pid, 1)
+    assert until_gone(zygote, 1)
+    with runner:
+        launcher.close()
+
+
+def test_a_killed_supervisor_leaves_neither_zygote_nor_runner() -> None:
+    with subprocess.Popen([sys.executable, "-P", "-c", SUPERVISOR], stdout=subprocess.PIPE, text=True) as supervisor:
+        assert supervisor.stdout
+        pids = [int(word) for word in supervisor.stdout.readline().split()]
+        assert len(pids) == 4
+        supervisor.kill()
+    assert [pid for pid in pids if not until_gone(pid, 1)] == []
+
+
+def test_what_a_runner_started_ends_with_it(misbehaving: Callable[[str], Misbehaving]) -> None:
+    program = f"import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print(p.pid)"
+    launcher = misbehaving(program)
+    ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))
+    assert ended.exit.code == 0
+    assert ended.log_tail
+    assert until_gone(int(ended.log_tail), 1)
+
+
+def test_a_killed_zygote_is_replaced_at_the_next_job(here: object, request_for: Callable[..., RunRequest]) -> None:
+    with closing(Launcher("fork", [0])) as launcher:
+        runner = launcher.start(request_for())
+        pid = until_begun(runner)
+        os.kill(zygote_of(launcher), signal.SIGKILL)
+        lost = watched(runner)
+        assert lost.exit.lost
+        assert until_gone(pid, 1)
+        assert watched(launcher.start(request_for())).record is not None
+
+
+def _ask(control: socket.socket) -> Runner:
+    """What a launcher does, to a zygote of the test's own."""
+    frames_read, frames_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    status_read, status_write = os.pipe2(os.O_CLOEXEC)
+    log, request = LogTail(), os.memfd_create("request")
+    given = [frames_write, log.write_fd, request, status_write]
+    socket.send_fds(control, [b'{"argv": null}'], given)
+    for fd in given:
+        os.close(fd)
+    return Runner("forked", frames_read, status_read, log, kill_zygote=lambda: None)

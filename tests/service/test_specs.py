@@ -4,11 +4,31 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dyno.errors import InvalidSpec
+from dyno.errors import FieldError, InvalidSpec
+from dyno.spec import Spec
 from dyno.workloads import registry
 from service import strict_json
 from service.specs import Request, read
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["cpu", "gpu:0@h", "float32"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=6,
+)
+PARAMS = st.dictionaries(st.sampled_from([*registry()["matmul"].params.model_fields, "a/b~c"]), ANYTHING)
+DOCUMENTS = st.fixed_dictionaries(
+    {"workload": st.sampled_from(sorted(registry())) | ANYTHING},
+    optional={name: ANYTHING for name in Spec.model_fields if name not in ("workload", "params")}
+    | {"params": PARAMS | ANYTHING},
+)
 
 
 def read_text(text: str) -> Request:
@@ -47,6 +67,8 @@ def test_a_device_may_be_given_short_or_long(device: Any) -> None:
         ({"workload": "matmul", "surprise": 1}, {"/surprise": "extra-forbidden"}),
         ({"workload": "matmul", "params": []}, {"/params": "dict-type"}),
         ({"workload": "matmul", "params": {"n": 0}}, {"/params/n": "greater-than-equal"}),
+        ({"workload": "matmul", "params": {"n": True}}, {"/params/n": "int-type"}),
+        ({"workload": "matmul", "params": {"n": "64"}}, {"/params/n": "int-type"}),
         ({"workload": "matmul", "params": {"a/b": 0}}, {"/params/a~1b": "extra-forbidden"}),
         ({"workload": "matmul", "seed": "5"}, {"/seed": "int-type"}),
         ({"workload": "matmul", "seed": True}, {"/seed": "int-type"}),
@@ -95,3 +117,19 @@ def test_the_digest_ignores_spaces_and_order_but_no_value() -> None:
     one = read_text('{"workload": "matmul", "seed": 1}').body_sha256
     assert read_text('{ "seed":1,"workload":"matmul" }').body_sha256 == one
     assert read_text('{"workload": "matmul", "seed": 2}').body_sha256 != one
+
+
+@given(DOCUMENTS)
+def test_no_document_raises_anything_else_than_errors_that_can_be_sent(document: dict[str, Any]) -> None:
+    errors = errors_found(json.dumps(document))
+    pointers = [error.pointer for error in errors]
+    assert len(set(pointers)) == len(pointers)
+    "".join(f"{error.pointer}{error.detail}" for error in errors).encode()
+
+
+def errors_found(text: str) -> list[FieldError]:
+    try:
+        read_text(text)
+    except InvalidSpec as invalid:
+        return invalid.errors
+    return []

@@ -59,7 +59,6 @@ UNCHECKED: tuple[str, ...] = (
     "UNIT_MISMATCH",
     "THROTTLED",
     "CLOCK_DRIFT",
-    "NOISY_NEIGHBOUR",
     "DEVICE_SHARED",
     "RETRACED",
     "SLOW_PATH",

@@ -1,0 +1,130 @@
+"""Each check raises its warning on what it is for, with the numbers, and is silent on a clean run."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dyno.measure import checks
+from dyno.result import DataOrigin, Peak, Precision, ResultWarning, Training
+
+
+def code(raised: ResultWarning | None) -> str | None:
+    return raised.code if raised else None
+
+
+def test_output_that_is_not_finite_is_counted() -> None:
+    raised = checks.output_nonfinite(3, 100)
+    assert raised is not None
+    assert raised.evidence == {"nonfinite": 3, "elements": 100}
+    assert checks.output_nonfinite(0, 100) is None
+
+
+@pytest.mark.parametrize(("error", "wrong"), [(1e-7, False), (1e-3, True), (math.inf, True), (math.nan, True)])
+def test_an_error_above_the_tolerance_is_an_incorrect_result(error: float, wrong: bool) -> None:
+    assert (code(checks.result_incorrect(error, 1e-6)) == "RESULT_INCORRECT") is wrong
+
+
+@pytest.mark.parametrize(
+    "operand", [np.zeros((64, 64)), np.ones(1000, np.float32), np.where(np.arange(1000) % 3 == 0, 1.0, 0.0)]
+)
+def test_constant_or_mostly_constant_operands_are_degenerate(operand: np.ndarray) -> None:
+    assert code(checks.degenerate_data(operand)) == "DEGENERATE_DATA"
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (300, 300)])
+def test_random_operands_are_not(shape: tuple[int, int]) -> None:
+    assert checks.degenerate_data(np.random.default_rng(0).standard_normal(shape).astype(np.float32)) is None
+
+
+@pytest.mark.parametrize(
+    ("fraction", "provenance", "above"),
+    [
+        (1.01, "datasheet", True),
+        (1.01, "measured here", False),
+        (1.06, "measured here", True),
+        (0.99, "datasheet", False),
+        (None, None, False),
+    ],
+)
+def test_more_than_the_peak_is_wrong_and_a_measured_peak_has_slack(
+    fraction: float | None, provenance: str | None, above: bool
+) -> None:
+    peak = Peak(value=1e12, provenance=provenance, fraction=fraction)
+    assert (code(checks.above_peak(peak)) == "ABOVE_PEAK") is above
+
+
+@pytest.mark.parametrize(("fraction", "bound"), [(0.019, True), (0.02, False), (0.8, False), (None, False)])
+def test_a_device_that_is_almost_idle_is_bound_by_overhead(fraction: float | None, bound: bool) -> None:
+    assert (code(checks.overhead_bound(Peak(value=1e12, fraction=fraction))) == "OVERHEAD_BOUND") is bound
+
+
+@pytest.mark.parametrize(
+    ("monotonic_s", "epoch_s", "skewed"),
+    [(2.0, 2.01, False), (2.0, 2.06, True), (2.0, 1.9, True), (60.0, 60.5, False), (60.0, 61.0, True)],
+)
+def test_clocks_that_disagree_by_more_than_a_percent_and_50_ms_are_skewed(
+    monotonic_s: float, epoch_s: float, skewed: bool
+) -> None:
+    assert (code(checks.clock_skew(monotonic_s, epoch_s)) == "CLOCK_SKEW") is skewed
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_is_raised_in_words(loss: float) -> None:
+    raised = checks.loss_nonfinite(loss, 3)
+    assert raised is not None
+    assert "epoch 3" in raised.message
+    assert checks.loss_nonfinite(0.5, 3) is None
+
+
+@pytest.mark.parametrize("losses", [[1.0, 1.1], [0.5, 0.4, 0.6], [2.0, 1.0, 0.5, 1.2, 1.6, 1.9]])
+def test_a_rising_loss_is_seen(losses: list[float]) -> None:
+    assert code(checks.loss_rising(losses)) == "LOSS_RISING"
+
+
+@pytest.mark.parametrize("losses", [[], [1.0], [1.0, 0.9], [2.0, 1.0, 1.1, 0.9, 0.8], [1.0, 0.5, 0.52, 0.49]])
+def test_a_falling_loss_is_not_and_neither_is_a_single_epoch(losses: list[float]) -> None:
+    assert checks.loss_rising(losses) is None
+
+
+@pytest.mark.parametrize(
+    ("requested", "observed", "differs"),
+    [
+        ("float32", "float32", False),
+        ("float32", "tf32", True),
+        ("float32", "bfloat16", True),
+        ("bfloat16", "bfloat16", False),
+        ("float16", "tf32", False),  # the same trace
+        ("float32", None, False),
+    ],
+)
+def test_another_precision_than_requested_is_a_mismatch(requested: str, observed: str | None, differs: bool) -> None:
+    raised = checks.precision_mismatch(Precision(requested=requested, observed=observed, rel_error=1e-4))
+    assert (code(raised) == "PRECISION_MISMATCH") is differs
+
+
+@pytest.mark.parametrize(
+    ("sizes", "only"), [([2048], True), ([1, 64, 128], True), ([2000], False), ([64, 63], False), ([1], False)]
+)
+def test_sizes_that_are_all_powers_of_two_are_said(sizes: list[int], only: bool) -> None:
+    assert (code(checks.pow2_only(sizes)) == "POW2_ONLY") is only
+
+
+@pytest.mark.parametrize(("cache_bytes", "resident"), [(2000, True), (1000, True), (999, False), (None, False)])
+def test_data_that_fits_in_cache_is_said_if_the_cache_is_known(cache_bytes: int | None, resident: bool) -> None:
+    assert (code(checks.cache_resident(1000, cache_bytes)) == "CACHE_RESIDENT") is resident
+
+
+@pytest.mark.parametrize(("kind", "said"), [("real", False), ("sample", True), ("synthetic", True)])
+def test_data_that_is_not_the_full_real_set_is_said(kind: str, said: bool) -> None:
+    data = DataOrigin.model_validate({"name": "mnist", "kind": kind, "train_samples": 10, "test_samples": 5})
+    raised = checks.synthetic_data(Training(epochs=[], seed=0, data=data))
+    assert (code(raised) == "SYNTHETIC_DATA") is said
+    assert checks.synthetic_data(None) is None
+
+
+def test_an_emulated_device_is_said() -> None:
+    assert code(checks.emulated_device(True)) == "EMULATED_DEVICE"
+    assert checks.emulated_device(False) is None

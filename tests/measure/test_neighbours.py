@@ -1,0 +1,125 @@
+"""Who else used the cores? Provoked with a real process, and through recorded /proc trees where that can't be had."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dyno.measure.clock import HostClock
+from dyno.measure.neighbours import Neighbours, Usage, noisy_neighbour
+
+HOG = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print("on", flush=True)
+while True:
+    pass
+"""
+
+
+class Still:
+    """A clock that stands where it is put."""
+
+    def __init__(self) -> None:
+        self.time_s, self.used_s = 0.0, 0.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def epoch_s(self) -> float:
+        return self.time_s
+
+    def cpu_s(self) -> tuple[float, float]:
+        return self.used_s, 0.0
+
+
+def usage(now_s: float, busy_s: float, own_s: float, steal_s: float = 0.0, waited_s: float | None = None) -> Usage:
+    return Usage(now_s=now_s, busy_s=busy_s, steal_s=steal_s, own_s=own_s, waited_s=waited_s)
+
+
+START = usage(0, 0, 0, waited_s=0.0)
+
+
+def test_cores_that_worked_for_this_process_alone_are_quiet() -> None:
+    assert noisy_neighbour(START, usage(10, 19.9, 19.8, waited_s=5.0), 2) is None
+
+
+def test_cores_that_worked_for_others_while_this_process_waited_are_noisy() -> None:
+    raised = noisy_neighbour(START, usage(10, 20, 18, waited_s=1.0), 2)
+    assert raised is not None
+    assert raised.evidence["others_share"] == pytest.approx(0.1)
+    assert raised.evidence["run_delay_share"] == pytest.approx(0.05)
+
+
+def test_others_that_never_made_this_process_wait_are_no_disturbance() -> None:
+    assert noisy_neighbour(START, usage(10, 12, 10, waited_s=0.01), 2) is None
+
+
+def test_where_the_kernel_counts_no_waiting_the_use_by_others_decides() -> None:
+    assert noisy_neighbour(usage(0, 0, 0), usage(10, 12, 10), 2) is not None
+
+
+def test_stolen_time_is_noise() -> None:
+    raised = noisy_neighbour(START, usage(10, 20, 20, steal_s=0.5, waited_s=0.0), 2)
+    assert raised is not None
+    assert raised.evidence["steal_share"] == pytest.approx(0.025)
+
+
+def test_an_empty_window_says_nothing() -> None:
+    assert noisy_neighbour(START, START, 2) is None
+    assert noisy_neighbour(START, usage(1, 1, 0), 0) is None
+
+
+def write_proc(proc: Path, busy_ticks: int, waited_ns: int) -> None:
+    task = proc / "self" / "task" / "7"
+    task.mkdir(parents=True, exist_ok=True)
+    (task / "schedstat").write_text(f"5000000000 {waited_ns} 12\n")
+    first = f"cpu0 {busy_ticks} 0 0 500 0 99 99 0 0 0\ncpu1 900000 0 0 1 0 0 0 90000 0 0\n"
+    (proc / "stat").write_text(f"cpu 1 2 3 4 5 6 7 8 9 10\n{first}intr 5\n")
+
+
+def test_a_recorded_tree_is_read_for_the_watched_cores_alone(tmp_path: Path) -> None:
+    clock, tick = Still(), os.sysconf("SC_CLK_TCK")
+    write_proc(tmp_path, 0, 0)
+    watch = Neighbours([0], clock, tmp_path)
+    clock.time_s, clock.used_s = 10.0, 8.0
+    write_proc(tmp_path, 9 * tick, 500_000_000)
+    raised = watch.warning()
+    assert raised is not None
+    assert raised.evidence["others_share"] == pytest.approx(0.1)
+    assert raised.evidence["run_delay_share"] == pytest.approx(0.05)
+    clock.used_s = 9.0
+    assert watch.warning() is None
+
+
+def test_without_proc_or_cores_nothing_is_claimed(tmp_path: Path) -> None:
+    assert Neighbours([0], HostClock(), tmp_path).warning() is None
+    assert Neighbours([], HostClock()).warning() is None
+
+
+def test_a_real_process_on_the_same_core_is_noticed() -> None:
+    before = os.sched_getaffinity(0)
+    core = max(before)
+    with subprocess.Popen([sys.executable, "-P", "-c", HOG, str(core)], stdout=subprocess.PIPE) as hog:
+        try:
+            assert hog.stdout is not None
+            assert hog.stdout.readline() == b"on\n"
+            os.sched_setaffinity(0, {core})
+            watch = Neighbours([core], HostClock())
+            end_s = time.monotonic() + 0.6
+            while time.monotonic() < end_s:
+                pass
+            raised = watch.warning()
+        finally:
+            os.sched_setaffinity(0, before)
+            hog.kill()
+    assert raised is not None
+    assert raised.code == "NOISY_NEIGHBOUR"
+    others = raised.evidence["others_share"]
+    assert isinstance(others, float)
+    assert others > 0.2

@@ -1,0 +1,116 @@
+"""Will the number repeat? Checks on samples and runs, and how many runs are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dyno.frames import RunRecord
+from dyno.measure import scatter
+from dyno.measure.modes import multimodal
+from dyno.measure.processes import enough, on_target, time_interval
+from dyno.result import ResultWarning
+from dyno.spec import Measure, Processes
+
+MakeRecord = Callable[..., RunRecord]
+
+
+def code(raised: ResultWarning | None) -> str | None:
+    return raised.code if raised else None
+
+
+def test_twenty_samples_of_a_tenth_of_a_second_are_sufficient(record: MakeRecord) -> None:
+    assert scatter.insufficient_samples(record([0.001] * 20, executions_per_sample=100), "cpu") is None
+
+
+@pytest.mark.parametrize(("samples", "executions"), [([0.2] * 19, 1), ([0.05] * 60, 1), ([0.096] * 20, 1)])
+def test_too_few_too_short_or_too_little_in_all_is_insufficient(
+    record: MakeRecord, samples: list[float], executions: int
+) -> None:
+    raised = scatter.insufficient_samples(record(samples, executions_per_sample=executions), "cpu")
+    assert code(raised) == "INSUFFICIENT_SAMPLES"
+    assert raised is not None
+    assert raised.evidence["samples"] == len(samples)
+
+
+def test_an_accelerator_may_have_shorter_samples(record: MakeRecord) -> None:
+    assert scatter.insufficient_samples(record([0.05] * 60), "gpu") is None
+
+
+def test_a_run_without_a_steady_state_is_said(record: MakeRecord) -> None:
+    assert code(scatter.no_steady_state(record([1.0] * 20, steady=False))) == "NO_STEADY_STATE"
+    assert scatter.no_steady_state(record([1.0] * 20)) is None
+
+
+def test_runs_that_scatter_beyond_the_target_are_noisy(record: MakeRecord) -> None:
+    records = [record([time_s] * 20) for time_s in (1.0, 1.1, 0.9, 1.05, 0.95)]
+    raised = scatter.noisy(time_interval(records), records, 0.01)
+    assert code(raised) == "NOISY"
+    assert raised is not None
+    assert raised.evidence["over"] == "runs"
+    assert raised.evidence["rel_half_width"] == pytest.approx(2.7764 * 0.0790569 / 5**0.5, rel=1e-4)
+
+
+def test_runs_that_agree_are_not(record: MakeRecord) -> None:
+    records = [record([time_s] * 20) for time_s in (1.0, 1.001, 0.999)]
+    assert scatter.noisy(time_interval(records), records, 0.01) is None
+
+
+def test_a_single_run_is_noisy_by_its_own_samples(record: MakeRecord) -> None:
+    wide = [record([1.0, 1.5] * 10)]
+    raised = scatter.noisy(time_interval(wide), wide, 0.01)
+    assert raised is not None
+    assert raised.evidence["over"] == "samples"
+    narrow = [record([1.0] * 20)]
+    assert scatter.noisy(time_interval(narrow), narrow, 0.01) is None
+
+
+def test_too_few_samples_for_an_interval_are_not_called_noisy(record: MakeRecord) -> None:
+    records = [record([1.0, 2.0])]
+    assert scatter.noisy(time_interval(records), records, 0.01) is None
+
+
+@pytest.mark.parametrize(("quota", "bound"), [(1.5, True), (2.0, False), (None, False)])
+def test_a_container_that_gets_less_than_the_device_s_cores_is_said(quota: float | None, bound: bool) -> None:
+    assert (code(scatter.cpu_quota(quota, 2)) == "CPU_QUOTA") is bound
+
+
+@pytest.mark.parametrize(
+    "medians", [[180, 181, 179, 180, 310], [310, 180, 181, 311, 180.5, 309], [1.0, 1.0, 1.0, 1.0, 1.05]]
+)
+def test_runs_in_two_groups_are_multimodal(medians: list[float]) -> None:
+    assert code(multimodal(medians)) == "MULTIMODAL"
+
+
+@pytest.mark.parametrize(
+    "medians", [[1, 1.5], [180, 180, 180, 310], [1.0] * 9, [1, 1.01, 1.02, 1.03, 1.1], [1.0, 1.0, 1.0, 1.0, 1.01]]
+)
+def test_runs_in_one_group_too_close_or_too_few_are_not(medians: list[float]) -> None:
+    assert multimodal(medians) is None
+
+
+@pytest.mark.parametrize("count", [5, 6, 7, 10])
+def test_one_mode_is_called_two_in_about_one_of_a_hundred_cases(count: int) -> None:
+    rng = np.random.default_rng(count)
+    alarms = sum(multimodal(list(100 + 5 * rng.standard_normal(count))) is not None for _ in range(2000))
+    assert alarms / 2000 < 0.015
+
+
+def test_fewer_runs_than_asked_for_are_never_enough_and_the_most_always_are(record: MakeRecord) -> None:
+    measure = Measure(processes=Processes(min=2, max=4))
+    steady = [record([1.0] * 20)] * 4
+    wild = [record([time_s] * 20) for time_s in (1.0, 2.0, 1.0, 2.0)]
+    assert [enough(measure, steady[:count]) for count in range(5)] == [False, False, True, True, True]
+    assert [enough(measure, wild[:count]) for count in range(5)] == [False, False, False, False, True]
+
+
+def test_a_fixed_number_of_runs_is_taken_however_well_they_agree(record: MakeRecord) -> None:
+    assert not enough(Measure(), [record([1.0] * 20)] * 4)
+    assert enough(Measure(), [record([1.0] * 20)] * 5)
+
+
+def test_one_run_is_never_on_target(record: MakeRecord) -> None:
+    assert not on_target(Measure(), [record([1.0] * 20)])
+    assert on_target(Measure(), [record([1.0] * 20)] * 2)

@@ -1,0 +1,165 @@
+"""Products and precisions, checked on what NumPy and TensorFlow really compute on this processor."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dyno.measure.verify import FINGERPRINTS, freivalds, freivalds_chain, precision_fingerprint, tolerance
+
+Matrix = NDArray[np.float64]
+
+# Multiplies in each dtype in a process of its own, as no test may hold a framework; saves what went in and came out.
+MULTIPLY = """
+import sys
+import numpy as np
+import tensorflow as tf
+a, b, q = (np.load(f"{sys.argv[1]}/{name}.npy") for name in "abq")
+found = {}
+for dtype in ("float32", "float16", "bfloat16"):
+    left, right, turn = (tf.cast(each, dtype) for each in (a, b, q))
+    chain = left
+    for _ in range(25):
+        chain = chain @ turn
+    for name, value in (("a", left), ("b", right), ("q", turn), ("y", left @ right), ("chain", chain)):
+        found[f"{dtype}_{name}"] = tf.cast(value, tf.float32).numpy()
+np.savez(f"{sys.argv[1]}/found.npz", **found)
+"""
+
+
+def normal(rows: int, columns: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+
+
+def orthogonal(side: int) -> NDArray[np.float32]:
+    factor, _ = np.linalg.qr(normal(side, side, 9).astype(np.float64))
+    return factor.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def tensorflow_s(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NDArray[np.float32]]:
+    folder: Path = tmp_path_factory.mktemp("products")
+    for name, matrix in (("a", normal(192, 256, 1)), ("b", normal(256, 128, 2)), ("q", orthogonal(256))):
+        np.save(folder / f"{name}.npy", matrix)
+    subprocess.run([sys.executable, "-P", "-c", MULTIPLY, str(folder)], check=True, capture_output=True, timeout=120)
+    with np.load(folder / "found.npz") as found:
+        return {name: found[name] for name in found.files}
+
+
+def test_the_estimate_is_the_error_that_the_full_product_in_float64_shows() -> None:
+    a, b = normal(300, 200, 1), normal(200, 250, 2)
+    wrong = a @ b + 1e-3 * normal(300, 250, 3)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    true_error = np.linalg.norm(wrong - exact) / np.linalg.norm(exact)
+    assert freivalds(a, b, wrong, dtype="float32").rel_error == pytest.approx(true_error, rel=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_what_tensorflow_multiplies_is_correct(tensorflow_s: dict[str, NDArray[np.float32]], dtype: str) -> None:
+    a, b, y = (tensorflow_s[f"{dtype}_{name}"] for name in "aby")
+    check = freivalds(a, b, y, dtype=dtype)
+    assert check.correct
+    assert check.rel_error > check.tolerance / 30  # else the tolerance would let anything pass
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_what_tensorflow_chains_is_correct_within_a_random_walk(
+    tensorflow_s: dict[str, NDArray[np.float32]], dtype: str
+) -> None:
+    a, q, chain = (tensorflow_s[f"{dtype}_{name}"] for name in ("a", "q", "chain"))
+    check = freivalds_chain(a, lambda vectors: q.astype(np.float64) @ vectors, chain, 25, dtype=dtype)
+    assert check.correct
+    assert check.rel_error > check.tolerance / 30
+    assert precision_fingerprint(check.rel_error, products=25, requested=dtype) == dtype
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_precision_that_ran_is_seen_against_operands_that_were_not_rounded(
+    tensorflow_s: dict[str, NDArray[np.float32]], dtype: str
+) -> None:
+    a, b, y = tensorflow_s["float32_a"], tensorflow_s["float32_b"], tensorflow_s[f"{dtype}_y"]
+    error = freivalds(a, b, y, dtype=dtype).rel_error
+    assert precision_fingerprint(error, requested=dtype) == dtype
+
+
+def test_float32_that_secretly_ran_in_bfloat16_is_seen(tensorflow_s: dict[str, NDArray[np.float32]]) -> None:
+    check = freivalds(tensorflow_s["float32_a"], tensorflow_s["float32_b"], tensorflow_s["bfloat16_y"], dtype="float32")
+    assert not check.correct
+    assert precision_fingerprint(check.rel_error, requested="float32") == "bfloat16"
+
+
+@pytest.mark.parametrize("products", [24, 26])
+def test_a_chain_of_another_length_is_incorrect(tensorflow_s: dict[str, NDArray[np.float32]], products: int) -> None:
+    a, q, chain = (tensorflow_s[f"bfloat16_{name}"] for name in ("a", "q", "chain"))
+    check = freivalds_chain(a, lambda vectors: q.astype(np.float64) @ vectors, chain, products, dtype="bfloat16")
+    assert not check.correct
+    assert check.rel_error == pytest.approx(math.sqrt(2), rel=0.2)
+
+
+@pytest.mark.parametrize("spoil", ["one column", "one element", "zeros"])
+def test_a_spoiled_product_is_incorrect(spoil: str) -> None:
+    a, b = normal(256, 256, 1), normal(256, 256, 2)
+    y = a @ b
+    if spoil == "one column":
+        y[:, 17] = 0
+    elif spoil == "one element":
+        y[3, 4] += 1
+    else:
+        y[:] = 0
+    assert not freivalds(a, b, y, dtype="float32").correct
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_output_that_is_not_finite_is_counted_and_incorrect(value: float) -> None:
+    a, b = normal(64, 64, 1), normal(64, 64, 2)
+    y = a @ b
+    y[3, :5] = value
+    check = freivalds(a, b, y, dtype="float32")
+    assert (check.nonfinite, check.elements) == (5, 4096)
+    assert not check.correct
+    assert precision_fingerprint(check.rel_error) is None
+
+
+def test_a_product_of_zeros_is_correct_only_if_it_is_zero() -> None:
+    zeros, b = np.zeros((8, 8), np.float32), normal(8, 8)
+    assert freivalds(zeros, b, zeros @ b, dtype="float32").correct
+    assert not freivalds(zeros, b, np.ones((8, 8), np.float32), dtype="float32").correct
+
+
+def test_the_same_seed_gives_the_same_estimate() -> None:
+    a, b = normal(64, 64, 1), normal(64, 64, 2)
+    first, again, other = (freivalds(a, b, a @ b, dtype="float32", seed=seed).rel_error for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_tolerance_grows_with_the_root_of_products_and_of_terms() -> None:
+    assert tolerance("bfloat16", inner=4, products=100) == pytest.approx(
+        10 * tolerance("bfloat16", inner=4, products=1)
+    )
+    assert tolerance("float32", inner=40_000, products=1) == pytest.approx(4 * 200 * 2.0**-24, rel=0.01)
+
+
+@pytest.mark.parametrize("name", FINGERPRINTS)
+def test_each_published_error_reads_as_its_precision_and_so_do_its_neighbourhood_and_its_chain(name: str) -> None:
+    error = FINGERPRINTS[name]
+    for factor in (0.6, 1.0, 1.6):
+        assert precision_fingerprint(error * factor) == name
+        assert precision_fingerprint(error * factor * 10, products=100) == name
+
+
+def test_float16_is_told_from_tf32_only_by_having_been_asked_for() -> None:
+    assert precision_fingerprint(2.9e-4) == "tf32"
+    assert precision_fingerprint(2.9e-4, requested="float16") == "float16"
+    assert precision_fingerprint(2.9e-4, requested="float32") == "tf32"
+
+
+@pytest.mark.parametrize(("error", "name"), [(0.0, "float32"), (1e-12, "float32"), (0.5, None), (math.nan, None)])
+def test_the_ends_of_the_scale(error: float, name: str | None) -> None:
+    assert precision_fingerprint(error) == name

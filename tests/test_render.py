@@ -17,6 +17,8 @@ from dyno.render import quantity
         (999.96, "s", "1000 s"),
         (0.0, "s", "0 s"),
         (3e-12, "s", "3e-12 s"),
+        (2404.4, "samples/s", "2,404 samples/s"),
+        (1234567.8, "samples/s", "1,234,568 samples/s"),
         (None, "s", "–"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Records of runs whose figures are chosen, so that what follows from them can be computed by hand."""
+"""Records of runs with chosen figures, and a workload over them, so that all that follows can be computed by hand."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 
 from dyno.devices.device import Device, PeakFigure
 from dyno.frames import RunRecord
+from dyno.measure.assemble import assemble
 from dyno.measure.sampling import Samples
 from dyno.measure.summary import summarise
-from dyno.result import Phases
+from dyno.result import Phases, Reference, Result
+from dyno.spec import Spec
+from dyno.workloads.contract import Estimate, MetricSpec, Params, Workload
 
 MakeRecord = Callable[..., RunRecord]
 
@@ -66,3 +69,52 @@ def device() -> Device:
             "bfloat16": PeakFigure(value=None, reason="no unit"),
         },
     )
+
+
+class SomeParams(Params):
+    n: int = 2048
+    k: int | None = None
+    dtype: str = "float32"
+    mode: str = "a b"
+
+
+def no_build(params: object, context: object) -> Any:
+    raise AssertionError("nothing is built here")
+
+
+WORKLOAD = Workload(
+    name="some",
+    description="some work",
+    params=SomeParams,
+    metrics=(
+        MetricSpec("throughput", "FLOP/s", "higher", "rate"),
+        MetricSpec("execution_time", "s", "lower", "time", amount="execution"),
+        MetricSpec("startup", "s", "lower", "once", once=True),
+    ),
+    flops=lambda params: 1000.0,
+    estimate=lambda params, device: Estimate(1.0, 1),
+    build=no_build,
+    references=(Reference(title="t", year="2019", hardware="h", metric="throughput", value=1.0, unit="FLOP/s"),),
+    executions=lambda params: f"{params.n} things",
+)
+
+
+@pytest.fixture
+def result(record: MakeRecord, device: Device) -> Callable[..., Result]:
+    """Assembles a job over runs whose samples all last 0.5, 1 and 2 s, or over `records`."""
+
+    def build(
+        records: list[RunRecord] | None = None,
+        *,
+        on: Device = device,
+        spec: Spec | None = None,
+        **params: Any,
+    ) -> Result:
+        runs = (
+            records
+            if records is not None
+            else [record([time_s] * 20, amounts={"execution": 1000.0}) for time_s in (0.5, 1.0, 2.0)]
+        )
+        return assemble("job_1", spec or Spec(workload="some"), WORKLOAD, SomeParams(**params), on, runs)
+
+    return build

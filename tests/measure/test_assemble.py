@@ -1,142 +1,25 @@
-"""From records to a result, with figures that can be computed by hand."""
+"""From the records of all runs to one result."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from dyno.devices.device import Device
 from dyno.frames import RunRecord
-from dyno.measure.assemble import assemble
 from dyno.measure.warnings import UNCHECKED, warning
-from dyno.result import DataOrigin, Epoch, Memory, Metric, Precision, Reference, Result, Training, Verdict
+from dyno.result import DataOrigin, Epoch, Memory, Precision, Result, Training, Verdict
 from dyno.spec import DeviceSelector, Measure, Spec
-from dyno.workloads.contract import Estimate, MetricSpec, Params, Workload
 
 MakeRecord = Callable[..., RunRecord]
-
-
-class SomeParams(Params):
-    n: int = 2048
-    k: int | None = None
-    dtype: str = "float32"
-    mode: str = "a b"
-
-
-def no_build(params: object, context: object) -> Any:
-    raise AssertionError("nothing is built here")
-
-
-WORKLOAD = Workload(
-    name="some",
-    description="some work",
-    params=SomeParams,
-    metrics=(
-        MetricSpec("throughput", "FLOP/s", "higher", "rate"),
-        MetricSpec("execution_time", "s", "lower", "time", amount="execution"),
-        MetricSpec("startup", "s", "lower", "once", once=True),
-    ),
-    flops=lambda params: 1000.0,
-    estimate=lambda params, device: Estimate(1.0, 1),
-    build=no_build,
-    references=(Reference(title="t", year="2019", hardware="h", metric="throughput", value=1.0, unit="FLOP/s"),),
-    executions=lambda params: f"{params.n} things",
-)
 TRAINING = Training(
     epochs=[Epoch(index=0, time_s=1.0, loss=2.0), Epoch(index=1, time_s=1.0, loss=1.0)],
     seed=0,
     data=DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=10000),
 )
-
-
-@pytest.fixture
-def result(record: MakeRecord, device: Device) -> Callable[..., Result]:
-    """Assembles a job over runs whose samples all last 0.5, 1 and 2 s, or over `records`."""
-
-    def build(
-        records: list[RunRecord] | None = None,
-        *,
-        params: SomeParams | None = None,
-        on: Device = device,
-        spec: Spec | None = None,
-    ) -> Result:
-        runs = records or [record([time_s] * 20, amounts={"execution": 1000.0}) for time_s in (0.5, 1.0, 2.0)]
-        return assemble("job_1", spec or Spec(workload="some"), WORKLOAD, params or SomeParams(), on, runs)
-
-    return build
-
-
-def metric(result: Result, name: str) -> Metric:
-    return next(each for each in result.metrics if each.name == name)
-
-
-def test_a_rate_is_the_mean_of_the_runs_rates_with_student_s_t(result: Callable[..., Result]) -> None:
-    """Rates 2000, 1000, 500: mean 1166.67, deviation 763.76, t(2) = 4.3027: ± 1897.3."""
-    rate = metric(result(), "throughput")
-    assert rate.value == pytest.approx(3500 / 3)
-    assert rate.low == pytest.approx(3500 / 3 - 1897.3, abs=0.1)
-    assert rate.high == pytest.approx(3500 / 3 + 1897.3, abs=0.1)
-    assert (rate.runs, rate.samples, rate.better, rate.unit) == (3, 60, "higher", "FLOP/s")
-
-
-def test_a_time_is_per_unit_of_work_times_its_amount(result: Callable[..., Result]) -> None:
-    assert metric(result(), "execution_time").value == pytest.approx(3.5 / 3)
-
-
-def test_a_cold_rate_comes_from_the_first_executions(result: Callable[..., Result]) -> None:
-    cold = metric(result(), "cold_throughput")
-    assert (cold.value, cold.low, cold.high, cold.samples) == (2000.0, 2000.0, 2000.0, 3)
-
-
-def test_a_run_without_a_first_execution_leaves_the_cold_rate_unknown(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
-    runs = [record([1.0] * 20, amounts={"execution": 1.0}, first_execution_s=first) for first in (0.5, None)]
-    cold = metric(result(runs), "cold_throughput")
-    assert cold.value is None
-    assert cold.reason
-
-
-def test_training_has_no_cold_rate_and_comes_from_the_run_that_trained(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
-    runs = [record([1.0] * 20, amounts={"execution": 1.0}, training=training) for training in (TRAINING, None)]
-    found = result(runs)
-    assert not [each.name for each in found.metrics if each.name.startswith("cold_")]
-    assert found.training == TRAINING
-
-
-def test_a_figure_taken_once_has_no_interval_and_is_absent_with_a_reason(
-    result: Callable[..., Result], record: MakeRecord
-) -> None:
-    once = metric(result([record([1.0] * 20, amounts={"execution": 1.0}, figures={"startup": 7.0})]), "startup")
-    assert (once.value, once.low, once.runs) == (7.0, None, 1)
-    absent = metric(result(), "startup")
-    assert (absent.value, absent.runs) == (None, 0)
-    assert absent.reason
-
-
-def test_one_run_has_no_interval_and_says_why(result: Callable[..., Result], record: MakeRecord) -> None:
-    rate = metric(result([record([1.0] * 20, amounts={"execution": 1.0})]), "throughput")
-    assert (rate.value, rate.low, rate.high) == (1000.0, None, None)
-    assert rate.reason == "one run gives no interval"
-
-
-def test_the_fraction_of_peak_uses_the_peak_of_the_dtype_that_ran(result: Callable[..., Result]) -> None:
-    peak = result().peak
-    assert peak.fraction == pytest.approx(3500 / 3 / 10_000)
-    assert peak.provenance == "measured here"
-
-
-@pytest.mark.parametrize(("dtype", "reason"), [("bfloat16", "no unit"), ("float16", "was not measured")])
-def test_an_unknown_peak_is_null_with_a_reason(result: Callable[..., Result], dtype: str, reason: str) -> None:
-    peak = result(params=SomeParams(dtype=dtype)).peak
-    assert (peak.value, peak.fraction) == (None, None)
-    assert reason in (peak.reason or "")
 
 
 def test_phases_are_medians_windows_are_summed_and_memory_is_the_most(
@@ -257,9 +140,9 @@ def test_a_result_is_json_without_nan(result: Callable[..., Result]) -> None:
     json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} in a result"))
 
 
-def test_a_result_without_runs_is_an_error(device: Device) -> None:
+def test_a_result_without_runs_is_an_error(result: Callable[..., Result]) -> None:
     with pytest.raises(ValueError, match="at least one run"):
-        assemble("job_1", Spec(workload="some"), WORKLOAD, SomeParams(), device, [])
+        result([])
 
 
 def test_a_summary_drops_nothing(record: MakeRecord) -> None:

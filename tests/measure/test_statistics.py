@@ -87,8 +87,8 @@ def test_the_interval_of_a_median_covers_at_least_95_percent_and_no_rank_more_wo
     rank = int(interval.low)
 
     def coverage(k: int) -> float:
-        below = [sum(sides) for sides in product((0, 1), repeat=count)]
-        return sum(k <= number <= count - k for number in below) / 2**count
+        covered = sum(k <= sum(sides) <= count - k for sides in product((0, 1), repeat=count))
+        return float(covered / 2**count)
 
     assert coverage(rank) >= 0.95
     assert coverage(rank + 1) < 0.95

@@ -1,0 +1,83 @@
+"""Metrics and the fraction of peak, with figures that can be computed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dyno.frames import RunRecord
+from dyno.result import DataOrigin, Metric, Result, Training
+
+MakeRecord = Callable[..., RunRecord]
+DATA = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=10000)
+TRAINING = Training(epochs=[], seed=0, data=DATA)
+
+
+def metric(result: Result, name: str) -> Metric:
+    return next(each for each in result.metrics if each.name == name)
+
+
+def test_a_rate_is_the_mean_of_the_runs_rates_with_student_s_t(result: Callable[..., Result]) -> None:
+    """Rates 2000, 1000, 500: mean 1166.67, deviation 763.76, t(2) = 4.3027: ± 1897.3."""
+    rate = metric(result(), "throughput")
+    assert rate.value == pytest.approx(3500 / 3)
+    assert rate.low == pytest.approx(3500 / 3 - 1897.3, abs=0.1)
+    assert rate.high == pytest.approx(3500 / 3 + 1897.3, abs=0.1)
+    assert (rate.runs, rate.samples, rate.better, rate.unit) == (3, 60, "higher", "FLOP/s")
+
+
+def test_a_time_is_per_unit_of_work_times_its_amount(result: Callable[..., Result]) -> None:
+    assert metric(result(), "execution_time").value == pytest.approx(3.5 / 3)
+
+
+def test_a_cold_rate_comes_from_the_first_executions(result: Callable[..., Result]) -> None:
+    cold = metric(result(), "cold_throughput")
+    assert (cold.value, cold.low, cold.high, cold.samples) == (2000.0, 2000.0, 2000.0, 3)
+
+
+def test_a_run_without_a_first_execution_leaves_the_cold_rate_unknown(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    runs = [record([1.0] * 20, amounts={"execution": 1.0}, first_execution_s=first) for first in (0.5, None)]
+    cold = metric(result(runs), "cold_throughput")
+    assert cold.value is None
+    assert cold.reason
+
+
+def test_training_has_no_cold_rate_and_comes_from_the_run_that_trained(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    runs = [record([1.0] * 20, amounts={"execution": 1.0}, training=training) for training in (TRAINING, None)]
+    found = result(runs)
+    assert not [each.name for each in found.metrics if each.name.startswith("cold_")]
+    assert found.training == TRAINING
+
+
+def test_a_figure_taken_once_has_no_interval_and_is_absent_with_a_reason(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    once = metric(result([record([1.0] * 20, amounts={"execution": 1.0}, figures={"startup": 7.0})]), "startup")
+    assert (once.value, once.low, once.runs) == (7.0, None, 1)
+    absent = metric(result(), "startup")
+    assert (absent.value, absent.runs) == (None, 0)
+    assert absent.reason
+
+
+def test_one_run_has_no_interval_and_says_why(result: Callable[..., Result], record: MakeRecord) -> None:
+    rate = metric(result([record([1.0] * 20, amounts={"execution": 1.0})]), "throughput")
+    assert (rate.value, rate.low, rate.high) == (1000.0, None, None)
+    assert rate.reason == "one run gives no interval"
+
+
+def test_the_fraction_of_peak_uses_the_peak_of_the_dtype_that_ran(result: Callable[..., Result]) -> None:
+    peak = result().peak
+    assert peak.fraction == pytest.approx(3500 / 3 / 10_000)
+    assert peak.provenance == "measured here"
+
+
+@pytest.mark.parametrize(("dtype", "reason"), [("bfloat16", "no unit"), ("float16", "was not measured")])
+def test_an_unknown_peak_is_null_with_a_reason(result: Callable[..., Result], dtype: str, reason: str) -> None:
+    peak = result(dtype=dtype).peak
+    assert (peak.value, peak.fraction) == (None, None)
+    assert reason in (peak.reason or "")

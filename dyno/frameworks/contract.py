@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-JitAuto = Literal["auto"]  # beside true and false: as Keras decides for the device
+JitCompile = Literal["auto", True, False]  # auto: as Keras decides for the device
 
 
 class Trainer(Protocol):

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StrictBool
+from pydantic import Field
 
 from dyno.datasets.mnist import CLASSES, TEST_SAMPLES, TRAIN_SAMPLES, DataKind
 from dyno.devices.device import Device
-from dyno.frameworks.contract import JitAuto
+from dyno.frameworks.contract import JitCompile
 from dyno.measure.warnings import warning
 from dyno.result import Reference, ResultWarning
 from dyno.workloads._digits import DigitTraining
@@ -38,7 +38,7 @@ class MnistCnnParams(Params):
     train_samples: Annotated[int, Field(ge=1, le=TRAIN_SAMPLES)] | None = Field(None, description="null: all there are")
     test_samples: Annotated[int, Field(ge=1, le=TEST_SAMPLES)] | None = Field(None, description="null: all there are")
     data: DataKind = Field("auto", description="auto: the real set if the worker has it, else the sample that ships")
-    jit_compile: StrictBool | JitAuto = Field("auto", description="auto: as Keras decides for the device")
+    jit_compile: JitCompile = Field("auto", description="auto: as Keras decides for the device")
 
 
 def flops_per_sample() -> float:

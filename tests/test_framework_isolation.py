@@ -1,0 +1,25 @@
+"""Only a runner pays for a framework: importing every other module brings none of them in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+WALK = """
+import importlib, pkgutil, sys
+for package in ("dyno", "service", "workers"):
+    root = importlib.import_module(package)
+    for module in pkgutil.walk_packages(root.__path__, package + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+            count = globals().get("count", 0) + 1
+print(count, *sorted({"tensorflow", "keras", "jax", "torch"} & set(sys.modules)))
+"""
+
+
+def test_no_module_of_dyno_service_or_workers_imports_a_framework() -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", WALK], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    count, *frameworks = done.stdout.split()
+    assert int(count) > 50
+    assert frameworks == []

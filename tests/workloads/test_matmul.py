@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.devices.device import Device, PeakFigure
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.workloads import validate_params, workload
+from dyno.workloads._products import Chain, Dispatch
+from dyno.workloads.contract import BuildContext, Verification
+from dyno.workloads.matmul import MatmulParams, estimate, flops, lint, rotation
+
+MATMUL = workload("matmul")
+Context = Callable[..., BuildContext]
+
+
+def _params(**params: Any) -> MatmulParams:
+    valid = validate_params(MATMUL, params)
+    assert isinstance(valid, MatmulParams)
+    return valid
+
+
+def _verified(context: BuildContext, executions: int = 2, **params: Any) -> Verification:
+    built = MATMUL.build(_params(**params), context)
+    built.compile()
+    built.execute(executions)
+    return built.verify()
+
+
+def _codes(found: Verification) -> list[str]:
+    return [raised.code for raised in found.warnings]
+
+
+class Spoilt(TensorFlow):
+    """The real framework, but each product passes through `spoil`."""
+
+    def __init__(self, sound: TensorFlow, spoil: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._tf, self._keras, self._spoil = sound._tf, sound._keras, spoil
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        return self._spoil(super().matmul(a, b))
+
+
+def test_a_product_counts_two_m_n_k() -> None:
+    assert flops(_params(n=10, repeats=3)) == 2 * 10**3 * 3
+    assert flops(_params(m=2, k=3, n=5, mode="dispatch", repeats=7)) == 2 * 2 * 3 * 5 * 7
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("mode", ["chain", "dispatch"])
+def test_an_honest_product_is_verified_and_its_precision_recognised(context: Context, mode: str, dtype: str) -> None:
+    found = _verified(context(), n=64, repeats=25, mode=mode, dtype=dtype)
+    assert _codes(found) == []
+    assert found.precision is not None
+    assert (found.precision.requested, found.precision.observed) == (dtype, dtype)
+
+
+def test_a_rectangular_product_is_verified(context: Context) -> None:
+    assert _codes(_verified(context(), m=48, k=80, n=64, repeats=3, mode="dispatch")) == []
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 31])
+def test_sizes_too_small_to_tell_a_precision_tell_none(context: Context, n: int) -> None:
+    found = _verified(context(), n=n, repeats=2, dtype="bfloat16")
+    assert _codes(found) == []
+    assert found.precision is not None
+    assert found.precision.observed is None
+
+
+@pytest.mark.parametrize("mode", ["chain", "dispatch"])
+def test_one_column_left_out_of_a_product_is_found(tensorflow: TensorFlow, context: Context, mode: str) -> None:
+    last_column_zero = np.ones(64, np.float32)
+    last_column_zero[-1] = 0
+    spoilt = Spoilt(tensorflow, lambda product: product * last_column_zero)
+    assert _codes(_verified(context(spoilt), n=64, repeats=4, mode=mode)) == ["RESULT_INCORRECT"]
+
+
+def test_an_output_that_overflows_is_found(tensorflow: TensorFlow, context: Context) -> None:
+    spoilt = Spoilt(tensorflow, lambda product: product * np.float32(1e30))
+    assert _codes(_verified(context(spoilt), n=64, repeats=4)) == ["OUTPUT_NONFINITE"]
+
+
+def test_tf32_in_place_of_float32_is_another_precision_but_no_wrong_result(
+    tensorflow: TensorFlow, context: Context
+) -> None:
+    import tensorflow as tf
+
+    def as_tf32(product: Any) -> Any:
+        bits = tf.bitcast(product, tf.int32) + 0x1000
+        return tf.bitcast(tf.bitwise.bitwise_and(bits, ~0x1FFF), tf.float32)
+
+    found = _verified(context(Spoilt(tensorflow, as_tf32)), n=64, repeats=16)
+    assert found.precision is not None
+    assert found.precision.observed == "tf32"
+    assert _codes(found) == []
+
+
+def test_the_chain_is_the_matrix_power(context: Context) -> None:
+    chain = Chain(_params(n=24, repeats=30), 1.0, context())
+    chain.compile()
+    chain.execute(1)
+    numpy = context().framework.numpy
+    start, factor = numpy(chain._start).astype(np.float64), numpy(chain._factor).astype(np.float64)
+    expected = start @ np.linalg.matrix_power(factor, 30)
+    np.testing.assert_allclose(numpy(chain._product), expected, atol=1e-5)
+
+
+def test_dispatch_goes_on_where_the_last_execution_ended(context: Context) -> None:
+    built = Dispatch(_params(n=16, repeats=3, mode="dispatch"), 1.0, 4, context())
+    used = []
+    for _ in range(3):
+        built.execute(1)
+        used.append(next(place for place, pair in enumerate(built._pairs) if pair[0] is built._last[0]))
+    assert used == [2, 1, 0]
+
+
+def test_rotating_operands_exceed_the_cache_until_there_would_be_too_many() -> None:
+    cache_bytes = 8 << 20
+    for n in (64, 500, 2048):
+        params = _params(n=n, mode="dispatch")
+        assert rotation(params, cache_bytes) * 2 * n * n * 4 >= 2 * cache_bytes
+    assert rotation(_params(n=1, mode="dispatch"), cache_bytes) == 4096
+    assert rotation(_params(n=8192, mode="dispatch"), cache_bytes) == 2
+
+
+def test_the_details_say_how_much_memory_one_execution_touches(context: Context) -> None:
+    assert _verified(context(), n=64, repeats=2).details["working_set_bytes"] == 4 * 64 * 64 * 4
+    found = _verified(context(), n=64, repeats=2, mode="dispatch")
+    assert found.details["working_set_bytes"] > 2 * (1 << 20)
+
+
+def test_what_cannot_fit_is_estimated_so(device: Device) -> None:
+    assert estimate(_params(n=100_000), device).memory_bytes > 100 << 30
+    assert estimate(_params(n=1 << 24), device).memory_bytes > 1 << 50
+    assert estimate(_params(n=1024), device).memory_bytes < 1 << 30
+
+
+def test_the_estimate_follows_the_peak_that_was_measured(device: Device) -> None:
+    params = _params(n=4096)
+    peak = device.model_copy(update={"peak": {"float32": PeakFigure(value=1e12, provenance="measured here")}})
+    fast = device.model_copy(update={"peak": {"float32": PeakFigure(value=1e14, provenance="measured here")}})
+    assert estimate(params, fast).time_s < estimate(params, peak).time_s
+    assert estimate(params, peak).memory_bytes == estimate(params, device).memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("params", "codes"),
+    [
+        ({"n": 4096}, ["POW2_ONLY"]),
+        ({"n": 4000}, []),
+        ({"n": 100}, ["CACHE_RESIDENT"]),
+        ({"n": 128}, ["POW2_ONLY", "CACHE_RESIDENT"]),
+        ({"m": 64, "k": 100, "n": 64, "mode": "dispatch"}, []),
+    ],
+)
+def test_the_linter_says_what_the_sizes_alone_tell(params: dict[str, Any], codes: list[str]) -> None:
+    assert [raised.code for raised in lint(_params(**params))] == codes

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from dyno.errors import UnknownWorkload, WorkloadFault
+from dyno.workloads import find, registry, workload
+
+GOOD = """
+from dyno.workloads.contract import Estimate, MetricSpec, Params, Workload
+
+WORKLOAD = Workload(
+    name={name!r},
+    description="For a test",
+    params=Params,
+    metrics=(MetricSpec("time", "s", "lower", "Time"),),
+    flops=lambda params: 0.0,
+    estimate=lambda params, device: Estimate(1.0, 1),
+    build=lambda params, context: None,
+)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An importable package of its own for each test."""
+    package = tmp_path / f"plugins_{tmp_path.name.replace('-', '_')}"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    return package
+
+
+def _faults(folder: Path) -> str:
+    with pytest.raises(WorkloadFault) as fault:
+        find([folder], folder.name)
+    return fault.value.detail
+
+
+def test_these_workloads_are_there() -> None:
+    assert list(registry()) == ["matmul", "mnist_cnn"]
+    assert all(workload(name).name == name for name in registry())
+
+
+def test_an_unknown_workload_is_told_which_there_are() -> None:
+    with pytest.raises(UnknownWorkload, match="matmul, mnist_cnn"):
+        workload("matmull")
+
+
+def test_dropping_a_file_in_adds_a_workload(folder: Path) -> None:
+    (folder / "spin.py").write_text(GOOD.format(name="spin"))
+    (folder / "_parts.py").write_text("raise RuntimeError('not a workload, not imported')")
+    assert list(find([folder], folder.name)) == ["spin"]
+
+
+def test_every_fault_of_every_file_is_reported_at_once(folder: Path) -> None:
+    (folder / "broken.py").write_text("import no_such_module_anywhere")
+    (folder / "empty.py").touch()
+    (folder / "fine.py").write_text(GOOD.format(name="fine"))
+    (folder / "renamed.py").write_text(GOOD.format(name="other").replace('"For a test"', '""'))
+    (folder / "syntax.py").write_text("def")
+    faults = _faults(folder)
+    for expected in (
+        "broken.py: import failed: ModuleNotFoundError",
+        "empty.py: has no WORKLOAD",
+        'renamed.py: is named "other", not as its file, has no description',
+        "syntax.py: import failed: SyntaxError",
+    ):
+        assert expected in faults
+    assert "fine.py" not in faults
+
+
+@pytest.mark.parametrize(
+    ("part", "broken", "complaint"),
+    [
+        ("params=Params", "params=dict", "params is no subclass of Params"),
+        ("flops=lambda params: 0.0", "flops=None", "flops can't be called"),
+        ('metrics=(MetricSpec("time", "s", "lower", "Time"),)', "metrics=()", "has no metrics"),
+        (
+            'metrics=(MetricSpec("time", "s", "lower", "Time"),)',
+            'metrics=(MetricSpec("time", "s", "lower", "Time"),) * 2',
+            'has the metric "time" twice',
+        ),
+    ],
+)
+def test_a_missing_part_is_named(folder: Path, part: str, broken: str, complaint: str) -> None:
+    source = GOOD.format(name="part")
+    assert part in source
+    (folder / "part.py").write_text(source.replace(part, broken))
+    assert complaint in _faults(folder)

@@ -96,7 +96,7 @@ def _warnings(
         multimodal([median(record.samples) for record in records]),
     ]
     found = merged([_of_run(record, device) for record in records])
-    for each in (*lint, *filter(None, together)):
+    for each in (*filter(None, together), *lint):  # what is known of the device before what params let assume
         if each.code not in {raised.code for raised in found}:
             found.append(each)
     return in_order(found)

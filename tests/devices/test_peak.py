@@ -6,6 +6,8 @@ import hashlib
 import mmap
 import os
 import platform
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -16,8 +18,15 @@ from dyno.devices.clock import clocks_hz, measure_clock_hz
 from dyno.devices.identity import Processor, processor
 from dyno.devices.known_cores import KNOWN_CORES, flop_per_cycle
 from dyno.devices.machine_code import CLOCK, FMA_AVX2, FMA_AVX512, NotHere, load
-from dyno.devices.peak import measure_cpu_peaks
+from dyno.devices.peak import fma_rate_flop_per_s, measure_cpu_peaks
 
+HOG = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print("on", flush=True)
+while True:
+    pass
+"""
 CORES = sorted(os.sched_getaffinity(0))[:2]
 FACTS = processor()
 x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the loops are x86-64 machine code")
@@ -42,6 +51,22 @@ def test_cores_measured_together_and_alone_agree_within_what_turbo_and_wide_vect
     alone, together = clocks_hz(CORES[:1]), clocks_hz(CORES)
     assert len(together) == len(CORES)
     assert 0.5 < together[0] / alone[0] < 2
+
+
+@x86_64
+@avx2
+def test_a_busy_process_on_the_core_does_not_lower_its_peak() -> None:
+    core_alone = fma_rate_flop_per_s(CORES[:1], FACTS)
+    with subprocess.Popen([sys.executable, "-P", "-c", HOG, str(CORES[0])], stdout=subprocess.PIPE) as hog:
+        try:
+            assert hog.stdout is not None
+            assert hog.stdout.readline() == b"on\n"
+            beside = fma_rate_flop_per_s(CORES[:1], FACTS)
+        finally:
+            hog.kill()
+    assert core_alone is not None
+    assert beside is not None
+    assert beside > 0.75 * core_alone
 
 
 @x86_64

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from conftest import Command
+
+from tests.command.running import Command
 
 
 def test_the_demo_prints_both_results_within_its_time_and_leaves_nothing(command: Callable[..., Command]) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Command, eventually
 
 from dyno.client import Client
 from dyno.up import free_port
+from tests.command.running import Command, eventually
 
 TINY = {
     "workload": "matmul",
@@ -22,10 +22,10 @@ TINY = {
 
 
 @pytest.fixture
-def up(command: Callable[..., Command], tmp_path: Path) -> Callable[[], tuple[Command, Client]]:
+def up(command: Callable[..., Command], home: Path) -> Callable[[], tuple[Command, Client]]:
     def start() -> tuple[Command, Client]:
         port = free_port()
-        running = command("up", "--port", str(port), "--data-dir", str(tmp_path / "data"), "--device", "cpu:0-0")
+        running = command("up", "--port", str(port), "--data-dir", str(home / "data"), "--device", "cpu:0-0")
         running.says("Dyno is up")
         return running, Client(f"http://127.0.0.1:{port}")
 
@@ -61,7 +61,7 @@ def test_the_embedded_server_is_started_again_with_its_jobs(up: Callable[[], tup
     running, client = up()
     job = client.submit(TINY)
     assert client.wait(job.id).status == "succeeded"
-    os.kill(running.pid_of("unixsocket:"), signal.SIGKILL)
+    os.kill(running.pid_of("-server "), signal.SIGKILL)
     running.says("server died")
     eventually(client.ready, 30, "the API is ready again")
     assert client.result(job.id).job == job.id

@@ -1,0 +1,68 @@
+"""The `dyno` command as a real process, in a session of its own; nothing it starts may survive it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+GONE_S = 30.0
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(0.02)
+
+
+@dataclass
+class Command:
+    """One running `dyno …`. Its offspring carries `mark` in its environment; the server, which writes its title over
+    its environment, works in a folder below `home`."""
+
+    process: subprocess.Popen[bytes]
+    mark: str
+    home: Path
+    output: Path
+
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def pids(self) -> dict[int, str]:
+        """pid -> command line of every live process of it."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if self._is_ours(folder):
+                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+        return found
+
+    def _is_ours(self, folder: Path) -> bool:
+        return self.mark.encode() in (folder / "environ").read_bytes() or (folder / "cwd").readlink().is_relative_to(
+            self.home
+        )
+
+    def pid_of(self, words: str) -> int:
+        return next(pid for pid, line in self.pids().items() if words in line)
+
+    def says(self, words: str, timeout_s: float = 60) -> None:
+        def said_or_ended() -> bool:
+            return words in self.text() or self.process.poll() is not None
+
+        eventually(said_or_ended, timeout_s, f"{words!r} in {self.text()[-2000:]}")
+        assert words in self.text()
+
+    def interrupt(self) -> int:
+        """Ctrl-C, as a terminal does it: to the whole foreground group."""
+        os.killpg(self.process.pid, signal.SIGINT)
+        return self.process.wait(GONE_S)
+
+    def assert_nothing_left(self) -> None:
+        eventually(lambda: not self.pids(), 10, f"still alive: {self.pids()}")

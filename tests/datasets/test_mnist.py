@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyno.datasets import mnist
+from dyno.errors import DatasetDamaged, RunFailed
+from dyno.settings import Settings
+
+REAL = os.environ.get("DYNO_DATA_DIR")
+SHAPES = {"train": 60_000, "t10k": 10_000}
+IMAGES, LABELS = "{}-images-idx3-ubyte.gz", "{}-labels-idx1-ubyte.gz"
+
+
+@pytest.fixture(autouse=True)
+def keras_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, whatever this machine's own holds."""
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.delenv("DYNO_DATA_DIR", raising=False)
+    return tmp_path / "keras"
+
+
+def _idx(values: np.ndarray) -> bytes:
+    header = struct.pack(f">{1 + values.ndim}I", 8 << 8 | values.ndim, *values.shape)
+    return gzip.compress(header + values.tobytes(), compresslevel=1)
+
+
+@pytest.fixture(scope="module")
+def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder of the right shape; every image is black, every label 3."""
+    folder = tmp_path_factory.mktemp("blank") / "mnist"
+    folder.mkdir()
+    for part, samples in SHAPES.items():
+        (folder / IMAGES.format(part)).write_bytes(_idx(np.zeros((samples, 28, 28), np.uint8)))
+        (folder / LABELS.format(part)).write_bytes(_idx(np.full(samples, 3, np.uint8)))
+    return folder.parent
+
+
+@pytest.fixture
+def spoil(blank: Path, tmp_path: Path) -> Callable[[str, bytes | None], Settings]:
+    """A copy of the blank folder with one file replaced, or removed."""
+
+    def change(name: str, content: bytes | None) -> Settings:
+        copy = tmp_path / "data"
+        shutil.copytree(blank, copy)
+        file = copy / "mnist" / name
+        file.unlink()
+        if content is not None:
+            file.write_bytes(content)
+        return Settings(data_dir=copy)
+
+    return change
+
+
+def test_four_files_are_the_real_set_with_their_sums(blank: Path) -> None:
+    data = mnist.load(Settings(data_dir=blank))
+    assert data.origin.kind == "real"
+    assert (data.origin.train_samples, data.origin.test_samples) == (60_000, 10_000)
+    assert data.origin.sha256 == {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (blank / "mnist").iterdir()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        (IMAGES.format("train"), None, "incomplete"),
+        (LABELS.format("t10k"), None, "incomplete"),
+        (LABELS.format("train"), b"", "too short"),
+        (LABELS.format("t10k"), _idx(np.full(10_000, 10, np.uint8)), "the label 10 is no digit"),
+        (LABELS.format("t10k"), _idx(np.zeros(9_999, np.uint8)), "(9999,)"),
+        (IMAGES.format("t10k"), _idx(np.zeros((10_000, 28, 27), np.uint8)), "(10000, 28, 27)"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["auto", "real"])
+def test_a_damaged_or_missing_file_is_named_and_nothing_else_is_taken(
+    spoil: Callable[[str, bytes | None], Settings],
+    name: str,
+    content: bytes | None,
+    complaint: str,
+    kind: mnist.DataKind,
+) -> None:
+    with pytest.raises(DatasetDamaged) as damaged:
+        mnist.load(spoil(name, content), kind)
+    assert name in damaged.value.detail
+    assert complaint in damaged.value.detail
+
+
+@pytest.mark.skipif(REAL is None, reason="DYNO_DATA_DIR names no folder with the real MNIST")
+def test_the_real_set_is_the_one_that_everybody_knows() -> None:
+    data = mnist.load(Settings(data_dir=Path(REAL or "")), "real")
+    assert data.train_images.mean() / 255 == pytest.approx(0.1307, abs=1e-4)
+    assert np.bincount(data.train_labels)[:3].tolist() == [5923, 6742, 5958]
+
+
+def test_keras_cache_comes_next(keras_home: Path) -> None:
+    cache = keras_home / "datasets" / "mnist.npz"
+    cache.parent.mkdir(parents=True)
+    arrays = {
+        f"{axis}_{part}": np.zeros(shape, np.uint8)
+        for part, samples in (("train", 60_000), ("test", 10_000))
+        for axis, shape in (("x", (samples, 28, 28)), ("y", (samples,)))
+    }
+    np.savez_compressed(cache, **arrays)  # type: ignore[arg-type]
+    assert mnist.load(Settings()).origin.kind == "real"
+    assert list(mnist.load(Settings(), "real").origin.sha256) == ["mnist.npz"]
+    cache.write_bytes(cache.read_bytes()[:-100])
+    with pytest.raises(DatasetDamaged, match=r"mnist\.npz"):
+        mnist.load(Settings())
+
+
+def test_else_it_is_the_sample_and_says_so() -> None:
+    data = mnist.load(Settings())
+    assert data.origin.kind == "sample"
+    assert (data.origin.train_samples, data.origin.test_samples) == (8000, 2000)
+    assert data.origin.sha256 == {
+        "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    }
+    assert np.bincount(data.test_labels, minlength=10).min() > 150
+    assert data.train_images.mean() / 255 == pytest.approx(0.1325, abs=0.003)
+
+
+def test_the_sample_is_taken_though_the_real_set_is_here_if_it_was_asked_for(blank: Path) -> None:
+    assert mnist.load(Settings(data_dir=blank), "sample").origin.kind == "sample"
+
+
+def test_asking_for_the_real_set_where_it_is_not_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="looked for its four files in") as failed:
+        mnist.load(Settings(data_dir=tmp_path), "real")
+    assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "dataset_missing")
+    assert str(tmp_path) in failed.value.detail
+
+
+def test_the_synthetic_twin_has_the_shape_of_mnist_is_always_the_same_and_can_be_learned() -> None:
+    data, again = mnist.load(Settings(), "synthetic"), mnist.load(Settings(), "synthetic")
+    assert data.origin.kind == "synthetic"
+    assert data.train_images.shape == (60_000, 28, 28)
+    assert data.test_images.shape == (10_000, 28, 28)
+    assert (data.train_images[:100] == again.train_images[:100]).all()
+    centres = np.stack([data.train_images[data.train_labels == digit][:500].mean(axis=0) for digit in range(10)])
+    distances = ((data.test_images[:300, None].astype(float) - centres) ** 2).sum(axis=(2, 3))
+    assert (distances.argmin(axis=1) == data.test_labels[:300]).mean() > 0.9
+
+
+def test_a_limit_takes_the_first_so_many_and_the_origin_says_how_many() -> None:
+    data = mnist.load(Settings())
+    few = data.limited(7, 3)
+    assert (few.train_images == data.train_images[:7]).all()
+    assert (few.test_labels == data.test_labels[:3]).all()
+    assert (few.origin.train_samples, few.origin.test_samples) == (7, 3)
+    assert data.limited(None, 10**6).origin == data.origin
+
+
+def test_the_sample_has_its_source_and_licence_beside_it() -> None:
+    note = (mnist.SAMPLE_FOLDER / "SOURCE.md").read_text()
+    assert "CC BY-SA 3.0" in note
+    for file in mnist.SAMPLE_FOLDER.glob("*.gz"):
+        assert hashlib.sha256(file.read_bytes()).hexdigest() in note

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dyno import run, runner
+from dyno.devices.device import Device
+from dyno.frames import FRAME, Done, Failed, FirstOp, Frame, ProgressFrame, RunRecord, RunRequest, Started
+from dyno.spec import Measure, Spec
+
+CORES = sorted(os.sched_getaffinity(0))
+BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 3})
+TINY: dict[str, dict[str, Any]] = {
+    "matmul": {"n": 64, "repeats": 5},
+    "mnist_cnn": {
+        "data": "sample",
+        "epochs": 1,
+        "train_samples": 256,
+        "test_samples": 64,
+        "batch_size": 64,
+    },
+}
+
+
+def _device(cores: list[int]) -> Device:
+    return Device(id="cpu:0", kind="cpu", model="test", host="here", cores=cores, memory_bytes=8 << 30)
+
+
+def _request(workload: str = "matmul", **changes: Any) -> RunRequest:
+    params = changes.pop("params", {})
+    spec = Spec(workload=workload, params=TINY[workload] | params, measure=BRIEF)
+    request = RunRequest(job="job_1", spec=spec, run=0, runs=1, device=_device(CORES))
+    return request.model_copy(update=changes)
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[tuple[int, list[Frame]]]:
+    """The writing end, and the frames that arrived once the block has ended."""
+    reading, writing = os.pipe()
+    frames: list[Frame] = []
+
+    def read() -> None:
+        with os.fdopen(reading, "rb") as stream:
+            frames.extend(FRAME.validate_json(line) for line in stream)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield writing, frames
+    finally:
+        os.close(writing)
+        reader.join(timeout=10)
+
+
+def _in_process(request: RunRequest) -> list[Frame]:
+    with _pipe() as (fd, frames):
+        runner.main(request, fd)
+    return frames
+
+
+def _spawned(request: RunRequest) -> list[Frame]:
+    wanted = request.model_copy(update={"process_start": "spawned"})
+    asking, asked = os.pipe()
+    with _pipe() as (fd, frames):
+        command = [sys.executable, "-P", "-m", "dyno.runner", "--request-fd", str(asking), "--frames-fd", str(fd)]
+        process = subprocess.Popen(command, pass_fds=(asking, fd), stderr=subprocess.PIPE)
+        os.close(asking)
+        with os.fdopen(asked, "w") as stream:
+            stream.write(wanted.model_dump_json())
+        _, log = process.communicate(timeout=120)
+        assert process.returncode == 0, log
+    return frames
+
+
+def _record(frames: list[Frame]) -> RunRecord:
+    assert isinstance(frames[-1], Done), frames[-1]
+    return frames[-1].record
+
+
+def _failure(frames: list[Frame]) -> Failed:
+    assert isinstance(frames[-1], Failed), frames[-1]
+    return frames[-1]
+
+
+@pytest.fixture(scope="module")
+def spawned() -> list[Frame]:
+    return _spawned(_request("mnist_cnn"))
+
+
+def test_a_run_speaks_in_order_and_ends_with_its_record(spawned: list[Frame]) -> None:
+    kinds = [type(frame) for frame in spawned if not isinstance(frame, ProgressFrame)]
+    assert kinds == [Started, FirstOp, Done]
+    phases = list(dict.fromkeys(frame.phase for frame in spawned if isinstance(frame, ProgressFrame)))
+    before, after = ["import", "device", "data", "build", "compile", "first_execution", "training"], ["verify"]
+    assert phases[: len(before)] == before
+    assert phases[-1:] == after
+
+
+def test_every_phase_of_a_spawned_run_is_timed(spawned: list[Frame]) -> None:
+    phases = _record(spawned).summary.phases
+    assert all(seconds is not None and seconds > 0 for _, seconds in phases), phases
+
+
+def test_the_first_operation_comes_between_start_and_end(spawned: list[Frame]) -> None:
+    summary = _record(spawned).summary
+    assert summary.first_op_at_s is not None
+    assert summary.started_at_s < summary.first_op_at_s
+    assert summary.process_start == "spawned"
+    assert summary.pid != os.getpid()
+
+
+def test_run_zero_trains_in_full_and_the_record_carries_what_it_rests_on(spawned: list[Frame]) -> None:
+    record = _record(spawned)
+    assert record.training is not None
+    assert len(record.training.epochs) == 1
+    assert record.work == 64
+    assert record.amounts == {"epoch": 256.0}
+    assert record.figures["first_epoch_time"] == record.training.epochs[0].time_s
+    assert len(record.samples) == len(record.sample_cpu_s) >= 3
+    assert record.memory.host_peak_bytes is not None
+    assert record.memory.host_peak_bytes > 200 << 20
+    assert record.environment["packages"]["keras"]
+
+
+def test_a_further_run_does_not_train_again() -> None:
+    record = _record(_in_process(_request("mnist_cnn", run=1)))
+    assert record.training is None
+    assert len(record.samples) >= 3
+
+
+def test_a_forked_run_has_no_import_to_time_and_verifies_its_product() -> None:
+    record = _record(_in_process(_request()))
+    assert record.summary.phases.import_s is None
+    assert record.precision is not None
+    assert record.work == 2 * 64**3 * 5
+    assert {raised.severity for raised in record.warnings} <= {"B", "C"}
+
+
+def test_garbage_is_collected_again_after_the_samples() -> None:
+    import gc
+
+    _record(_in_process(_request()))
+    assert gc.isenabled()
+
+
+def test_a_device_that_someone_holds_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_LOCK_TIMEOUT_S", 0.05)
+    lock = tmp_path / "cpu-0.lock"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        failure = _failure(_in_process(_request(lock_paths=[str(lock)])))
+    assert (failure.failure_class, failure.reason) == ("infrastructure", "device_busy")
+    assert str(lock) in failure.message
+
+
+def test_cores_that_are_not_there_are_no_device() -> None:
+    failure = _failure(_in_process(_request(device=_device([4095]))))
+    assert (failure.failure_class, failure.reason) == ("infrastructure", "no_such_device")
+
+
+def test_a_damaged_data_file_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    (folder / "train-images-idx3-ubyte.gz").write_bytes(b"not gzip")
+    failure = _failure(_in_process(_request("mnist_cnn", params={"data": "auto"}, data_dir=str(tmp_path))))
+    assert (failure.failure_class, failure.reason) == ("benchmark", "dataset_damaged")
+    assert str(folder) in failure.message
+
+
+def test_params_that_the_workload_refuses_fail_as_unsupported() -> None:
+    failure = _failure(_in_process(_request(params={"n": 0})))
+    assert (failure.failure_class, failure.reason) == ("unsupported", "invalid_spec")
+
+
+def test_an_unforeseen_error_is_the_workloads_and_leaves_its_traceback_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def unforeseen(name: str) -> None:
+        raise ZeroDivisionError(name)
+
+    monkeypatch.setattr(run, "workload", unforeseen)
+    failure = _failure(_in_process(_request()))
+    assert (failure.failure_class, failure.reason) == ("benchmark", "workload_error")
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_memory_that_cannot_be_had_is_a_lack_of_resources() -> None:
+    """2^24 squared floats are a pebibyte: more than an address space holds."""
+    failure = _failure(_in_process(_request(params={"n": 1 << 24})))
+    assert (failure.failure_class, failure.reason) == ("resource", "out_of_memory")

@@ -10,7 +10,7 @@ from dyno.spec import Measure
 
 
 def enough(measure: Measure, records: Sequence[RunRecord]) -> bool:
-    """Whether another run is needed: at least `min`, at most `max`, in between until the interval is narrow enough."""
+    """Whether no other run is needed: at least `min`, at most `max`, in between until the interval is narrow enough."""
     if len(records) < measure.processes.min:
         return False
     return len(records) >= measure.processes.max or on_target(measure, records)

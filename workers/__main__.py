@@ -25,7 +25,7 @@ def main() -> None:
     except DynoError as error:
         LOG.error("not-started code=%s %s", error.code, error.detail)
         sys.exit(_COULD_NOT_START)
-    worker.run()
+    sys.exit(worker.run())
 
 
 if __name__ == "__main__":

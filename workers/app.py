@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import signal
@@ -11,12 +12,15 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 
+import redis
+
 from dyno.devices import discover, lock_paths
 from dyno.devices.cpulist import parse
 from dyno.devices.device import Device
+from dyno.errors import StoreUnavailable
 from dyno.job import WorkerRef
 from dyno.settings import Settings
-from dyno.store.connect import sync_client
+from dyno.store.connect import check_server, sync_client
 from dyno.store.fleet import WorkerRecord
 from dyno.store.leases import Leases
 from dyno.store.upkeep import Upkeep
@@ -33,9 +37,9 @@ from workers.supervisor import Supervisor
 
 
 class Worker:
-    """Everything in the order it starts; `run` returns when a signal has ended it.
+    """Everything in the order it starts.
 
-    Raises DeviceUnavailable, WorkloadFault or StoreUnfit before anything has started.
+    Raises DeviceUnavailable, WorkloadFault or StoreUnfit before anything has started; a store that is away may come.
     """
 
     def __init__(self, device: str, name: str | None, settings: Settings) -> None:
@@ -43,10 +47,12 @@ class Worker:
         self._device = discover(device, settings)
         self._workloads = registry()
         self._client = sync_client(settings)
+        _check_store(self._client)
         self._name = name or f"{self._device.full_id}.{secrets.token_hex(3)}"
         _keep_off(self._device, settings)
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """Returns the exit code when a signal has ended it."""
         on_signals(_leave)
         with ExitStack() as stack:
             launcher = Launcher(self._settings.worker_start, self._device.cores)
@@ -57,7 +63,7 @@ class Worker:
             stack.callback(self._presence.stop)
             self._presence.start()
             self._prepare(launcher)
-            self._serve(launcher, stack)
+            return self._serve(launcher, stack)
 
     def _prepare(self, launcher: Launcher) -> None:
         """Peaks first: nothing else should run on the device's cores meanwhile."""
@@ -67,7 +73,7 @@ class Worker:
             launcher.prepare(DEFAULT_FRAMEWORK)
         prove_fork(launcher, self._device, self._settings)
 
-    def _serve(self, launcher: Launcher, stack: ExitStack) -> None:
+    def _serve(self, launcher: Launcher, stack: ExitStack) -> int:
         leases = Leases(self._client, self._settings)
         call = partial(wake, self._settings)
         equipment = Equipment(self._device, leases, launcher, self._settings, self._workloads)
@@ -79,7 +85,7 @@ class Worker:
         stack.callback(upkeep.stop)
         self._presence.show("idle", None)
         on_signals(partial(_end, supervisor, consumer, self._settings.shutdown_s))
-        consumer.run()
+        return consumer.run()
 
     def _record(self) -> WorkerRecord:
         return WorkerRecord(
@@ -91,6 +97,14 @@ class Worker:
             version=version("tensordyno"),
             started_at=datetime.now(UTC),
         )
+
+
+def _check_store(client: redis.Redis) -> None:
+    try:
+        for complaint in check_server(client):
+            event("store-complaint", logging.WARNING, what=complaint)
+    except StoreUnavailable as error:
+        event("store-away", logging.WARNING, why=error.detail)
 
 
 def _leave(number: signal.Signals) -> None:

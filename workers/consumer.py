@@ -10,6 +10,7 @@ from typing import Any
 from celery import signals
 from celery.concurrency.thread import TaskPool
 from celery.worker import WorkController, state
+from celery.worker.consumer import Consumer as CeleryConsumer
 from kombu.asynchronous import get_event_loop
 
 from dyno.devices.device import Device
@@ -33,6 +34,18 @@ class _Pool(TaskPool):  # type: ignore[misc]
         return applied
 
 
+class _Connection(CeleryConsumer):  # type: ignore[misc]
+    """Celery's consumer, trying to reconnect every second or two instead of after up to 30 s."""
+
+    def ensure_connected(self, conn: Any) -> Any:
+        def missed(error: Exception, interval_s: float) -> None:
+            event("broker-away", logging.WARNING, why=str(error), again_s=interval_s)
+
+        conn.ensure_connection(missed, interval_start=1, interval_step=1, interval_max=2, callback=state.maybe_shutdown)
+        self.first_connection_attempt = False
+        return conn
+
+
 class Consumer:
     """Runs on the main thread until `end`. `serve` is called for each wake-up, and for one of its own on ready."""
 
@@ -41,6 +54,8 @@ class Consumer:
         signals.setup_logging.connect(_leave_logging_alone, weak=False)
         application = app(settings)
         application.conf.task_queues = [celery_queue(queue) for queue in queues_served(device)]
+        application.conf.worker_consumer = _Connection
+        application.conf.broker_channel_error_retry = True  # a full or read-only Redis is no reason to end either
         application.task(name=WAKE_TASK)(self._on_wake)
         # The bare controller, without Celery's signal handlers: this worker has a runner to end and a job to hand back.
         self._controller = WorkController(
@@ -55,9 +70,10 @@ class Consumer:
             without_heartbeat=True,  # events nobody listens to, in the middle of a benchmark
         )
 
-    def run(self) -> None:
-        """Returns after `end`, once the job at hand is finished or handed back."""
+    def run(self) -> int:
+        """Returns the exit code after `end`, once the job at hand is finished or handed back; not 0 after a crash."""
         self._controller.start()
+        return int(self._controller.exitcode or 0)
 
     def end(self) -> None:
         """Hear no more wake-ups. Safe to call from a signal handler; takes effect within about a second."""

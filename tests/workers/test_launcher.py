@@ -1,0 +1,98 @@
+"""How a runner is started, and that forking is given up only where it doesn't work."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dyno.devices import discover
+from dyno.devices.device import Device
+from dyno.frames import RunRequest
+from dyno.settings import Settings
+from tests.workers.conftest import tiny, until_begun, watched
+from workers.launcher import Launcher
+from workers.proof import prove_fork
+
+
+@pytest.fixture
+def automatic(here: Device) -> Iterator[Launcher]:
+    with closing(Launcher("auto", here.cores)) as launcher:
+        yield launcher
+
+
+def test_a_cold_start_is_spawned_and_pays_for_the_import(
+    forking: Launcher, request_for: Callable[..., RunRequest]
+) -> None:
+    cold = watched(forking.start(request_for(tiny(measure={"cold_start": True})))).record
+    warm = watched(forking.start(request_for())).record
+    assert cold is not None
+    assert warm is not None
+    assert (cold.summary.process_start, warm.summary.process_start) == ("spawned", "forked")
+    assert (cold.summary.phases.import_s or 0) > 0.3
+    assert warm.summary.phases.import_s is None
+
+
+def test_a_runner_stays_on_the_cores_of_its_device(forking: Launcher, request_for: Callable[..., RunRequest]) -> None:
+    runner = forking.start(request_for())
+    allowed = Path(f"/proc/{until_begun(runner)}/status").read_text()
+    watched(runner)
+    assert "Cpus_allowed_list:\t0\n" in allowed
+
+
+def test_a_runner_outlives_the_thread_that_asked_for_it(request_for: Callable[..., RunRequest]) -> None:
+    asked = []
+    with closing(Launcher("fork", [0])) as launcher:
+        thread = threading.Thread(target=lambda: asked.append(launcher.start(request_for())))
+        thread.start()
+        thread.join()
+        assert watched(asked[0]).record is not None
+
+
+def test_a_framework_that_cannot_be_loaded_is_refused_with_the_reason(
+    automatic: Launcher, request_for: Callable[..., RunRequest]
+) -> None:
+    ended = watched(automatic.start(request_for(tiny(framework="torch"))))
+    assert ended.exit.refused is not None
+    assert "torch" in ended.exit.refused
+
+
+def test_falling_back_is_per_framework_and_said_in_the_device_record(automatic: Launcher, here: Device) -> None:
+    assert automatic.describe(here).started_with == "fork"
+    assert automatic.fall_back("tensorflow", "it hung")
+    described = automatic.describe(here)
+    assert (described.started_with, described.started_with_reason) == ("spawn", "it hung")
+    assert automatic.forks("jax") == (True, None)
+
+
+@pytest.mark.parametrize(("setting", "started_with"), [("fork", "fork"), ("spawn", "spawn")])
+def test_the_setting_has_the_last_word(here: Device, setting: str, started_with: str) -> None:
+    with closing(Launcher(setting, here.cores)) as launcher:
+        launcher.fall_back("tensorflow", "it hung")
+        assert launcher.describe(here).started_with == started_with
+
+
+def test_a_start_proves_that_a_forked_runner_works(automatic: Launcher, here: Device, settings: Settings) -> None:
+    prove_fork(automatic, here, settings)
+    assert automatic.forks("tensorflow") == (True, None)
+
+
+def test_a_forked_runner_that_does_not_come_to_its_first_operation_means_spawning(
+    automatic: Launcher, here: Device, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "dyno.worker")
+    prove_fork(automatic, here, settings, deadline_s=0.05)
+    forks, reason = automatic.forks("tensorflow")
+    assert not forks
+    assert "a forked runner failed at start" in (reason or "")
+    assert "fork-failed" in caplog.text
+
+
+def test_a_device_that_runners_may_not_use_proves_nothing_good(automatic: Launcher, settings: Settings) -> None:
+    nowhere = discover("cpu:0-0", settings).model_copy(update={"cores": [4000]})
+    prove_fork(automatic, nowhere, settings)
+    assert "no_such_device" in (automatic.forks("tensorflow")[1] or "")

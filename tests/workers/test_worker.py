@@ -1,0 +1,233 @@
+"""Whole worker processes, as they are run in production: killed, stopped, interrupted, and two at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from dyno.job import Job, Status
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import async_client
+from dyno.store.fleet import DeviceStatus, devices
+from dyno.store.jobs import Jobs, Submitted
+from dyno.store.server import EmbeddedServer
+from dyno.wake import wake
+from tests.workers.conftest import children_of, eventually, tiny, until_gone
+
+MANY = 200
+LONG = {"min_samples": 200, "min_s": 600, "max_s": 600}  # 20 s
+SHORT = {"min_samples": 20, "min_s": 2, "max_s": 2}
+
+StartWorker = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def short_lease(settings: Settings) -> Settings:
+    return settings.model_copy(update={"lease_s": 2.0, "heartbeat_s": 0.3, "reap_every_s": 0.3, "shutdown_s": 0.5})
+
+
+@pytest.fixture
+def start_worker() -> Iterator[StartWorker]:
+    """Start `python -m workers`; at the end whatever still runs is killed, and nothing of it may be left."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(device: str, settings: Settings) -> subprocess.Popen[bytes]:
+        given = settings.model_dump(mode="json", exclude_none=True)
+        env = os.environ | {f"DYNO_{name.upper()}": str(value) for name, value in given.items()}
+        command = [sys.executable, "-P", "-m", "workers", "--device", device, "--name", device]
+        started.append(subprocess.Popen(command, env=env))
+        return started[-1]
+
+    yield start
+    for process in started:
+        left = family_of(process.pid) if process.poll() is None else set()
+        process.kill()
+        process.wait()
+        assert [pid for pid in left if not until_gone(pid, 2)] == []
+
+
+def family_of(pid: int) -> set[int]:
+    """Its children and theirs."""
+    family: set[int] = set()
+    for child in children_of(pid):
+        family |= {child} | (family_of(child) if Path(f"/proc/{child}").exists() else set())
+    return family
+
+
+def submit(settings: Settings, *specs: Spec) -> list[str]:
+    """As the API does it: record first, then a wake-up where the queue was empty."""
+
+    async def submitted() -> list[str]:
+        async with async_client(settings) as client:
+            jobs = Jobs(client, settings)
+            return [accepted(settings, await jobs.submit(spec)) for spec in specs]
+
+    return asyncio.run(submitted())
+
+
+def accepted(settings: Settings, submitted: Submitted) -> str:
+    if submitted.wake:
+        wake(settings, submitted.job.queue.name)
+    return submitted.job.id
+
+
+def jobs_of(settings: Settings, *ids: str) -> list[Job]:
+    async def got() -> list[Job]:
+        async with async_client(settings) as client:
+            return [await Jobs(client, settings).get(job_id) for job_id in ids]
+
+    return asyncio.run(got())
+
+
+def offered(settings: Settings) -> list[DeviceStatus]:
+    async def got() -> list[DeviceStatus]:
+        async with async_client(settings) as client:
+            return await devices(client, settings)
+
+    return asyncio.run(got())
+
+
+def until_idle(settings: Settings, count: int) -> None:
+    eventually(lambda: [device.state for device in offered(settings)] == ["idle"] * count, within_s=60)
+
+
+def until_status(settings: Settings, job_id: str, status: Status) -> Job:
+    eventually(lambda: jobs_of(settings, job_id)[0].status is status)
+    return jobs_of(settings, job_id)[0]
+
+
+def until_sampling(settings: Settings, job_id: str) -> Job:
+    def sampling() -> bool:
+        progress = jobs_of(settings, job_id)[0].progress
+        return progress is not None and progress.phase == "sampling"
+
+    eventually(sampling)
+    return jobs_of(settings, job_id)[0]
+
+
+def test_two_workers_run_two_hundred_jobs_once_each(start_worker: StartWorker, settings: Settings) -> None:
+    for device in ("cpu:0-0", "cpu:1-1"):
+        start_worker(device, settings)
+    until_idle(settings, 2)
+    ids = submit(settings, *[tiny()] * MANY)
+    eventually(lambda: jobs_of(settings, ids[-1])[0].done, within_s=90)
+    eventually(lambda: all(job.done for job in jobs_of(settings, *ids)))
+    jobs = jobs_of(settings, *ids)
+    assert {(job.status, job.attempt) for job in jobs} == {(Status.SUCCEEDED, 1)}
+    assert {job.worker.device.partition("@")[0] for job in jobs if job.worker} == {"cpu:0-0", "cpu:1-1"}
+
+
+def test_the_job_of_a_killed_worker_is_run_by_another(start_worker: StartWorker, short_lease: Settings) -> None:
+    workers = {device: start_worker(device, short_lease) for device in ("cpu:0-0", "cpu:1-1")}
+    until_idle(short_lease, 2)
+    [job_id] = submit(short_lease, tiny(measure=SHORT))
+    first = until_sampling(short_lease, job_id).worker
+    assert first is not None
+    victim = workers[first.id]
+    family = family_of(victim.pid)
+    victim.kill()
+    assert [pid for pid in family if not until_gone(pid, 1)] == []
+    job = until_status(short_lease, job_id, Status.SUCCEEDED)
+    assert job.attempt == 2
+    assert job.worker is not None
+    assert job.worker.id != first.id
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_mid_run_hands_the_job_back_and_leaves_no_process(
+    start_worker: StartWorker, short_lease: Settings, number: signal.Signals
+) -> None:
+    worker = start_worker("cpu:0-0", short_lease)
+    until_idle(short_lease, 1)
+    [job_id] = submit(short_lease, tiny(measure=LONG))
+    until_sampling(short_lease, job_id)
+    family = family_of(worker.pid)
+    worker.send_signal(number)
+    assert worker.wait(10) == 0
+    assert [pid for pid in family if not until_gone(pid, 1)] == []
+    [job] = jobs_of(short_lease, job_id)
+    assert (job.status, job.attempt) == (Status.QUEUED, 0)
+    assert offered(short_lease) == []
+
+
+def test_a_job_that_is_nearly_done_is_finished_before_the_end(start_worker: StartWorker, settings: Settings) -> None:
+    worker = start_worker("cpu:0-0", settings)
+    until_idle(settings, 1)
+    [job_id] = submit(settings, tiny(measure=SHORT))
+    until_sampling(settings, job_id)
+    worker.terminate()
+    assert worker.wait(20) == 0
+    assert jobs_of(settings, job_id)[0].status is Status.SUCCEEDED
+
+
+def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Settings) -> None:
+    worker = start_worker("cpu:0-0", settings)
+    until_idle(settings, 1)
+    [job_id] = submit(settings, tiny(measure=LONG))
+    until_sampling(settings, job_id)
+    for _ in range(2):
+        worker.send_signal(signal.SIGINT)
+        eventually(lambda: worker.poll() is not None or not signal_pending(worker.pid))
+    assert worker.wait(10) == 0
+    assert jobs_of(settings, job_id)[0].status is Status.QUEUED
+
+
+def test_a_worker_says_what_it_offers_and_runs_what_waited_for_it(
+    start_worker: StartWorker, settings: Settings
+) -> None:
+    [job_id] = submit(settings, tiny())
+    start_worker("cpu:0-0", settings)
+    eventually(lambda: jobs_of(settings, job_id)[0].done, within_s=60)
+    [device] = offered(settings)
+    assert device.started_with == "fork"
+    assert device.peak["float32"].value is not None
+    assert device.frameworks["tensorflow"]
+
+
+def test_a_worker_outlives_a_crash_of_redis(start_worker: StartWorker, settings: Settings) -> None:
+    with EmbeddedServer() as server:
+        there = settings.model_copy(update={"redis_url": server.url})
+        worker = start_worker("cpu:0-0", there)
+        until_idle(there, 1)
+        server.kill()
+        server.revive()
+        [job_id] = submit(there, tiny())
+        eventually(lambda: jobs_of(there, job_id)[0].done, within_s=10)
+        assert worker.poll() is None
+        worker.terminate()
+        assert worker.wait(10) == 0
+
+
+def test_a_server_that_may_evict_jobs_ends_the_start_with_a_reason() -> None:
+    with EmbeddedServer() as server:
+        redis.Redis.from_url(server.url).config_set("maxmemory-policy", "allkeys-lru")
+        ended = failed_start({"DYNO_REDIS_URL": server.url}, "cpu:0-0")
+    assert ended.returncode == 3
+    assert "store-unfit" in ended.stderr
+
+
+def test_a_device_that_is_not_here_ends_the_start_with_a_reason(settings: Settings) -> None:
+    ended = failed_start({"DYNO_REDIS_URL": str(settings.redis_url)}, "cpu:4000-4001")
+    assert ended.returncode == 3
+    assert "device-unavailable" in ended.stderr
+
+
+def failed_start(settings: dict[str, str], device: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "workers", "--device", device]
+    env = os.environ | settings
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+
+
+def signal_pending(pid: int) -> bool:
+    """Whether a signal was sent that the process hasn't taken yet."""
+    lines = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(lines["ShdPnd"], 16) != 0

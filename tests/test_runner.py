@@ -16,6 +16,7 @@ from dyno import run, runner
 from dyno.devices.device import Device
 from dyno.frames import FRAME, Done, Failed, FirstOp, Frame, ProgressFrame, RunRecord, RunRequest, Started
 from dyno.spec import Measure, Spec
+from dyno.workloads import validate_params, workload
 
 CORES = sorted(os.sched_getaffinity(0))
 BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 3})
@@ -35,9 +36,9 @@ def _device(cores: list[int]) -> Device:
     return Device(id="cpu:0", kind="cpu", model="test", host="here", cores=cores, memory_bytes=8 << 30)
 
 
-def _request(workload: str = "matmul", **changes: Any) -> RunRequest:
+def _request(name: str = "matmul", **changes: Any) -> RunRequest:
     params = changes.pop("params", {})
-    spec = Spec(workload=workload, params=TINY[workload] | params, measure=BRIEF)
+    spec = Spec(workload=name, params=TINY[name] | params, measure=BRIEF)
     request = RunRequest(job="job_1", spec=spec, run=0, runs=1, device=_device(CORES))
     return request.model_copy(update=changes)
 
@@ -129,6 +130,15 @@ def test_run_zero_trains_in_full_and_the_record_carries_what_it_rests_on(spawned
     assert record.memory.host_peak_bytes is not None
     assert record.memory.host_peak_bytes > 200 << 20
     assert record.environment["packages"]["keras"]
+
+
+def test_the_estimate_of_memory_is_right_to_a_factor_of_three(spawned: list[Frame]) -> None:
+    spec = _request("mnist_cnn").spec
+    chosen = workload("mnist_cnn")
+    estimated = chosen.estimate(validate_params(chosen, spec.params), _device(CORES)).memory_bytes
+    measured = _record(spawned).memory.host_peak_bytes
+    assert measured is not None
+    assert measured / 3 < estimated < measured * 3
 
 
 def test_a_further_run_does_not_train_again() -> None:

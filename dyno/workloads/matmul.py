@@ -21,6 +21,8 @@ from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, P
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 1e13, "tpu": 2e13}  # per CPU core, per accelerator; half a typical rate
+_NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
+_EMULATED = 0.1  # of the float32 rate; measured 0.07 on a core without bfloat16 instructions
 _REACHED = 0.6  # of the peak, by a large product; published: 0.8 to 0.9
 _RUNTIME_BYTES = 600_000_000  # TensorFlow and Keras imported, on a CPU host
 _ASSUMED_LAST_CACHE_BYTES = 32 << 20
@@ -97,7 +99,8 @@ def _rate_flop_per_s(params: MatmulParams, device: Device) -> float:
     peak = device.peak.get(params.dtype)
     if peak is not None and peak.value:
         return _REACHED * peak.value
-    return _ASSUMED_FLOP_PER_S[device.kind] * max(1, len(device.cores))
+    emulated = device.kind == "cpu" and params.dtype == "bfloat16" and not _NATIVE_BFLOAT16 & set(device.isa)
+    return _ASSUMED_FLOP_PER_S[device.kind] * max(1, len(device.cores)) * (_EMULATED if emulated else 1.0)
 
 
 def build(params: MatmulParams, context: BuildContext) -> Built:

@@ -147,6 +147,12 @@ def test_the_estimate_follows_the_peak_that_was_measured(device: Device) -> None
     assert estimate(params, peak).memory_bytes == estimate(params, device).memory_bytes
 
 
+def test_bfloat16_is_expected_to_be_slow_on_a_core_without_its_instructions(device: Device) -> None:
+    params = _params(n=1024, repeats=10, dtype="bfloat16")
+    able = device.model_copy(update={"isa": ["avx2", "avx512_bf16"]})
+    assert estimate(params, device).time_s > 2 * estimate(params, able).time_s
+
+
 @pytest.mark.parametrize(
     ("params", "codes"),
     [

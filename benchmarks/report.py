@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dyno.devices import discover, environment
-from dyno.devices.peak import measure_clock_hz
+from dyno.devices.clock import measure_clock_hz
 from dyno.settings import Settings
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"

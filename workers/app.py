@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 
 import redis
 
@@ -121,6 +122,11 @@ def _end(supervisor: Supervisor, consumer: Consumer, within_s: float, number: si
 
 
 def _keep_off(device: Device, settings: Settings) -> None:
-    """Keep this process, with all threads that it will start, off the cores that it measures on."""
-    if settings.reserved_cores is not None and device.kind == "cpu":
-        os.sched_setaffinity(0, parse(settings.reserved_cores))
+    """Keep this process off the cores that it measures on.
+
+    That is the threads it has (OpenBLAS' came with an import); a thread to come starts on its starter's cores.
+    """
+    if settings.reserved_cores is None or device.kind != "cpu":
+        return
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), parse(settings.reserved_cores))

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import math
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 
 from dyno.devices import discover
 from dyno.devices.device import Device
+from dyno.devices.locks import lock_paths
 from dyno.frames import ProgressFrame, RunRequest
+from dyno.job import Job, WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
-from dyno.workloads import normalise
+from dyno.store.connect import async_client, sync_client
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+from dyno.workloads import normalise, registry
+from workers.equipment import Equipment
 from workers.launcher import Launcher
 from workers.running import Runner
 from workers.stop import StopReason, StopSwitch
+from workers.supervisor import Supervisor
 from workers.watch import Ended, Limits, Watch
 
 
@@ -143,3 +156,88 @@ def misbehaving() -> Iterator[Callable[[str], Misbehaving]]:
     yield launcher
     for one in made:
         one.close()
+
+
+LONG = {"min_samples": 200, "min_s": 600, "max_s": 600}  # 200 samples of 0.1 s are the most: 20 s
+
+
+class Store:
+    """What a caller of the API does, one call at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def submit(self, spec: Spec) -> str:
+        return self._do(lambda jobs: jobs.submit(spec)).job.id
+
+    def job(self, job_id: str) -> Job:
+        return self._do(lambda jobs: jobs.get(job_id))
+
+    def cancel(self, job_id: str) -> None:
+        self._do(lambda jobs: jobs.cancel(job_id))
+
+    def result(self, job_id: str) -> Any:
+        return self._do(lambda jobs: jobs.result(job_id))
+
+    def _do(self, call: Callable[[Jobs], Any]) -> Any:
+        async def done() -> Any:
+            async with async_client(self.settings) as client:
+                return await call(Jobs(client, self.settings))
+
+        return asyncio.run(done())
+
+
+@pytest.fixture
+def quick(settings: Settings) -> Settings:
+    return settings.model_copy(update={"heartbeat_s": 0.2, "term_grace_s": 1.0})
+
+
+@pytest.fixture
+def store(quick: Settings) -> Store:
+    return Store(quick)
+
+
+@pytest.fixture
+def supervisor_of(here: Device) -> Iterator[Callable[..., Supervisor]]:
+    """A supervisor over a launcher; at the end it hands back what it runs."""
+    made: list[Supervisor] = []
+
+    def supervisor(settings: Settings, launcher: Launcher, **changes: Any) -> Supervisor:
+        leases = Leases(sync_client(settings), settings)
+        equipment = Equipment(here, leases, launcher, settings, changes.pop("workloads", registry()))
+        worker = WorkerRef(id="w", device=here.full_id, host=here.host)
+        made.append(Supervisor(equipment, worker, changes.pop("wake", lambda queue: None), **changes))
+        return made[-1]
+
+    yield supervisor
+    for one in made:
+        one.stop(0)
+
+
+@pytest.fixture
+def background() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+def runner_of(here: Device, settings: Settings, not_in: Sequence[int] = ()) -> int:
+    """The process that holds the device's lock, once there is a new one."""
+    [path] = [Path(name) for name in lock_paths(here, settings)]
+    found: list[int] = []
+
+    def held() -> bool:
+        if not path.exists():
+            return False
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found[:] = [int(file.read() or 0)]
+        return bool(found) and found[0] not in (0, *not_in)
+
+    eventually(held)
+    return found[0]
+
+
+def device_is_free(client: redis.Redis, settings: Settings, here: Device) -> bool:
+    return not client.exists(Keys(settings.namespace).lease(here.full_id))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 import redis
@@ -119,7 +120,7 @@ def test_two_workers_run_two_hundred_jobs_once_each(start_worker: StartWorker, s
         start_worker(device, settings)
     until_idle(settings, 2)
     ids = submit(settings, *[tiny()] * MANY)
-    eventually(lambda: jobs_of(settings, ids[-1])[0].done, within_s=90)
+    eventually(lambda: jobs_of(settings, ids[-1])[0].done, within_s=120)
     eventually(lambda: all(job.done for job in jobs_of(settings, *ids)))
     jobs = jobs_of(settings, *ids)
     assert {(job.status, job.attempt) for job in jobs} == {(Status.SUCCEEDED, 1)}
@@ -181,16 +182,31 @@ def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Sett
     assert jobs_of(settings, job_id)[0].status is Status.QUEUED
 
 
-def test_a_worker_says_what_it_offers_and_runs_what_waited_for_it(
+def test_a_worker_runs_what_waited_for_it_says_what_it_offers_and_keeps_off_its_cores(
     start_worker: StartWorker, settings: Settings
 ) -> None:
-    [job_id] = submit(settings, tiny())
-    start_worker("cpu:0-0", settings)
-    eventually(lambda: jobs_of(settings, job_id)[0].done, within_s=60)
-    [device] = offered(settings)
+    apart = settings.model_copy(update={"reserved_cores": "0"})
+    [job_id] = submit(apart, tiny())
+    worker = start_worker("cpu:1-1", apart)
+    eventually(lambda: jobs_of(apart, job_id)[0].done, within_s=60)
+    [device] = offered(apart)
     assert device.started_with == "fork"
     assert device.peak["float32"].value is not None
     assert device.frameworks["tensorflow"]
+    allowed = [status.read_text() for status in Path(f"/proc/{worker.pid}/task").glob("*/status")]
+    assert all("Cpus_allowed_list:\t0\n" in text for text in allowed)
+
+
+def test_a_worker_hears_the_next_wake_up_as_soon_as_it_is_idle(start_worker: StartWorker, settings: Settings) -> None:
+    start_worker("cpu:0-0", settings)
+    until_idle(settings, 1)
+    waited_s = []
+    for _ in range(7):
+        [job_id] = submit(settings, tiny())
+        job = until_status(settings, job_id, Status.SUCCEEDED)
+        assert job.started_at is not None
+        waited_s.append((job.started_at - job.created_at).total_seconds())
+    assert median(waited_s) < 0.3
 
 
 def test_a_worker_outlives_a_crash_of_redis(start_worker: StartWorker, settings: Settings) -> None:

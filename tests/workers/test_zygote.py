@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dyno.frames import RunRequest
-from tests.workers.conftest import Misbehaving, children_of, eventually, until_begun, until_gone, watched
+from tests.workers.conftest import LONG, Misbehaving, children_of, eventually, tiny, until_begun, until_gone, watched
 from workers.launcher import Launcher
 from workers.log_tail import LogTail
 from workers.running import Runner
@@ -38,6 +38,15 @@ for runner in (forked, spawned):
     while runner.pid is None:
         runner.read_status()
 print(forked.pid, spawned.pid, *(zygote.pid for zygote in launcher._zygotes.values()), flush=True)
+time.sleep(600)
+"""
+
+IMPATIENT = """
+import time
+from workers.launcher import Launcher
+launcher = Launcher("fork", [0])
+launcher.prepare("tensorflow")
+print(launcher._zygotes["tensorflow"].pid, flush=True)
 time.sleep(600)
 """
 
@@ -111,6 +120,15 @@ def test_a_killed_supervisor_leaves_neither_zygote_nor_runner() -> None:
     assert [pid for pid in pids if not until_gone(pid, 1)] == []
 
 
+def test_a_zygote_that_still_imports_ends_with_its_supervisor_too() -> None:
+    with subprocess.Popen([sys.executable, "-P", "-c", IMPATIENT], stdout=subprocess.PIPE, text=True) as supervisor:
+        assert supervisor.stdout
+        pid = int(supervisor.stdout.readline())
+        eventually(lambda: "tensorflow" in Path(f"/proc/{pid}/maps").read_text(), within_s=30)
+        supervisor.kill()
+    assert until_gone(pid, 0.3)
+
+
 def test_what_a_runner_started_ends_with_it(misbehaving: Callable[[str], Misbehaving]) -> None:
     program = f"import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print(p.pid)"
     launcher = misbehaving(program)
@@ -122,7 +140,7 @@ def test_what_a_runner_started_ends_with_it(misbehaving: Callable[[str], Misbeha
 
 def test_a_killed_zygote_is_replaced_at_the_next_job(here: object, request_for: Callable[..., RunRequest]) -> None:
     with closing(Launcher("fork", [0])) as launcher:
-        runner = launcher.start(request_for())
+        runner = launcher.start(request_for(tiny(measure=LONG)))
         pid = until_begun(runner)
         os.kill(zygote_of(launcher), signal.SIGKILL)
         lost = watched(runner)

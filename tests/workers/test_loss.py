@@ -1,0 +1,124 @@
+"""Whatever befalls a job's runner, the job gets the right status and the device is free for the next one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.job import FailureClass, Status
+from dyno.settings import Settings
+from dyno.store.connect import sync_client
+from dyno.store.keys import Keys
+from dyno.store.server import EmbeddedServer
+from tests.workers.conftest import LONG, Store, device_is_free, eventually, runner_of, tiny
+from workers.launcher import Launcher
+from workers.supervisor import Supervisor
+
+
+def test_a_job_beyond_its_timeout_fails_as_such(
+    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
+) -> None:
+    job_id = store.submit(tiny(measure=LONG, timeout_s=1))
+    supervisor_of(quick, forking).serve()
+    job = store.job(job_id)
+    assert job.status is Status.FAILED
+    assert job.status_reason == "timeout"
+    assert job.failure is not None
+    assert job.failure.failure_class is FailureClass.TIMEOUT
+
+
+def test_a_killed_runner_is_tried_once_more_and_then_fails(
+    quick: Settings,
+    store: Store,
+    client: redis.Redis,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    here: Device,
+    background: ThreadPoolExecutor,
+) -> None:
+    job_id = store.submit(tiny(measure=LONG))
+    after = store.submit(tiny())
+    serving = background.submit(supervisor_of(quick, forking).serve)
+    first = runner_of(here, quick)
+    os.kill(first, signal.SIGKILL)
+    os.kill(runner_of(here, quick, not_in=[first]), signal.SIGKILL)
+    assert serving.result(20) == 3
+    job = store.job(job_id)
+    assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, "runner_killed", 2)
+    assert job.failure is not None
+    assert job.failure.failure_class is FailureClass.INFRASTRUCTURE
+    assert store.job(after).status is Status.SUCCEEDED
+    assert device_is_free(client, quick, here)
+
+
+def test_a_segfault_is_the_benchmarks_own_and_not_repeated(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    here: Device,
+    background: ThreadPoolExecutor,
+) -> None:
+    job_id = store.submit(tiny(measure=LONG))
+    after = store.submit(tiny())
+    serving = background.submit(supervisor_of(quick, forking).serve)
+    os.kill(runner_of(here, quick), signal.SIGSEGV)
+    assert serving.result(20) == 2
+    job = store.job(job_id)
+    assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, "runner_crashed", 1)
+    assert job.failure is not None
+    assert job.failure.signal == signal.SIGSEGV
+    assert "Fatal Python error" in (job.failure.log_tail or "")
+    assert store.job(after).status is Status.SUCCEEDED
+
+
+def test_a_superseded_attempt_is_killed_and_says_nothing_more(
+    quick: Settings,
+    store: Store,
+    client: redis.Redis,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    here: Device,
+    background: ThreadPoolExecutor,
+) -> None:
+    job_id = store.submit(tiny(measure=LONG))
+    supervisor = supervisor_of(quick, forking)
+    serving = background.submit(supervisor.serve)
+    first = runner_of(here, quick)
+    client.hset(Keys(quick.namespace).job(job_id), "token", "somebody-else's")
+    eventually(lambda: not Path(f"/proc/{first}").exists(), within_s=5)
+    supervisor.stop(0)
+    serving.result(5)
+    assert store.job(job_id).status is Status.RUNNING
+
+
+def test_a_run_outlasts_a_store_that_takes_no_writes_and_its_result_is_written_later(
+    quick: Settings,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    here: Device,
+    background: ThreadPoolExecutor,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "dyno.worker")
+    with EmbeddedServer() as server:
+        settings = quick.model_copy(update={"redis_url": server.url})
+        store, client = Store(settings), sync_client(settings)
+        job_id = store.submit(tiny(measure={"min_samples": 10, "min_s": 1, "max_s": 2}))
+        serving = background.submit(supervisor_of(settings, forking).serve)
+        runner_of(here, settings)
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        eventually(lambda: "ending-not-written" in caplog.text)
+        client.execute_command("REPLICAOF", "NO", "ONE")
+        serving.result(10)
+        assert "heartbeat-missed" in caplog.text
+        job = store.job(job_id)
+    assert (job.status, job.attempt) == (Status.SUCCEEDED, 1)

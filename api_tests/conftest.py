@@ -79,20 +79,20 @@ class House:
     """The processes behind the URL."""
 
     url: str
-    redis_url: str
+    env: dict[str, str]
 
     @contextmanager
     def another_api(self) -> Iterator[tuple[subprocess.Popen[bytes], Api]]:
         """A second API process on the same store, to be maltreated."""
         with (
-            _process(self.redis_url, "service") as process,
+            _process(self.env, "service") as process,
             httpx.Client(base_url=_address(process), timeout=70) as http,
         ):
             yield process, Api(http)
 
 
 @pytest.fixture(scope="session")
-def house() -> Iterator[House | None]:
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House | None]:
     """None for a live service, whose processes are none of our business."""
     if "DYNO_URL" in os.environ:
         yield None
@@ -100,9 +100,12 @@ def house() -> Iterator[House | None]:
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer())
         stack.callback(lambda: _assert_nothing_left(server.url))
-        api = stack.enter_context(_process(server.url, "service"))
-        stack.enter_context(_process(server.url, "workers", "--device", "cpu:0-0"))
-        yield House(_address(api), server.url)
+        env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
+        # Device locks of our own: another Dyno on this host would otherwise hold our jobs up for as long as it measures.
+        env |= {"DYNO_REDIS_URL": server.url, "DYNO_PORT": "0", "DYNO_RUN_DIR": str(tmp_path_factory.mktemp("run"))}
+        api = stack.enter_context(_process(env, "service"))
+        stack.enter_context(_process(env, "workers", "--device", "cpu:0-0"))
+        yield House(_address(api), env)
 
 
 @pytest.fixture(scope="session")
@@ -145,12 +148,11 @@ def _offers(http: httpx.Client) -> bool:
 
 
 @contextmanager
-def _process(redis_url: str, module: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    ours = {"DYNO_REDIS_URL": redis_url, "DYNO_PORT": "0"}
+def _process(env: dict[str, str], module: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", module, *arguments],
         cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if not name.startswith("DYNO_")} | ours,
+        env=env,
         stdout=subprocess.PIPE if module == "service" else None,
         preexec_fn=die_with_parent,
         process_group=0,

@@ -101,7 +101,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House | None]:
         server = stack.enter_context(EmbeddedServer())
         stack.callback(lambda: _assert_nothing_left(server.url))
         env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
-        # Device locks of our own: another Dyno on this host would otherwise hold our jobs up for as long as it measures.
+        # Device locks of our own: another Dyno on this host would hold our jobs up for as long as it measures.
         env |= {"DYNO_REDIS_URL": server.url, "DYNO_PORT": "0", "DYNO_RUN_DIR": str(tmp_path_factory.mktemp("run"))}
         api = stack.enter_context(_process(env, "service"))
         stack.enter_context(_process(env, "workers", "--device", "cpu:0-0"))

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError
-from dyno.measure.checks import cache_resident, pow2_only
+from dyno.measure.checks import pow2_only
+from dyno.measure.warnings import warning
 from dyno.result import Reference, ResultWarning
 from dyno.workloads._products import Chain, Dispatch
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Params, Workload
@@ -112,9 +113,16 @@ def build(params: MatmulParams, context: BuildContext) -> Built:
 
 def lint(params: MatmulParams) -> list[ResultWarning]:
     """What the params alone tell; whether the real device's cache holds them is found when they have run."""
-    chain_bytes = 4 * params.n**2 * params.item_bytes
-    small = cache_resident(chain_bytes, _SMALL_CACHE_BYTES) if params.mode == "chain" else None
-    return [raised for raised in (pow2_only(params.sides), small) if raised is not None]
+    return [raised for raised in (pow2_only(params.sides), _small(params)) if raised is not None]
+
+
+def _small(params: MatmulParams) -> ResultWarning | None:
+    """A chain's matrices fit in any cache; `dispatch` rotates, so that they don't."""
+    working_set_bytes = 4 * params.n**2 * params.item_bytes
+    if params.mode == "dispatch" or working_set_bytes > _SMALL_CACHE_BYTES:
+        return None
+    message = f"The matrices take {working_set_bytes} bytes, less than any device's last cache holds."
+    return warning("CACHE_RESIDENT", message, working_set_bytes=working_set_bytes)
 
 
 _ARTICLE = "How to harness the Powers of the Cloud TPU?"

@@ -4,7 +4,7 @@ import pytest
 
 from dyno.errors import DatasetDamaged, DeviceUnavailable, FieldError, FrameworkMissing, InvalidSpec, RunFailed
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.run_failures import failed
+from dyno.runner.failures import failed
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dyno.measure.clock import HostClock
 from dyno.measure.neighbours import Neighbours
 from dyno.measure.sampling import Samples, StoppingRule, sample
 from dyno.result import ResultWarning
-from dyno.run_frames import FrameWriter
+from dyno.runner.writer import FrameWriter
 from dyno.spec import Measure
 
 

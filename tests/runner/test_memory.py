@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.run_memory import host_peak_bytes, memory, reset_host_peak
+from dyno.runner.memory import host_peak_bytes, memory, reset_host_peak
 
 LARGE_BYTES = 200 << 20
 

@@ -5,7 +5,6 @@ Started two ways: a zygote's forked child calls `main`; `python -P -m dyno.runne
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 import traceback
@@ -13,9 +12,9 @@ import traceback
 from dyno.errors import RunFailed
 from dyno.frames import Done, RunRequest, Started
 from dyno.frameworks import framework as framework_named
-from dyno.run import Run
-from dyno.run_failures import failed
-from dyno.run_frames import FrameWriter
+from dyno.runner.failures import failed
+from dyno.runner.run import Run
+from dyno.runner.writer import FrameWriter
 
 
 def main(request: RunRequest, frames_fd: int) -> None:
@@ -35,17 +34,3 @@ def main(request: RunRequest, frames_fd: int) -> None:
         if not isinstance(error, RunFailed):
             traceback.print_exc()
         frames.write(failed(error, framework))
-
-
-def _read_request(fd: int) -> RunRequest:
-    with os.fdopen(fd, "rb") as stream:
-        return RunRequest.model_validate_json(stream.read())
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="dyno.runner")
-    parser.add_argument("--request-fd", type=int, required=True)
-    parser.add_argument("--frames-fd", type=int, required=True)
-    arguments = parser.parse_args()
-    main(_read_request(arguments.request_fd), arguments.frames_fd)
-    os._exit(0)

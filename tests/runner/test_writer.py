@@ -5,7 +5,7 @@ import threading
 
 from dyno.frames import FRAME, Failed, ProgressFrame, Started
 from dyno.job import FailureClass
-from dyno.run_frames import PROGRESS_EVERY_S, FrameWriter
+from dyno.runner.writer import PROGRESS_EVERY_S, FrameWriter
 
 
 class _Clock:

@@ -17,10 +17,10 @@ from dyno.frameworks.contract import Framework
 from dyno.measure.sampling import Samples
 from dyno.measure.summary import summarise
 from dyno.result import ResultWarning, Training
-from dyno.run_frames import FrameWriter
-from dyno.run_memory import memory, reset_host_peak
-from dyno.run_phases import PhaseTimer
-from dyno.run_samples import take_samples
+from dyno.runner.memory import memory, reset_host_peak
+from dyno.runner.phases import PhaseTimer
+from dyno.runner.samples import take_samples
+from dyno.runner.writer import FrameWriter
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, Built, Verification

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dyno.run_phases import PhaseTimer
+from dyno.runner.phases import PhaseTimer
 
 
 class _Clock:

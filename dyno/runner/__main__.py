@@ -1,0 +1,23 @@
+"""A spawned runner: reads its request from one descriptor, writes its frames to another, and ends."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from dyno.frames import RunRequest
+from dyno.runner import main
+
+
+def _read_request(fd: int) -> RunRequest:
+    with os.fdopen(fd, "rb") as stream:
+        return RunRequest.model_validate_json(stream.read())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="dyno.runner")
+    parser.add_argument("--request-fd", type=int, required=True)
+    parser.add_argument("--frames-fd", type=int, required=True)
+    arguments = parser.parse_args()
+    main(_read_request(arguments.request_fd), arguments.frames_fd)
+    os._exit(0)

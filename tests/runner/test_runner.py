@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from dyno import run, runner
+from dyno import runner
 from dyno.devices.device import Device
 from dyno.frames import FRAME, Done, Failed, FirstOp, Frame, ProgressFrame, RunRecord, RunRequest, Started
+from dyno.runner import run
 from dyno.spec import Measure, Spec
 from dyno.workloads import validate_params, workload
 

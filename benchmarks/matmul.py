@@ -12,7 +12,7 @@ from benchmarks.fleet import Fleet, fleet
 from benchmarks.pairs import interleave, ratio, spread
 from benchmarks.report import write
 
-N, REPEATS, SECONDS, PAIRS = 2048, 10, 4.0, 12
+N, REPEATS, SECONDS, PAIRS = 2048, 2, 6.0, 16
 SPEC: dict[str, JsonValue] = {
     "workload": "matmul",
     "params": {"n": N, "repeats": REPEATS},

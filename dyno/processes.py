@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 PR_SET_PDEATHSIG = 1
 MAX_BACKOFF_S = 30.0
 STEADY_S = 60.0  # a part that has lived so long starts its back-off anew
-STOP_GRACE_S = 20.0  # a worker needs at most term_grace_s for its runner, and the rest for its hand-back
+STOP_GRACE_S = 20.0  # a worker needs shutdown_s (1 s here), term_grace_s for its runner, and the rest for its hand-back
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -33,7 +33,8 @@ def together(
     stack = Stack(say)
     url = f"http://{settings.host}:{port}"
     with _terminable(), _server(settings, data_dir, stack) as redis_url:
-        env = {**os.environ, "DYNO_REDIS_URL": redis_url, "DYNO_PORT": str(port)}
+        # Who presses Ctrl-C wants out: a running job is handed back soon, and runs at the next start.
+        env = {"DYNO_SHUTDOWN_S": "1", **os.environ, "DYNO_REDIS_URL": redis_url, "DYNO_PORT": str(port)}
         try:
             stack.start(Part("API", "service", [], env))
             for device in devices:

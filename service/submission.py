@@ -12,7 +12,6 @@ from dyno.store import fleet
 from dyno.store.fleet import DeviceStatus
 from dyno.store.jobs import Submitted
 from dyno.store.queues import queue_for
-from service import replay
 from service.admission import admit
 from service.specs import Request
 from service.state import State
@@ -25,8 +24,8 @@ _wake_threads = anyio.CapacityLimiter(4)  # of their own: a broker that hangs mu
 
 async def submit(state: State, asked: Request, idempotency_key: str | None) -> Submitted:
     """Queue the job, or find the one that an earlier request with this key made."""
-    if idempotency_key and (earlier := await replay.earlier(state, idempotency_key, asked.body_sha256)):
-        return earlier
+    if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
+        return Submitted(earlier, wake=False, replayed=True)
     admission = admit(asked, await devices(state))
     submitted = await state.jobs.submit(
         asked.spec,

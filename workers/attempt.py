@@ -59,11 +59,11 @@ class Attempt:
         return workload, validate_params(workload, self._spec.params)
 
     def _measure(self, workload: Workload, params: Params) -> Ending:
-        timeout_s = self._timeout_s(workload, params)
+        limits = self._limits(workload, params)
         records: list[RunRecord] = []
         while not records or not enough(self._spec.measure, records):
-            ended = self._run_once(len(records), timeout_s)
-            if ending := self._early(ended, timeout_s, len(records)):
+            ended = self._run_once(len(records), limits)
+            if ending := self._early(ended, limits, len(records)):
                 return ending
             assert ended.record is not None
             records.append(ended.record)
@@ -71,7 +71,7 @@ class Attempt:
         result = assemble(self._claim.job_id, self._spec, workload, params, device, records)
         return Succeeded(result, _raw(records))
 
-    def _early(self, ended: Ended, timeout_s: float, run: int) -> Ending | None:
+    def _early(self, ended: Ended, limits: Limits, run: int) -> Ending | None:
         """How the job ends with this run, if it does."""
         if ended.stopped_for is StopReason.SUPERSEDED:
             return Dropped()
@@ -81,27 +81,26 @@ class Attempt:
             return None
         if ended.stopped_for is StopReason.SHUTDOWN:
             return HandedBack("worker_shutdown")
-        failure = failure_of(ended, timeout_s, self._equipment.settings.stall_s)
+        failure = failure_of(ended, limits.deadline_s - self._began_s, limits.stall_s)
         assert failure is not None
         if failure.reason == "device_busy":  # someone else's runner still lives there: no fault of this job
             return HandedBack("device_busy")
         event("run-failed", job=self._claim.job_id, run=run + 1, reason=failure.reason, message=failure.message)
         return Failed(failure)
 
-    def _run_once(self, run: int, timeout_s: float) -> Ended:
+    def _run_once(self, run: int, limits: Limits) -> Ended:
         """One runner, from start to end; if its zygote dies first, one from a new zygote; if none forks, spawned."""
-        ended = self._watch(run, timeout_s)
+        ended = self._watch(run, limits)
         if ended.exit.lost and _unforked(ended):
-            ended = self._watch(run, timeout_s)
+            ended = self._watch(run, limits)
         refused = _unforked(ended)
         if refused is None or not self._equipment.launcher.fall_back(self._spec.framework, refused):
             return ended
         event("fell-back-to-spawn", logging.WARNING, framework=self._spec.framework, why=refused)
-        return self._watch(run, timeout_s)
+        return self._watch(run, limits)
 
-    def _watch(self, run: int, timeout_s: float) -> Ended:
-        equipment, settings = self._equipment, self._equipment.settings
-        limits = Limits(settings.stall_s, settings.term_grace_s, self._began_s + timeout_s)
+    def _watch(self, run: int, limits: Limits) -> Ended:
+        equipment = self._equipment
         with equipment.launcher.start(self._request(run)) as runner:
             return Watch(runner, run, limits, self._pulse, equipment.stop, equipment.clock).until_ended()
 
@@ -117,14 +116,17 @@ class Attempt:
             data_dir=str(settings.data_dir) if settings.data_dir else None,
         )
 
-    def _timeout_s(self, workload: Workload, params: Params) -> float:
-        """As asked for, else three times the estimate: every run that may come, sampled for as long as it may."""
-        if self._spec.timeout_s is not None:
-            return self._spec.timeout_s
-        measure = self._spec.measure
+    def _limits(self, workload: Workload, params: Params) -> Limits:
+        """A timeout as asked for, else three times the estimate: every run that may come, sampled as long as it may.
+
+        No frame comes while one execution lasts, so a run may be silent for three times its estimate.
+        """
+        settings, measure = self._equipment.settings, self._spec.measure
         one = workload.estimate(params, self._equipment.device)
         job_s = measure.processes.max * (one.time_s + measure.max_s) + one.train_s
-        return max(_LEAST_TIMEOUT_S, _ESTIMATE_FACTOR * job_s)
+        timeout_s = self._spec.timeout_s or max(_LEAST_TIMEOUT_S, _ESTIMATE_FACTOR * job_s)
+        stall_s = max(settings.stall_s, _ESTIMATE_FACTOR * one.time_s)
+        return Limits(stall_s, settings.term_grace_s, self._began_s + timeout_s)
 
 
 def _unforked(ended: Ended) -> str | None:

@@ -73,4 +73,7 @@ class Supervisor:
         ending = Attempt(claim, equipment).run()
         counted = tell(ending, claim, equipment.leases, equipment.stop, equipment.clock)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
-        return not isinstance(ending, HandedBack)
+        if not isinstance(ending, HandedBack):
+            return True
+        self._call_next(claim.queue)  # another worker may take it at once
+        return False

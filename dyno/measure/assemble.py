@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Iterable, Sequence
@@ -70,7 +71,9 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
     for name, value in params.model_dump(mode="json", exclude_none=True).items():
         words += ["--param", f"{name}={value}"]
     words += ["--device", spec.device.id or spec.device.kind or device.kind]
-    words += ["--processes", str(spec.measure.processes.max), "--seed", str(spec.seed)]
+    words += ["--framework", spec.framework, "--processes", str(spec.measure.processes.max), "--seed", str(spec.seed)]
+    for name, value in spec.measure.model_dump(mode="json", exclude_defaults=True, exclude={"processes"}).items():
+        words += ["--measure", f"{name}={json.dumps(value)}"]
     return shlex.join(words)
 
 

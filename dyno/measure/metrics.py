@@ -62,11 +62,13 @@ def _figure(spec: MetricSpec, record: RunRecord, time_s: float) -> float:
 
 def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
     interval = mean_interval(figures)
+    # Times and rates are positive, so the part of the interval below zero can't hold the truth.
+    low = None if interval.low is None else max(0.0, interval.low)
     return Metric(
         name=spec.name,
         unit=spec.unit,
         value=interval.value,
-        low=interval.low,
+        low=low,
         high=interval.high,
         better=spec.better,
         runs=len(figures),

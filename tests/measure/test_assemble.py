@@ -126,9 +126,10 @@ def test_identity_environment_and_references_travel_along(
 
 
 def test_the_command_that_reproduces_it_can_be_pasted_into_a_shell(result: Callable[..., Result]) -> None:
-    spec = Spec(workload="some", seed=3, device=DeviceSelector(kind="cpu"), measure=Measure())
+    spec = Spec(workload="some", seed=3, device=DeviceSelector(kind="cpu"), measure=Measure(min_s=0.5))
     command = (
-        "dyno run some --param n=2048 --param dtype=float32 --param 'mode=a b' --device cpu --processes 5 --seed 3"
+        "dyno run some --param n=2048 --param dtype=float32 --param 'mode=a b' --device cpu --framework tensorflow "
+        "--processes 5 --seed 3 --measure min_s=0.5"
     )
     assert result(spec=spec).reproduce == command
     assert "--device cpu " in (result(spec=Spec(workload="some")).reproduce or "")

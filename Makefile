@@ -16,6 +16,8 @@ install: $(READY)  # the environment in .venv, pinned by hash
 
 # Bytecode is compiled at install: without it, importing TensorFlow takes three times as long in each process.
 $(READY): requirements/dev.txt requirements/uv.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+		|| { echo 'Dyno needs Python 3.11 to 3.13: make PYTHON=/path/to/python3.11 …' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
 	$(UV) sync --quiet --python $(BIN)/python --compile-bytecode --require-hashes requirements/dev.txt requirements/uv.txt

@@ -96,7 +96,7 @@ def _metrics_table(answer: Result) -> Table:
 def _metric_cells(metric: Metric) -> tuple[str, ...]:
     interval = metric.reason or "–"
     if metric.low is not None and metric.high is not None and metric.value:
-        half = (metric.high - metric.low) / 2 / abs(metric.value)
+        half = (metric.high - metric.value) / abs(metric.value)  # the lower half may be cut off at zero
         low, high = quantity(metric.low, metric.unit), quantity(metric.high, metric.unit)
         interval = f"{low} to {high} (±{half:.1%})"
     return metric.name, quantity(metric.value, metric.unit), interval, str(metric.runs), str(metric.samples)

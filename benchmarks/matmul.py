@@ -1,4 +1,8 @@
-"""The FLOP/s that Dyno reports for matmul against a bare hand-written loop, interleaved."""
+"""The FLOP/s that Dyno reports for matmul against a bare hand-written loop, interleaved two ways.
+
+Sample by sample in one process, which shows a difference in the timing itself; and whole jobs over HTTP beside whole
+processes, which shows what a caller gets, at the price of the machine's drift.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from benchmarks.fleet import Fleet, fleet
 from benchmarks.pairs import interleave, ratio, spread
 from benchmarks.report import write
 
-N, REPEATS, SECONDS, PAIRS = 2048, 2, 6.0, 16
+N, REPEATS, SECONDS, PAIRS = 2048, 2, 6.0, 12
+PROCESSES, SAMPLES = 12, 25
 SPEC: dict[str, JsonValue] = {
     "workload": "matmul",
     "params": {"n": N, "repeats": REPEATS},
@@ -24,6 +29,7 @@ SPEC: dict[str, JsonValue] = {
 def main() -> None:
     with fleet() as dyno:
         ours, bare = interleave(lambda: _reported(dyno), _bare, PAIRS)
+    ratios = [_side_by_side() for _ in range(PROCESSES)]
     lines = [
         f"`matmul` at n = {N}, float32, {REPEATS} products a chain: the throughput Dyno answers, one process a job,",
         f"against a bare TensorFlow loop in a process of its own; {PAIRS} pairs in the order ABBA. GFLOP/s:",
@@ -31,6 +37,11 @@ def main() -> None:
         f"- Dyno: {spread(ours, 1e-9)}",
         f"- bare loop: {spread(bare, 1e-9)}",
         f"- Dyno / bare: {ratio(ours, bare)}",
+        "",
+        f"The same two loops in one process, a bare sample after each of Dyno's ({SAMPLES} each, its own sampling code),",
+        f"{PROCESSES} fresh processes, ratio of the medians:",
+        "",
+        f"- Dyno / bare: {ratio(ratios, [1.0] * PROCESSES)}; {spread(ratios)}",
     ]
     write("matmul", "Reported FLOP/s against a bare loop", lines)
 
@@ -43,9 +54,20 @@ def _reported(dyno: Fleet) -> float:
 
 
 def _bare() -> float:
-    script = Path(__file__).with_name("bare_matmul.py")
-    command = [sys.executable, str(script), str(N), str(REPEATS), str(SECONDS)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return _printed("bare_matmul", N, REPEATS, SECONDS)
+
+
+def _side_by_side() -> float:
+    found = _printed("side_by_side", N, REPEATS, SAMPLES)
+    print(f"in one process: {found:.4f}", flush=True)
+    return found
+
+
+def _printed(name: str, *arguments: float) -> float:
+    """The figure that a benchmark's own script prints, in a process of its own."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    return float(done.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""One process: Dyno's own sampling of matmul, and after each of its samples a bare hand-written loop of as many chains.
+
+A machine whose speed drifts by a tenth within seconds shows a difference of 1 % only like this. Prints the ratio of the
+median of Dyno's samples to the median of the bare ones, as FLOP/s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from statistics import median
+
+import tensorflow as tf
+
+from benchmarks.bare_matmul import chain_of
+from dyno.devices import discover
+from dyno.frameworks import framework
+from dyno.measure.clock import HostClock
+from dyno.measure.sampling import StoppingRule, sample
+from dyno.settings import Settings
+from dyno.spec import Measure
+from dyno.workloads import validate_params, workload
+from dyno.workloads.contract import BuildContext
+
+
+def main(n: int, repeats: int, samples: int) -> None:
+    device = discover("cpu", Settings())
+    engine = framework("tensorflow")
+    engine.load()
+    engine.start("cpu", len(device.cores))
+    matmul = workload("matmul")
+    context = BuildContext(
+        framework=engine,
+        seed=0,
+        run=0,
+        cores=len(device.cores),
+        phase=lambda name: contextlib.nullcontext(),
+        report=lambda *_: None,
+        device=device,
+    )
+    built = matmul.build(validate_params(matmul, {"n": n, "repeats": repeats}), context)
+    built.compile()
+    chain, start = chain_of(n, repeats)
+    counts: list[int] = []
+    bare_s: list[float] = []
+
+    def execute(count: int) -> None:
+        counts.append(count)
+        built.execute(count)
+
+    def bare(taken: int, expected: int | None) -> None:
+        if counts:
+            bare_s.append(_time(chain, start, counts[-1]))
+
+    float(chain(start))
+    measure = Measure(min_samples=samples, target_rel_ci=1e-6, max_s=samples)
+    taken = sample(execute, StoppingRule.of(measure, "cpu"), HostClock(), bare)
+    print(median(bare_s[-len(taken.samples) :]) / median(taken.samples))
+
+
+def _time(chain: tf.types.experimental.PolymorphicFunction, start: tf.Tensor, count: int) -> float:
+    begin_s = time.perf_counter()
+    for _ in range(count):
+        float(chain(start))
+    return (time.perf_counter() - begin_s) / count
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:4]))

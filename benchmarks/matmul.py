@@ -6,17 +6,13 @@ processes, which shows what a caller gets, at the price of the machine's drift.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 from pydantic import JsonValue
 
 from benchmarks.fleet import Fleet, fleet
-from benchmarks.pairs import interleave, ratio, spread
+from benchmarks.pairs import interleave, printed, ratio, spread
 from benchmarks.report import write
 
-N, REPEATS, SECONDS, PAIRS = 2048, 2, 6.0, 12
+N, REPEATS, SECONDS, PAIRS = 2048, 2, 6.0, 10
 PROCESSES, SAMPLES = 12, 25
 SPEC: dict[str, JsonValue] = {
     "workload": "matmul",
@@ -27,9 +23,9 @@ SPEC: dict[str, JsonValue] = {
 
 
 def main() -> None:
+    ratios = [_side_by_side() for _ in range(PROCESSES)]
     with fleet() as dyno:
         ours, bare = interleave(lambda: _reported(dyno), _bare, PAIRS)
-    ratios = [_side_by_side() for _ in range(PROCESSES)]
     lines = [
         f"`matmul` at n = {N}, float32, {REPEATS} products a chain: the throughput Dyno answers, one process a job,",
         f"against a bare TensorFlow loop in a process of its own; {PAIRS} pairs in the order ABBA. GFLOP/s:",
@@ -38,8 +34,8 @@ def main() -> None:
         f"- bare loop: {spread(bare, 1e-9)}",
         f"- Dyno / bare: {ratio(ours, bare)}",
         "",
-        f"The same two loops in one process, a bare sample after each of Dyno's ({SAMPLES} each, its own sampling code),",
-        f"{PROCESSES} fresh processes, ratio of the medians:",
+        "The same two loops in one process, a bare sample after each of Dyno's (its own sampling code),",
+        f"{SAMPLES} samples each, {PROCESSES} fresh processes, ratio of the medians:",
         "",
         f"- Dyno / bare: {ratio(ratios, [1.0] * PROCESSES)}; {spread(ratios)}",
     ]
@@ -54,20 +50,13 @@ def _reported(dyno: Fleet) -> float:
 
 
 def _bare() -> float:
-    return _printed("bare_matmul", N, REPEATS, SECONDS)
+    return float(printed("bare_matmul", N, REPEATS, SECONDS))
 
 
 def _side_by_side() -> float:
-    found = _printed("side_by_side", N, REPEATS, SAMPLES)
+    found = float(printed("matmul_side_by_side", N, REPEATS, SAMPLES))
     print(f"in one process: {found:.4f}", flush=True)
     return found
-
-
-def _printed(name: str, *arguments: float) -> float:
-    """The figure that a benchmark's own script prints, in a process of its own."""
-    command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
-    return float(done.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, median, stdev
 
 from scipy.special import stdtrit
@@ -44,6 +47,13 @@ def interleave(first: Callable[[], float], second: Callable[[], float], pairs: i
             into.append(measure())
         print(f"pair {index + 1} of {pairs}: {a[-1]:.6g} against {b[-1]:.6g}, ratio {a[-1] / b[-1]:.4f}", flush=True)
     return a, b
+
+
+def printed(name: str, *arguments: float) -> str:
+    """The last line that a benchmark's own script prints, in a process of its own."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    return done.stdout.splitlines()[-1]
 
 
 def spread(values: Sequence[float], scale: float = 1.0) -> str:

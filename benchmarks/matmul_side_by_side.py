@@ -6,7 +6,6 @@ median of Dyno's samples to the median of the bare ones, as FLOP/s.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from statistics import median
@@ -14,33 +13,14 @@ from statistics import median
 import tensorflow as tf
 
 from benchmarks.bare_matmul import chain_of
-from dyno.devices import discover
-from dyno.frameworks import framework
+from benchmarks.in_process import compiled
 from dyno.measure.clock import HostClock
 from dyno.measure.sampling import StoppingRule, sample
-from dyno.settings import Settings
 from dyno.spec import Measure
-from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext
 
 
 def main(n: int, repeats: int, samples: int) -> None:
-    device = discover("cpu", Settings())
-    engine = framework("tensorflow")
-    engine.load()
-    engine.start("cpu", len(device.cores))
-    matmul = workload("matmul")
-    context = BuildContext(
-        framework=engine,
-        seed=0,
-        run=0,
-        cores=len(device.cores),
-        phase=lambda name: contextlib.nullcontext(),
-        report=lambda *_: None,
-        device=device,
-    )
-    built = matmul.build(validate_params(matmul, {"n": n, "repeats": repeats}), context)
-    built.compile()
+    built = compiled("matmul", {"n": n, "repeats": repeats})
     chain, start = chain_of(n, repeats)
     counts: list[int] = []
     bare_s: list[float] = []

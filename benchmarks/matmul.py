@@ -35,7 +35,7 @@ def main() -> None:
         f"- Dyno / bare: {ratio(ours, bare)}",
         "",
         "The same two loops in one process, a bare sample after each of Dyno's (its own sampling code),",
-        f"{SAMPLES} samples each, {PROCESSES} fresh processes, ratio of the medians:",
+        f"at least {SAMPLES} samples each, {PROCESSES} fresh processes, ratio of the medians:",
         "",
         f"- Dyno / bare: {ratio(ratios, [1.0] * PROCESSES)}; {spread(ratios)}",
     ]

@@ -5,6 +5,7 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 refused by the service, 4 unreachable.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -79,7 +80,7 @@ def up(
     device: Annotated[list[str] | None, typer.Option(help="A device to serve; may be repeated.")] = None,
 ) -> None:
     """Run embedded server, API and workers in the foreground, until Ctrl-C. A part that dies is started again."""
-    devices = device or ["cpu"]
+    devices = list(dict.fromkeys(device or ["cpu"]))
     with together(port=port, data_dir=data_dir, devices=devices, say=console.print) as (stack, url):
         with Client(url) as client:
             wait_ready(stack, client, want_devices=len(devices))
@@ -136,8 +137,8 @@ def run(
             with render.following(errors if as_json else console) as show:
                 job = client.wait(job.id, show)
         except KeyboardInterrupt:
-            client.cancel(job.id)
-            errors.print(f"{job.id} canceled")
+            with contextlib.suppress(Refused):  # it ended first
+                errors.print(f"{client.cancel(job.id).id}: cancel asked for")
             raise
         if job.failure or job.status != "succeeded":
             raise JobNotSucceeded(job)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +20,8 @@ from dyno.spec import Spec
 
 LONG_POLL_S = 20  # well under the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
 SUBMIT_TRIES = 3
+PATIENCE_S = 60.0  # how long `wait` goes on without an answer: the service comes back, and the job runs meanwhile
+RETRY_S = 0.5
 
 
 class ServerUnreachable(DynoError):
@@ -96,13 +100,25 @@ class Client:
 
     def wait(self, job_id: str, progress: Callable[[Job], None] | None = None) -> Job:
         """Long-poll until the job is done; `progress` is called with each new version of the record."""
-        job = self.job(job_id)
+        job = self._patiently(lambda: self.job(job_id))
         while True:
             if progress:
                 progress(job)
             if job.done:
                 return job
-            job = self._changed(job)
+            job = self._patiently(partial(self._changed, job))
+
+    def _patiently(self, ask: Callable[[], Job]) -> Job:
+        """Ask again while the service is away or says 503, a minute at most."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return ask()
+            except (ConnectionBroken, Refused) as error:
+                away = isinstance(error, ConnectionBroken) or error.status == httpx.codes.SERVICE_UNAVAILABLE
+                if not away or time.monotonic() >= deadline_s:
+                    raise
+            time.sleep(RETRY_S)
 
     def _changed(self, job: Job) -> Job:
         answer = self._send(
@@ -135,12 +151,20 @@ class Client:
         data: list[dict[str, Any]] = self._call("GET", "/v1/workloads")["data"]
         return data
 
-    def ready(self) -> bool:
-        """Whether the service answers and can take jobs."""
+    def alive(self) -> bool:
+        """Whether the service answers at all."""
         try:
-            return self._http.get("/readyz").status_code == httpx.codes.OK
+            return self._http.get("/livez").status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False
+
+    def not_ready_because(self) -> str | None:
+        """Why not to rely on the service now: Redis is away, or keeps nothing; None if it is ready."""
+        try:
+            self._call("GET", "/readyz")
+        except (Refused, ServerUnreachable) as error:
+            return error.detail
+        return None
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
         return _body(self._send(method, path, **options))

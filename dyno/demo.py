@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from pydantic import JsonValue
 from rich.console import Console
 
 from dyno import render
 from dyno.client import Client
+from dyno.errors import ServerUnavailable
+from dyno.job import Job
+from dyno.processes import Stack
 from dyno.up import free_port, together, wait_ready
 
 MATMUL: dict[str, JsonValue] = {
@@ -26,6 +32,13 @@ MNIST: dict[str, JsonValue] = {
 }
 
 
+def _show_while_alive(stack: Stack, show: Callable[[Job], None], job: Job) -> None:
+    """Nobody starts a dead part of a demo again, so waiting on would be for ever."""
+    if (part := stack.dead()) is not None:
+        raise ServerUnavailable(f"{part.name} has ended")
+    show(job)
+
+
 def run(console: Console, *, device: str = "cpu") -> None:
     """Start a Dyno of its own, run both jobs, print what they answer. Leaves no process behind."""
     with together(port=free_port(), data_dir=None, devices=[device], say=console.print) as (stack, url):
@@ -37,7 +50,7 @@ def run(console: Console, *, device: str = "cpu") -> None:
                 console.rule(f"POST {url}/v1/jobs  {spec['workload']}")
                 console.print_json(data=spec)
                 with render.following(console) as show:
-                    result = client.run(spec, show)
+                    result = client.run(spec, partial(_show_while_alive, stack, show))
                 render.result(console, result)
         console.rule()
         console.print("This was one Dyno of its own, gone now. `dyno up` starts one that stays, on port 8000.")

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 PR_SET_PDEATHSIG = 1
 MAX_BACKOFF_S = 30.0
@@ -20,9 +21,15 @@ STOP_GRACE_S = 20.0  # a worker needs shutdown_s (1 s here), term_grace_s for it
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def die_with_parent() -> None:
-    """In a new child, before exec: be killed when the thread that started it ends, even by SIGKILL."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def die_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Be sent `number` when the thread that started this process ends, even by SIGKILL.
+
+    A fork clears that, an exec doesn't. Exits at once when the parent had died before the request to the kernel was in place.
+    """
+    if _libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent_pid:
+        os._exit(1)
 
 
 @dataclass
@@ -44,7 +51,8 @@ class Part:
             [sys.executable, "-P", "-m", self.module, *self.args],
             env=dict(self.env),
             stdin=subprocess.DEVNULL,
-            preexec_fn=die_with_parent,  # the parent has one thread, so Python may run before exec
+            # The parent has one thread, so Python may run before exec. TERM: a worker then hands its job back.
+            preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
             process_group=0,
         )
         self.started_s = time.monotonic()

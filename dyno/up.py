@@ -12,13 +12,14 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from dyno.client import Client
+from dyno.client import Client, Refused, ServerUnreachable
 from dyno.errors import ServerUnavailable
 from dyno.processes import Part, Stack
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
 
 READY_S = 60.0
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -52,8 +53,11 @@ def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator
         return
 
     def revive() -> None:
-        if server.revive():
-            stack.say("server died; started again with its data")
+        try:
+            if server.revive():
+                stack.say("server died; started again with its data")
+        except ServerUnavailable as error:  # tried again at the next turn
+            stack.say(f"server died; {error.detail}")
 
     with EmbeddedServer(data_dir) as server:
         stack.say(f"{server.binary.name} on a private socket" + (f", data in {data_dir}" if data_dir else ""))
@@ -62,15 +66,28 @@ def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator
 
 
 def wait_ready(stack: Stack, client: Client, *, want_devices: int) -> None:
-    """Until the API answers and every worker offers its device. Raises ServerUnavailable at the deadline."""
+    """Until the API answers and every worker offers its device; says what else is amiss.
+
+    Raises ServerUnavailable when a part ends, or at the deadline.
+    """
     deadline_s = time.monotonic() + READY_S
     while time.monotonic() < deadline_s:
         if (part := stack.dead()) is not None and part.process is not None:
             raise ServerUnavailable(f"{part.name} ended with exit code {part.process.returncode} while starting")
-        if client.ready() and len(client.devices()) >= want_devices:
+        if client.alive() and _devices(client) >= want_devices:
+            if complaint := client.not_ready_because():
+                stack.say(f"not ready: {complaint}")
             return
         time.sleep(0.05)  # start-up only: there is nothing to wait on before the API listens
-    raise ServerUnavailable(f"not ready after {READY_S:.0f} s")
+    raise ServerUnavailable(f"not up after {READY_S:.0f} s: {client.not_ready_because() or 'a worker is missing'}")
+
+
+def _devices(client: Client) -> int:
+    """How many devices are offered; none while the store is away."""
+    try:
+        return len(client.devices())
+    except (Refused, ServerUnreachable):
+        return 0
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -86,11 +103,11 @@ def _terminable() -> Iterator[None]:
     """TERM ends the block as Ctrl-C does, and a second signal can't cut the clean-up short."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for each in _ENDING:
+            signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in _ENDING}
     try:
         yield
     finally:

@@ -43,7 +43,7 @@ def _lines(
         "sample. Plain `model.fit` has the same model, shuffle, dropout and metrics.",
         "",
         f"In one process, an epoch's worth of Dyno's steps and an epoch of fit in turns; {PROCESSES} processes with",
-        f"{PAIRS_EACH} pairs each, fit's slow epochs ({slow} of {PROCESSES * PAIRS_EACH}) left out with their partners.",
+        f"{PAIRS_EACH} pairs each, fit's slow epochs ({slow} of {PROCESSES * PAIRS_EACH}) left out with their pairs.",
         "Medians of the processes:",
         "",
         f"- Dyno: {spread(medians[0], 1e6)}",

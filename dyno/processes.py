@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def die_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Be sent `number` when the thread that started this process ends, even by SIGKILL.
 
-    A fork clears that, an exec doesn't. Exits at once when the parent had died before the request to the kernel was in place.
+    A fork clears that, an exec doesn't. Exits at once when the parent had died before the kernel knew of the request.
     """
     if _libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")

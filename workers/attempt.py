@@ -25,6 +25,8 @@ from workers.watch import Ended, Limits, Watch
 
 _LEAST_TIMEOUT_S = 600.0
 _ESTIMATE_FACTOR = 3  # an estimate is honest to about that
+_SIGNAL_SPREAD_S = 0.5  # a TERM to every process of a worker reaches them one by one
+_KILLED = ("runner_killed", "runner_not_started")
 
 
 class Attempt:
@@ -85,6 +87,8 @@ class Attempt:
         assert failure is not None
         if failure.reason == "device_busy":  # someone else's runner still lives there: no fault of this job
             return HandedBack("device_busy")
+        if failure.reason in _KILLED and self._equipment.stop.comes_within(_SIGNAL_SPREAD_S):
+            return HandedBack("worker_shutdown")  # whoever ends this worker ended its runner or zygote too
         event("run-failed", job=self._claim.job_id, run=run + 1, reason=failure.reason, message=failure.message)
         return Failed(failure)
 

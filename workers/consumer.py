@@ -35,7 +35,15 @@ class _Pool(TaskPool):  # type: ignore[misc]
 
 
 class _Connection(CeleryConsumer):  # type: ignore[misc]
-    """Celery's consumer, trying to reconnect every second or two instead of after up to 30 s."""
+    """Celery's consumer, trying to reconnect every second or two instead of after up to 30 s.
+
+    And calling `init_callback` after every reconnect, too: a wake-up sent meanwhile may be lost.
+    """
+
+    def on_ready(self) -> None:
+        callback = self.init_callback
+        super().on_ready()  # calls it, and forgets it
+        self.init_callback = callback
 
     def ensure_connected(self, conn: Any) -> Any:
         def missed(error: Exception, interval_s: float) -> None:

@@ -8,6 +8,9 @@ from dyno.job import Failure, FailureClass
 from workers.stop import StopReason
 from workers.watch import Ended
 
+# What ends a process from outside. A request to end that the supervisor made comes with its StopReason.
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 def failure_of(ended: Ended, timeout_s: float, stall_s: float) -> Failure | None:
     """Why the run gave no record; None if it gave one. Cancel, shutdown and a lost lease are no failures: ask first."""
@@ -36,13 +39,14 @@ def _of_exit(ended: Ended) -> Failure:
 
 
 def _of_signal(ended: Ended, number: signal.Signals) -> Failure:
-    if number is not signal.SIGKILL:
+    if number not in _FROM_OUTSIDE:
         message = f"the runner died of {number.name}: {signal.strsignal(number)}"
         return _failure(ended, FailureClass.BENCHMARK, "runner_crashed", message)
-    if ended.oom_killed:
+    if ended.oom_killed and number is signal.SIGKILL:
         message = "the kernel killed a process for want of memory while this one ran, and this one died of SIGKILL"
         return _failure(ended, FailureClass.RESOURCE, "out_of_memory", message)
-    return _failure(ended, FailureClass.INFRASTRUCTURE, "runner_killed", "something outside killed the runner")
+    message = f"something outside ended the runner with {number.name}"
+    return _failure(ended, FailureClass.INFRASTRUCTURE, "runner_killed", message)
 
 
 def _failure(ended: Ended, failure_class: FailureClass, reason: str, message: str) -> Failure:

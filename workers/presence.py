@@ -12,9 +12,8 @@ import redis
 from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
-from dyno.store.fleet import WorkerRecord, publish, withdraw
+from dyno.store.fleet import WorkerRecord, WorkerState, publish, withdraw
 from workers.log import event
-from workers.supervisor import State
 
 _BEATS_PER_TTL = 3  # two may get lost before the device counts as gone
 
@@ -32,7 +31,7 @@ class Presence:
     def start(self) -> None:
         self._thread.start()
 
-    def show(self, state: State, job: str | None) -> None:
+    def show(self, state: WorkerState, job: str | None) -> None:
         self._worker = self._worker.model_copy(update={"state": state, "job": job})
         self._changed.set()
 

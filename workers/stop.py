@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import select
 from enum import StrEnum
 
 
@@ -30,6 +31,10 @@ class StopSwitch:
     @property
     def stopping(self) -> bool:
         return self.deadline_s < math.inf
+
+    def comes_within(self, patience_s: float) -> bool:
+        """Whether a stop has been asked for, or is in `patience_s`."""
+        return bool(select.select([self._fd], [], [], patience_s)[0])
 
     def stop(self, deadline_s: float) -> None:
         """Ask for the end by `deadline_s` on the supervisor's clock; only ever brings it forward."""

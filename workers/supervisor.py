@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Literal
 
 from dyno.errors import StoreUnavailable
 from dyno.job import WorkerRef
+from dyno.store.fleet import WorkerState
 from dyno.store.leases import Claim
 from dyno.store.queues import queues_served
 from workers.attempt import Attempt
 from workers.ending import HandedBack, tell
 from workers.equipment import Equipment
 from workers.log import event
-
-State = Literal["starting", "idle", "busy", "draining"]
 
 
 class Supervisor:
@@ -27,7 +25,7 @@ class Supervisor:
         equipment: Equipment,
         worker: WorkerRef,
         wake: Callable[[str], object],
-        show: Callable[[State, str | None], None] = lambda state, job: None,
+        show: Callable[[WorkerState, str | None], None] = lambda state, job: None,
     ) -> None:
         self._equipment, self._worker, self._wake, self._show = equipment, worker, wake, show
         self._queues = queues_served(equipment.device)
@@ -37,12 +35,14 @@ class Supervisor:
         """Run jobs until none is left for this device; returns how many. What a wake-up calls, and a start."""
         served = 0
         with self._serving:
-            while not self._equipment.stop.stopping and (claim := self._claim()):
-                self._show("busy", claim.job_id)
-                served += 1
-                if not self._see_through(claim):
-                    break
-            self._show("draining" if self._equipment.stop.stopping else "idle", None)
+            try:
+                while not self._equipment.stop.stopping and (claim := self._claim()):
+                    self._show("busy", claim.job_id)
+                    served += 1
+                    if not self._see_through(claim):
+                        break
+            finally:
+                self._show("draining" if self._equipment.stop.stopping else "idle", None)
         return served
 
     def stop(self, within_s: float) -> None:
@@ -68,12 +68,17 @@ class Supervisor:
             event("wake-failed", logging.WARNING, queue=queue, why=repr(error))
 
     def _see_through(self, claim: Claim) -> bool:
-        """Run the job to its end; False: don't claim again now, what was handed back would come back at once."""
+        """Run the job to its end; False: don't claim again now, what was handed back would come back at once.
+
+        At a shutdown another worker is called to it. A job whose device is busy waits for the reconciler's slower
+        wake-up: one sent now would come straight back here.
+        """
         equipment = self._equipment
         ending = Attempt(claim, equipment).run()
         counted = tell(ending, claim, equipment.leases, equipment.stop, equipment.clock)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
         if not isinstance(ending, HandedBack):
             return True
-        self._call_next(claim.queue)  # another worker may take it at once
+        if ending.reason == "worker_shutdown":
+            self._call_next(claim.queue)
         return False

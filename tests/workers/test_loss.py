@@ -59,6 +59,24 @@ def test_a_killed_runner_is_tried_once_more_and_then_fails(
     assert device_is_free(client, quick, here)
 
 
+def test_a_runner_that_is_ended_with_its_worker_costs_no_attempt(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    here: Device,
+    background: ThreadPoolExecutor,
+) -> None:
+    job_id = store.submit(tiny(measure=LONG))
+    supervisor = supervisor_of(quick, forking)
+    serving = background.submit(supervisor.serve)
+    os.kill(runner_of(here, quick), signal.SIGTERM)
+    supervisor.stop(30)
+    assert serving.result(20) == 1
+    job = store.job(job_id)
+    assert (job.status, job.attempt) == (Status.QUEUED, 0)
+
+
 def test_a_segfault_is_the_benchmarks_own_and_not_repeated(
     quick: Settings,
     store: Store,

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -160,14 +161,30 @@ def test_a_signal_in_mid_run_hands_the_job_back_and_leaves_no_process(
     assert offered(short_lease) == []
 
 
+def test_a_term_to_every_process_of_a_worker_costs_the_job_no_attempt(
+    start_worker: StartWorker, short_lease: Settings
+) -> None:
+    worker = start_worker("cpu:0-0", short_lease)
+    until_idle(short_lease, 1)
+    [job_id] = submit(short_lease, tiny(measure=LONG))
+    until_sampling(short_lease, job_id)
+    for pid in [*family_of(worker.pid), worker.pid]:
+        with suppress(ProcessLookupError):  # a runner goes with its zygote
+            os.kill(pid, signal.SIGTERM)
+    assert worker.wait(10) == 0
+    [job] = jobs_of(short_lease, job_id)
+    assert (job.status, job.attempt) == (Status.QUEUED, 0)
+
+
 def test_a_job_that_is_nearly_done_is_finished_before_the_end(start_worker: StartWorker, settings: Settings) -> None:
-    worker = start_worker("cpu:0-0", settings)
-    until_idle(settings, 1)
-    [job_id] = submit(settings, tiny(measure=SHORT))
-    until_sampling(settings, job_id)
+    quick = settings.model_copy(update={"heartbeat_s": 0.2})  # so that it is seen sampling before it is over
+    worker = start_worker("cpu:0-0", quick)
+    until_idle(quick, 1)
+    [job_id] = submit(quick, tiny(measure=SHORT))
+    until_sampling(quick, job_id)
     worker.terminate()
     assert worker.wait(20) == 0
-    assert jobs_of(settings, job_id)[0].status is Status.SUCCEEDED
+    assert jobs_of(quick, job_id)[0].status is Status.SUCCEEDED
 
 
 def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Settings) -> None:

@@ -6,11 +6,14 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import pytest
 
 from dyno.client import Client, Refused, ServerUnreachable
+from dyno.job import Job, QueuePlace, Status, Urls
+from dyno.spec import Spec
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -23,6 +26,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not type(self).answers:
             self.connection.close()  # cut before an answer
             return
+        self._answer()
+
+    def do_GET(self) -> None:
+        type(self).seen.append({"path": self.path})
+        if type(self).answers[0][0] == 0:
+            type(self).answers.pop(0)
+            self.connection.close()
+            return
+        self._answer()
+
+    def _answer(self) -> None:
         status, payload = type(self).answers.pop(0)
         self.send_response(status)
         self.send_header("Content-Length", str(len(payload)))
@@ -71,3 +85,31 @@ def test_an_answer_that_is_not_json_is_said_to_be_no_dyno(url: str) -> None:
 def test_nobody_there_is_unreachable_not_a_traceback() -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(ServerUnreachable):
         client.job("job_x")
+
+
+def test_waiting_outlives_a_broken_connection_and_a_service_that_is_away(url: str) -> None:
+    job = Job(
+        id="job_1",
+        status=Status.CANCELED,
+        done=True,
+        attempt=0,
+        spec=Spec(workload="matmul"),
+        queue=QueuePlace(name="cpu"),
+        created_at=datetime.now(UTC),
+        queued_at=datetime.now(UTC),
+        urls=Urls(self="/v1/jobs/job_1", result="/v1/jobs/job_1/result", cancel="/v1/jobs/job_1/cancel"),
+        schema=1,
+        version=3,
+    )
+    away = json.dumps({"status": 503, "detail": "Redis is away"}).encode()
+    Handler.answers = [(0, b""), (503, away), (200, job.model_dump_json(by_alias=True).encode())]
+    with Client(url) as client:
+        assert client.wait("job_1").status is Status.CANCELED
+    assert len(Handler.seen) == 3
+
+
+def test_waiting_for_a_job_that_does_not_exist_ends_at_once(url: str) -> None:
+    Handler.answers = [(404, json.dumps({"status": 404, "detail": "no such job"}).encode())]
+    with Client(url) as client, pytest.raises(Refused):
+        client.wait("job_1")
+    assert len(Handler.seen) == 1

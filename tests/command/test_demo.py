@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -23,4 +25,13 @@ def test_ctrl_c_leaves_no_process_behind(command: Callable[..., Command], moment
     running = command("demo")
     running.says(moment)
     assert running.interrupt() != 0
+    running.assert_nothing_left()
+
+
+def test_a_demo_whose_worker_dies_ends_and_says_so(command: Callable[..., Command]) -> None:
+    running = command("demo")
+    running.says("run 1 of")
+    os.kill(running.pid_of("-m workers "), signal.SIGKILL)
+    assert running.process.wait(60) == 1
+    assert "worker cpu has ended" in running.text()
     running.assert_nothing_left()

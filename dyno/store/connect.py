@@ -17,6 +17,7 @@ from dyno.settings import Settings
 
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
+_FOR_NOW = ("MISCONF", "OOM", "READONLY", "NOREPLICAS", "BUSY", "MASTERDOWN", "LOADING", "UNBLOCKED")
 CHECK_IDLE_AFTER_S = 25  # shorter than the idle limits of common proxies and firewalls
 # A restarted server resets connections once; every script may be repeated, so a second and third try are safe.
 # A server that is away costs 0.15 s this way. Timeouts aren't repeated: they would triple the wait.
@@ -68,7 +69,7 @@ def store_errors() -> Iterator[None]:
     except (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError, redis.OutOfMemoryError) as error:
         raise StoreUnavailable(f"Redis can't be used now: {error}") from error
     except redis.ResponseError as error:
-        if str(error).startswith(("MISCONF", "OOM", "READONLY", "NOREPLICAS", "BUSY", "MASTERDOWN", "LOADING")):
+        if str(error).startswith(_FOR_NOW):
             raise StoreUnavailable(f"Redis can't be used now: {error}") from error
         raise
 

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import redis
 
@@ -30,7 +31,7 @@ class Upkeep:
         self._wake = wake
         self._outlook = Outlook(settings.lease_s)
         self._stop = threading.Event()
-        self._available = True
+        self._failing: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
 
     def start(self) -> None:
@@ -49,19 +50,40 @@ class Upkeep:
                 self._stop.wait(self._settings.reap_every_s)
 
     def _attempt(self, client: redis.Redis) -> None:
+        """Each part goes on without the others: a full Redis refuses wake-ups, and lost jobs still have to be found."""
         try:
-            self._once(client)
+            self._reap(client)
         except StoreUnavailable as error:
             self._outlook.away()
-            if self._available:
-                log.warning("no upkeep until Redis is back: %s", error.detail)
-            self._available = False
+            self._report("reaping", error)
+            return
         except Exception:
-            log.exception("upkeep failed; it goes on")
+            log.exception("lost jobs can't be looked for; the upkeep goes on")
         else:
-            self._available = True
+            self._failing.discard("reaping")
+        waiting: list[str] = []
+        self._part("looking for queues to wake", lambda: waiting.extend(queues_to_wake(client, self._settings)))
+        for queue in waiting:
+            self._part(f"waking {queue}", partial(self._wake, queue))
+        self._part("dropping what expired", lambda: drop_expired(client, self._settings))
 
-    def _once(self, client: redis.Redis) -> None:
+    def _part(self, name: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except StoreUnavailable as error:
+            self._report(name, error)
+        except Exception:
+            log.exception("%s failed; the upkeep goes on", name)
+        else:
+            self._failing.discard(name)
+
+    def _report(self, name: str, error: StoreUnavailable) -> None:
+        """Once, until it works again: an outage of hours would fill the log."""
+        if name not in self._failing:
+            log.warning("no upkeep until Redis is back (%s): %s", name, error.detail)
+        self._failing.add(name)
+
+    def _reap(self, client: redis.Redis) -> None:
         with store_errors():
             seconds, micros = client.time()
         now_s = time.monotonic()
@@ -69,6 +91,3 @@ class Upkeep:
         if self._outlook.clear(now_s):
             for job_id in reap(client, self._settings):
                 log.warning("%s lost its worker", job_id)
-        for queue in queues_to_wake(client, self._settings):
-            self._wake(queue)
-        drop_expired(client, self._settings)

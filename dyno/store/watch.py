@@ -86,8 +86,11 @@ class Watch:
                     last_id = await self._read_once(last_id)
             except (StoreUnavailable, TimeoutError) as error:
                 log.debug("events can't be read now: %s", error)
-                self._tell_all()  # they look for themselves, and tell their callers
-                await asyncio.sleep(_RECONNECT_S)
+            except Exception:
+                log.exception("events can't be read; trying again")
+                last_id = None  # what can't be read is left behind
+            self._tell_all()  # they look for themselves, and tell their callers
+            await asyncio.sleep(_RECONNECT_S)
 
     async def _newest_id(self) -> str:
         with store_errors():

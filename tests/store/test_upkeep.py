@@ -10,6 +10,7 @@ import redis
 from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
 from dyno.spec import Spec
+from dyno.store.connect import sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.upkeep import Upkeep
@@ -70,6 +71,45 @@ async def test_a_wake_up_that_fails_does_not_end_the_upkeep(
     upkeep = Upkeep(quick, failing)
     upkeep.start()
     eventually(lambda: len(tried) >= 4)
+    upkeep.stop()
+
+
+@pytest.mark.anyio
+async def test_lost_jobs_are_reaped_while_a_full_redis_refuses_every_wake_up(
+    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, run_out: Callable, eventually: Callable
+) -> None:
+    waiting = await jobs.submit(a_spec(device="any"))
+    lost = await jobs.submit(a_spec(priority="high"))
+    assert claim().job_id == lost.job.id
+
+    def refused(queue: str) -> None:
+        raise StoreUnavailable("OOM")
+
+    with sync_client(quick) as client:
+        upkeep = Upkeep(quick, refused)
+        upkeep.start()
+        run_out()
+        eventually(lambda: client.hget(Keys(quick.namespace).job(lost.job.id), "status") == "queued")
+        upkeep.stop()
+    assert (await jobs.get(waiting.job.id)).status == "queued"
+
+
+@pytest.mark.anyio
+async def test_a_queue_that_can_not_be_woken_keeps_no_other_from_it(
+    settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec], eventually: Callable[..., None]
+) -> None:
+    woken: list[str] = []
+
+    def wake(queue: str) -> None:
+        if queue == "any":
+            raise StoreUnavailable("OOM")
+        woken.append(queue)
+
+    await jobs.submit(a_spec(device="any"))
+    await jobs.submit(a_spec(device="cpu"))
+    upkeep = Upkeep(settings.model_copy(update={"reap_every_s": 60.0}), wake)  # one pass, then a long pause
+    upkeep.start()
+    eventually(lambda: "cpu" in woken)
     upkeep.stop()
 
 

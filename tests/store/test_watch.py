@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import redis
 
 from dyno.errors import StoreUnavailable
 from dyno.job import Progress
@@ -12,6 +13,7 @@ from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.connect import async_client
 from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
 from dyno.store.leases import Leases
 from dyno.store.server import EmbeddedServer
 from dyno.store.watch import Watch
@@ -77,6 +79,46 @@ async def test_without_a_change_the_wait_ends_in_time_and_leaves_nothing_behind(
 
 async def test_a_job_that_is_gone_has_changed(watch: Watch) -> None:
     assert await watch.changed("job_gone", 1, LONG_S)
+
+
+async def test_a_reader_that_is_unblocked_with_an_error_reads_on(
+    watch: Watch, jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyno.store.watch._RECONNECT_S", 0.01)
+    job = (await jobs.submit(a_spec())).job
+    await _unblock_reader(client)
+    waiter = await waiting(watch, job.id, job.version)
+    await jobs.cancel(job.id)
+    assert await asyncio.wait_for(waiter, LONG_S / 2)
+
+
+async def test_an_event_that_can_not_be_read_is_left_behind(
+    watch: Watch,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    client: redis.Redis,
+    keys: Keys,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dyno.store.watch._RECONNECT_S", 0.01)
+    job = (await jobs.submit(a_spec())).job
+    client.xadd(keys.events, {"nothing": "known"})
+    async with asyncio.timeout(LONG_S):
+        while "events can't be read" not in caplog.text:
+            await asyncio.sleep(0.01)
+    waiter = await waiting(watch, job.id, job.version)
+    await jobs.cancel(job.id)
+    assert await asyncio.wait_for(waiter, LONG_S / 2)
+
+
+async def _unblock_reader(client: redis.Redis) -> None:
+    """As REPLICAOF does: the blocked read gets an error."""
+    async with asyncio.timeout(LONG_S):
+        while not any(
+            client.client_unblock(int(c["id"]), error=True) for c in client.client_list() if "b" in c["flags"]
+        ):
+            await asyncio.sleep(0.01)
 
 
 async def test_after_a_restart_of_the_server_changes_are_heard_again(

@@ -89,7 +89,7 @@ class Peak(Stored):
 
 
 class Precision(Stored):
-    """Requested against observed; `rel_error` is against float64, root mean square over the checked part."""
+    """Requested against observed; `rel_error` is that of one single product against float64 (relative, Frobenius)."""
 
     requested: str
     observed: str | None

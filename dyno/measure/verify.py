@@ -8,8 +8,12 @@ relative error |E| / |A B| without ever forming A B in float64. All arithmetic h
 Tolerance. A value rounded to unit roundoff u errs by 0.42 u (root mean square, relative, over a log-uniform
 significand). A product of k steps rounds its output k times; sums over K terms in float32 add at most sqrt(K) u32
 per step at random. Steps add like a random walk, so an honest chain has an error of about
-sqrt(k) sqrt((0.42 u)^2 + K u32^2), and four times that is tolerated. An operand that differs from what was really
-multiplied, one column left out, or a step too few gives errors from 1/sqrt(n) to 1.
+sqrt(k) sqrt((0.42 u)^2 + K u32^2), and four times that is tolerated, up to a half: an output of zeros errs by 1. An
+operand that differs from what was really multiplied, one column left out, or a step too few gives errors from
+1/sqrt(n) to 1.
+
+Precision. Which one ran is read from the error of a single product and from nothing else: a chain's error mixes the
+precision with its length, and a wrong chain would pass for a coarse one.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ Float64 = NDArray[np.float64]
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "tf32": 2.0**-11, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _RMS_ROUNDING = 0.42
 _SAFETY = 4.0
+MAX_TOLERANCE = 0.5
 _ROWS = 512  # converted to float64 at once: bounds the extra memory to 512 rows
 
 # Root-mean-square relative error of one product of N(0, 1) matrices whose operands are rounded to the precision.
@@ -81,33 +86,42 @@ def freivalds_chain(
     image = signs
     for _ in range(products):
         image = apply_q(image)
-    limit = tolerance(dtype, inner=np.shape(x)[1], products=products)
+    limit = min(tolerance(dtype, inner=np.shape(x)[1], products=products), MAX_TOLERANCE)
     return _check(_times(x, image), _times(y, signs), y, limit)
 
 
 def tolerance(dtype: str, *, inner: int, products: int) -> float:
-    """The largest relative error that `products` honest products over `inner` terms may show; derived above."""
+    """The largest relative error that `products` honest products over `inner` terms show; derived above, not capped."""
     rounding = _RMS_ROUNDING * UNIT_ROUNDOFF[dtype]
     summing = math.sqrt(inner) * UNIT_ROUNDOFF["float32"]
     return _SAFETY * math.sqrt(products) * math.hypot(rounding, summing)
 
 
-def precision_fingerprint(rel_error: float, *, products: int = 1, requested: str | None = None) -> str | None:
-    """Which precision errs like this: the nearest of FINGERPRINTS on a logarithmic scale, None if none is near.
+def precision_fingerprint(rel_error: float, *, requested: str | None = None) -> str | None:
+    """Which precision errs like this in one product: the nearest of FINGERPRINTS on a logarithmic scale, else None.
 
-    An error of a chain is divided by sqrt(`products`) first. Borders are geometric means of neighbours; fp8 reaches
-    as far up as down, float32 down without end (exact small integers, float64).
-    tf32 and float16 leave the same trace: it reads "tf32" unless float16 was `requested`.
+    Borders are geometric means of neighbours; fp8 reaches as far up as down, float32 down without end (exact small
+    integers, float64). tf32 and float16 leave the same trace: it reads "tf32" unless float16 was `requested`.
     """
-    per_product = rel_error / math.sqrt(products)
-    if not math.isfinite(per_product):
+    if not math.isfinite(rel_error):
         return None
     names, errors = list(FINGERPRINTS), list(FINGERPRINTS.values())
     for name, error, following in zip(names, errors, errors[1:], strict=False):
-        if per_product < math.sqrt(error * following):
+        if rel_error < math.sqrt(error * following):
             return "float16" if (name, requested) == ("tf32", "float16") else name
     upper = errors[-1] * math.sqrt(errors[-1] / errors[-2])
-    return names[-1] if per_product < upper else None
+    return names[-1] if rel_error < upper else None
+
+
+def allowed(check: ProductCheck, single: ProductCheck, observed: str | None, *, inner: int, products: int) -> float:
+    """The error that `check` of `products` products may show when a `single` one was `observed` to run in a precision.
+
+    Its own tolerance, or that of the observed precision if the single product keeps to it: computing in TF32 what was
+    asked for in float32 is another precision, not a wrong result. Never above MAX_TOLERANCE.
+    """
+    if observed not in UNIT_ROUNDOFF or single.rel_error > tolerance(observed, inner=inner, products=1):
+        return check.tolerance
+    return min(max(check.tolerance, tolerance(observed, inner=inner, products=products)), MAX_TOLERANCE)
 
 
 def _signs(length: int, repeats: int, seed: int) -> Float64:

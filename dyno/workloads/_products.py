@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from dyno.measure.checks import degenerate_data, output_nonfinite, result_incorrect
 from dyno.measure.verify import (
-    UNIT_ROUNDOFF,
     ProductCheck,
+    allowed,
     freivalds,
     freivalds_chain,
     precision_fingerprint,
-    tolerance,
 )
 from dyno.result import Precision
 from dyno.workloads._operands import generator, normal, signed_hartley
@@ -64,15 +63,24 @@ class Chain:
         return None
 
     def verify(self) -> Verification:
+        """The chain's own output against float64; its precision by one product more, of the same operands."""
         framework, params = self._framework, self._params
-        start, product = framework.numpy(self._start), framework.numpy(self._product)
+        start = framework.numpy(self._start)
         factor = framework.numpy(self._factor).astype(np.float64)  # as rounded for the device
+        one = framework.numpy(framework.matmul(self._start, self._factor))
+        single = freivalds(start, factor, one, dtype=params.dtype, seed=self._seed)
+        del one
         check = freivalds_chain(
-            start, lambda vectors: factor @ vectors, product, params.repeats, dtype=params.dtype, seed=self._seed
+            start,
+            lambda vectors: factor @ vectors,
+            framework.numpy(self._product),
+            params.repeats,
+            dtype=params.dtype,
+            seed=self._seed,
         )
         matrices = 4  # start, factor, and the running product before and after a step
         working_set_bytes = matrices * params.n**2 * params.item_bytes
-        found = _judged(check, params.repeats, params.dtype, (start, params.n), working_set_bytes)
+        found = _judged(check, single, params.repeats, params.dtype, (start, params.n), working_set_bytes)
         found.amounts["execution"] = self.work
         return found
 
@@ -120,40 +128,44 @@ class Dispatch:
         check = freivalds(a, b, product, dtype=params.dtype, seed=self._seed)
         m, k, n = params.sides
         working_set_bytes = (len(self._pairs) * (m * k + k * n) + m * n) * params.item_bytes
-        found = _judged(check, 1, params.dtype, (a, k), working_set_bytes)
+        found = _judged(check, check, 1, params.dtype, (a, k), working_set_bytes)
         found.details["rotating_pairs"] = len(self._pairs)
         found.amounts["execution"] = self.work
         return found
 
 
 def _judged(
-    check: ProductCheck, products: int, dtype: str, operands: tuple[NDArray[Any], int], working_set_bytes: int
+    check: ProductCheck,
+    single: ProductCheck,
+    products: int,
+    dtype: str,
+    operands: tuple[NDArray[Any], int],
+    working_set_bytes: int,
 ) -> Verification:
-    """What a check of `products` chained products says, and of which precision its error is the mark.
+    """What a check of `products` chained products says, and of which precision the error of a `single` one is the mark.
 
-    `operands`: one to look at, and the inner side of the products. Where another precision ran than was asked for
-    (TensorFlow's TF32 on a GPU), the product is held to that precision's tolerance: a mismatch, not a wrong result.
+    `operands`: one to look at, and the inner side of the products.
     """
     operand, inner = operands
     observed = None
-    if check.elements >= _ENOUGH_ELEMENTS:
-        observed = precision_fingerprint(check.rel_error, products=products, requested=dtype)
-    limit = check.tolerance
-    if observed in UNIT_ROUNDOFF:
-        limit = max(limit, tolerance(observed, inner=inner, products=products))
+    if single.elements >= _ENOUGH_ELEMENTS:
+        observed = precision_fingerprint(single.rel_error, requested=dtype)
+    limit = allowed(check, single, observed, inner=inner, products=products)
     warnings = [
         degenerate_data(operand),
         output_nonfinite(check.nonfinite, check.elements),
         None if check.nonfinite else result_incorrect(check.rel_error, limit),
     ]
-    finite = math.isfinite(check.rel_error)
-    per_product = check.rel_error / math.sqrt(products) if finite else None
     return Verification(
         warnings=[raised for raised in warnings if raised is not None],
-        precision=Precision(requested=dtype, observed=observed, rel_error=per_product),
+        precision=Precision(requested=dtype, observed=observed, rel_error=_finite(single.rel_error)),
         details={
             "working_set_bytes": working_set_bytes,
-            "rel_error": check.rel_error if finite else None,
+            "rel_error": _finite(check.rel_error),
             "rel_error_tolerance": limit,
         },
     )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

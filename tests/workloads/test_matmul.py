@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dyno.devices.device import Device, PeakFigure
+from dyno.errors import InvalidSpec
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import validate_params, workload
 from dyno.workloads._products import Chain, Dispatch
@@ -77,6 +78,52 @@ def test_one_column_left_out_of_a_product_is_found(tensorflow: TensorFlow, conte
     last_column_zero[-1] = 0
     spoilt = Spoilt(tensorflow, lambda product: product * last_column_zero)
     assert _codes(_verified(context(spoilt), n=64, repeats=4, mode=mode)) == ["RESULT_INCORRECT"]
+
+
+class Once(TensorFlow):
+    """The real framework, but what a chain gives passes through `spoil`; single products are sound."""
+
+    def __init__(self, sound: TensorFlow, spoil: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._tf, self._keras, self._spoil = sound._tf, sound._keras, spoil
+
+    def repeat(self, count: int, body: Callable[[Any], Any], start: Any) -> Any:
+        return self._spoil(super().repeat(count, body, start))
+
+
+def _one_column_zeroed(product: Any) -> Any:
+    return product * (np.arange(product.shape[1]) != 17).astype(np.float32)
+
+
+@pytest.mark.parametrize("make", [Once, Spoilt])
+@pytest.mark.parametrize("error", [1.02, 1.05, 1.06, _one_column_zeroed])
+def test_a_wrong_chain_of_a_hundred_products_does_not_pass_for_a_coarse_precision(
+    tensorflow: TensorFlow, context: Context, make: type[Once | Spoilt], error: Any
+) -> None:
+    wrong = make(tensorflow, error if callable(error) else lambda product: product * np.float32(error))
+    assert _codes(_verified(context(wrong), n=600, repeats=100)) == ["RESULT_INCORRECT"]
+
+
+@pytest.mark.parametrize(("dtype", "repeats"), [("float32", 30_000), ("bfloat16", 5000)])
+def test_zeros_are_found_at_the_end_of_a_long_chain(
+    tensorflow: TensorFlow, context: Context, dtype: str, repeats: int
+) -> None:
+    found = _verified(context(Once(tensorflow, lambda product: product * 0)), 1, n=33, repeats=repeats, dtype=dtype)
+    assert _codes(found) == ["RESULT_INCORRECT"]
+
+
+def test_a_long_honest_chain_is_still_of_its_own_precision(context: Context) -> None:
+    found = _verified(context(), 1, n=33, repeats=5000, dtype="bfloat16")
+    assert found.precision is not None
+    assert (_codes(found), found.precision.observed) == ([], "bfloat16")
+
+
+def test_a_chain_too_long_to_be_verified_is_refused() -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        _params(n=64, repeats=6000, dtype="bfloat16")
+    assert [(error.pointer, error.code) for error in refused.value.errors] == [("/params/repeats", "unverifiable")]
+    assert _params(n=64, repeats=6000, dtype="bfloat16", mode="dispatch").repeats == 6000
+    assert _params(n=64, repeats=100_000).repeats == 100_000
 
 
 def test_an_output_that_overflows_is_found(tensorflow: TensorFlow, context: Context) -> None:

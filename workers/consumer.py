@@ -40,6 +40,8 @@ class _Connection(CeleryConsumer):  # type: ignore[misc]
     And calling `init_callback` after every reconnect, too: a wake-up sent meanwhile may be lost.
     """
 
+    init_callback: Any
+
     def on_ready(self) -> None:
         callback = self.init_callback
         super().on_ready()  # calls it, and forgets it

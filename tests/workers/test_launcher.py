@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,7 +15,7 @@ from dyno.devices import discover
 from dyno.devices.device import Device
 from dyno.frames import RunRequest
 from dyno.settings import Settings
-from tests.workers.conftest import tiny, until_begun, watched
+from tests.workers.conftest import LONG, eventually, tiny, until_begun, watched
 from workers.launcher import Launcher
 from workers.proof import prove_fork
 
@@ -37,11 +38,16 @@ def test_a_cold_start_is_spawned_and_pays_for_the_import(
     assert warm.summary.phases.import_s is None
 
 
-def test_a_runner_stays_on_the_cores_of_its_device(forking: Launcher, request_for: Callable[..., RunRequest]) -> None:
-    runner = forking.start(request_for())
-    allowed = Path(f"/proc/{until_begun(runner)}/status").read_text()
+def test_a_runner_pins_itself_to_the_cores_of_its_device(
+    forking: Launcher, request_for: Callable[..., RunRequest], settings: Settings
+) -> None:
+    """Its zygote is on core 0."""
+    other = discover("cpu:1-1", settings)
+    runner = forking.start(request_for(tiny(measure=LONG)).model_copy(update={"device": other}))
+    status = Path(f"/proc/{until_begun(runner)}/status")
+    eventually(lambda: "Cpus_allowed_list:\t1\n" in status.read_text())
+    runner.send(signal.SIGKILL)
     watched(runner)
-    assert "Cpus_allowed_list:\t0\n" in allowed
 
 
 def test_a_runner_outlives_the_thread_that_asked_for_it(request_for: Callable[..., RunRequest]) -> None:

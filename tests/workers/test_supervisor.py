@@ -7,11 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 import redis
 
 from dyno.devices.device import Device
 from dyno.job import Status
 from dyno.settings import Settings
+from dyno.store.keys import Keys
 from tests.workers.conftest import LONG, Misbehaving, Store, device_is_free, eventually, runner_of, tiny
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
@@ -60,7 +62,7 @@ def test_a_canceled_job_is_stopped_in_mid_run(
     assert device_is_free(client, quick, here)
 
 
-def test_a_stop_hands_the_job_back_without_an_attempt(
+def test_a_stop_hands_the_job_back_without_an_attempt_and_calls_another_worker(
     quick: Settings,
     store: Store,
     client: redis.Redis,
@@ -70,13 +72,15 @@ def test_a_stop_hands_the_job_back_without_an_attempt(
     background: ThreadPoolExecutor,
 ) -> None:
     job_id = store.submit(tiny(measure=LONG))
-    supervisor = supervisor_of(quick, forking)
+    woken: list[str] = []
+    supervisor = supervisor_of(quick, forking, wake=woken.append)
     serving = background.submit(supervisor.serve)
     runner_of(here, quick)
     supervisor.stop(0.2)
     serving.result(5)
     job = store.job(job_id)
     assert (job.status, job.attempt) == (Status.QUEUED, 0)
+    assert woken == ["cpu"]
     assert device_is_free(client, quick, here)
 
 
@@ -99,7 +103,7 @@ def test_a_job_that_this_worker_does_not_know_is_refused(
     assert (job.status, job.status_reason) == (Status.FAILED, "unknown_workload")
 
 
-def test_a_busy_device_costs_the_job_nothing(
+def test_a_busy_device_costs_the_job_nothing_and_calls_nobody_at_once(
     quick: Settings,
     store: Store,
     supervisor_of: Callable[..., Supervisor],
@@ -108,9 +112,30 @@ def test_a_busy_device_costs_the_job_nothing(
     frame = '{"frame": "failed", "failure_class": "infrastructure", "reason": "device_busy", "message": "held"}'
     job_id = store.submit(tiny())
     launcher = misbehaving(f"import os; os.write(3, {frame.encode()!r} + b'\\n')")
-    assert supervisor_of(quick, launcher).serve() == 1
+    woken: list[str] = []
+    assert supervisor_of(quick, launcher, wake=woken.append).serve() == 1
     job = store.job(job_id)
     assert (job.status, job.attempt) == (Status.QUEUED, 0)
+    assert woken == []
+
+
+def test_a_worker_that_a_broken_queue_stops_from_claiming_is_not_left_shown_as_busy(
+    quick: Settings,
+    store: Store,
+    client: redis.Redis,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+) -> None:
+    shown: list[str] = []
+
+    def show(state: str, job: str | None) -> None:
+        shown.append(state)
+        client.set(Keys(quick.namespace).queue("cpu"), "no queue at all")
+
+    store.submit(tiny())
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        supervisor_of(quick, forking, show=show).serve()
+    assert shown == ["busy", "idle"]
 
 
 def test_a_fault_of_the_workers_own_is_told_and_retried(

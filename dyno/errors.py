@@ -9,9 +9,11 @@ DynoError
 ├── JobFinished        a transition came after the end
 ├── ResultNotReady
 ├── IdempotencyKeyReused
+├── JobExpired         the job that an idempotency key made is gone, and the key makes no second one
 ├── QueueFull          as many jobs wait as the settings allow; later there is room again
 ├── StaleToken         another attempt owns the job now
 ├── StoreUnavailable   Redis is away, full or read-only
+├── RecordUnreadable   a stored job is damaged, or of a version unknown here
 ├── StoreUnfit         Redis is there, but not set up to keep jobs (evicting, cluster)
 ├── DeviceUnavailable  the device isn't on this host; says what was looked at
 ├── FrameworkMissing   the framework isn't installed here
@@ -81,11 +83,21 @@ class JobFinished(DynoError):
 
 
 class ResultNotReady(DynoError):
+    """`job_status`: the status of the job now, where it is known."""
+
     code = "result-not-ready"
+
+    def __init__(self, detail: str, job_status: str | None = None) -> None:
+        super().__init__(detail)
+        self.job_status = job_status
 
 
 class IdempotencyKeyReused(DynoError):
     code = "idempotency-key-reused"
+
+
+class JobExpired(DynoError):
+    code = "job-expired"
 
 
 class QueueFull(DynoError):
@@ -98,6 +110,10 @@ class StaleToken(DynoError):
 
 class StoreUnavailable(DynoError):
     code = "store-unavailable"
+
+
+class RecordUnreadable(DynoError):
+    code = "record-unreadable"
 
 
 class StoreUnfit(DynoError):

@@ -9,11 +9,11 @@ from fastapi import Depends, Header, Path, Query, Request
 
 from dyno.errors import UnknownJob
 from dyno.store.jobs import Jobs
+from dyno.store.keys import JOB_ID
 from service import body, specs, strict_json
 from service.state import State
 
 MAX_WAIT_S = 60
-_JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")
 _PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
 
 
@@ -27,7 +27,7 @@ async def _jobs(state: Annotated[State, Depends(_state)]) -> Jobs:
 
 
 async def _job_id(job_id: Annotated[str, Path(description="`job_` and a ULID")]) -> str:
-    if not _JOB_ID.fullmatch(job_id):
+    if not JOB_ID.fullmatch(job_id):
         raise UnknownJob(f'"{job_id[:64]}" is not the id of a job')
     return job_id
 

@@ -75,7 +75,7 @@ class JobFilter(BaseModel):
         **documented(
             *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-spec"),
             *("does-not-fit", "exceeds-timeout", "no-device-fits", "idempotency-key-reused", "invalid-request"),
-            *("queue-full", "store-unavailable"),
+            *("job-expired", "queue-full", "store-unavailable"),
         ),
     },
 )
@@ -95,7 +95,7 @@ async def submit(
     submitted = await submission.submit(state, asked, idempotency_key)
     job = submitted.job
     if preferred_wait_s:
-        job = await waiting.until(state, job.id, lambda job: job.done, preferred_wait_s)
+        job = await waiting.until_done(state, job, preferred_wait_s)
         response.headers["Preference-Applied"] = f"wait={preferred_wait_s}"
     if submitted.replayed:
         response.headers["Idempotent-Replayed"] = "true"
@@ -125,7 +125,7 @@ async def browse(jobs: JobsDep, request: Request, response: Response, wanted: An
     response_model=Job,
     responses={
         304: {"description": "Nothing is newer than the ETag given"},
-        **documented("job-not-found", "invalid-request", "store-unavailable"),
+        **documented("job-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
     },
 )
 async def show(
@@ -152,7 +152,11 @@ async def show(
     },
 )
 async def cancel(job_id: JobId, jobs: JobsDep, response: Response) -> Job:
-    """Cancel a job: a waiting one at once, a running one by its worker. Repeating it changes nothing."""
+    """Cancel a job: a waiting one at once, a running one by its worker. Repeating it changes nothing.
+
+    After 202 the job may still end `succeeded`: where its result was there before its worker heard of the cancel,
+    the result wins.
+    """
     job = (await jobs.cancel(job_id)).job
     response.status_code = 200 if job.done else 202
     response.headers["ETag"] = waiting.etag(job)

@@ -14,7 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 
-from dyno.errors import DynoError, FieldError, InvalidSpec
+from dyno.errors import DynoError, FieldError, InvalidSpec, ResultNotReady
+from dyno.job import Status
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "workload-not-found": (404, "No such workload"),
     "method-not-allowed": (405, "The method isn't allowed here"),
     "body-timeout": (408, "The body came too slowly"),
+    "job-expired": (409, "The job of this idempotency key is gone"),
     "job-finished": (409, "The job is done already"),
     "result-not-ready": (409, "The job has no result"),
     "stale-token": (409, "Another attempt owns the job"),
@@ -46,6 +48,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "queue-full": (429, "Too many jobs are queued"),
     "dyno-error": (500, "Something went wrong"),
     "internal-error": (500, "Something went wrong"),
+    "record-unreadable": (500, "The record of the job can't be read"),
     "run-failed": (500, "The run failed"),
     "dataset-damaged": (500, "A data file is damaged"),
     "workload-fault": (500, "A workload is broken"),
@@ -56,6 +59,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "server-unavailable": (503, "No store could be found"),
 }
 _INTERNAL = "the service failed on this request; its log says why"
+_TELLING = frozenset({"record-unreadable"})  # of status 500, with a detail that is for the caller
 _HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
 
 
@@ -78,12 +82,18 @@ class Problem(BaseModel):
     code: str
     detail: str
     errors: list[ProblemError] | None = Field(
-        default=None, description="Every wrong field at once; only with status 422."
+        default=None, description="Every wrong field at once; always and only with status 422."
     )
+    job_status: Status | None = Field(default=None, description="Of the job; only with `result-not-ready`.")
 
 
 def problem(
-    code: str, detail: str, *, errors: list[FieldError] | None = None, headers: dict[str, str] | None = None
+    code: str,
+    detail: str,
+    *,
+    errors: list[FieldError] | None = None,
+    headers: dict[str, str] | None = None,
+    job_status: str | None = None,
 ) -> Response:
     """The answer for `code`; 429 and 503 always say when to come back."""
     status, title = PROBLEMS[code]
@@ -96,6 +106,8 @@ def problem(
     }
     if errors is not None:
         content["errors"] = [{"pointer": e.pointer, "code": e.code, "detail": e.detail} for e in errors[:MAX_ERRORS]]
+    if job_status is not None:
+        content["job_status"] = job_status
     answer = JSONResponse(content, status, headers, MEDIA_TYPE)
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         answer.headers["Retry-After"] = str(RETRY_AFTER_S)
@@ -126,13 +138,32 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
 async def _of_dyno(request: Request, error: Exception) -> Response:
     assert isinstance(error, DynoError)
-    if PROBLEMS.get(error.code, PROBLEMS["dyno-error"])[0] == HTTPStatus.INTERNAL_SERVER_ERROR:
+    status, _ = PROBLEMS.get(error.code, PROBLEMS["dyno-error"])
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in _TELLING:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return problem("internal-error", _INTERNAL)
-    errors = error.errors if isinstance(error, InvalidSpec) else None
+    errors = _field_errors(error, status)
     # The rest of the body was not read, so the connection can't carry another request.
     headers = {"Connection": "close"} if error.code in ("body-too-large", "body-timeout") else None
-    return problem(error.code, error.detail if errors is None else _summary(errors), errors=errors, headers=headers)
+    detail = _summary(error.errors) if isinstance(error, InvalidSpec) else error.detail
+    job_status = error.job_status if isinstance(error, ResultNotReady) else None
+    return problem(error.code, detail, errors=errors, headers=headers, job_status=job_status)
+
+
+def _field_errors(error: DynoError, status: int) -> list[FieldError] | None:
+    """Every 422 names what to change; where the error itself does not, its code tells where that is."""
+    if isinstance(error, InvalidSpec):
+        return error.errors
+    if status != HTTPStatus.UNPROCESSABLE_ENTITY:
+        return None
+    return [FieldError(_AT.get(error.code, ""), error.code, error.detail)]
+
+
+_AT = {
+    "no-device-fits": "/device",
+    "framework-missing": "/framework",
+    "idempotency-key-reused": "/header/idempotency-key",
+}
 
 
 async def _of_http(request: Request, error: Exception) -> Response:

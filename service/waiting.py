@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable
 
+from dyno.errors import StoreUnavailable, UnknownJob
 from dyno.job import Job
 from service.state import State
 
@@ -34,6 +35,17 @@ async def until(state: State, job_id: str, satisfied: Callable[[Job], bool], tim
         if satisfied(job) or job.done or left_s <= 0 or state.stopping.is_set():
             return job
         await _news(state, job, left_s)
+
+
+async def until_done(state: State, job: Job, timeout_s: float) -> Job:
+    """The job once it is done, or as it is after `timeout_s`.
+
+    It was accepted already: whatever becomes of Redis meanwhile, its caller has to learn its id.
+    """
+    try:
+        return await until(state, job.id, lambda job: job.done, timeout_s)
+    except (StoreUnavailable, UnknownJob):
+        return job
 
 
 async def _news(state: State, job: Job, timeout_s: float) -> None:

@@ -1,5 +1,7 @@
 #!lua flags=allow-oom
 -- Ends a running job, once: with its result, with the failure that stands in its place, or stopped as its caller asked.
+-- A cancel that was requested doesn't stand in the way of a result: where the runner was done before its worker heard of
+-- the request, the result exists, so it wins over the cancel.
 --
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  result, STRING (JSON)

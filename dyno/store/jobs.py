@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import Any
 import redis.asyncio
 from pydantic_core import to_json
 
-from dyno.errors import IdempotencyKeyReused, JobFinished, QueueFull, ResultNotReady, UnknownJob
+from dyno.errors import IdempotencyKeyReused, JobExpired, JobFinished, QueueFull, ResultNotReady, UnknownJob
 from dyno.job import SCHEMA, Job, SpecWarning, Status, new_job_id
 from dyno.result import Result
 from dyno.settings import Settings
@@ -81,7 +80,7 @@ class Jobs:
     ) -> Submitted:
         """Queue a job, in one atomic step with its idempotency key (24 h, per owner).
 
-        Raises IdempotencyKeyReused (same key, other body) and QueueFull.
+        Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone) and QueueFull.
         """
         job_id = new_job_id()
         keys = [
@@ -100,20 +99,23 @@ class Jobs:
         reply = await self._run(Script.SUBMIT, keys, args)
         if reply[0] == "key_reused":
             raise IdempotencyKeyReused("this idempotency key was used with another body in the last 24 hours")
+        if reply[0] == "gone":
+            raise JobExpired(f"this idempotency key made {reply[1]}, which has expired; a new job needs a new key")
         if reply[0] == "full":
             raise QueueFull(f"{reply[1]} jobs are queued, which is the limit; try again later")
-        wake = reply[0] == "submitted" and bool(reply[2])
-        return Submitted(await self.get(reply[1]), wake=wake, replayed=reply[0] == "replayed")
+        outcome, flat, position, wake = reply
+        written = dict(zip(flat[::2], flat[1::2], strict=True))
+        return Submitted(to_job(written, position), wake=bool(wake), replayed=outcome == "replayed")
 
     async def get(self, job_id: str) -> Job:
-        """The job as it is now. Raises UnknownJob."""
+        """The job as it is now. Raises UnknownJob, RecordUnreadable."""
         with store_errors():
             record: dict[Any, Any] = await self._client.hgetall(self._known(job_id))
             if "status" not in record:
                 raise _unknown(job_id)
             position: Any = None
             if record["status"] == Status.QUEUED:
-                position = await self._client.zrank(self._keys.queue(record["queue"]), job_id)
+                position = await self._client.zrank(self._keys.queue(record.get("queue", "")), job_id)
         return to_job(record, position)
 
     async def cancel(self, job_id: str) -> Canceled:
@@ -132,7 +134,8 @@ class Jobs:
             text = await self._client.get(self._keys.result(job_id))
         if text is None:
             job = await self.get(job_id)
-            raise ResultNotReady(f"{job_id} is {job.status} and has no result" + ("" if job.done else " yet"))
+            detail = f"{job_id} is {job.status} and has no result" + ("" if job.done else " yet")
+            raise ResultNotReady(detail, job.status)
         return Result.model_validate_json(text)
 
     async def list(
@@ -155,7 +158,7 @@ class Jobs:
 
     def _known(self, job_id: str) -> str:
         """The record's key, for an id of the right form only: no id may name another kind of key."""
-        if re.fullmatch(JOB_ID, job_id) is None:
+        if JOB_ID.fullmatch(job_id) is None:
             raise _unknown(job_id)
         return self._keys.job(job_id)
 

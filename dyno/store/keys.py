@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 
-JOB_ID = "job_[0-9A-HJKMNP-TV-Z]{26}"  # as a regular expression; see dyno.job.new_job_id
+JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")  # what dyno.job.new_job_id makes
 
 
 @dataclass(frozen=True)

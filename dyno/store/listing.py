@@ -9,14 +9,14 @@ import base64
 import contextlib
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import redis.asyncio
 
-from dyno.errors import FieldError, InvalidSpec, StoreUnfit
+from dyno.errors import FieldError, InvalidSpec, RecordUnreadable
 from dyno.job import Job, Status
 from dyno.store.keys import JOB_ID, Keys
 from dyno.store.records import to_job
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _STEP = 50  # records read at a time, or one more than the page has: about 10 ms of the event loop
 _MOST_STEPS = 10
-_PLACE = re.compile(rf"(\d{{1,15}}):({JOB_ID})", re.ASCII)
+_PLACE = re.compile(rf"(\d{{1,15}}):({JOB_ID.pattern})", re.ASCII)
 
 Place = tuple[int, str]  # creation in ms by Redis' clock, and the id: what jobs are ordered by
 
@@ -140,24 +140,29 @@ class Listing:
         gone = [place[1] for place, record in zip(places, records, strict=True) if "status" not in record]
         if gone:
             await self._client.zrem(index, *gone)
-        positions = await self._positions([record for record in records if record.get("status") == Status.QUEUED])
+        queued = {
+            place[1]: record["queue"]
+            for place, record in zip(places, records, strict=True)
+            if record.get("status") == Status.QUEUED and "queue" in record
+        }
+        positions = await self._positions(queued)
         return [(place, _read(record, positions.get(place[1]))) for place, record in zip(places, records, strict=True)]
 
-    async def _positions(self, queued: Sequence[dict[str, str]]) -> dict[str, int | None]:
+    async def _positions(self, queued: Mapping[str, str]) -> dict[str, int | None]:
         async with self._client.pipeline(transaction=False) as pipeline:
-            for record in queued:
-                pipeline.zrank(self._keys.queue(record["queue"]), record["id"])
+            for job_id, queue in queued.items():
+                pipeline.zrank(self._keys.queue(queue), job_id)
             ranks: list[int | None] = await pipeline.execute()
-        return {record["id"]: rank for record, rank in zip(queued, ranks, strict=True)}
+        return dict(zip(queued, ranks, strict=True))
 
 
 def _read(record: dict[str, str], position: int | None) -> Job | None:
-    """None for a record that has expired, or that another version wrote: one of those must not hide all the others."""
+    """None for a record that has expired or can't be read: one of those must not hide all the others."""
     if "status" not in record:
         return None
     try:
         return to_job(record, position)
-    except StoreUnfit as error:
+    except RecordUnreadable as error:
         log.warning("left out of a list: %s", error.detail)
         return None
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from dyno.errors import StoreUnfit
+from dyno.errors import RecordUnreadable
 from dyno.job import DONE, Job, QueuePlace, Status, Urls
 from dyno.spec import Spec
+
+log = logging.getLogger(__name__)
 
 _JSON_FIELDS = ("failure", "progress", "worker", "warnings")
 _TIMES = ("created_at", "queued_at", "started_at", "finished_at", "cancel_requested_at")
@@ -20,26 +23,33 @@ _TIMES = ("created_at", "queued_at", "started_at", "finished_at", "cancel_reques
 def to_job(record: Mapping[str, str], position: int | None) -> Job:
     """The Job of a record's fields; `position` is its place in the queue. The attempt's token never gets out.
 
-    Raises StoreUnfit for a record whose known fields have values this version doesn't know.
+    Raises RecordUnreadable where a field is missing, damaged or has a value this version doesn't know.
     """
-    job_id, status = record["id"], record["status"]
+    try:
+        return _read(record, position)
+    except (ValueError, KeyError, TypeError) as error:  # ValueError: also of JSON, of Status and of the models
+        log.warning("the record of %s can't be read: %s: %s", record.get("id"), type(error).__name__, error)
+        raise RecordUnreadable(
+            f"the record of {record.get('id', 'a job')} is damaged, or was written by another version of Dyno"
+        ) from error
+
+
+def _read(record: Mapping[str, str], position: int | None) -> Job:
+    job_id, status = record["id"], Status(record["status"])
     fields: dict[str, Any] = {name: json.loads(record[name]) for name in _JSON_FIELDS if name in record}
     fields |= {name: moment(record[name]) for name in _TIMES if name in record}
     fields |= {name: record[name] for name in ("owner", "rerun_of", "schema", "status_reason") if name in record}
-    try:
-        return Job(
-            id=job_id,
-            status=Status(status),
-            done=status in DONE,
-            attempt=int(record["attempt"]),
-            version=int(record["version"]),
-            spec=read_spec(record["spec"]),
-            queue=QueuePlace(name=record["queue"], position=position),
-            urls=_urls(job_id),
-            **fields,
-        )
-    except ValidationError as error:
-        raise StoreUnfit(f"{job_id} was written by another version and can't be read: {error}") from error
+    return Job(
+        id=job_id,
+        status=status,
+        done=status in DONE,
+        attempt=int(record["attempt"]),
+        version=int(record["version"]),
+        spec=read_spec(record["spec"]),
+        queue=QueuePlace(name=record["queue"], position=position),
+        urls=_urls(job_id),
+        **fields,
+    )
 
 
 def read_spec(text: str) -> Spec:

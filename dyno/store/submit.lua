@@ -11,19 +11,32 @@
 -- ARGV[7]  SHA-256 of the request's body   ARGV[8]  how long the idempotency key lives, ms
 -- ARGV[9]… fields and values of the record
 --
--- Returns {"submitted", id, 1 where the queue was empty} or {"replayed", id} or {"key_reused", id} or {"full", queued}
+-- Returns {"submitted" | "replayed", the record as HGETALL has it, its place in the queue or nil, 1 where the queue
+-- was empty}: nobody who is told of a job needs a second question, which might find Redis away
+--      or {"key_reused", id} or {"gone", id} (its record has expired before the key) or {"full", queued}
 
 local PRIORITY_STEP = 2 ^ 50 -- three classes and 1e15 jobs in each are still exact in a double
 
+local function accepted(outcome, job_id, wake)
+  local place = redis.call('ZRANK', key('queue', redis.call('HGET', key('job', job_id), 'queue')), job_id)
+  return { outcome, redis.call('HGETALL', key('job', job_id)), place, wake }
+end
+
 local id, workload, queue = ARGV[2], ARGV[3], ARGV[4]
 if redis.call('EXISTS', KEYS[1]) == 1 then
-  return { 'submitted', id, 1 } -- the same call again: its answer was lost on the way; a second wake-up is free
+  return accepted('submitted', id, 1) -- the same call again: its answer was lost on the way; a second wake-up is free
 end
 
 if KEYS[2] ~= '' then
   local earlier = redis.call('HMGET', KEYS[2], 'job', 'body_sha256')
-  if earlier[1] and redis.call('EXISTS', key('job', earlier[1])) == 1 then
-    return { earlier[2] == ARGV[7] and 'replayed' or 'key_reused', earlier[1] }
+  if earlier[1] and earlier[2] ~= ARGV[7] then
+    return { 'key_reused', earlier[1] }
+  end
+  if earlier[1] and redis.call('EXISTS', key('job', earlier[1])) == 0 then
+    return { 'gone', earlier[1] } -- a retry never makes a second job
+  end
+  if earlier[1] then
+    return accepted('replayed', earlier[1], 0)
   end
 end
 
@@ -47,4 +60,4 @@ if KEYS[2] ~= '' then
   redis.call('HSET', KEYS[2], 'job', id, 'body_sha256', ARGV[7])
   redis.call('PEXPIRE', KEYS[2], ARGV[8])
 end
-return { 'submitted', id, enqueue(id, queue, score) }
+return accepted('submitted', id, enqueue(id, queue, score))

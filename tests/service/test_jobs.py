@@ -26,6 +26,7 @@ def submit(http: httpx.Client, headers: dict[str, str] | None = None, **changes:
 def test_without_a_device_a_job_is_refused_unless_it_may_wait(http: httpx.Client) -> None:
     refused = http.post("/v1/jobs", json=BODY | {"device": "tpu"})
     assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
+    assert [(e["pointer"], e["code"]) for e in refused.json()["errors"]] == [("/device", "no-device-fits")]
     assert [w["code"] for w in submit(http, device="tpu", queue_if_absent=True)["warnings"]][-1] == "NO_DEVICE_YET"
 
 
@@ -65,6 +66,33 @@ def test_a_key_with_another_body_is_refused(http: httpx.Client, offered: Device)
     submit(http, {"Idempotency-Key": "one"})
     answer = http.post("/v1/jobs", json=BODY | {"seed": 7}, headers={"Idempotency-Key": "one"})
     assert (answer.status_code, answer.json()["code"]) == (422, "idempotency-key-reused")
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/header/idempotency-key"]
+
+
+def test_a_key_whose_job_has_expired_makes_no_second_job(
+    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
+) -> None:
+    first = submit(http, {"Idempotency-Key": "short-lived"})
+    client.delete(Keys(settings.namespace).job(first["id"]))
+    answer = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": "short-lived"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "job-expired")
+
+
+def test_a_broken_record_is_a_clear_error_and_the_list_goes_on(
+    http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
+) -> None:
+    broken, sound = submit(http, labels={"broken": "yes"}), submit(http, labels={"broken": "yes"})
+    client.hset(Keys(settings.namespace).job(broken["id"]), "status", "dreaming")
+    answer = http.get(broken["urls"]["self"])
+    assert (answer.status_code, answer.json()["code"]) == (500, "record-unreadable")
+    assert broken["id"] in answer.json()["detail"]
+    assert [job["id"] for job in http.get("/v1/jobs?label=broken").json()["data"]] == [sound["id"]]
+
+
+def test_a_job_without_a_result_is_named_with_its_status(http: httpx.Client, offered: Device) -> None:
+    answer = http.get(submit(http)["urls"]["result"])
+    assert (answer.status_code, answer.json()["code"]) == (409, "result-not-ready")
+    assert answer.json()["job_status"] == "queued"
 
 
 def test_spaces_and_order_don_t_make_another_body(http: httpx.Client, offered: Device) -> None:

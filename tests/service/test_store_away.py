@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 import httpx
@@ -45,6 +47,25 @@ def test_while_the_store_is_away_every_route_that_needs_it_says_when_to_come_bac
             assert answer.headers["content-type"] == "application/problem+json"
         assert http.get("/livez").status_code == 200
         assert http.get("/v1/workloads").status_code == 200
+
+
+def test_a_store_that_goes_during_a_preferred_wait_takes_no_accepted_job_s_id(
+    server: EmbeddedServer, serve: Serve
+) -> None:
+    with (
+        serve(create_app(Settings(redis_url=server.url))) as http,
+        ThreadPoolExecutor() as pool,
+        redis.Redis.from_url(server.url) as client,
+    ):
+        held = pool.submit(http.post, "/v1/jobs", json=BODY, headers={"Prefer": "wait=20"})
+        deadline_s = time.monotonic() + 10
+        while not client.exists("dyno:jobs"):
+            assert time.monotonic() < deadline_s
+        client.ping()  # a round later, so that the submit has its answer
+        server.kill()
+        answer = held.result()
+    assert answer.status_code == 202
+    assert answer.headers["location"] == f"/v1/jobs/{answer.json()['id']}"
 
 
 @pytest.mark.parametrize(

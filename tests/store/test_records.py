@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from dyno.errors import StoreUnfit
+from dyno.errors import RecordUnreadable
 from dyno.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
@@ -38,8 +38,33 @@ async def test_a_value_this_version_does_not_know_is_refused_with_a_reason(
 ) -> None:
     job = (await jobs.submit(a_spec())).job
     client.hset(keys.job(job.id), "spec", '{"workload": "matmul", "framework": "abacus"}')
-    with pytest.raises(StoreUnfit, match="another version"):
+    with pytest.raises(RecordUnreadable, match="another version"):
         await jobs.get(job.id)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("status", "dreaming"), ("warnings", "{broken"), ("worker", "1"), ("attempt", "x"), ("created_at", "today")],
+)
+async def test_a_broken_record_is_said_to_be_one_and_hides_no_other(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, field: str, value: str
+) -> None:
+    broken, sound = [(await jobs.submit(a_spec())).job for _ in range(2)]
+    client.hset(keys.job(broken.id), field, value)
+    with pytest.raises(RecordUnreadable, match=broken.id):
+        await jobs.get(broken.id)
+    assert [job.id for job in (await jobs.list()).data] == [sound.id]
+
+
+@pytest.mark.parametrize("field", ["id", "queue", "spec", "version"])
+async def test_a_record_that_lacks_a_field_is_broken_too(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, field: str
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    client.hdel(keys.job(job.id), field)
+    with pytest.raises(RecordUnreadable):
+        await jobs.get(job.id)
+    assert (await jobs.list()).data == []
 
 
 async def test_the_attempts_token_never_gets_out(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable) -> None:

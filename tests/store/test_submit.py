@@ -7,8 +7,8 @@ import pytest
 import redis
 import redis.asyncio
 
-from dyno.errors import IdempotencyKeyReused, QueueFull, StoreUnavailable, UnknownJob
-from dyno.job import SpecWarning, Status, WorkerRef
+from dyno.errors import IdempotencyKeyReused, JobExpired, QueueFull, StoreUnavailable, UnknownJob
+from dyno.job import Job, SpecWarning, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.connect import async_client, sync_client
@@ -77,6 +77,33 @@ async def test_an_idempotency_key_lives_for_a_day(
 ) -> None:
     await jobs.submit(a_spec(), idempotency_key="key", body_sha256="x")
     assert IDEMPOTENCY_S - 60 < client.ttl(keys.idempotency(None, "key")) <= IDEMPOTENCY_S
+
+
+async def test_a_key_whose_job_is_gone_makes_no_second_one(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys
+) -> None:
+    job = (await jobs.submit(a_spec(), idempotency_key="key", body_sha256="same")).job
+    client.delete(keys.job(job.id))  # as its time to live does
+    with pytest.raises(JobExpired, match=job.id):
+        await jobs.submit(a_spec(), idempotency_key="key", body_sha256="same")
+    with pytest.raises(IdempotencyKeyReused):
+        await jobs.submit(a_spec(), idempotency_key="key", body_sha256="another")
+    assert not client.exists(keys.queue("any"))
+
+
+async def test_what_was_written_is_known_without_another_question(
+    jobs: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(job_id: str) -> Job:
+        raise StoreUnavailable(job_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "get", away)
+        first, second = [await jobs.submit(a_spec(), idempotency_key=key, body_sha256="x") for key in ("one", "two")]
+        again = await jobs.submit(a_spec(), idempotency_key="two", body_sha256="x")
+    assert (first.wake, second.wake, again.wake, again.replayed) == (True, False, False, True)
+    assert first.job == await jobs.get(first.job.id)
+    assert second.job == again.job == await jobs.get(second.job.id)
 
 
 async def test_beyond_the_limit_a_submit_is_refused_and_leaves_nothing(

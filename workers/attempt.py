@@ -98,7 +98,9 @@ class Attempt:
         if ended.exit.lost and _unforked(ended):
             ended = self._watch(run, limits)
         refused = _unforked(ended)
-        if refused is None or not self._equipment.launcher.fall_back(self._spec.framework, refused):
+        if refused is None or ended.exit.passing:  # a host that is full has no room for a spawned one either
+            return ended
+        if not self._equipment.launcher.fall_back(self._spec.framework, refused):
             return ended
         event("fell-back-to-spawn", logging.WARNING, framework=self._spec.framework, why=refused)
         return self._watch(run, limits)

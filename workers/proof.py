@@ -38,7 +38,8 @@ class _NoHeart:
 def prove_fork(launcher: Launcher, device: Device, settings: Settings, deadline_s: float = DEADLINE_S) -> None:
     """Run one tiny forked job; falls back to spawning if it fails, or hasn't ended after `deadline_s`.
 
-    A device that someone else's runner still holds proves nothing: forking is then left to the first job.
+    A device that someone else's runner still holds, or a full host, proves nothing: forking is then left to the
+    first job.
     """
     if not launcher.forks(DEFAULT_FRAMEWORK)[0] or DEFAULT_FRAMEWORK not in device.frameworks:
         return
@@ -49,7 +50,7 @@ def prove_fork(launcher: Launcher, device: Device, settings: Settings, deadline_
     failure = failure_of(ended, deadline_s, deadline_s)
     if failure is None or (ended.failed is not None and ended.first_op_at_s is not None):
         event("fork-proved", device=device.id)  # an error of the workload's own, told in order, is no fork's fault
-    elif failure.reason == "device_busy":
+    elif failure.reason == "device_busy" or ended.exit.passing:
         event("fork-not-proved", logging.WARNING, device=device.id, why=failure.message)
     else:
         launcher.fall_back(DEFAULT_FRAMEWORK, f"a forked runner failed at start: {failure.reason}: {failure.message}")

@@ -23,13 +23,14 @@ _LINE_BYTES = 64 * 1024 * 1024  # a record with 100,000 samples takes 10 MB
 class Exit:
     """How a runner ended: its exit code or signal, or `lost` because the zygote died and the runner with it.
 
-    `refused` says why it was never begun, where the zygote wouldn't or couldn't.
+    `refused` says why it was never begun, where the zygote wouldn't or couldn't; `passing`: only for the moment.
     """
 
     code: int | None = None
     signal: int | None = None
     lost: bool = False
     refused: str | None = None
+    passing: bool = False
 
 
 @dataclass
@@ -75,7 +76,7 @@ class Runner:
         if "pid" in word:
             self.pid = int(word["pid"])
         elif "refused" in word:
-            self.exit = Exit(refused=str(word["refused"]))
+            self.exit = Exit(refused=str(word["refused"]), passing=bool(word.get("passing")))
         else:
             code = os.waitstatus_to_exitcode(int(word["status"]))
             self.exit = Exit(signal=-code) if code < 0 else Exit(code=code)

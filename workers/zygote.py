@@ -4,14 +4,16 @@ Without `--framework` it has imported nothing, and its children execute a new in
 spawned. One way to start processes, then, whose parent-death signal, process group and reaping are the same.
 
 A request is one message on the control socket with four descriptors: frames, log, request, status. On the status
-pipe the zygote writes one JSON object a line: `{"pid": …}` or `{"refused": …}`, and `{"status": …}` at the end
-(as of `waitpid`). A status pipe that closes without that last line means that the zygote died.
+pipe the zygote writes one JSON object a line: `{"pid": …}` or `{"refused": …}` (with `"passing": true` where it may
+work later), and `{"status": …}` at the end (as of `waitpid`). A status pipe that closes without that last line means
+that the zygote died.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import gc
 import json
 import os
@@ -27,6 +29,7 @@ from workers.child import FRAMES_FD, REQUEST_FD, become_runner, die_with_parent
 
 _MESSAGE_BYTES = 4096
 _RUNNER_FAILED = 70  # EX_SOFTWARE of sysexits.h
+_PASSING = (errno.EAGAIN, errno.ENOMEM)  # no processes or memory left, for now
 
 
 class Zygote:
@@ -76,8 +79,8 @@ class Zygote:
         zygote_pid = os.getpid()
         try:
             pid = os.fork()
-        except OSError as error:  # out of processes or memory
-            _tell(status, {"refused": f"fork: {error}"})
+        except OSError as error:
+            _tell(status, {"refused": f"fork: {error}", "passing": error.errno in _PASSING})
             os.close(status)
             return
         if pid == 0:

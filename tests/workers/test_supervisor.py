@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -17,6 +19,16 @@ from dyno.store.keys import Keys
 from tests.workers.conftest import LONG, Misbehaving, Store, device_is_free, eventually, runner_of, tiny
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
+
+# A zygote on a host that has no room for another process. The limit doesn't bind the superuser.
+FULL = """
+import os, resource, socket, sys
+from workers.zygote import Zygote
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+if os.getuid() == 0:
+    os.setuid(65534)
+Zygote(socket.socket(fileno=int(sys.argv[1])), None).serve()
+"""
 
 
 def test_a_job_runs_in_as_many_fresh_processes_as_asked_for(
@@ -151,6 +163,25 @@ def test_a_fault_of_the_workers_own_is_told_and_retried(
     launcher.close()
     job = store.job(job_id)
     assert (job.status, job.status_reason) == (Status.FAILED, "worker_error")
+
+
+def test_a_fork_refused_for_want_of_room_does_not_end_forking(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    here: Device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full = [sys.executable, "-P", "-c", FULL]
+    monkeypatch.setattr("workers.zygote_process._command", lambda framework, fd, cores: [*full, str(fd)])
+    job_id = store.submit(tiny())
+    with closing(Launcher("auto", here.cores)) as launcher:
+        assert supervisor_of(quick, launcher).serve() == 2
+        assert launcher.forks("tensorflow") == (True, None)
+    job = store.job(job_id)
+    assert job.failure is not None
+    assert job.failure.reason == "runner_not_started"
+    assert "Resource temporarily unavailable" in job.failure.message
 
 
 def test_two_calls_to_serve_never_overlap(

@@ -1,0 +1,32 @@
+"""A worker that can't work here says why, and goes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import redis
+
+from dyno.settings import Settings
+from dyno.store.server import EmbeddedServer
+
+
+def test_a_server_that_may_evict_jobs_ends_the_start_with_a_reason() -> None:
+    with EmbeddedServer() as server:
+        redis.Redis.from_url(server.url).config_set("maxmemory-policy", "allkeys-lru")
+        ended = failed_start({"DYNO_REDIS_URL": server.url}, "cpu:0-0")
+    assert ended.returncode == 3
+    assert "store-unfit" in ended.stderr
+
+
+def test_a_device_that_is_not_here_ends_the_start_with_a_reason(settings: Settings) -> None:
+    ended = failed_start({"DYNO_REDIS_URL": str(settings.redis_url)}, "cpu:4000-4001")
+    assert ended.returncode == 3
+    assert "device-unavailable" in ended.stderr
+
+
+def failed_start(settings: dict[str, str], device: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "workers", "--device", device]
+    env = os.environ | settings
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)

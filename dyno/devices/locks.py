@@ -50,7 +50,8 @@ class Held:
 def hold(paths: list[str], timeout_s: float) -> Held:
     """Lock every file of `paths`, in their order, within `timeout_s` for all. Creates files and folders.
 
-    Raises DeviceUnavailable, holding none, when one stays locked; it names the file and the process in it.
+    Raises DeviceUnavailable, holding none, when one stays locked or can't be opened; it names the file, and the process
+    in it or the reason.
     """
     deadline_s = time.monotonic() + timeout_s
     held = Held(descriptors := [])
@@ -65,8 +66,13 @@ def hold(paths: list[str], timeout_s: float) -> Held:
 
 
 def _open(path: str) -> int:
-    Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:  # such as another user's file
+        raise DeviceUnavailable(
+            f"the lock {path} can't be opened: {error.strerror}. DYNO_RUN_DIR names the folder of the locks"
+        ) from error
 
 
 def _lock(descriptor: int, path: str, deadline_s: float) -> None:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import redis
 
@@ -62,7 +62,8 @@ class EmbeddedServer:
     """Context manager around one server process. Without a `data_dir` its data go when it ends.
 
     Start it from a thread that lives as long as it should: the parent-death signal follows the starting thread.
-    `start` and `revive` raise ServerUnavailable where it isn't ready within 10 s, the constructor where none is found.
+    `start` and `revive` raise ServerUnavailable where it is silent for 10 s or ends (they wait for one that loads
+    its data), the constructor where none is found.
     """
 
     def __init__(self, data_dir: Path | None = None, binary: Path | None = None, appendfsync: str = "everysec") -> None:
@@ -169,8 +170,10 @@ class EmbeddedServer:
         assert self._process is not None
         deadline = time.monotonic() + START_WITHIN_S
         with redis.Redis.from_url(self.url, retry=None) as client:
-            while not _answers(client):
-                if self._process.poll() is not None or time.monotonic() > deadline:
+            while (seen := _look(client)) != "ready":
+                # Loading takes as long as the append-only file is: killed for that, it would never come to its end.
+                late = seen == "silent" and time.monotonic() > deadline
+                if late or self._process.poll() is not None:
                     raise ServerUnavailable(f"the server did not start: {self._log_tail()}")
                 time.sleep(0.005)
 
@@ -181,11 +184,14 @@ class EmbeddedServer:
             return "it wrote no log"
 
 
-def _answers(client: redis.Redis) -> bool:
+def _look(client: redis.Redis) -> Literal["ready", "loading", "silent"]:
     try:
-        return bool(client.ping())
-    except (redis.ConnectionError, redis.TimeoutError):  # not there yet, or still loading
-        return False
+        client.ping()
+    except redis.BusyLoadingError:
+        return "loading"
+    except (redis.ConnectionError, redis.TimeoutError):
+        return "silent"
+    return "ready"
 
 
 def _lock(data_dir: Path) -> int:

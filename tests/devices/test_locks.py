@@ -85,6 +85,21 @@ def test_a_lock_that_was_replaced_by_a_link_is_not_followed(settings: Settings, 
     Path(path).parent.mkdir()
     (tmp_path / "precious").write_text("keep")
     Path(path).symlink_to(tmp_path / "precious")
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(DeviceUnavailable, match="symbolic links"):
         hold([path], 0)
     assert (tmp_path / "precious").read_text() == "keep"
+
+
+def test_a_lock_that_can_not_be_opened_is_named_with_the_setting_that_moves_it(settings: Settings) -> None:
+    free, taken = lock_paths(cpu(0, 1), settings)
+    Path(taken).mkdir(parents=True)  # root may open another user's file, but not a folder
+    with pytest.raises(DeviceUnavailable, match=rf"{taken}.*DYNO_RUN_DIR"):
+        hold([free, taken], 0)
+    hold([free], 0).release()
+
+
+def test_a_folder_of_locks_that_can_not_be_made_is_named_too(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (path,) = lock_paths(cpu(0), Settings(run_dir=tmp_path / "file" / "run"))
+    with pytest.raises(DeviceUnavailable, match=path):
+        hold([path], 0)

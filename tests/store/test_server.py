@@ -24,6 +24,8 @@ from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.server import EmbeddedServer, embedded_server, find_server
 
+LOADED, LOAD_DELAY_US = 6000, 500  # keys, and how long each takes to load: 3 s
+
 PARENT = """
 import signal, sys
 from dyno.store.server import EmbeddedServer
@@ -113,6 +115,21 @@ def test_a_server_that_does_not_start_says_what_it_wrote(tmp_path: Path) -> None
     (tmp_path / "appendonlydir").write_text("in the way")
     with pytest.raises(ServerUnavailable, match="appendonlydir"):
         EmbeddedServer(tmp_path).start()
+
+
+def test_a_server_that_loads_for_long_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedServer(tmp_path / "data") as server, redis.Redis.from_url(server.url) as client:
+        client.mset({"key": "kept"})
+        with client.pipeline(transaction=False) as pipeline:
+            for number in range(LOADED):
+                pipeline.set(f"key-{number}", number)
+            pipeline.execute()
+    slow = tmp_path / "slow-server"
+    slow.write_text(f'#!/bin/sh\nexec "{find_server()}" "$@" --key-load-delay {LOAD_DELAY_US}\n')
+    slow.chmod(0o700)
+    monkeypatch.setattr("dyno.store.server.START_WITHIN_S", LOADED * LOAD_DELAY_US / 1e6 / 2)
+    with EmbeddedServer(tmp_path / "data", binary=slow) as server, redis.Redis.from_url(server.url) as client:
+        assert client.get("key") == b"kept"
 
 
 def test_two_servers_never_share_a_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

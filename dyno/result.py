@@ -49,9 +49,11 @@ class Metric(Stored):
 
 
 class Phases(Stored):
-    """Seconds from the runner's start, each phase once per process; null where it didn't happen.
+    """How long each phase took, in seconds, once per process; null where it didn't happen.
 
-    `import_s` is null in a forked runner (the zygote imported already). `steady_s` is the sampling window.
+    The interpreter's own start is in none of them. `import_s` is null in a forked runner (the zygote imported
+    already). `compile_s` is tracing and building the graph; what a framework compiles or chooses only when a graph
+    first runs (XLA, kernels) is in `first_execution_s`. `steady_s` is the sampling window.
     """
 
     import_s: float | None = None
@@ -186,8 +188,8 @@ class Result(Stored):
     warnings: list[ResultWarning]
     unchecked: list[str] = Field(
         default=[],
-        description="Checks of class A and B that this version doesn't make yet; while there are any, "
-        "no verdict is better than indicative.",
+        description="Checks of class A and B that were not made of this result, because this version doesn't make them "
+        "or because there was nothing to check against; while there are any, no verdict is better than indicative.",
     )
     method_version: str = METHOD_VERSION
     metrics: list[Metric]

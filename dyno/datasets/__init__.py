@@ -1,1 +1,1 @@
-""""""
+"""Data sets: where the real files are looked for, the sample that ships, and a synthetic twin."""

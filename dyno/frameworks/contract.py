@@ -22,7 +22,10 @@ class Trainer(Protocol):
     batch_size: int
 
     def compile(self) -> None:
-        """Trace and compile the step on a full batch; executes nothing."""
+        """Trace the step on a full batch into a graph; executes nothing.
+
+        With `jit_compile`, XLA compiles that graph when it first runs: in the first of `steps`.
+        """
 
     def shuffle(self) -> None:
         """Draw a new order of the samples and start at its first one."""
@@ -63,7 +66,11 @@ class Framework(Protocol):
         """Seed every generator that the framework and Keras draw from."""
 
     def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
-        """Trace and compile `function` for arguments shaped like `examples`; executes nothing."""
+        """Trace `function` for arguments shaped like `examples` into a graph; executes nothing.
+
+        Whatever the framework prepares only when the graph first runs (its optimiser's passes, kernels, XLA) is left to
+        the first call.
+        """
 
     def array(self, value: Any, dtype: str) -> Any:
         """A device tensor of a NumPy array, cast to `dtype`."""

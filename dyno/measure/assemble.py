@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from dyno.devices.device import Device
 from dyno.devices.environment import context_id, hardware_id
@@ -17,7 +17,7 @@ from dyno.measure import checks, metrics, scatter
 from dyno.measure.modes import multimodal
 from dyno.measure.processes import on_target, time_interval
 from dyno.measure.statistics import median
-from dyno.measure.warnings import UNCHECKED, in_order, merged, verdict
+from dyno.measure.warnings import in_order, merged, unchecked, verdict
 from dyno.result import Cpu, Energy, Memory, Peak, Phases, Precision, Result, ResultWarning, Training
 from dyno.spec import Spec
 
@@ -39,13 +39,14 @@ def assemble(
     peak = metrics.peak(device, params, workload.flops(params), records)
     training = next((record.training for record in records if record.training is not None), None)
     warnings = _warnings(spec, workload.lint(params), device, records, peak, training)
+    missing = unchecked([record.precision for record in records], peak)
     environment = records[0].environment
     return Result(
         job=job_id,
         workload=workload.name,
-        verdict=verdict(warnings, len(records), on_target(spec.measure, records)),
+        verdict=verdict(warnings, missing, len(records), on_target(spec.measure, records)),
         warnings=warnings,
-        unchecked=list(UNCHECKED),
+        unchecked=missing,
         metrics=metrics.all_metrics(workload.metrics, records),
         phases=_phases([record.summary.phases for record in records]),
         runs=[record.summary for record in records],
@@ -69,12 +70,28 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
     """The command line that asks for the same work again, on a device of the same kind."""
     words = ["dyno", "run", spec.workload]
     for name, value in params.model_dump(mode="json", exclude_none=True).items():
-        words += ["--param", f"{name}={value}"]
+        words += ["--param", f"{name}={_argument(value)}"]
     words += ["--device", spec.device.id or spec.device.kind or device.kind]
-    words += ["--framework", spec.framework, "--processes", str(spec.measure.processes.max), "--seed", str(spec.seed)]
-    for name, value in spec.measure.model_dump(mode="json", exclude_defaults=True, exclude={"processes"}).items():
-        words += ["--measure", f"{name}={json.dumps(value)}"]
+    words += ["--framework", spec.framework, "--seed", str(spec.seed)]
+    measure = spec.measure.model_dump(mode="json", exclude_defaults=True, exclude={"processes"})
+    processes = spec.measure.processes
+    if processes.min == processes.max:
+        words += ["--processes", str(processes.max)]
+    else:
+        measure["processes"] = processes.model_dump(mode="json")
+    for name, value in measure.items():
+        words += ["--measure", f"{name}={_argument(value)}"]
     return shlex.join(words)
+
+
+def _argument(value: JsonValue) -> str:
+    """As `dyno run` reads it: JSON, or a word that is no JSON."""
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except json.JSONDecodeError:
+            return value
+    return json.dumps(value)
 
 
 def _warnings(

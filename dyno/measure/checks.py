@@ -81,13 +81,6 @@ def clock_skew(monotonic_s: float, epoch_s: float) -> ResultWarning | None:
     return warning("CLOCK_SKEW", skew_s=skew_s, monotonic_s=monotonic_s, wall_clock_s=epoch_s)
 
 
-def loss_nonfinite(loss: float, epoch: int) -> ResultWarning | None:
-    """A training whose loss is NaN or infinite fails (`nonfinite_loss`); its failure carries this."""
-    if math.isfinite(loss):
-        return None
-    return warning("LOSS_NONFINITE", f"The loss became {loss} in epoch {epoch}.", epoch=epoch)
-
-
 def loss_rising(losses: Sequence[float]) -> ResultWarning | None:
     """Training loss per epoch: the last is above the first, or the second half lies above the first half on average."""
     if len(losses) < 2:

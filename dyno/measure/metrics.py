@@ -45,7 +45,11 @@ def _sampled(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
 
 
 def _cold(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
-    """The same rate over the first execution of each process, which follows compiling and is not part of it."""
+    """The same rate over the first execution of each process.
+
+    Tracing lies before it; what the framework does only when a graph first runs (XLA's compiling, choosing and setting
+    up kernels) is part of it.
+    """
     cold = replace(spec, name=f"cold_{spec.name}")
     times = [record.summary.phases.first_execution_s for record in records]
     figures = [_figure(cold, record, time_s) for record, time_s in zip(records, times, strict=True) if time_s]

@@ -30,13 +30,15 @@ class StoppingRule:
         """The method's rule for a device of `kind`, with what the caller asked for.
 
         Who asks for fewer samples than an interval needs gets just these, and they get short enough for `max_s`.
+        Samples get longer where as many as there may be would not last `min_s`.
         """
+        max_samples = MAX_SAMPLES if measure.min_samples >= MIN_FOR_INTERVAL else measure.min_samples
         longest_s = measure.max_s / measure.min_samples
         return cls(
             min_samples=measure.min_samples,
             min_s=measure.min_s,
             max_s=measure.max_s,
             target_rel_ci=measure.target_rel_ci,
-            min_sample_s=min(FLOOR_SAMPLE_S[kind], longest_s),
-            max_samples=MAX_SAMPLES if measure.min_samples >= MIN_FOR_INTERVAL else measure.min_samples,
+            min_sample_s=min(max(FLOOR_SAMPLE_S[kind], measure.min_s / max_samples), longest_s),
+            max_samples=max_samples,
         )

@@ -5,12 +5,12 @@ A: the number is wrong. B: it may not repeat. C: read it with care.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from pydantic import JsonValue
 
-from dyno.result import ResultWarning, Verdict
+from dyno.result import Peak, Precision, ResultWarning, Verdict
 
 Severity = Literal["A", "B", "C"]
 
@@ -50,6 +50,8 @@ CODES: dict[str, tuple[Severity, str]] = {
     "SYNTHETIC_DATA": ("C", "The data is not the full real set, so accuracy is no reference accuracy."),
 }
 
+# Codes that no result carries: the job fails, with this reason, and has no result to warn about.
+FAILS_INSTEAD = {"LOSS_NONFINITE": "nonfinite_loss"}
 # Codes of class A and B that nothing checks yet. While there are any, no verdict is better than indicative.
 UNCHECKED: tuple[str, ...] = (
     "ASYNC_TIMING",
@@ -64,6 +66,8 @@ UNCHECKED: tuple[str, ...] = (
     "SLOW_PATH",
     "METRIC_OUT_OF_BAND",
 )
+# Codes that only a workload which checks a product can raise.
+_OF_A_PRODUCT = ("DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT")
 MIN_PROCESSES = 5
 
 
@@ -76,12 +80,29 @@ def warning(code: str, message: str | None = None, **evidence: JsonValue) -> Res
     return ResultWarning(code=code, severity=severity, message=message or sentence, evidence=evidence)
 
 
-def verdict(warnings: Iterable[ResultWarning], processes: int, target_reached: bool) -> Verdict:
-    """Untrusted with any warning of class A; trusted with none of A or B, five runs and the target reached."""
+def unchecked(precisions: Collection[Precision | None], peak: Peak) -> list[str]:
+    """The codes that nobody looked for in this result, in the table's order. `precisions`: one per run."""
+    missing = set(UNCHECKED)
+    if None in precisions:
+        missing.update(_OF_A_PRODUCT)
+    if any(each is None or each.observed is None for each in precisions):
+        missing.add("PRECISION_MISMATCH")
+    if peak.value is None:
+        missing.add("ABOVE_PEAK")
+    return [code for code in CODES if code in missing]
+
+
+def verdict(
+    warnings: Iterable[ResultWarning], missing: Collection[str], processes: int, target_reached: bool
+) -> Verdict:
+    """Untrusted with any warning of class A; trusted with none of A or B, five runs and the target reached.
+
+    Nothing is trusted while any check is `missing` (see `unchecked`).
+    """
     severities = {raised.severity for raised in warnings}
     if "A" in severities:
         return Verdict.UNTRUSTED
-    if "B" in severities or UNCHECKED or processes < MIN_PROCESSES or not target_reached:
+    if "B" in severities or missing or processes < MIN_PROCESSES or not target_reached:
         return Verdict.INDICATIVE
     return Verdict.TRUSTED
 

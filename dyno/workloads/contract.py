@@ -92,7 +92,7 @@ class Built(Protocol):
     work: float  # FLOP (throughput workloads) or samples (training) in one execution
 
     def compile(self) -> None:
-        """Trace and compile, execute nothing."""
+        """Trace into a graph (see `Framework.compile`); execute nothing."""
 
     def execute(self, count: int) -> None:
         """Execute `count` times and drain the device's queue: a scalar is read back before returning."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable
 
 import pytest
 
 from dyno.devices.device import Device
 from dyno.frames import RunRecord
+from dyno.measure.assemble import reproduce
 from dyno.measure.warnings import UNCHECKED, warning
 from dyno.result import DataOrigin, Epoch, Memory, Precision, Result, Training, Verdict
-from dyno.spec import DeviceSelector, Measure, Spec
+from dyno.spec import DeviceSelector, Measure, Processes, Spec
+from dyno.workloads.contract import Params
 
 MakeRecord = Callable[..., RunRecord]
 TRAINING = Training(
@@ -62,7 +65,15 @@ def test_no_verdict_is_better_than_indicative_yet_and_the_result_lists_what_is_u
     found = result(clean)
     assert found.warnings == []
     assert found.verdict is Verdict.INDICATIVE
-    assert found.unchecked == list(UNCHECKED)
+    assert set(UNCHECKED) < set(found.unchecked)
+
+
+def test_what_could_not_be_checked_of_this_result_is_listed(result: Callable[..., Result], record: MakeRecord) -> None:
+    seen = Precision(requested="float32", observed="float32", rel_error=3e-7)
+    checked = [record([0.2] * 20, amounts={"execution": 1.0}, precision=seen) for _ in range(5)]
+    assert set(result(checked).unchecked) == set(UNCHECKED)
+    assert set(result(checked, dtype="bfloat16").unchecked) == {*UNCHECKED, "ABOVE_PEAK"}
+    assert "RESULT_INCORRECT" in result([record([0.2] * 20, amounts={"execution": 1.0})]).unchecked
 
 
 def codes(result: Result) -> set[str]:
@@ -129,10 +140,29 @@ def test_the_command_that_reproduces_it_can_be_pasted_into_a_shell(result: Calla
     spec = Spec(workload="some", seed=3, device=DeviceSelector(kind="cpu"), measure=Measure(min_s=0.5))
     command = (
         "dyno run some --param n=2048 --param dtype=float32 --param 'mode=a b' --device cpu --framework tensorflow "
-        "--processes 5 --seed 3 --measure min_s=0.5"
+        "--seed 3 --processes 5 --measure min_s=0.5"
     )
     assert result(spec=spec).reproduce == command
     assert "--device cpu " in (result(spec=Spec(workload="some")).reproduce or "")
+
+
+def test_the_command_writes_values_as_the_command_line_reads_them(device: Device) -> None:
+    class Typed(Params):
+        jit_compile: bool = True
+        name: str = "true"
+        sizes: list[int] = [1, 2]
+
+    spec = Spec(workload="some", measure=Measure(processes=Processes(min=5, max=9), cold_start=True))
+    words = shlex.split(reproduce(spec, Typed(), device))
+    pairs = [words[place + 1].split("=", 1) for place, word in enumerate(words) if word in ("--param", "--measure")]
+    assert {name: json.loads(text) for name, text in pairs} == {
+        "jit_compile": True,
+        "name": "true",
+        "sizes": [1, 2],
+        "processes": {"min": 5, "max": 9},
+        "cold_start": True,
+    }
+    assert "--processes" not in words
 
 
 def test_a_result_is_json_without_nan(result: Callable[..., Result]) -> None:

@@ -71,14 +71,6 @@ def test_clocks_that_disagree_by_more_than_a_percent_and_50_ms_are_skewed(
     assert (code(checks.clock_skew(monotonic_s, epoch_s)) == "CLOCK_SKEW") is skewed
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_not_finite_is_raised_in_words(loss: float) -> None:
-    raised = checks.loss_nonfinite(loss, 3)
-    assert raised is not None
-    assert "epoch 3" in raised.message
-    assert checks.loss_nonfinite(0.5, 3) is None
-
-
 @pytest.mark.parametrize("losses", [[1.0, 1.1], [0.5, 0.4, 0.6], [2.0, 1.0, 0.5, 1.2, 1.6, 1.9]])
 def test_a_rising_loss_is_seen(losses: list[float]) -> None:
     assert code(checks.loss_rising(losses)) == "LOSS_RISING"

@@ -183,6 +183,14 @@ def test_samples_get_short_enough_for_as_many_as_the_time_allows() -> None:
     assert bench.time_s - 100.0 < 0.2
 
 
+@pytest.mark.parametrize("min_samples", [3, 20])
+def test_sampling_lasts_as_long_as_was_asked_for(min_samples: int) -> None:
+    rule = StoppingRule.of(Measure(min_s=45, min_samples=min_samples), "cpu")
+    samples, _ = run(repeat(0.01), rule)
+    assert samples.wall_s >= 45
+    assert samples.stopped_because != "max_s"
+
+
 def test_the_window_counts_wall_user_and_system_time_of_the_samples_alone() -> None:
     samples, _ = run(chain([0.5] * 10, repeat(0.125)))
     assert samples.wall_s == pytest.approx(sum(samples.samples))

@@ -2,29 +2,63 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
 import dyno
-from dyno.measure import warnings
-from dyno.measure.warnings import CODES, UNCHECKED, in_order, merged, verdict, warning
-from dyno.result import Verdict
+from dyno.measure.warnings import CODES, FAILS_INSTEAD, UNCHECKED, in_order, merged, unchecked, verdict, warning
+from dyno.result import Peak, Precision, Verdict
 
 A = warning("RESULT_INCORRECT")
 B = warning("NOISY", "too wide", rel_half_width=0.2)
 C = warning("POW2_ONLY")
 
 
+SOURCES = [path.read_text() for path in Path(dyno.__file__).parent.rglob("*.py")]
+
+
 def raised_somewhere() -> set[str]:
-    sources = [path.read_text() for path in Path(dyno.__file__).parent.rglob("*.py")]
-    return {code for text in sources for code in re.findall(r'\bwarning\(\s*"([A-Z0-9_]+)"', text)}
+    return {code for text in SOURCES for code in re.findall(r'\bwarning\(\s*"([A-Z0-9_]+)"', text)}
 
 
-def test_every_grave_code_is_either_checked_somewhere_or_listed_as_unchecked() -> None:
+def nodes() -> list[ast.AST]:
+    return [node for text in SOURCES for node in ast.walk(ast.parse(text))]
+
+
+def test_every_grave_code_is_checked_somewhere_or_fails_the_job_or_is_listed_as_unchecked() -> None:
     grave = {code for code, (severity, _) in CODES.items() if severity in "AB"}
-    assert grave - raised_somewhere() <= set(UNCHECKED) <= grave
+    assert grave - raised_somewhere() - FAILS_INSTEAD.keys() <= set(UNCHECKED) <= grave
+    assert not FAILS_INSTEAD.keys() & (raised_somewhere() | set(UNCHECKED))
+
+
+def test_a_code_that_fails_the_job_instead_names_a_reason_that_is_really_given() -> None:
+    assert FAILS_INSTEAD.keys() <= CODES.keys()
+    reasons = {
+        argument.value
+        for node in nodes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "RunFailed"
+        for argument in node.args
+        if isinstance(argument, ast.Constant)
+    }
+    assert set(FAILS_INSTEAD.values()) <= reasons
+
+
+def test_every_check_is_called_outside_the_tests() -> None:
+    checks = {
+        node.name
+        for node in nodes()
+        if isinstance(node, ast.FunctionDef) and node.returns and ast.unparse(node.returns) == "ResultWarning | None"
+    }
+    called = {
+        node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        for node in nodes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
+    }
+    assert {"above_peak", "noisy", "noisy_neighbour", "multimodal"} <= checks
+    assert checks <= called
 
 
 def test_only_codes_of_the_table_are_raised() -> None:
@@ -39,12 +73,34 @@ def test_a_code_brings_its_class_and_sentence_and_keeps_its_evidence() -> None:
 
 
 def test_any_warning_of_class_a_makes_a_result_untrusted() -> None:
-    assert verdict([C, B, A], 5, True) is Verdict.UNTRUSTED
+    assert verdict([C, B, A], [], 5, True) is Verdict.UNTRUSTED
 
 
-def test_nothing_is_better_than_indicative_while_checks_are_missing() -> None:
-    assert UNCHECKED
-    assert verdict([], 5, True) is Verdict.INDICATIVE
+@pytest.mark.parametrize("code", ["RESULT_INCORRECT", "ABOVE_PEAK", "THROTTLED"])
+def test_nothing_is_better_than_indicative_while_a_check_is_missing(code: str) -> None:
+    assert verdict([], [code], 5, True) is Verdict.INDICATIVE
+
+
+SEEN = Precision(requested="float32", observed="float32", rel_error=3e-7)
+UNSEEN = Precision(requested="float32", observed=None, rel_error=3e-7)
+PRODUCT = {"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"}
+
+
+@pytest.mark.parametrize(
+    ("precisions", "peak", "more"),
+    [
+        ([SEEN, SEEN], 1e12, set()),
+        ([SEEN, SEEN], None, {"ABOVE_PEAK"}),
+        ([SEEN, UNSEEN], 1e12, {"PRECISION_MISMATCH"}),
+        ([None, None], 1e12, PRODUCT | {"PRECISION_MISMATCH"}),
+    ],
+)
+def test_what_one_result_gave_no_occasion_to_check_is_unchecked_too(
+    precisions: list[Precision | None], peak: float | None, more: set[str]
+) -> None:
+    missing = unchecked(precisions, Peak(value=peak))
+    assert set(missing) == set(UNCHECKED) | more
+    assert missing == sorted(missing, key=list(CODES).index)
 
 
 @pytest.mark.parametrize(
@@ -59,14 +115,12 @@ def test_nothing_is_better_than_indicative_while_checks_are_missing() -> None:
     ],
 )
 def test_once_all_is_checked_trust_needs_five_runs_the_target_and_no_grave_warning(
-    monkeypatch: pytest.MonkeyPatch,
     raised: list[object],
     processes: int,
     target_reached: bool,
     expected: Verdict,
 ) -> None:
-    monkeypatch.setattr(warnings, "UNCHECKED", ())
-    assert verdict(raised, processes, target_reached) is expected  # type: ignore[arg-type]
+    assert verdict(raised, [], processes, target_reached) is expected  # type: ignore[arg-type]
 
 
 def test_warnings_of_several_runs_become_one_per_code_that_names_its_runs() -> None:

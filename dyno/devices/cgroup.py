@@ -1,8 +1,7 @@
 """What the container allows: cgroup limits on processor time and memory, version 2 and version 1.
 
 A limit anywhere above this process binds it, so every ancestor is read and the smallest limit counts.
-Files: cpu.max, cpu.stat, memory.max (v2); cpu.cfs_quota_us, cpu.cfs_period_us, cpu.stat,
-memory.limit_in_bytes (v1). Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ in the Linux kernel.
+Files: cpu.max, memory.max (v2); cpu.cfs_quota_us, cpu.cfs_period_us, memory.limit_in_bytes (v1). Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ in the Linux kernel.
 """
 
 from __future__ import annotations
@@ -32,12 +31,6 @@ def limits(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> Limits:
     cores = [value for folder in folders["cpu"] if (value := _cores(folder)) is not None]
     memory = [value for folder in folders["memory"] if (value := _memory(folder)) is not None]
     return Limits(min(cores, default=None), min(memory, default=None))
-
-
-def throttled_s(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> float | None:
-    """Seconds this process's group was stopped for having used up its quota; null where no group counts them."""
-    counts = [value for folder in _folders(mount, membership)["cpu"] if (value := _throttled(folder)) is not None]
-    return max(counts, default=None)
 
 
 def _folders(mount: Path, membership: Path) -> dict[str, list[Path]]:
@@ -77,13 +70,6 @@ def _cores(folder: Path) -> float | None:
 def _memory(folder: Path) -> int | None:
     text = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
     return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
-
-
-def _throttled(folder: Path) -> float | None:
-    counts = dict(line.split(" ", 1) for line in _lines(folder / "cpu.stat") if " " in line)
-    if "throttled_usec" in counts:
-        return int(counts["throttled_usec"]) / 1e6
-    return int(counts["throttled_time"]) / 1e9 if "throttled_time" in counts else None
 
 
 def _lines(path: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,12 +16,18 @@ _NO_PEAK = PeakFigure(value=None, reason="this version has no data sheet figure 
 
 
 def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
-    """The GPU that NVML numbers `index` (the first by default). Raises DeviceUnavailable, saying what was looked at."""
-    number = 0 if index is None else _number(index)
+    """The GPU that NVML numbers `index`, by default the one that a framework here computes on.
+
+    Raises DeviceUnavailable, saying what was looked at; also for a GPU where a framework would take another.
+    """
     with _nvml() as nvml:
         count = nvml.nvmlDeviceGetCount()
+        number = _computing(count) if index is None else _number(index)
         if number >= count:
             raise DeviceUnavailable(f"gpu:{number} not found: NVML lists {count} here")
+        if number != (computing := _computing(count)):
+            needed = f"a worker for it needs CUDA_VISIBLE_DEVICES={number}"
+            raise DeviceUnavailable(f"gpu:{number} would be measured on gpu:{computing}: {needed}")
         handle = nvml.nvmlDeviceGetHandleByIndex(number)
         return Device(
             id=f"gpu:{number}",
@@ -49,6 +56,17 @@ def _nvml() -> Iterator[Any]:
         raise DeviceUnavailable(f"GPU can't be read: NVML says {error}") from None
     finally:
         pynvml.nvmlShutdown()
+
+
+def _computing(count: int) -> int:
+    """The number of the GPU that a framework takes first; NVML lists all, whatever CUDA_VISIBLE_DEVICES says."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    first = visible.split(",")[0].strip()
+    if first.isdigit():
+        return int(first)
+    if first.startswith("GPU-") and count == 1:
+        return 0
+    raise DeviceUnavailable(f"CUDA_VISIBLE_DEVICES={visible!r} gives no number of a GPU, such as 0")
 
 
 def _number(index: str) -> int:

@@ -28,6 +28,8 @@ class TensorFlow:
         # Keras reads its backend once, at its first import.
         os.environ["KERAS_BACKEND"] = "tensorflow"
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+        # As NVML numbers GPUs, by which a device is named; CUDA's own order is the fastest first.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         try:
             import keras
             import tensorflow

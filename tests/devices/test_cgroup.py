@@ -47,15 +47,6 @@ def test_version_1_reads_quota_period_and_bytes(tmp_path: Path) -> None:
 
 def test_no_files_and_no_membership_mean_no_limits(tmp_path: Path) -> None:
     assert cgroup.limits(tmp_path, tmp_path / "none") == Limits(None, None)
-    assert cgroup.throttled_s(tmp_path, tmp_path / "none") is None
-
-
-def test_throttled_time_is_in_seconds_in_both_versions(tmp_path: Path) -> None:
-    second = write(tmp_path / "v2", {"a/cpu.stat": "usage_usec 1\nnr_throttled 2\nthrottled_usec 1500000"})
-    first = write(tmp_path / "v1", {"cpu/a/cpu.stat": "nr_periods 4\nthrottled_time 250000000"})
-    write(tmp_path, {"two": "0::/a", "one": "2:cpu:/a"})
-    assert cgroup.throttled_s(second, tmp_path / "two") == 1.5
-    assert cgroup.throttled_s(first, tmp_path / "one") == 0.25
 
 
 def test_this_machine_answers_without_an_error() -> None:

@@ -101,6 +101,7 @@ def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=150_754_820_096),
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return nvml
 
 
@@ -117,6 +118,43 @@ def test_a_gpu_is_named_as_nvml_names_it_and_its_unknown_peak_is_null_with_a_rea
 def test_a_gpu_number_beyond_the_last_says_how_many_there_are() -> None:
     with pytest.raises(DeviceUnavailable, match="gpu:3 not found: NVML lists 1 here"):
         discover("gpu:3", SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("visible", "name", "id"),
+    [(None, "gpu", "gpu:0"), ("1", "gpu:1", "gpu:1"), ("1", "gpu", "gpu:1"), ("1,0", "gpu", "gpu:1")],
+)
+def test_a_gpu_is_the_one_that_a_framework_computes_on(
+    recorded_nvml: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch, visible: str | None, name: str, id: str
+) -> None:
+    recorded_nvml.nvmlDeviceGetCount = lambda: 2
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert discover(name, SETTINGS).id == id
+
+
+@pytest.mark.parametrize(
+    ("visible", "name", "complaint"),
+    [
+        (None, "gpu:1", "needs CUDA_VISIBLE_DEVICES=1"),
+        ("0,1", "gpu:1", "would be measured on gpu:0"),
+        ("1", "gpu:0", "would be measured on gpu:1"),
+        ("", "gpu", "gives no number"),
+        ("GPU-1a2b", "gpu", "gives no number"),
+    ],
+)
+def test_a_gpu_that_a_framework_would_not_compute_on_is_refused(
+    recorded_nvml: types.SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str | None,
+    name: str,
+    complaint: str,
+) -> None:
+    recorded_nvml.nvmlDeviceGetCount = lambda: 2
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(DeviceUnavailable, match=complaint):
+        discover(name, SETTINGS)
 
 
 def test_a_gpu_that_falls_off_the_bus_is_unavailable(recorded_nvml: types.SimpleNamespace) -> None:

@@ -9,11 +9,21 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 FrameworkName = Literal["tensorflow", "jax", "torch"]
 DeviceKind = Literal["cpu", "gpu", "tpu"]
 Priority = Literal["low", "normal", "high"]
+MIN_S = 2.0  # of samples in each run, unless asked otherwise
 LabelText = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 DEVICE_ID = re.compile(r"^(?P<kind>cpu|gpu|tpu):(?P<index>[0-9][0-9,-]*)(@(?P<host>[A-Za-z0-9._-]+))?$")
@@ -49,6 +59,12 @@ class DeviceSelector(Model):
             raise ValueError('a device is "cpu", "gpu", "tpu", "any" or an id such as "gpu:0" or "cpu:0-1@host"')
         return {"kind": match["kind"], "id": value}
 
+    @model_validator(mode="after")
+    def _one_kind(self) -> DeviceSelector:
+        if self.kind is not None and self.id is not None and not self.id.startswith(f"{self.kind}:"):
+            raise ValueError(f'"{self.id}" is no {self.kind}')
+        return self
+
 
 class Processes(Model):
     """How many fresh processes a result rests on: grows from `min` to `max` until the target is reached."""
@@ -71,14 +87,34 @@ class Processes(Model):
 
 
 class Measure(Model):
-    """How sure the answer must be, and what it may cost. Below the method's floor: INSUFFICIENT_SAMPLES."""
+    """How sure the answer must be, and what it may cost. Below the method's floor: INSUFFICIENT_SAMPLES.
+
+    `min_s` is 2, or `max_s` where that is less.
+    """
 
     processes: Processes = Processes()
     target_rel_ci: Annotated[float, Field(gt=0, le=1)] = 0.01
     min_samples: Annotated[int, Field(ge=1, le=200)] = 20
-    min_s: Annotated[float, Field(ge=0, le=3600)] = 2.0
     max_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
+    min_s: Annotated[float, Field(ge=0, le=3600)] = MIN_S  # after max_s, for its validator to know that
     cold_start: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_within_max_s(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "min_s" in value:
+            return value
+        max_s = value.get("max_s")
+        short = isinstance(max_s, int | float) and not isinstance(max_s, bool) and 0 < max_s < MIN_S
+        return value | {"min_s": max_s} if short else value
+
+    @field_validator("min_s")
+    @classmethod
+    def _within_max_s(cls, min_s: float, info: ValidationInfo) -> float:
+        max_s = info.data.get("max_s")
+        if max_s is not None and min_s > max_s:
+            raise ValueError(f"min_s, {min_s:g}, is above max_s, {max_s:g}")
+        return min_s
 
 
 class Spec(Model):

@@ -34,9 +34,12 @@ class Admission(NamedTuple):
 
 
 class _Candidate(NamedTuple):
+    """`sure_s` is what no machine undercuts: the samples alone, as the spec asks for them."""
+
     device: Device
     run: Estimate
     time_s: float
+    sure_s: float
 
 
 def admit(request: Request, devices: Sequence[Device]) -> Admission:
@@ -55,7 +58,7 @@ def admit(request: Request, devices: Sequence[Device]) -> Admission:
     first = min(roomy, key=lambda c: c.time_s)
     timeout_s = request.spec.timeout_s
     if timeout_s is not None and first.time_s > timeout_s:
-        if first.time_s > HONEST_FACTOR * timeout_s:
+        if first.time_s > HONEST_FACTOR * timeout_s or first.sure_s > timeout_s:
             raise _exceeds_timeout(request, first, timeout_s)
         warnings.append(_tight(first, timeout_s))
     estimate = JobEstimate(device=first.device.full_id, time_s=first.time_s, memory_bytes=first.run.memory_bytes)
@@ -82,7 +85,9 @@ def _able(spec: Spec, fitting: list[Device]) -> list[Device]:
 
 def _candidate(request: Request, device: Device) -> _Candidate:
     run = request.workload.estimate(request.params, device)
-    return _Candidate(device, run, request.spec.measure.processes.min * run.time_s + run.train_s)
+    measure = request.spec.measure
+    runs, samples_s = measure.processes.min, measure.min_s  # at most max_s, so every run samples for so long
+    return _Candidate(device, run, runs * max(run.time_s, samples_s) + run.train_s, runs * samples_s)
 
 
 def _does_not_fit(request: Request, best: _Candidate) -> DoesNotFit:
@@ -99,6 +104,8 @@ def _exceeds_timeout(request: Request, first: _Candidate, timeout_s: float) -> E
     fields = _that_shrink(request, first.device, lambda estimate: estimate.time_s + estimate.train_s)
     if request.spec.measure.processes.min > 1:
         fields.append("/measure/processes")
+    if first.time_s == first.sure_s + first.run.train_s:
+        fields.append("/measure/min_s")
     return ExceedsTimeout([FieldError(pointer, "exceeds-timeout", detail) for pointer in ["/timeout_s", *fields]])
 
 

@@ -79,6 +79,17 @@ def test_too_little_time_is_refused_with_both_figures_and_the_fields_to_change(d
     assert pointers == ["/timeout_s", "/params/n", "/params/repeats", "/measure/processes"]
 
 
+def test_samples_that_alone_take_longer_than_the_timeout_are_refused_with_the_figures(device: DeviceMaker) -> None:
+    asked = {"processes": 5, "min_s": 3600, "max_s": 3600}
+    with pytest.raises(ExceedsTimeout, match=r"about 1.8e\+04 s .*timeout_s is 60;") as caught:
+        admit(request(measure=asked, timeout_s=60), [device()])
+    pointers = [e.pointer for e in caught.value.errors]
+    assert {"/timeout_s", "/measure/processes", "/measure/min_s"} <= set(pointers)
+    with pytest.raises(ExceedsTimeout):  # no factor of honesty here: these seconds are sure
+        admit(request(measure=asked | {"min_s": 13}, timeout_s=60), [device()])
+    admit(request(measure=asked | {"min_s": 11}, timeout_s=60), [device()])
+
+
 def test_a_timeout_within_the_honesty_of_the_estimate_is_a_warning(device: DeviceMaker) -> None:
     estimate = admit(request(), [device()]).estimate
     assert estimate is not None

@@ -52,6 +52,16 @@ def test_the_spec_comes_back_with_every_default_written_out() -> None:
     assert spec.measure.processes.min == 5
 
 
+@pytest.mark.parametrize(("max_s", "min_s"), [(1, 1), (2, 2), (5, 2)])
+def test_the_shortest_time_that_is_meant_by_default_is_within_the_longest(max_s: float, min_s: float) -> None:
+    assert read_text(json.dumps({"workload": "matmul", "measure": {"max_s": max_s}})).spec.measure.min_s == min_s
+
+
+def test_a_longest_time_that_is_wrong_is_one_error_only() -> None:
+    for max_s in (0, -1, "x", True, None):
+        assert list(errors_of({"workload": "matmul", "measure": {"max_s": max_s}})) == ["/measure/max_s"]
+
+
 @pytest.mark.parametrize("device", ["cpu", "any", "cpu:0-1", "gpu:0@host", {"kind": "cpu"}, {}])
 def test_a_device_may_be_given_short_or_long(device: Any) -> None:
     assert read_text(json.dumps({"workload": "matmul", "device": device})).spec.device is not None
@@ -78,6 +88,8 @@ def test_a_device_may_be_given_short_or_long(device: Any) -> None:
         ({"workload": "matmul", "device": "toaster"}, {"/device": "value-error"}),
         ({"workload": "matmul", "device": {"kind": "cpu", "index": 1}}, {"/device/index": "extra-forbidden"}),
         ({"workload": "matmul", "measure": {"processes": 0}}, {"/measure/processes": "greater-than-equal"}),
+        ({"workload": "matmul", "measure": {"min_s": 9, "max_s": 3}}, {"/measure/min_s": "value-error"}),
+        ({"workload": "matmul", "device": {"kind": "gpu", "id": "cpu:0-0"}}, {"/device": "value-error"}),
         ({"workload": "matmul", "framework": "cobol"}, {"/framework": "literal-error"}),
         ('{"workload": "matmul", "params": {"n": NaN}}', {"/params/n": "not-finite"}),
         ('{"workload": "matmul", "params": {"x": [{"y": 1e400}]}}', {"/params/x/0/y": "not-finite"}),

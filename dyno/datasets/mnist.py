@@ -1,7 +1,8 @@
 """MNIST, 28 x 28 handwritten digits: the real set if it is here, else the sample that ships.
 
 Looked for in this order: the four original files in `<data_dir>/mnist/`, Keras' cache, the shipped sample. What is
-there but damaged or incomplete is an error and never passed over. A synthetic twin only when it is asked for.
+there but damaged, incomplete or another set (Fashion-MNIST has the same names and shapes) is an error and never passed
+over. A synthetic twin only when it is asked for.
 """
 
 from __future__ import annotations
@@ -31,6 +32,16 @@ SAMPLE_FOLDER = Path(__file__).parent / "samples" / "mnist"
 _SIDE = 28
 _TRAIN, _TEST = "train", "t10k"
 _TEST_EVERY = 5  # of the sample; why not its last part: samples/mnist/SOURCE.md
+SAMPLE_TEST = TEST_SAMPLES // _TEST_EVERY
+SAMPLE_TRAIN = TEST_SAMPLES - SAMPLE_TEST
+# sha256 of the four files as they were published, and of Keras' copy of them (keras.datasets.mnist verifies the same)
+PUBLISHED = {
+    "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    "mnist.npz": "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
+}
 
 
 @dataclass(frozen=True)
@@ -104,7 +115,16 @@ def _part(folder: Path, part: str, samples: int) -> _Part:
     of_images, of_labels = _names(part)
     images, labels = idx.read(folder / of_images, 3), idx.read(folder / of_labels, 1)
     _check(images.values, labels.values, samples, str(folder / of_images), str(folder / of_labels))
-    return _Part((images.values, labels.values), {of_images: images.sha256, of_labels: labels.sha256})
+    sha256 = {of_images: images.sha256, of_labels: labels.sha256}
+    _recognise(folder, sha256)
+    return _Part((images.values, labels.values), sha256)
+
+
+def _recognise(folder: Path, sha256: dict[str, str]) -> None:
+    """Raises DatasetDamaged for a file of the right name and shape with another content."""
+    for name, found in sha256.items():
+        if found != PUBLISHED[name]:
+            raise DatasetDamaged(f"{folder / name}: not MNIST as published: sha256 {found}, not {PUBLISHED[name]}")
 
 
 def _check(images: Bytes, labels: Bytes, samples: int, of_images: str, of_labels: str) -> None:
@@ -134,6 +154,7 @@ def _from_keras_cache() -> Mnist | None:
     _check(x_train, y_train, TRAIN_SAMPLES, f"{path} x_train", f"{path} y_train")
     _check(x_test, y_test, TEST_SAMPLES, f"{path} x_test", f"{path} y_test")
     sha256 = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+    _recognise(path.parent, sha256)
     return _set(x_train, y_train, x_test, y_test, "real", sha256)
 
 

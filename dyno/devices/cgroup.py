@@ -1,7 +1,8 @@
 """What the container allows: cgroup limits on processor time and memory, version 2 and version 1.
 
 A limit anywhere above this process binds it, so every ancestor is read and the smallest limit counts.
-Files: cpu.max, memory.max (v2); cpu.cfs_quota_us, cpu.cfs_period_us, memory.limit_in_bytes (v1). Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ in the Linux kernel.
+Files: cpu.max, memory.max (v2); cpu.cfs_quota_us, cpu.cfs_period_us, memory.limit_in_bytes (v1).
+Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ in the Linux kernel.
 """
 
 from __future__ import annotations

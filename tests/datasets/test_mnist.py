@@ -60,7 +60,22 @@ def spoil(blank: Path, tmp_path: Path) -> Callable[[str, bytes | None], Settings
     return change
 
 
-def test_four_files_are_the_real_set_with_their_sums(blank: Path) -> None:
+def _publish(monkeypatch: pytest.MonkeyPatch, *files: Path) -> None:
+    """As if these had been published: the real files are too large to come along."""
+    sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    monkeypatch.setattr(mnist, "PUBLISHED", mnist.PUBLISHED | sums)
+
+
+@pytest.mark.parametrize("kind", ["auto", "real"])
+def test_another_set_of_the_same_names_and_shapes_is_not_mnist(blank: Path, kind: mnist.DataKind) -> None:
+    with pytest.raises(DatasetDamaged, match="not MNIST as published") as damaged:
+        mnist.load(Settings(data_dir=blank), kind)
+    assert IMAGES.format("train") in damaged.value.detail
+    assert mnist.PUBLISHED[IMAGES.format("train")] in damaged.value.detail
+
+
+def test_four_files_are_the_real_set_with_their_sums(blank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _publish(monkeypatch, *(blank / "mnist").iterdir())
     data = mnist.load(Settings(data_dir=blank))
     assert data.origin.kind == "real"
     assert (data.origin.train_samples, data.origin.test_samples) == (60_000, 10_000)
@@ -87,7 +102,10 @@ def test_a_damaged_or_missing_file_is_named_and_nothing_else_is_taken(
     content: bytes | None,
     complaint: str,
     kind: mnist.DataKind,
+    blank: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    _publish(monkeypatch, *(blank / "mnist").iterdir())
     with pytest.raises(DatasetDamaged) as damaged:
         mnist.load(spoil(name, content), kind)
     assert name in damaged.value.detail
@@ -101,7 +119,7 @@ def test_the_real_set_is_the_one_that_everybody_knows() -> None:
     assert np.bincount(data.train_labels)[:3].tolist() == [5923, 6742, 5958]
 
 
-def test_keras_cache_comes_next(keras_home: Path) -> None:
+def test_keras_cache_comes_next(keras_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = keras_home / "datasets" / "mnist.npz"
     cache.parent.mkdir(parents=True)
     arrays = {
@@ -110,6 +128,9 @@ def test_keras_cache_comes_next(keras_home: Path) -> None:
         for axis, shape in (("x", (samples, 28, 28)), ("y", (samples,)))
     }
     np.savez_compressed(cache, **arrays)  # type: ignore[arg-type]
+    with pytest.raises(DatasetDamaged, match="not MNIST as published"):
+        mnist.load(Settings())
+    _publish(monkeypatch, cache)
     assert mnist.load(Settings()).origin.kind == "real"
     assert list(mnist.load(Settings(), "real").origin.sha256) == ["mnist.npz"]
     cache.write_bytes(cache.read_bytes()[:-100])

@@ -13,7 +13,7 @@ from dyno.result import Training
 from dyno.workloads import validate_params, workload
 from dyno.workloads._digits import DigitTraining, digit_model
 from dyno.workloads.contract import BuildContext
-from dyno.workloads.mnist_cnn import MnistCnnParams, estimate, flops_per_sample, lint
+from dyno.workloads.mnist_cnn import MnistCnnParams, estimate, flops, flops_per_sample, lint
 
 MNIST = workload("mnist_cnn")
 Context = Callable[..., BuildContext]
@@ -144,6 +144,14 @@ def test_an_estimate_grows_with_what_is_asked_for(device: Device) -> None:
     assert usual.train_s > 100 * small.train_s
     assert usual.memory_bytes > 1.5 * small.memory_bytes
     assert estimate(MnistCnnParams(batch_size=60_000), device).memory_bytes > 50 << 30
+
+
+def test_an_estimate_and_the_flops_count_no_more_data_than_the_sample_has(device: Device) -> None:
+    sample, real = MnistCnnParams(data="sample"), MnistCnnParams(data="real")
+    assert estimate(sample, device).train_s < 0.2 * estimate(real, device).train_s
+    assert estimate(sample, device).memory_bytes < estimate(real, device).memory_bytes
+    assert flops(MnistCnnParams(data="sample", batch_size=20_000)) == 8000 * flops_per_sample()
+    assert flops(MnistCnnParams(data="real", batch_size=20_000)) == 20_000 * flops_per_sample()
 
 
 def test_the_linter_says_when_accuracy_will_not_be_comparable() -> None:

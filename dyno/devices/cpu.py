@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from dyno.devices import cgroup, cpulist
@@ -64,6 +65,12 @@ def physical_cores(cores: list[int], topology: Path = TOPOLOGY) -> int:
     """How many cores of silicon stand behind the logical `cores`: siblings of one core share its pipes."""
     siblings = {_read(topology / f"cpu{core}" / "topology" / "thread_siblings_list") or str(core) for core in cores}
     return len(siblings)
+
+
+def siblings(cores: Collection[int], topology: Path = TOPOLOGY) -> set[int]:
+    """The other logical cores (hyperthreads) on the silicon of `cores`; empty where sysfs doesn't say."""
+    lists = [_read(topology / f"cpu{core}" / "topology" / "thread_siblings_list") for core in cores]
+    return {sibling for text in lists if text for sibling in cpulist.parse(text)} - set(cores)
 
 
 def _cores(index: str | None, settings: Settings) -> list[int]:

@@ -1,7 +1,8 @@
 """NOISY_NEIGHBOUR: did somebody else use the device's cores while this process sampled?
 
-Two things count. Steal: time in which the hypervisor ran another machine (/proc/stat). Others: time that the cores
-spent on processes, less what this process used; it disturbs if this process's threads had to wait meanwhile
+Three things count. Steal: time in which the hypervisor ran another machine (/proc/stat). Siblings: time that the other
+hyperthreads of these cores were busy; no run is on them, and they share the cores' pipes and caches. Others: time that
+the cores spent on processes, less what this process used; it disturbs if this process's threads had to wait meanwhile
 (run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't count that. Waiting alone proves nothing:
 a framework with more threads than cores makes itself wait.
 """
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dyno.devices.cpu import TOPOLOGY, siblings
 from dyno.measure.clock import Clock
 from dyno.measure.warnings import warning
 from dyno.result import ResultWarning
@@ -28,20 +30,22 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Usage:
-    """Seconds so far: on the watched cores in all processes, stolen from them, and in this process alone."""
+    """Seconds so far: on the watched cores in all processes, stolen from them, in this process alone, on siblings."""
 
     now_s: float
     busy_s: float
     steal_s: float
     own_s: float
     waited_s: float | None
+    siblings_s: float = 0.0
 
 
 class Neighbours:
     """Watches from its making on. The process must stay on `cores` meanwhile, as a runner does."""
 
-    def __init__(self, cores: Sequence[int], clock: Clock, proc: Path = PROC) -> None:
+    def __init__(self, cores: Sequence[int], clock: Clock, proc: Path = PROC, topology: Path = TOPOLOGY) -> None:
         self._cores, self._clock, self._proc = frozenset(cores), clock, proc
+        self._siblings = frozenset(siblings(cores, topology))
         self._before = self._look()
 
     def warning(self) -> ResultWarning | None:
@@ -55,29 +59,34 @@ class Neighbours:
         ticks = _ticks(self._proc / "stat", self._cores)
         if not ticks:
             return None
-        # user, nice and system; idle, iowait, irq and softirq lie between them and steal (man 5 proc_stat)
-        busy, steal = sum(sum(row[:3]) for row in ticks), sum(row[7] for row in ticks)
+        beside_s = _busy_s(_ticks(self._proc / "stat", self._siblings))
+        steal_s = sum(row[7] for row in ticks) * _TICK_S
         own_s = sum(self._clock.cpu_s())
-        return Usage(self._clock.now_s(), busy * _TICK_S, steal * _TICK_S, own_s, _waited_s(self._proc))
+        return Usage(self._clock.now_s(), _busy_s(ticks), steal_s, own_s, _waited_s(self._proc), beside_s)
 
 
 def noisy_neighbour(before: Usage, after: Usage, cores: int) -> ResultWarning | None:
-    """Between two looks at `cores` cores: more than 1 % stolen, or 2 % used by others while this process waited 1 %."""
+    """Between two looks at `cores` cores, what was more than it may: shares of the cores' time.
+
+    1 % stolen, 2 % busy siblings, or 2 % used by others while this process waited 1 %.
+    """
     capacity_s = (after.now_s - before.now_s) * cores
     if capacity_s <= 0:
         return None
     steal = (after.steal_s - before.steal_s) / capacity_s
     others = max(0.0, after.busy_s - before.busy_s - (after.own_s - before.own_s)) / capacity_s
+    beside = (after.siblings_s - before.siblings_s) / capacity_s
     waited = _difference(before.waited_s, after.waited_s)
     waited_share = None if waited is None else waited / capacity_s
     disturbed = others > OTHERS_LIMIT and (waited_share is None or waited_share > WAIT_LIMIT)
-    if steal <= STEAL_LIMIT and not disturbed:
+    if steal <= STEAL_LIMIT and beside <= OTHERS_LIMIT and not disturbed:
         return None
     return warning(
         "NOISY_NEIGHBOUR",
-        f"Others used {others:.1%} of the cores' time, other machines {steal:.1%}.",
+        f"Others used {others:.1%} of the cores' time, other machines {steal:.1%}, hyperthreads beside {beside:.1%}.",
         others_share=others,
         steal_share=steal,
+        siblings_share=beside,
         run_delay_share=waited_share,
     )
 
@@ -93,6 +102,11 @@ def _ticks(stat: Path, cores: frozenset[int]) -> list[list[int]]:
         return []
     names = {f"cpu{core}" for core in cores}
     return [[int(word) for word in words[1:]] for line in lines if (words := line.split()) and words[0] in names]
+
+
+def _busy_s(ticks: list[list[int]]) -> float:
+    """user, nice and system; idle, iowait, irq and softirq lie between them and steal (man 5 proc_stat)."""
+    return sum(sum(row[:3]) for row in ticks) * _TICK_S
 
 
 def _waited_s(proc: Path) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -70,6 +71,14 @@ def test_stolen_time_is_noise() -> None:
     assert raised.evidence["steal_share"] == pytest.approx(0.025)
 
 
+def test_a_busy_sibling_is_noise_though_nobody_waited() -> None:
+    busy = dataclasses.replace(usage(10, 20, 20, waited_s=0.0), siblings_s=1.0)
+    raised = noisy_neighbour(START, busy, 2)
+    assert raised is not None
+    assert raised.evidence["siblings_share"] == pytest.approx(0.05)
+    assert noisy_neighbour(START, dataclasses.replace(busy, siblings_s=0.3), 2) is None
+
+
 def test_an_empty_window_says_nothing() -> None:
     assert noisy_neighbour(START, START, 2) is None
     assert noisy_neighbour(START, usage(1, 1, 0), 0) is None
@@ -86,7 +95,7 @@ def write_proc(proc: Path, busy_ticks: int, waited_ns: int) -> None:
 def test_a_recorded_tree_is_read_for_the_watched_cores_alone(tmp_path: Path) -> None:
     clock, tick = Still(), os.sysconf("SC_CLK_TCK")
     write_proc(tmp_path, 0, 0)
-    watch = Neighbours([0], clock, tmp_path)
+    watch = Neighbours([0], clock, tmp_path, tmp_path)
     clock.time_s, clock.used_s = 10.0, 8.0
     write_proc(tmp_path, 9 * tick, 500_000_000)
     raised = watch.warning()
@@ -95,6 +104,28 @@ def test_a_recorded_tree_is_read_for_the_watched_cores_alone(tmp_path: Path) -> 
     assert raised.evidence["run_delay_share"] == pytest.approx(0.05)
     clock.used_s = 9.0
     assert watch.warning() is None
+
+
+def test_siblings_are_those_that_share_the_silicon_of_the_watched_cores(tmp_path: Path) -> None:
+    clock, tick = Still(), os.sysconf("SC_CLK_TCK")
+    for core, threads in ((0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")):
+        folder = tmp_path / "topology" / f"cpu{core}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{threads}\n")
+
+    def busy(on_2: int, on_3: int) -> None:
+        rows = (f"cpu{core} {ticks} 0 0 0 0 0 0 0 0 0\n" for core, ticks in ((0, 0), (2, on_2), (3, on_3)))
+        (tmp_path / "stat").write_text("".join(rows))
+
+    busy(0, 0)
+    watch = Neighbours([0], clock, tmp_path, tmp_path / "topology")
+    clock.time_s = 10.0
+    busy(0, 9 * tick)
+    assert watch.warning() is None
+    busy(3 * tick, 0)
+    raised = watch.warning()
+    assert raised is not None
+    assert raised.evidence["siblings_share"] == pytest.approx(0.3)
 
 
 def test_without_proc_or_cores_nothing_is_claimed(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ def problem(answer: Any) -> dict[str, Any]:
     assert answer.headers["content-type"] == "application/problem+json"
     assert {"type", "title", "status", "code", "detail"} <= found.keys()
     assert found["status"] == answer.status_code
+    assert bool(found.get("errors")) == (answer.status_code == 422)
     return found
 
 
@@ -39,6 +40,8 @@ def problem(answer: Any) -> dict[str, Any]:
         ({"workload": "matmul", "seed": "5", "timeout_s": "long", "params": {"n": 0}}, None),
         ({"workload": "matmul", "webhook": "http://127.0.0.1/"}, {"/webhook"}),
         ({"workload": "matmul", "replicas": 2}, {"/replicas"}),
+        ({"workload": "matmul", "measure": {"min_s": 9, "max_s": 3}}, {"/measure/min_s"}),
+        ({"workload": "matmul", "device": {"kind": "gpu", "id": "cpu:0-0"}}, {"/device"}),
         ({"workload": "matmul", "device": {"kind": "abacus"}}, {"/device/kind"}),
         ({"workload": "matmul", "device": "abacus:0"}, {"/device"}),
         ({"workload": "matmul", "labels": {"a": 1, "b": "x" * 200}}, {"/labels/a", "/labels/b"}),

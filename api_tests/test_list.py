@@ -96,4 +96,5 @@ def test_a_key_with_another_body_is_refused(api: Any, tiny: dict[str, Any]) -> N
     first = api.http.post("/v1/jobs", json=tiny, headers=key)
     other = api.http.post("/v1/jobs", json=tiny | {"seed": 1}, headers=key)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency-key-reused")
+    assert [error["pointer"] for error in other.json()["errors"]] == ["/header/idempotency-key"]
     api.finished(first.json())

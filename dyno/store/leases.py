@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis
-from pydantic import ValidationError
 from pydantic_core import to_json
 
 from dyno.job import MAX_ATTEMPTS, Failure, FailureClass, Outcome, Progress, WorkerRef, new_token
@@ -68,7 +67,7 @@ class Leases:
             _, job_id, text, attempt, queue, left_behind, cancel_requested = reply
             try:
                 spec = read_spec(text)
-            except ValidationError as error:
+            except (ValueError, TypeError) as error:  # of JSON, or of the models
                 self._refuse(job_id, token, device_id, str(error))
                 continue
             return Claim(job_id, spec, int(attempt), token, queue, int(left_behind), bool(cancel_requested), device_id)

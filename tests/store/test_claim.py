@@ -121,11 +121,12 @@ async def test_twenty_workers_claim_each_job_exactly_once(
     assert client.smembers(keys.queues) == set()
 
 
-async def test_a_spec_of_a_newer_version_fails_as_unsupported_and_the_next_job_is_claimed(
-    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys
+@pytest.mark.parametrize("text", ['{"workload": "matmul", "framework": "abacus"}', "{broken", "5"])
+async def test_a_spec_that_can_not_be_read_fails_as_unsupported_and_the_next_job_is_claimed(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys, text: str
 ) -> None:
     strange = (await jobs.submit(a_spec())).job.id
-    client.hset(keys.job(strange), "spec", '{"workload": "matmul", "framework": "abacus"}')
+    client.hset(keys.job(strange), "spec", text)
     plain = (await jobs.submit(a_spec())).job.id
 
     assert claim().job_id == plain

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ from dyno.errors import FieldError, InvalidSpec, RecordUnreadable
 from dyno.job import Job, Status
 from dyno.store.keys import JOB_ID, Keys
 from dyno.store.records import to_job
-
-log = logging.getLogger(__name__)
 
 _STEP = 50  # records read at a time, or one more than the page has: about 10 ms of the event loop
 _MOST_STEPS = 10
@@ -162,8 +159,7 @@ def _read(record: dict[str, str], position: int | None) -> Job | None:
         return None
     try:
         return to_job(record, position)
-    except RecordUnreadable as error:
-        log.warning("left out of a list: %s", error.detail)
+    except RecordUnreadable:  # logged already
         return None
 
 

@@ -53,7 +53,7 @@ def _read(record: Mapping[str, str], position: int | None) -> Job:
 
 
 def read_spec(text: str) -> Spec:
-    """A stored spec, without fields that this version doesn't know. Raises ValueError or TypeError for any other text."""
+    """A stored spec, without fields that this version doesn't know. Raises ValueError or TypeError where it is none."""
     return Spec.model_validate(_known(Spec, json.loads(text)))
 
 

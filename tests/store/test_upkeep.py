@@ -8,11 +8,14 @@ import pytest
 import redis
 
 from dyno.errors import StoreUnavailable
+from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
-from dyno.store.connect import sync_client
+from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+from dyno.store.server import EmbeddedServer
 from dyno.store.upkeep import Upkeep
 
 DEVICE = "cpu:0-1@alpha"
@@ -92,6 +95,25 @@ async def test_lost_jobs_are_reaped_while_a_full_redis_refuses_every_wake_up(
         eventually(lambda: client.hget(Keys(quick.namespace).job(lost.job.id), "status") == "queued")
         upkeep.stop()
     assert (await jobs.get(waiting.job.id)).status == "queued"
+
+
+@pytest.mark.anyio
+async def test_a_full_redis_does_not_keep_a_lost_job_from_its_next_attempt(
+    quick: Settings, a_spec: Callable[..., Spec], worker: WorkerRef, eventually: Callable[..., None]
+) -> None:
+    with EmbeddedServer() as server:
+        there = quick.model_copy(update={"redis_url": server.url})
+        async with async_client(there) as asynchronous:
+            jobs = Jobs(asynchronous, there)
+            lost, waiting = [(await jobs.submit(a_spec())).job.id for _ in range(2)]
+        with sync_client(there) as client:
+            assert Leases(client, there).claim(DEVICE, ["cpu"], worker) is not None
+            client.config_set("maxmemory", 1)
+            upkeep = Upkeep(there, lambda queue: client.lpush(queue, "wake"))
+            upkeep.start()
+            keys = Keys(there.namespace)
+            eventually(lambda: client.zrange(keys.queue("cpu"), 0, -1) == [lost, waiting])
+            upkeep.stop()
 
 
 @pytest.mark.anyio

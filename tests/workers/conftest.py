@@ -158,7 +158,7 @@ def misbehaving() -> Iterator[Callable[[str], Misbehaving]]:
         one.close()
 
 
-LONG = {"min_samples": 200, "min_s": 600, "max_s": 600}  # 200 samples of 0.1 s are the most: 20 s
+LONG = {"min_samples": 200, "min_s": 20, "max_s": 600}  # 200 samples of 0.1 s: 20 s
 
 
 class Store:

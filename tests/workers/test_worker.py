@@ -23,10 +23,9 @@ from dyno.store.fleet import DeviceStatus, devices
 from dyno.store.jobs import Jobs, Submitted
 from dyno.store.server import EmbeddedServer
 from dyno.wake import wake
-from tests.workers.conftest import children_of, device_is_free, eventually, tiny, until_gone
+from tests.workers.conftest import LONG, children_of, device_is_free, eventually, tiny, until_gone
 
 MANY = 200
-LONG = {"min_samples": 200, "min_s": 600, "max_s": 600}  # 20 s
 SHORT = {"min_samples": 20, "min_s": 2, "max_s": 2}
 
 StartWorker = Callable[..., subprocess.Popen[bytes]]

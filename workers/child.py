@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
 import resource
@@ -11,24 +10,13 @@ import signal
 import sys
 from pathlib import Path
 
+from dyno.processes import die_with_parent
+
 FRAMES_FD = 3
 REQUEST_FD = 4
 
-_PR_SET_PDEATHSIG = 1
 _ABOVE_OWN_FDS = 16
 _OOM_SCORE = "700"  # under memory pressure the kernel takes the runner first, not Redis or the supervisor
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Be killed when the thread that started this process ends, even by SIGKILL; a fork clears it, an exec doesn't.
-
-    Exits at once when the parent had died before the request to the kernel was in place.
-    """
-    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent_pid:
-        os._exit(1)
 
 
 def become_runner(zygote_pid: int, frames: int, log: int, request: int) -> None:

@@ -84,7 +84,7 @@ class Launcher:
     def run(self, module: str, arguments: Sequence[str], timeout_s: float) -> str:
         """What `python -P -m module arguments…` prints. Raises OSError or subprocess.SubprocessError.
 
-        `--parent <pid>` comes first, for `workers.child.die_with_parent`.
+        `--parent <pid>` comes first, for `dyno.processes.die_with_parent`.
         """
         command = [sys.executable, "-P", "-m", module, "--parent", str(os.getpid()), *arguments]
         process = self._starter.submit(

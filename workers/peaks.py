@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from dyno.devices.device import Device, PeakFigure
 from dyno.devices.locks import hold
 from dyno.errors import DeviceUnavailable
-from workers.child import die_with_parent
+from dyno.processes import die_with_parent
 from workers.launcher import Launcher
 from workers.log import event
 

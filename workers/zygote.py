@@ -25,7 +25,8 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workers.child import FRAMES_FD, REQUEST_FD, become_runner, die_with_parent
+from dyno.processes import die_with_parent
+from workers.child import FRAMES_FD, REQUEST_FD, become_runner
 
 _MESSAGE_BYTES = 4096
 _RUNNER_FAILED = 70  # EX_SOFTWARE of sysexits.h

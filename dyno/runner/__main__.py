@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 
 from dyno.frames import RunRequest
 from dyno.runner import main
@@ -19,5 +20,7 @@ if __name__ == "__main__":
     parser.add_argument("--request-fd", type=int, required=True)
     parser.add_argument("--frames-fd", type=int, required=True)
     arguments = parser.parse_args()
+    # From outside: dying of it tells the supervisor so, where an exception would look like the workload's own.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     main(_read_request(arguments.request_fd), arguments.frames_fd)
     os._exit(0)

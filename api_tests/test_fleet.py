@@ -4,6 +4,8 @@ from typing import Any
 
 import httpx
 
+from api_tests.conftest import until
+
 
 def test_the_service_lives_and_is_ready(http: httpx.Client) -> None:
     assert http.get("/livez").json() == {"status": "ok"}
@@ -29,9 +31,13 @@ def test_a_worker_belongs_to_its_device(http: httpx.Client) -> None:
 
 
 def test_a_busy_worker_names_its_job(api: Any, long: dict[str, Any]) -> None:
-    workers = {worker["id"]: worker for worker in api.http.get("/v1/workers").json()["data"]}
-    worker = workers[long["worker"]["id"]]
-    assert (worker["state"], worker["job"]) == ("busy", long["id"])
+    def seen() -> tuple[str, str | None]:
+        workers = {worker["id"]: worker for worker in api.http.get("/v1/workers").json()["data"]}
+        worker = workers[long["worker"]["id"]]
+        return worker["state"], worker["job"]
+
+    # A worker speaks for itself, a moment after its job's record does.
+    until(lambda: seen() == ("busy", long["id"]), 10, "the worker says that it is busy")
 
 
 def test_the_workloads_say_how_to_ask_for_them(http: httpx.Client) -> None:

@@ -19,15 +19,15 @@ MATMUL: dict[str, JsonValue] = {
     "workload": "matmul",
     "params": {"n": 2000, "repeats": 1},  # a tenth of a second on two common cores
     "device": "cpu",
-    "measure": {"max_s": 8},
+    "measure": {"max_s": 5},
     "labels": {"from": "demo"},
 }
 # A short run on the digits that ship: 8,000 to train on. Three processes, to stay well under 90 s in all.
 MNIST: dict[str, JsonValue] = {
     "workload": "mnist_cnn",
-    "params": {"epochs": 4, "batch_size": 256},
+    "params": {"epochs": 3, "batch_size": 256},
     "device": "cpu",
-    "measure": {"processes": 3, "max_s": 5},
+    "measure": {"processes": 3, "max_s": 4},
     "labels": {"from": "demo"},
 }
 

@@ -11,7 +11,8 @@ import pytest
 
 from dyno.client import Client
 from dyno.up import free_port
-from tests.command.running import Command, eventually
+from tests.command.running import Command
+from tests.waiting import eventually
 
 TINY = {
     "workload": "matmul",

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +19,7 @@ import redis
 
 from dyno.store.server import EmbeddedServer
 from service.__main__ import is_loopback
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 ENDS_WITHIN_S = 60
@@ -117,7 +118,7 @@ def test_it_starts_without_the_store_and_serves_once_that_is_there(tmp_path: Pat
             assert httpx.get(f"{url}/livez").status_code == 200
             assert httpx.get(f"{url}/readyz").status_code == 503
             assert server.revive()
-            assert until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+            eventually(lambda: httpx.get(f"{url}/readyz").status_code == 200)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -129,7 +130,7 @@ def test_open_long_polls_are_answered_when_it_ends(redis_url: str, namespace: st
         known = {"If-None-Match": f'"{job["version"]}"'}
         polls = [pool.submit(httpx.get, url + job["urls"]["self"], params=asked, timeout=70) for _ in range(3)]
         polls.append(pool.submit(httpx.get, url + job["urls"]["self"], params=asked, headers=known, timeout=70))
-        assert until(lambda: connections(process.pid) >= len(polls))
+        eventually(lambda: connections(process.pid) >= len(polls))
         start_s = time.monotonic()
         process.send_signal(number)
         process.wait(ENDS_WITHIN_S)
@@ -142,12 +143,3 @@ def connections(pid: int) -> int:
     links = {link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
     rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     return sum(row[3] == "01" and f"socket:[{row[9]}]" in links for row in rows)
-
-
-def until(condition: Callable[[], bool], within_s: float = 20) -> bool:
-    deadline_s = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.02)
-    return True

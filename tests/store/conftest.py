@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -78,16 +77,3 @@ def run_out(client: redis.Redis, keys: Keys) -> Callable[..., None]:
 def trusting(settings: Settings) -> Settings:
     """Settings under which a lease that ran out is believed at once, however young the server is."""
     return settings.model_copy(update={"lease_s": 0.0})
-
-
-@pytest.fixture
-def eventually() -> Callable[..., None]:
-    """Wait until a condition holds, 10 s at most."""
-
-    def waited(condition: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < deadline_s, "the condition did not come true in 10 s"
-            time.sleep(0.005)
-
-    return waited

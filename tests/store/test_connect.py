@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import redis
 
@@ -81,7 +79,7 @@ def test_errors_of_our_own_making_stay_what_they_are() -> None:
         raise redis.ResponseError("WRONGTYPE")
 
 
-def test_a_restarted_server_is_reached_again_without_a_word(settings: Settings, eventually: Callable) -> None:
+def test_a_restarted_server_is_reached_again_without_a_word(settings: Settings) -> None:
     with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
         assert client.ping()
         client.client_kill_filter(_type="normal", skipme=False)

@@ -23,6 +23,7 @@ from dyno.store.connect import async_client, check_server_async, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.server import EmbeddedServer, embedded_server, find_server
+from tests.waiting import eventually
 
 LOADED, LOAD_DELAY_US = 6000, 500  # keys, and how long each takes to load: 3 s
 
@@ -84,7 +85,7 @@ def test_closing_leaves_neither_process_nor_file() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_server_ends_with_its_parent_however_that_dies(number: int, eventually: Callable[..., None]) -> None:
+def test_the_server_ends_with_its_parent_however_that_dies(number: int) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert parent.stdin is not None
     assert parent.stdout is not None

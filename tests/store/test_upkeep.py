@@ -17,6 +17,7 @@ from dyno.store.keys import Keys
 from dyno.store.leases import Leases
 from dyno.store.server import EmbeddedServer
 from dyno.store.upkeep import Upkeep
+from tests.waiting import eventually
 
 DEVICE = "cpu:0-1@alpha"
 
@@ -28,7 +29,7 @@ def quick(settings: Settings) -> Settings:
 
 @pytest.mark.anyio
 async def test_a_queue_that_nobody_was_woken_for_is_woken_again_and_again(
-    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec], eventually: Callable[..., None]
+    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     woken: list[str] = []
     await jobs.submit(a_spec())
@@ -47,7 +48,6 @@ async def test_a_lost_job_is_queued_again_and_its_queue_woken(
     run_out: Callable,
     client: redis.Redis,
     keys: Keys,
-    eventually: Callable[..., None],
 ) -> None:
     woken = threading.Event()
     await jobs.submit(a_spec())
@@ -62,7 +62,7 @@ async def test_a_lost_job_is_queued_again_and_its_queue_woken(
 
 @pytest.mark.anyio
 async def test_a_wake_up_that_fails_does_not_end_the_upkeep(
-    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec], eventually: Callable[..., None]
+    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     tried: list[Exception] = []
 
@@ -79,7 +79,7 @@ async def test_a_wake_up_that_fails_does_not_end_the_upkeep(
 
 @pytest.mark.anyio
 async def test_lost_jobs_are_reaped_while_a_full_redis_refuses_every_wake_up(
-    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, run_out: Callable, eventually: Callable
+    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, run_out: Callable
 ) -> None:
     waiting = await jobs.submit(a_spec(device="any"))
     lost = await jobs.submit(a_spec(priority="high"))
@@ -99,7 +99,7 @@ async def test_lost_jobs_are_reaped_while_a_full_redis_refuses_every_wake_up(
 
 @pytest.mark.anyio
 async def test_a_full_redis_does_not_keep_a_lost_job_from_its_next_attempt(
-    quick: Settings, a_spec: Callable[..., Spec], worker: WorkerRef, eventually: Callable[..., None]
+    quick: Settings, a_spec: Callable[..., Spec], worker: WorkerRef
 ) -> None:
     with EmbeddedServer() as server:
         there = quick.model_copy(update={"redis_url": server.url})
@@ -118,7 +118,7 @@ async def test_a_full_redis_does_not_keep_a_lost_job_from_its_next_attempt(
 
 @pytest.mark.anyio
 async def test_a_queue_that_can_not_be_woken_keeps_no_other_from_it(
-    settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec], eventually: Callable[..., None]
+    settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     woken: list[str] = []
 
@@ -136,7 +136,7 @@ async def test_a_queue_that_can_not_be_woken_keeps_no_other_from_it(
 
 
 def test_without_a_server_the_upkeep_waits_and_stops_when_told(
-    quick: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture, eventually: Callable[..., None]
+    quick: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     upkeep = Upkeep(quick.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}), print)
     upkeep.start()

@@ -29,6 +29,7 @@ from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases
 from dyno.workloads import normalise, registry
+from tests.waiting import eventually
 from workers.equipment import Equipment
 from workers.launcher import Launcher
 from workers.running import Runner
@@ -105,13 +106,6 @@ def until_gone(pid: int, within_s: float) -> bool:
         gone = bool(selector.select(within_s))
     os.close(fd)
     return gone
-
-
-def eventually(condition: Callable[[], bool], within_s: float = 30) -> None:
-    deadline_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"the condition did not come true in {within_s} s"
-        time.sleep(0.01)
 
 
 def children_of(pid: int) -> set[int]:

@@ -15,7 +15,8 @@ from dyno.devices import discover
 from dyno.devices.device import Device
 from dyno.frames import RunRequest
 from dyno.settings import Settings
-from tests.workers.conftest import LONG, eventually, tiny, until_begun, watched
+from tests.waiting import eventually
+from tests.workers.conftest import LONG, tiny, until_begun, watched
 from workers.launcher import Launcher
 from workers.proof import prove_fork
 

@@ -18,7 +18,8 @@ from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.keys import Keys
 from dyno.store.server import EmbeddedServer
-from tests.workers.conftest import LONG, Store, device_is_free, eventually, runner_of, tiny
+from tests.waiting import eventually
+from tests.workers.conftest import LONG, Store, device_is_free, runner_of, tiny
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 

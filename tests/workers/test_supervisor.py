@@ -16,7 +16,8 @@ from dyno.devices.device import Device
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.store.keys import Keys
-from tests.workers.conftest import LONG, Misbehaving, Store, device_is_free, eventually, runner_of, tiny
+from tests.waiting import eventually
+from tests.workers.conftest import LONG, Misbehaving, Store, device_is_free, runner_of, tiny
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 

@@ -10,7 +10,8 @@ import pytest
 
 from dyno.frames import RunRequest
 from dyno.job import FailureClass
-from tests.workers.conftest import Heart, Misbehaving, eventually, until_begun, until_gone, watched
+from tests.waiting import eventually
+from tests.workers.conftest import Heart, Misbehaving, until_begun, until_gone, watched
 from workers.launcher import Launcher
 from workers.log_tail import TAIL_BYTES
 from workers.outcome import failure_of

@@ -23,7 +23,8 @@ from dyno.store.fleet import DeviceStatus, devices
 from dyno.store.jobs import Jobs, Submitted
 from dyno.store.server import EmbeddedServer
 from dyno.wake import wake
-from tests.workers.conftest import LONG, children_of, device_is_free, eventually, tiny, until_gone
+from tests.waiting import eventually
+from tests.workers.conftest import LONG, children_of, device_is_free, tiny, until_gone
 
 MANY = 200
 SHORT = {"min_samples": 20, "min_s": 2, "max_s": 2}

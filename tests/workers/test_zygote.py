@@ -12,7 +12,8 @@ from contextlib import closing
 from pathlib import Path
 
 from dyno.frames import RunRequest
-from tests.workers.conftest import LONG, Misbehaving, children_of, eventually, tiny, until_begun, until_gone, watched
+from tests.waiting import eventually
+from tests.workers.conftest import LONG, Misbehaving, children_of, tiny, until_begun, until_gone, watched
 from workers.launcher import Launcher
 from workers.log_tail import LogTail
 from workers.running import Runner

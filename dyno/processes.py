@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 PR_SET_PDEATHSIG = 1
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_BACKOFF_S = 30.0
 STEADY_S = 60.0  # a part that has lived so long starts its back-off anew
 STOP_GRACE_S = 20.0  # a worker needs shutdown_s (1 s here), term_grace_s for its runner, and the rest for its hand-back
@@ -32,6 +33,14 @@ def die_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) ->
         os._exit(1)
 
 
+def _begin(parent_pid: int, mask: Iterable[int]) -> None:
+    """In a new part, before exec: deaf to nothing, and told to end when its parent does. A worker then hands back."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
+    die_with_parent(parent_pid, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 @dataclass
 class Part:
     """One process to keep alive. `module` is run as `python -P -m module args…`."""
@@ -46,15 +55,19 @@ class Part:
     restart_at_s: float | None = None
 
     def start(self) -> None:
-        # Own process group: Ctrl-C in a terminal reaches only the parent, which then stops the parts in order.
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", self.module, *self.args],
-            env=dict(self.env),
-            stdin=subprocess.DEVNULL,
-            # The parent has one thread, so Python may run before exec. TERM: a worker then hands its job back.
-            preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
-            process_group=0,
-        )
+        # Own process group: Ctrl-C in a terminal reaches only the parent, which then stops the parts in order. Held
+        # back while the child is neither in that group nor known here, else it would be caught in between and stay.
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", self.module, *self.args],
+                env=dict(self.env),
+                stdin=subprocess.DEVNULL,
+                preexec_fn=partial(_begin, os.getpid(), held),  # the parent has one thread, so Python may run here
+                process_group=0,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
         self.started_s = time.monotonic()
         self.restart_at_s = None
 

@@ -14,12 +14,11 @@ from typing import NoReturn
 
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.errors import ServerUnavailable
-from dyno.processes import Part, Stack
+from dyno.processes import ENDING, Part, Stack
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
 
 READY_S = 60.0
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -103,11 +102,11 @@ def _terminable() -> Iterator[None]:
     """TERM ends the block as Ctrl-C does, and a second signal can't cut the clean-up short."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        for each in _ENDING:
+        for each in ENDING:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in _ENDING}
+    before = {number: signal.signal(number, interrupt) for number in ENDING}
     try:
         yield
     finally:

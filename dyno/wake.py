@@ -38,8 +38,6 @@ _CONFIG: Final[dict[str, Any]] = {
     "task_default_queue": "any",  # the default's name, `celery`, would be shared with other apps
     "task_serializer": "json",
     "accept_content": ["json"],  # pickle executes what it reads
-    # One more try: the store was reached a moment before. By default a dead Redis blocks publishing for 19 s.
-    "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0.1, "interval_step": 0.1, "interval_max": 0.1},
     "worker_hijack_root_logger": False,  # logging is the process' own business
     "worker_send_task_events": False,  # events are in the store
     "worker_enable_remote_control": False,  # a second way in, and traffic in the middle of a benchmark
@@ -89,10 +87,22 @@ def wake(settings: Settings, queue: str) -> bool:
         if client.llen(key_prefix(settings) + target.name):
             return False
     try:
-        publisher.send_task(WAKE_TASK, args=[queue], queue=target, ignore_result=True)
-    except (OperationalError, redis.RedisError) as error:
+        _send(publisher, queue, target)
+    except (OperationalError, redis.RedisError, OSError) as error:
         raise StoreUnavailable(f"no wake-up could be sent: {error}") from error
     return True
+
+
+def _send(publisher: Celery, queue: str, target: Queue) -> None:
+    """By a connection of its own, without kombu's retries.
+
+    A pooled connection that Redis left is revived by those, at times with a channel that is closed: AttributeError.
+    """
+    with publisher.connection_for_write() as connection:
+        connection.connect()  # tries once more; `send_task` alone would try forever
+        publisher.send_task(
+            WAKE_TASK, args=[queue], queue=target, ignore_result=True, connection=connection, retry=False
+        )
 
 
 @lru_cache(maxsize=8)

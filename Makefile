@@ -38,9 +38,9 @@ bench: install  # how fast Dyno itself is; minutes, writes docs/results/
 	$(BIN)/python -m benchmarks
 
 lock: install  # compile requirements/*.txt from pyproject.toml
-	$(LOCK) --extra cpu --extra build pyproject.toml -o requirements/cpu.txt
+	$(LOCK) --extra cpu --extra jax --extra build pyproject.toml -o requirements/cpu.txt
 	$(LOCK) --extra gpu --extra build pyproject.toml -o requirements/gpu.txt
-	$(LOCK) --extra cpu --extra build --extra dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --extra cpu --extra jax --extra build --extra dev pyproject.toml -o requirements/dev.txt
 	echo uv | $(LOCK) - -o requirements/uv.txt
 
 clean:  # remove the environment and caches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 
 from dyno.devices.device import Device
 from dyno.job import FailureClass, Stored
@@ -23,6 +23,9 @@ class RunRequest(Stored):
     lock_paths: list[str] = []  # flock'ed by the runner itself, one per core or accelerator
     process_start: Literal["forked", "spawned"] = "forked"
     data_dir: str | None = None  # null: the runner's own DYNO_DATA_DIR
+    artifact_dir: str | None = None  # of run 0: an empty folder for what the job leaves behind
+    weights_path: str | None = None  # the file that `spec.params.weights` names
+    tuned: dict[str, JsonValue] = {}  # what run 0 chose by measuring
 
 
 class RunRecord(Stored):
@@ -40,6 +43,7 @@ class RunRecord(Stored):
     environment: dict[str, Any] = {}
     details: dict[str, Any] = {}
     amounts: dict[str, float] = {}  # for MetricSpec.amount: how much of `work` one epoch, one execution, … is
+    tuned: dict[str, JsonValue] = {}  # for the runs after it
     figures: dict[str, float] = {}  # for MetricSpec.once: by metric name, what is taken once and not sampled
 
 

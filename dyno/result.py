@@ -129,13 +129,37 @@ class RunSummary(Stored):
 
 
 class Epoch(Stored):
-    """One epoch of training, validation not included. The first one includes compiling."""
+    """One epoch of training; `time_s` without validation. The first one includes compiling.
+
+    `loss` and `accuracy` are running means over the epoch, as Keras prints them.
+    """
 
     index: int
     time_s: float
     loss: float
     accuracy: float | None = None
     includes_compile: bool = False
+    validation_loss: float | None = None
+    validation_accuracy: float | None = None
+    validation_s: float | None = None
+    learning_rate: float | None = None
+
+
+class CallbackEvent(Stored):
+    """A callback that did something at the end of epoch `epoch` (from 0): early_stopping, checkpoint, reduce_lr."""
+
+    epoch: int
+    callback: str
+    message: str
+
+
+class Trial(Stored):
+    """One of several full trainings that differ in their seed."""
+
+    seed: int
+    epochs: int
+    loss: float
+    accuracy: float | None = None
 
 
 class DataOrigin(Stored):
@@ -146,10 +170,15 @@ class DataOrigin(Stored):
     sha256: dict[str, str] = {}
     train_samples: int
     test_samples: int
+    note: str | None = None  # what of the set is missing, or was done to it
 
 
 class Training(Stored):
-    """The first run's full training. `accuracy` is on the test set, 0 to 1, with a 95 % Wilson interval."""
+    """The first run's full training. `accuracy` is on the test set, 0 to 1, with a 95 % Wilson interval.
+
+    With several trials it is the mean over them, with Student's t over the seeds; the epochs are those of the first.
+    `test` are figures on the test set by name; `baselines` what a forecast without any training reaches there.
+    """
 
     epochs: list[Epoch]
     seed: int
@@ -158,6 +187,11 @@ class Training(Stored):
     accuracy_low: float | None = None
     accuracy_high: float | None = None
     wrong: int | None = None
+    trials: list[Trial] = []
+    callbacks: list[CallbackEvent] = []
+    best_epoch: int | None = None  # whose weights were kept
+    test: dict[str, float] = {}
+    baselines: dict[str, float] = {}
 
 
 class Artifact(Stored):

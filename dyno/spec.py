@@ -66,6 +66,13 @@ class DeviceSelector(Model):
         return self
 
 
+class WeightsRef(Model):
+    """The weights that another job left behind: its id, and the name of the artifact."""
+
+    job: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+
 class Processes(Model):
     """How many fresh processes a result rests on: grows from `min` to `max` until the target is reached."""
 
@@ -124,7 +131,7 @@ class Spec(Model):
     params: dict[str, JsonValue] = {}
     framework: FrameworkName = "tensorflow"
     device: DeviceSelector = DeviceSelector()
-    replicas: Annotated[int, Field(ge=1, le=1)] = 1
+    replicas: Annotated[int, Field(ge=1, le=64)] = Field(1, description="Copies of the model, the batch split evenly")
     measure: Measure = Measure()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = None

@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-JitCompile = Literal["auto", True, False]  # auto: as Keras decides for the device
+JitCompile = Literal["auto", True, False]  # auto: whichever is measured to be faster here
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a training step draws its batches from; it stays on the device.
+
+    Sample i is (inputs[i], targets[i]). With a `window` it is (inputs[s : s + window], targets[s : s + window]) for
+    s = starts[i] (int32): overlapping windows over one series, whose rows `inputs` and `targets` are, take no memory
+    of their own.
+    """
+
+    inputs: NDArray[Any]
+    targets: NDArray[Any]
+    window: int | None = None
+    starts: NDArray[np.int32] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.window is None) != (self.starts is None):
+            raise ValueError("window and starts go together")
+
+    def __len__(self) -> int:
+        return len(self.inputs) if self.starts is None else len(self.starts)
 
 
 class Trainer(Protocol):
@@ -19,7 +43,9 @@ class Trainer(Protocol):
     """
 
     jit_compile: bool
-    batch_size: int
+    batch_size: int  # of all replicas together
+    replicas: int
+    steps_per_execution: int  # steps in one call of the compiled function
 
     def compile(self) -> None:
         """Trace the step on a full batch into a graph; executes nothing.
@@ -37,13 +63,25 @@ class Trainer(Protocol):
         """
 
     def tail(self) -> float:
-        """Train on the samples of the current order that make no full batch, as `fit` ends an epoch."""
+        """Train on the samples of the current order that make no full batch, as `fit` ends an epoch.
 
-    def finish_epoch(self) -> tuple[float, float]:
-        """(mean loss, accuracy) over the samples seen since the last call, then start both anew."""
+        Over several replicas the last samples beyond a multiple of them are left out.
+        """
 
-    def predict(self, inputs: NDArray[np.float32], batch_size: int) -> NDArray[np.float32]:
-        """The model's outputs in inference mode, as NumPy."""
+    def finish_epoch(self) -> dict[str, float]:
+        """Keras' figures by name ("loss", "accuracy", …) over the samples seen since the last call; they start anew."""
+
+    def sync(self) -> None:
+        """Bring the Keras model up to date with what was trained: before callbacks, saving, reading its weights."""
+
+    def refresh(self) -> None:
+        """Take over what others changed in the Keras model: loaded weights, a callback's learning rate."""
+
+    def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
+        """The model's outputs in inference mode, as NumPy.
+
+        Any number of inputs over any number of replicas: what doesn't divide is padded, and the padding dropped.
+        """
 
 
 class Framework(Protocol):
@@ -52,8 +90,15 @@ class Framework(Protocol):
     def load(self) -> None:
         """Import it (the import_s phase). Touches no device, so a zygote may do it before a fork."""
 
-    def start(self, kind: str, cores: int) -> None:
-        """Start the device with `cores` threads, finish one tiny operation on it and read its result back."""
+    def start(self, kind: str, cores: int, replicas: int = 1) -> None:
+        """Start the device with `cores` threads, finish one tiny operation on it and read its result back.
+
+        `replicas`: how many of the host's devices of that kind a model will be copied to; on a CPU these are virtual
+        devices made for it. Raises DeviceUnavailable where there are fewer.
+        """
+
+    def scope(self) -> AbstractContextManager[object]:
+        """Models and optimisers that are to be trained over replicas are made inside."""
 
     def versions(self) -> dict[str, str]:
         """Package name -> version."""
@@ -91,9 +136,12 @@ class Framework(Protocol):
         """`body` applied `count` times, each to what the last one gave. Only inside a compiled function."""
 
     def trainer(
-        self, model: Any, inputs: NDArray[np.float32], targets: NDArray[np.float32], batch_size: int, seed: int
+        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
-        """A step loop of its own over a compiled Keras model (`model.compile` was called, with its `jit_compile`)."""
+        """A step loop of its own over a compiled Keras model (`model.compile` was called, with its `jit_compile`).
+
+        A `batch_size` above the number of samples is that number, rounded down to a multiple of the replicas.
+        """
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether `error` is the framework's way of saying that device memory ran out."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from dyno.errors import DeviceUnavailable, FrameworkMissing
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from dyno.frameworks.contract import Trainer
+    from dyno.frameworks.contract import Samples, Trainer
 
 _UNROLL = 20  # a while loop's own cost is spread over so many calls of its body
 
@@ -40,7 +38,7 @@ class TensorFlow:
         self._tf = tensorflow
         self._keras = keras
 
-    def start(self, kind: str, cores: int) -> None:
+    def start(self, kind: str, cores: int, replicas: int = 1) -> None:
         tf = self._tf
         if kind == "cpu":
             tf.config.set_visible_devices([], "GPU")
@@ -53,6 +51,9 @@ class TensorFlow:
             tf.config.experimental.set_memory_growth(gpu, True)
         one = tf.ones((2, 2))
         self.scalar(tf.reduce_sum(tf.matmul(one, one)))
+
+    def scope(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def versions(self) -> dict[str, str]:
         return {"tensorflow": str(self._tf.__version__), "keras": str(self._keras.__version__)}
@@ -107,11 +108,11 @@ class TensorFlow:
         )[1]
 
     def trainer(
-        self, model: Any, inputs: NDArray[np.float32], targets: NDArray[np.float32], batch_size: int, seed: int
+        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
         from dyno.frameworks.tensorflow_trainer import TensorFlowTrainer
 
-        return TensorFlowTrainer(self._tf, model, inputs, targets, batch_size, seed)
+        return TensorFlowTrainer(self._tf, model, samples, batch_size, seed, steps_per_execution)
 
     def out_of_memory(self, error: BaseException) -> bool:
         return self._tf is not None and isinstance(error, self._tf.errors.ResourceExhaustedError)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dyno.frameworks.contract import Samples
+
 
 class TensorFlowTrainer:
     """See `dyno.frameworks.contract.Trainer`."""
@@ -21,18 +23,21 @@ class TensorFlowTrainer:
         self,
         tf: Any,
         model: Any,
-        inputs: NDArray[np.float32],
-        targets: NDArray[np.float32],
+        samples: Samples,
         batch_size: int,
         seed: int,
+        steps_per_execution: int,
     ) -> None:
         self.jit_compile = bool(model.jit_compile)
-        self.batch_size = min(batch_size, len(inputs))
+        self.batch_size = min(batch_size, len(samples))
+        self.replicas = 1
+        self.steps_per_execution = steps_per_execution
         self._tf = tf
         self._model = model
-        self._inputs = tf.convert_to_tensor(inputs)
-        self._targets = tf.convert_to_tensor(targets)
-        self._count = len(inputs)
+        self._samples = samples
+        self._inputs = tf.convert_to_tensor(samples.inputs)
+        self._targets = tf.convert_to_tensor(samples.targets)
+        self._count = len(samples)
         self._generator = tf.random.Generator.from_seed(seed)
         self._compiled: dict[int, Callable[..., Any]] = {}
         self.shuffle()
@@ -61,17 +66,31 @@ class TensorFlowTrainer:
         self._next += size
         return float(loss.numpy())
 
-    def finish_epoch(self) -> tuple[float, float]:
+    def finish_epoch(self) -> dict[str, float]:
         figures = {name: float(value) for name, value in self._model.get_metrics_result().items()}
         self._model.reset_metrics()
-        return figures["loss"], figures["accuracy"]
+        return figures
 
-    def predict(self, inputs: NDArray[np.float32], batch_size: int) -> NDArray[np.float32]:
+    def sync(self) -> None:
+        """Nothing: the graph trains the Keras model's own variables."""
+
+    def refresh(self) -> None:
+        """Nothing, for the same reason."""
+
+    def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
         import numpy as np
 
         forward = self._tf.function(lambda batch: self._model(batch, training=False), reduce_retracing=True)
         starts = range(0, len(inputs), batch_size)
         return np.concatenate([forward(inputs[start : start + batch_size]).numpy() for start in starts])
+
+    def _rows(self, chosen: Any) -> Any:
+        """Of samples the rows: themselves (size,), or those of their windows (size, window)."""
+        tf, samples = self._tf, self._samples
+        if samples.window is None:
+            return chosen
+        starts = tf.gather(tf.constant(samples.starts), chosen)
+        return starts[:, tf.newaxis] + tf.range(samples.window)
 
     def _step_of(self, size: int) -> Callable[..., Any]:
         if size not in self._compiled:
@@ -86,7 +105,7 @@ class TensorFlowTrainer:
             train_step = tf.function(train_step, jit_compile=True, autograph=False)
 
         def step(order: Any, first: Any) -> Any:
-            rows = tf.slice(order, [first], [size])
+            rows = self._rows(tf.slice(order, [first], [size]))
             return train_step((tf.gather(self._inputs, rows), tf.gather(self._targets, rows)))["loss"]
 
         signature = [tf.TensorSpec((self._count,), tf.int32), tf.TensorSpec((), tf.int32)]

@@ -72,7 +72,8 @@ class Run:
         else:
             self._framework.load()  # the zygote has imported it: nothing left to time
         with self._timer.phase("device"):
-            self._framework.start(self._device.kind, self._cores())
+            kind = "cpu" if self._device.emulated else self._device.kind  # an emulated device is made of CPU cores
+            self._framework.start(kind, self._cores(), self._request.spec.replicas)
         now_s = time.time()
         self._frames.write(FirstOp(at_s=now_s))
         return now_s
@@ -89,7 +90,11 @@ class Run:
             phase=self._timer.phase,
             report=self._frames.report,
             device=self._device,
-            data_dir=Path(self._request.data_dir) if self._request.data_dir else Settings().data_dir,
+            data_dir=_path(self._request.data_dir) or Settings().data_dir,
+            replicas=spec.replicas,
+            artifacts=_path(self._request.artifact_dir),
+            weights=_path(self._request.weights_path),
+            tuned=self._request.tuned,
         )
         return chosen.build(validate_params(chosen, spec.params), context)
 
@@ -129,7 +134,12 @@ class Run:
             details=found.details,
             amounts=found.amounts,
             figures=found.figures,
+            tuned=found.tuned,
         )
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 def own_the_device(device: Device, lock_paths: list[str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, JsonValue
 
 from dyno.errors import FieldError
 from dyno.result import Precision, Reference, ResultWarning, Training
@@ -70,6 +70,7 @@ class Verification:
     details: dict[str, Any] = field(default_factory=dict)
     amounts: dict[str, float] = field(default_factory=dict)  # see MetricSpec.amount; in units of `work`
     figures: dict[str, float] = field(default_factory=dict)  # see MetricSpec.once; by metric name
+    tuned: dict[str, JsonValue] = field(default_factory=dict)  # see BuildContext.tuned
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,10 @@ class BuildContext:
     report: Callable[[str, int, int | None, str], None]  # phase, completed, total, unit; free to call often
     device: Device | None = None  # None: nothing is known of it but `cores`
     data_dir: Path | None = None  # where data sets lie: <data_dir>/mnist/…
+    replicas: int = 1
+    artifacts: Path | None = None  # an empty folder: each file that run 0 leaves in it becomes an artifact of the job
+    weights: Path | None = None  # the file that `params.weights` names, fetched and checked
+    tuned: dict[str, JsonValue] = field(default_factory=dict)  # what run 0 chose by measuring; later runs do the same
 
 
 class Built(Protocol):
@@ -117,5 +122,6 @@ class Workload:
     build: Callable[[Any, BuildContext], Built]
     lint: Callable[[Any], list[ResultWarning]] = lambda params: []
     references: tuple[Reference, ...] = ()
-    frameworks: tuple[str, ...] = ("tensorflow",)
+    frameworks: tuple[str, ...] = ("tensorflow", "jax", "torch")
+    replicable: bool = False  # whether a model can be copied to several devices, its batch split evenly
     executions: Callable[[Any], str] = lambda params: "execution"  # what one execution is, in words

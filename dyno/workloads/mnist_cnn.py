@@ -14,11 +14,11 @@ from pydantic import Field
 
 from dyno.datasets.mnist import CLASSES, SAMPLE_TEST, SAMPLE_TRAIN, TEST_SAMPLES, TRAIN_SAMPLES, DataKind
 from dyno.devices.device import Device
-from dyno.frameworks.contract import JitCompile
 from dyno.measure.warnings import warning
 from dyno.result import Reference, ResultWarning
-from dyno.workloads._digits import DigitTraining
-from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Params, Workload
+from dyno.workloads._digits import plan
+from dyno.workloads._training import ModelTraining, TrainingParams
+from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
 
 KERNEL = 2
 CONVOLUTIONS = ((28, 1, 64), (14, 64, 32))  # (side of the output, channels in, channels out)
@@ -31,14 +31,13 @@ _REACHED = 0.15  # of the float32 peak: small kernels, much memory traffic; meas
 _ASSUMED_FLOP_PER_S = {"cpu": 1.5e10, "gpu": 5e11, "tpu": 1e12}  # per CPU core, per accelerator
 
 
-class MnistCnnParams(Params):
+class MnistCnnParams(TrainingParams):
     batch_size: Annotated[int, Field(ge=1, le=TRAIN_SAMPLES)] = 1024
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="Adam's")
     train_samples: Annotated[int, Field(ge=1, le=TRAIN_SAMPLES)] | None = Field(None, description="null: all there are")
     test_samples: Annotated[int, Field(ge=1, le=TEST_SAMPLES)] | None = Field(None, description="null: all there are")
     data: DataKind = Field("auto", description="auto: the real set if the worker has it, else the sample that ships")
-    jit_compile: JitCompile = Field("auto", description="auto: as Keras decides for the device")
 
 
 def flops_per_sample() -> float:
@@ -84,7 +83,7 @@ def _rate_flop_per_s(device: Device) -> float:
 
 
 def build(params: MnistCnnParams, context: BuildContext) -> Built:
-    return DigitTraining(params, context)
+    return ModelTraining(params, plan(params, context), context)
 
 
 def lint(params: MnistCnnParams) -> list[ResultWarning]:

@@ -11,8 +11,8 @@ from dyno.errors import RunFailed
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.result import Training
 from dyno.workloads import validate_params, workload
-from dyno.workloads._digits import DigitTraining, digit_model
-from dyno.workloads.contract import BuildContext
+from dyno.workloads._digits import digit_model
+from dyno.workloads.contract import BuildContext, Built
 from dyno.workloads.mnist_cnn import MnistCnnParams, estimate, flops, flops_per_sample, lint
 
 MNIST = workload("mnist_cnn")
@@ -26,20 +26,20 @@ def _params(**params: Any) -> MnistCnnParams:
     return valid
 
 
-def _ready(context: BuildContext, **params: Any) -> DigitTraining:
-    training = DigitTraining(_params(**params), context)
+def _ready(context: BuildContext, **params: Any) -> Built:
+    training = MNIST.build(_params(**params), context)
     training.compile()
     training.execute(1)
     return training
 
 
 @pytest.fixture(scope="module")
-def built(context: Context) -> DigitTraining:
+def built(context: Context) -> Built:
     return _ready(context())
 
 
 @pytest.fixture(scope="module")
-def training(built: DigitTraining) -> Training:
+def training(built: Built) -> Training:
     return built.complete(compile_s=100.0, first_execution_s=10.0)
 
 
@@ -48,7 +48,7 @@ def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(tensorflow:
     from tensorflow.python.framework import ops
 
     batch = 10
-    model = digit_model(tensorflow.keras, _params())
+    model = digit_model(tensorflow.keras, 1e-3, False)
     images, labels = tf.zeros((batch, 28, 28, 1)), tf.zeros((batch, 10))
     graph = tf.function(model.train_step, autograph=False).get_concrete_function((images, labels)).graph
     counted = sum(
@@ -61,7 +61,7 @@ def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(tensorflow:
 
 
 def test_the_model_has_the_weights_of_the_reference(tensorflow: TensorFlow) -> None:
-    model = digit_model(tensorflow.keras, _params(learning_rate=0.25))
+    model = digit_model(tensorflow.keras, 0.25, False)
     expected = (4 * 64 + 64) + (4 * 64 * 32 + 32) + (1568 * 256 + 256) + (256 * 10 + 10)
     assert model.count_params() == expected
     assert float(model.optimizer.learning_rate) == 0.25
@@ -91,9 +91,7 @@ def test_an_epoch_sees_each_sample_once_though_they_make_no_whole_batches(traini
         assert right == pytest.approx(round(right), abs=1e-3)
 
 
-def test_metrics_are_told_what_an_epoch_is_and_how_long_the_first_took(
-    built: DigitTraining, training: Training
-) -> None:
+def test_metrics_are_told_what_an_epoch_is_and_how_long_the_first_took(built: Built, training: Training) -> None:
     found = built.verify()
     assert found.amounts == {"epoch": 200.0}
     assert found.figures == {"first_epoch_time": training.epochs[0].time_s}
@@ -104,11 +102,11 @@ def test_metrics_are_told_what_an_epoch_is_and_how_long_the_first_took(
 
 
 def test_one_execution_is_one_full_batch_even_of_less_data_than_was_asked_for(context: Context) -> None:
-    assert DigitTraining(_params(), context()).work == 64
-    assert DigitTraining(_params(batch_size=1024), context()).work == 200
+    assert Built(_params(), context()).work == 64
+    assert Built(_params(batch_size=1024), context()).work == 200
 
 
-def test_timing_goes_on_past_the_end_of_the_data(built: DigitTraining) -> None:
+def test_timing_goes_on_past_the_end_of_the_data(built: Built) -> None:
     built.execute(7)
     assert built.work == 64
 
@@ -132,7 +130,7 @@ class Poisoned(TensorFlow):
 
 
 def test_a_loss_that_is_no_number_fails_the_run(tensorflow: TensorFlow, context: Context) -> None:
-    training = DigitTraining(_params(train_samples=128), context(Poisoned(tensorflow)))
+    training = Built(_params(train_samples=128), context(Poisoned(tensorflow)))
     training.compile()
     with pytest.raises(RunFailed, match="loss became nan") as failed:
         training.execute(2)

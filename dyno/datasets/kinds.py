@@ -1,0 +1,8 @@
+"""Which data a workload may be asked to use."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+# auto: the real set if it is here, else the sample that ships, else the synthetic twin
+DataKind = Literal["auto", "real", "sample", "synthetic"]

@@ -1,0 +1,104 @@
+"""What happens at the end of each epoch: validation, and Keras' own callbacks that go by it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dyno.frameworks.contract import Samples, Trainer
+from dyno.result import CallbackEvent, Epoch
+from dyno.workloads._evaluation import evaluate
+from dyno.workloads.contract import BuildContext
+
+if TYPE_CHECKING:
+    from dyno.workloads._training import TrainingParams
+
+_FACTOR = 0.1  # of ReduceLROnPlateau, as Keras has it
+_MONITOR = "val_loss"
+
+
+class Callbacks:
+    """`after` each epoch, `finish` at the end. `events` are those that did something."""
+
+    def __init__(
+        self,
+        params: TrainingParams,
+        context: BuildContext,
+        model: Any,
+        trainer: Trainer,
+        validation: Samples | None,
+    ) -> None:
+        self._params, self._context, self._model, self._trainer = params, context, model, trainer
+        self._validation = validation
+        self.events: list[CallbackEvent] = []
+        self.best_epoch: int | None = None
+        self._best_loss = float("inf")
+        self._folder = tempfile.TemporaryDirectory(prefix="dyno-best-")
+        self._best = Path(self._folder.name) / "best.weights.h5"
+        self._keras = self._made(context.framework.keras.callbacks)
+        self._keras.on_train_begin()
+
+    @property
+    def stop(self) -> bool:
+        return bool(getattr(self._model, "stop_training", False))
+
+    def after(self, epoch: Epoch) -> Epoch:
+        """The epoch with its validation, after the callbacks have seen it."""
+        if self._validation is None:
+            return epoch
+        began_s = time.perf_counter()
+        self._trainer.sync()
+        found = evaluate(self._context.framework.keras, self._model, self._trainer, self._validation)
+        rate = self._rate()
+        self._keras.on_epoch_end(epoch.index, {"loss": epoch.loss, _MONITOR: found["loss"]})
+        self._note(epoch.index, found["loss"], rate)
+        self._trainer.refresh()
+        return epoch.model_copy(
+            update={
+                "validation_loss": found["loss"],
+                "validation_accuracy": found.get("accuracy"),
+                "validation_s": time.perf_counter() - began_s,
+                "learning_rate": rate,
+            }
+        )
+
+    def finish(self) -> None:
+        """Go on with the best weights where that was asked for; the Keras model is up to date afterwards."""
+        self._keras.on_train_end()
+        self._trainer.sync()
+        if self._params.best_weights and self.best_epoch is not None:
+            self._model.load_weights(self._best)
+            self._trainer.refresh()
+        self._folder.cleanup()
+
+    def _made(self, callbacks: Any) -> Any:
+        params = self._params
+        made = []
+        if params.best_weights:
+            made.append(callbacks.ModelCheckpoint(self._best, _MONITOR, save_best_only=True, save_weights_only=True))
+        if params.reduce_lr_patience is not None:
+            made.append(callbacks.ReduceLROnPlateau(_MONITOR, factor=_FACTOR, patience=params.reduce_lr_patience))
+        if params.early_stopping_patience is not None:
+            made.append(callbacks.EarlyStopping(_MONITOR, patience=params.early_stopping_patience))
+        return callbacks.CallbackList(made, add_history=False, model=self._model)
+
+    def _rate(self) -> float:
+        keras = self._context.framework.keras
+        return float(keras.ops.convert_to_numpy(self._model.optimizer.learning_rate))
+
+    def _note(self, index: int, loss: float, rate: float) -> None:
+        if loss < self._best_loss:
+            self._best_loss = loss
+            if self._params.best_weights:
+                self.best_epoch = index
+                self._add(index, "checkpoint", f"validation loss {loss:.4g}, the lowest so far: weights kept")
+        if (now := self._rate()) != rate:
+            self._add(index, "reduce_lr", f"learning rate {rate:.3g} to {now:.3g}")
+        if self.stop:
+            patience = self._params.early_stopping_patience
+            self._add(index, "early_stopping", f"no lower validation loss for {patience} epochs: stopped")
+
+    def _add(self, epoch: int, callback: str, message: str) -> None:
+        self.events.append(CallbackEvent(epoch=epoch, callback=callback, message=message))

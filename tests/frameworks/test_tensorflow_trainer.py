@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.contract import Trainer
+from dyno.frameworks.contract import Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 
 SAMPLES, CLASSES = 10, 3
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
 TARGETS = np.eye(CLASSES, dtype=np.float32)[np.arange(SAMPLES) % CLASSES]
+DATA = Samples(INPUTS, TARGETS)
 
 
 def _model(framework: TensorFlow, rate: float, *, dropout: float = 0.0, jit_compile: bool | str = "auto") -> Any:
@@ -26,7 +27,7 @@ def _model(framework: TensorFlow, rate: float, *, dropout: float = 0.0, jit_comp
 def _still(framework: TensorFlow, batch_size: int, seed: int = 0) -> tuple[Any, Trainer]:
     """A model that never learns: each sample's loss stays what it is, so that a mean tells which samples were seen."""
     model = _model(framework, rate=0.0)
-    return model, framework.trainer(model, INPUTS, TARGETS, batch_size, seed)
+    return model, framework.trainer(model, DATA, batch_size, seed)
 
 
 @pytest.mark.parametrize("batch_size", [4, 5, 7])
@@ -35,7 +36,7 @@ def test_full_batches_and_the_tail_see_every_sample_once(tensorflow: TensorFlow,
     trainer.steps(SAMPLES // batch_size)
     if SAMPLES % batch_size:
         trainer.tail()
-    expected = model.evaluate(INPUTS, TARGETS, verbose=0)
+    expected = model.evaluate(INPUTS, TARGETS, verbose=0, return_dict=True)
     model.reset_metrics()
     trainer.shuffle()
     trainer.steps(SAMPLES // batch_size)
@@ -78,23 +79,23 @@ def test_a_batch_larger_than_the_data_is_all_of_it(tensorflow: TensorFlow) -> No
 def test_it_learns(tensorflow: TensorFlow, jit_compile: bool) -> None:
     inputs = np.eye(CLASSES, 4, dtype=np.float32)[np.arange(60) % CLASSES]
     targets = np.eye(CLASSES, dtype=np.float32)[np.arange(60) % CLASSES]
-    trainer = tensorflow.trainer(_model(tensorflow, 1.0, jit_compile=jit_compile), inputs, targets, 20, 0)
+    trainer = tensorflow.trainer(_model(tensorflow, 1.0, jit_compile=jit_compile), Samples(inputs, targets), 20, 0)
     assert trainer.jit_compile == jit_compile
     trainer.compile()
     trainer.steps(3)
-    before, _ = trainer.finish_epoch()
+    before = trainer.finish_epoch()
     trainer.steps(60)
     trainer.finish_epoch()
     trainer.steps(3)
-    after, accuracy = trainer.finish_epoch()
-    assert after < before / 2
-    assert accuracy == 1.0
+    after = trainer.finish_epoch()
+    assert after["loss"] < before["loss"] / 2
+    assert after["accuracy"] == 1.0
 
 
 def test_compiling_trains_nothing(tensorflow: TensorFlow) -> None:
     model = _model(tensorflow, 1.0)
     before = [weights.copy() for weights in model.get_weights()]
-    trainer = tensorflow.trainer(model, INPUTS, TARGETS, 5, 0)
+    trainer = tensorflow.trainer(model, DATA, 5, 0)
     trainer.compile()
     assert all((old == new).all() for old, new in zip(before, model.get_weights(), strict=True))
     trainer.steps(1)
@@ -103,7 +104,7 @@ def test_compiling_trains_nothing(tensorflow: TensorFlow) -> None:
 
 def test_predicting_leaves_dropout_out_and_takes_any_number_of_samples(tensorflow: TensorFlow) -> None:
     model = _model(tensorflow, 0.0, dropout=0.9)
-    trainer = tensorflow.trainer(model, INPUTS, TARGETS, 4, 0)
+    trainer = tensorflow.trainer(model, DATA, 4, 0)
     predicted = trainer.predict(INPUTS, 4)
     assert predicted.shape == (SAMPLES, CLASSES)
     np.testing.assert_allclose(predicted, model.predict(INPUTS, verbose=0), rtol=1e-5)

@@ -8,6 +8,7 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.errors import RunFailed
+from dyno.frameworks.contract import Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.result import Training
 from dyno.workloads import validate_params, workload
@@ -102,8 +103,8 @@ def test_metrics_are_told_what_an_epoch_is_and_how_long_the_first_took(built: Bu
 
 
 def test_one_execution_is_one_full_batch_even_of_less_data_than_was_asked_for(context: Context) -> None:
-    assert Built(_params(), context()).work == 64
-    assert Built(_params(batch_size=1024), context()).work == 200
+    assert MNIST.build(_params(), context()).work == 64
+    assert MNIST.build(_params(batch_size=1024), context()).work == 200
 
 
 def test_timing_goes_on_past_the_end_of_the_data(built: Built) -> None:
@@ -124,13 +125,15 @@ class Poisoned(TensorFlow):
         super().__init__()
         self._tf, self._keras = sound._tf, sound._keras
 
-    def trainer(self, model: Any, inputs: Any, targets: Any, batch_size: int, seed: int) -> Any:
-        targets[0, 0] = np.nan
-        return super().trainer(model, inputs, targets, batch_size, seed)
+    def trainer(
+        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
+    ) -> Trainer:
+        samples.targets[0, 0] = np.nan
+        return super().trainer(model, samples, batch_size, seed, steps_per_execution)
 
 
 def test_a_loss_that_is_no_number_fails_the_run(tensorflow: TensorFlow, context: Context) -> None:
-    training = Built(_params(train_samples=128), context(Poisoned(tensorflow)))
+    training = MNIST.build(_params(train_samples=128), context(Poisoned(tensorflow)))
     training.compile()
     with pytest.raises(RunFailed, match="loss became nan") as failed:
         training.execute(2)

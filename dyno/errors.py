@@ -3,7 +3,8 @@
 DynoError
 ├── InvalidSpec        what was asked for can't be run; lists every wrong field
 │   ├── DoesNotFit     … for want of memory; the fields to change, with the figures
-│   └── ExceedsTimeout … in the time allowed; the same
+│   ├── ExceedsTimeout … in the time allowed; the same
+│   └── Unsupported    … with what the fitting devices have: no such framework beside them, too few of them
 ├── NoDeviceFits       no known worker can run it
 ├── UnknownJob, UnknownWorkload
 ├── JobFinished        a transition came after the end
@@ -64,6 +65,10 @@ class DoesNotFit(InvalidSpec):
 
 class ExceedsTimeout(InvalidSpec):
     code = "exceeds-timeout"
+
+
+class Unsupported(InvalidSpec):
+    code = "unsupported"
 
 
 class NoDeviceFits(DynoError):

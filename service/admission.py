@@ -8,13 +8,15 @@ from typing import NamedTuple
 from pydantic import BaseModel, Field
 
 from dyno.devices.device import Device
-from dyno.errors import DoesNotFit, ExceedsTimeout, FieldError, InvalidSpec, NoDeviceFits
+from dyno.errors import DoesNotFit, ExceedsTimeout, FieldError, NoDeviceFits, Unsupported
 from dyno.job import SpecWarning
-from dyno.spec import Spec
-from dyno.store.queues import queue_for, queues_served
+from dyno.spec import FrameworkName, Spec
+from dyno.store.queues import device_class, fits, queue_for
 from dyno.workloads.contract import Estimate, Params
 from service.specs import Request
 
+_WAITS = '"queue_if_absent": true waits for one'
+_EXTRAS: dict[FrameworkName, str] = {"tensorflow": "cpu", "jax": "jax", "torch": "torch"}  # of pyproject.toml
 HONEST_FACTOR = 3  # a workload's estimate of time may be wrong by so much, so only beyond it a job is refused
 
 
@@ -43,15 +45,15 @@ class _Candidate(NamedTuple):
 
 
 def admit(request: Request, devices: Sequence[Device]) -> Admission:
-    """Raises NoDeviceFits, InvalidSpec (framework), DoesNotFit or ExceedsTimeout, each with the figures."""
+    """Raises NoDeviceFits, Unsupported, DoesNotFit or ExceedsTimeout, each with what there is."""
     warnings = [
         SpecWarning(code=w.code, message=w.message, evidence=dict(w.evidence))
         for w in request.workload.lint(request.params)
     ]
-    fitting = _fitting(request.spec, devices)
-    if not fitting:
+    able = _able(request.spec, devices)
+    if not able:
         return Admission(None, [*warnings, _absent(request.spec)])
-    candidates = [_candidate(request, device) for device in _able(request.spec, fitting)]
+    candidates = [_candidate(request, device) for device in able]
     roomy = [c for c in candidates if c.run.memory_bytes <= c.device.memory_bytes]
     if not roomy:
         raise _does_not_fit(request, max(candidates, key=lambda c: c.device.memory_bytes))
@@ -65,22 +67,27 @@ def admit(request: Request, devices: Sequence[Device]) -> Admission:
     return Admission(estimate, warnings)
 
 
-def _fitting(spec: Spec, devices: Sequence[Device]) -> list[Device]:
-    queue = queue_for(spec.device)
-    fitting = [device for device in devices if queue in queues_served(device)]
-    if not fitting and not spec.queue_if_absent:
-        there = ", ".join(sorted(device.full_id for device in devices)) or "none"
-        raise NoDeviceFits(f'no live worker serves "{queue}"; devices now: {there}. "queue_if_absent": true waits')
-    return fitting
-
-
-def _able(spec: Spec, fitting: list[Device]) -> list[Device]:
+def _able(spec: Spec, devices: Sequence[Device]) -> list[Device]:
+    """The devices whose workers would take the job; none only where it may wait for one."""
+    fitting = [device for device in devices if fits(spec.device, device)]
     able = [device for device in fitting if spec.framework in device.frameworks]
-    if not able:
-        there = sorted({name for device in fitting for name in device.frameworks})
-        detail = f"no fitting device has {spec.framework} installed; there is: {', '.join(there) or 'none'}"
-        raise InvalidSpec([FieldError("/framework", "framework-missing", detail)])
-    return able
+    if able or spec.queue_if_absent:
+        return able
+    if not fitting:
+        there = ", ".join(sorted(device.full_id for device in devices)) or "none"
+        asked = device_class(spec.device)
+        raise NoDeviceFits(f'no live worker serves "{asked}"; devices now: {there}. {_WAITS}')
+    raise Unsupported([FieldError("/framework", "framework-missing", _missing(spec.framework, fitting))])
+
+
+def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
+    there = ", ".join(sorted({name for device in fitting for name in device.frameworks})) or "none"
+    extra = _EXTRAS[framework]
+    return (
+        f"{framework} is unsupported here: no live worker of a fitting device has it installed; there is: {there}. "
+        f'Install the extra "{extra}" beside a worker (pip install "tensordyno[{extra}]"), or ask for one of those; '
+        f"{_WAITS}"
+    )
 
 
 def _candidate(request: Request, device: Device) -> _Candidate:
@@ -127,7 +134,7 @@ def _halved(params: Params, name: str) -> Params | None:
 
 
 def _absent(spec: Spec) -> SpecWarning:
-    queue = queue_for(spec.device)
+    queue = queue_for(spec.device, spec.framework)
     return SpecWarning(
         code="NO_DEVICE_YET",
         message=f'no live worker serves "{queue}" now; the job waits until one does',

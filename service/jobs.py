@@ -74,8 +74,8 @@ class JobFilter(BaseModel):
         200: {"model": Validation, "description": "`validate_only`: the spec can be run"},
         **documented(
             *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-spec"),
-            *("does-not-fit", "exceeds-timeout", "no-device-fits", "idempotency-key-reused", "invalid-request"),
-            *("job-expired", "queue-full", "store-unavailable"),
+            *("does-not-fit", "exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused"),
+            *("invalid-request", "job-expired", "queue-full", "store-unavailable"),
         ),
     },
 )

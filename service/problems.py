@@ -42,6 +42,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid-spec": (422, "The spec can't be run as it is"),
     "does-not-fit": (422, "The job needs more memory than any device has"),
     "exceeds-timeout": (422, "The job would take longer than its timeout"),
+    "unsupported": (422, "No fitting device has what the job needs"),
     "no-device-fits": (422, "No device fits"),
     "framework-missing": (422, "The framework is not installed"),
     "idempotency-key-reused": (422, "The idempotency key belongs to another request"),

@@ -11,7 +11,6 @@ from dyno import wake
 from dyno.store import fleet
 from dyno.store.fleet import DeviceStatus
 from dyno.store.jobs import Submitted
-from dyno.store.queues import queue_for
 from service.admission import admit
 from service.specs import Request
 from service.state import State
@@ -34,7 +33,7 @@ async def submit(state: State, asked: Request, idempotency_key: str | None) -> S
         body_sha256=asked.body_sha256,
     )
     if submitted.wake:
-        await _wake(state, queue_for(asked.spec.device))
+        await _wake(state, submitted.job.queue.name)
     return submitted
 
 

@@ -18,7 +18,7 @@ import redis
 from dyno.devices import discover, lock_paths
 from dyno.devices.cpulist import parse
 from dyno.devices.device import Device
-from dyno.errors import StoreUnavailable
+from dyno.errors import FrameworkMissing, StoreUnavailable
 from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import check_server, sync_client
@@ -40,12 +40,15 @@ from workers.supervisor import Supervisor
 class Worker:
     """Everything in the order it starts.
 
-    Raises DeviceUnavailable, WorkloadFault or StoreUnfit before anything has started; a store that is away may come.
+    Raises DeviceUnavailable, FrameworkMissing, WorkloadFault or StoreUnfit before anything has started; a store that
+    is away may come.
     """
 
     def __init__(self, device: str, name: str | None, settings: Settings) -> None:
         self._settings = settings
         self._device = discover(device, settings)
+        if not self._device.frameworks:  # it would serve no queue
+            raise FrameworkMissing('no framework is installed beside this worker: pip install "tensordyno[cpu]"')
         self._workloads = registry()
         self._client = sync_client(settings)
         _check_store(self._client)

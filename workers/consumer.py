@@ -60,10 +60,11 @@ class Consumer:
     """Runs on the main thread until `end`. `serve` is called for each wake-up, and for one of its own on ready."""
 
     def __init__(self, settings: Settings, device: Device, name: str, serve: Callable[[], int]) -> None:
-        self._settings, self._device, self._serve = settings, device, serve
+        self._settings, self._serve = settings, serve
+        self._queues = queues_served(device)
         signals.setup_logging.connect(_leave_logging_alone, weak=False)
         application = app(settings)
-        application.conf.task_queues = [celery_queue(queue) for queue in queues_served(device)]
+        application.conf.task_queues = [celery_queue(queue) for queue in self._queues]
         application.conf.worker_consumer = _Connection
         application.conf.broker_channel_error_retry = True  # a full or read-only Redis is no reason to end either
         application.task(name=WAKE_TASK)(self._on_wake)
@@ -93,7 +94,7 @@ class Consumer:
         """Connected, or connected again: jobs may have waited for that, so call ourselves."""
         event("ready")
         try:
-            wake(self._settings, self._device.full_id)
+            wake(self._settings, self._queues[0])
         except StoreUnavailable as error:  # gone again; the next connection, or the reconciler, does it
             event("wake-failed", logging.WARNING, why=error.detail)
 

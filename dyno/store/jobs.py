@@ -93,7 +93,8 @@ class Jobs:
             "expires_in_s": str(spec.expires_in_s),
             "warnings": to_json(list(warnings)).decode(),
         } | ({"owner": owner} if owner is not None else {})
-        args: list[Any] = [job_id, spec.workload, queue_for(spec.device), _CLASSES[spec.priority], self._max_queued]
+        queue = queue_for(spec.device, spec.framework)
+        args: list[Any] = [job_id, spec.workload, queue, _CLASSES[spec.priority], self._max_queued]
         args += [body_sha256 or "", IDEMPOTENCY_S * 1000]
         args += [part for field in record.items() for part in field]
         reply = await self._run(Script.SUBMIT, keys, args)

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
-from dyno.devices.device import Device
-from dyno.errors import DoesNotFit, ExceedsTimeout, InvalidSpec, NoDeviceFits
+from dyno.devices.device import Device, PeakFigure
+from dyno.errors import DoesNotFit, ExceedsTimeout, NoDeviceFits, Unsupported
+from dyno.spec import FrameworkName
 from dyno.workloads import registry
 from service import strict_json
-from service.admission import HONEST_FACTOR, admit
+from service.admission import _EXTRAS, HONEST_FACTOR, admit
 from service.specs import Request, read
 
 DeviceMaker = Callable[..., Device]
@@ -49,10 +52,36 @@ def test_a_job_that_may_wait_for_its_device_is_admitted_with_a_warning(device: D
     assert admission.warnings[-1].code == "NO_DEVICE_YET"
 
 
-def test_a_framework_that_no_fitting_device_has_is_refused_with_those_there_are(device: DeviceMaker) -> None:
-    with pytest.raises(InvalidSpec, match="tensorflow installed; there is: jax") as caught:
-        admit(request(), [device(frameworks={"jax": "0.10"})])
+def test_a_framework_that_no_fitting_device_has_is_refused_with_those_there_are_and_what_to_install(
+    device: DeviceMaker,
+) -> None:
+    elsewhere = device(id="gpu:0", kind="gpu", frameworks={"tensorflow": "2.21", "jax": "0.10"})
+    with pytest.raises(
+        Unsupported, match=r"jax is unsupported here.* there is: tensorflow\. .*tensordyno\[jax\]"
+    ) as caught:
+        admit(request(framework="jax", device="cpu"), [device(), elsewhere])
     assert [(e.pointer, e.code) for e in caught.value.errors] == [("/framework", "framework-missing")]
+
+
+def test_the_extra_that_a_refusal_names_is_one_there_is() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert _EXTRAS.keys() == set(get_args(FrameworkName))
+    for framework, extra in _EXTRAS.items():
+        assert any(line.startswith(framework) for line in project["optional-dependencies"][extra])
+
+
+def test_a_job_that_may_wait_for_its_framework_is_admitted_with_a_warning(device: DeviceMaker) -> None:
+    admission = admit(request(framework="jax", queue_if_absent=True), [device()])
+    assert admission.estimate is None
+    assert (admission.warnings[-1].code, admission.warnings[-1].evidence) == ("NO_DEVICE_YET", {"queue": "any+jax"})
+
+
+def test_a_job_is_estimated_on_a_device_that_has_its_framework(device: DeviceMaker) -> None:
+    fast_without = device(id="cpu:0", peak={"float32": PeakFigure(value=1e15, provenance="measured here")})
+    both = device(id="cpu:1", frameworks={"tensorflow": "2.21", "jax": "0.10"})
+    estimate = admit(request(framework="jax"), [fast_without, both]).estimate
+    assert estimate is not None
+    assert estimate.device == "cpu:1@here"
 
 
 def test_too_little_memory_is_refused_with_both_figures_and_the_field_to_change(device: DeviceMaker) -> None:

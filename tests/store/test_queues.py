@@ -1,30 +1,114 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import product
+from typing import get_args
+
 import pytest
+import redis
+import redis.asyncio
 
 from dyno.devices.device import Device
-from dyno.spec import DeviceSelector
-from dyno.store.queues import queue_for, queues_served
+from dyno.job import WorkerRef
+from dyno.settings import Settings
+from dyno.spec import DeviceSelector, FrameworkName, Spec
+from dyno.store import fleet
+from dyno.store.fleet import WorkerRecord
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases
+from dyno.store.queues import fits, queue_for, queues_served
+from dyno.wake import celery_queue
 
-DEVICE = Device(id="cpu:0-1", kind="cpu", model="AMD EPYC 9454P (Zen 4)", host="alpha", memory_bytes=1)
-
-
-@pytest.mark.parametrize(
-    ("selector", "queue"),
-    [
-        ("any", "any"),
-        ("cpu", "cpu"),
-        ({"kind": "cpu", "model": "AMD EPYC 9454P (Zen 4)"}, "cpu/amd-epyc-9454p-zen-4"),
-        ({"model": "amd epyc 9454p zen 4"}, "any/amd-epyc-9454p-zen-4"),
-        ("cpu:0-1", "cpu:0-1"),
-        ("cpu:0-1@alpha", "cpu:0-1@alpha"),
-    ],
+DEVICE = Device(
+    id="cpu:0-1",
+    kind="cpu",
+    model="AMD EPYC 9454P (Zen 4)",
+    host="alpha",
+    memory_bytes=1,
+    frameworks={"tensorflow": "2.21.0", "jax": "0.10.2"},
 )
-def test_a_job_waits_in_one_queue_which_the_fitting_device_serves(selector: object, queue: str) -> None:
-    assert queue_for(DeviceSelector.model_validate(selector)) == queue
-    assert queues_served(DEVICE).count(queue) == 1
+FITTING: list[tuple[object, str]] = [
+    ("any", "any"),
+    ("cpu", "cpu"),
+    ({"kind": "cpu", "model": "AMD EPYC 9454P (Zen 4)"}, "cpu/amd-epyc-9454p-zen-4"),
+    ({"model": "amd epyc 9454p zen 4"}, "any/amd-epyc-9454p-zen-4"),
+    ("cpu:0-1", "cpu:0-1"),
+    ("cpu:0-1@alpha", "cpu:0-1@alpha"),
+]
 
 
-@pytest.mark.parametrize("selector", ["gpu", "cpu:0", "cpu:0-1@beta", {"kind": "cpu", "model": "Ryzen"}])
-def test_a_device_does_not_serve_what_it_does_not_fit(selector: object) -> None:
-    assert queue_for(DeviceSelector.model_validate(selector)) not in queues_served(DEVICE)
+def selector(text: object) -> DeviceSelector:
+    return DeviceSelector.model_validate(text)
+
+
+@pytest.mark.parametrize(("asked", "queue"), FITTING)
+def test_a_job_waits_in_one_queue_which_the_fitting_device_serves(asked: object, queue: str) -> None:
+    assert queue_for(selector(asked), "tensorflow") == queue
+    assert queue_for(selector(asked), "jax") == f"{queue}+jax"
+    served = queues_served(DEVICE)
+    assert (served.count(queue), served.count(f"{queue}+jax")) == (1, 1)
+    assert fits(selector(asked), DEVICE)
+
+
+@pytest.mark.parametrize("asked", ["gpu", "cpu:0", "cpu:0-1@beta", {"kind": "cpu", "model": "Ryzen"}])
+def test_a_device_does_not_serve_what_it_does_not_fit(asked: object) -> None:
+    assert not {queue_for(selector(asked), name) for name in DEVICE.frameworks} & set(queues_served(DEVICE))
+    assert not fits(selector(asked), DEVICE)
+
+
+@pytest.mark.parametrize("asked", [asked for asked, _ in FITTING])
+def test_a_worker_never_claims_for_a_framework_that_it_has_not(asked: object) -> None:
+    assert queue_for(selector(asked), "torch") not in queues_served(DEVICE)
+    only_jax = DEVICE.model_copy(update={"frameworks": {"jax": "0.10.2"}})
+    assert queue_for(selector(asked), "tensorflow") not in queues_served(only_jax)
+    assert fits(selector(asked), only_jax)
+
+
+def test_the_most_particular_queue_comes_first() -> None:
+    assert queues_served(DEVICE)[:2] == ["cpu:0-1@alpha+jax", "cpu:0-1@alpha"]
+
+
+def test_no_two_queues_share_a_name_in_the_store_or_in_celery() -> None:
+    every = DEVICE.model_copy(update={"frameworks": dict.fromkeys(get_args(FrameworkName), "1")})
+    served = queues_served(every)
+    assert len(set(served)) == len(list(product(FITTING, every.frameworks)))
+    assert len({celery_queue(queue).name for queue in served}) == len(served)
+
+
+@pytest.mark.anyio
+async def test_in_a_mixed_fleet_each_job_goes_to_a_worker_with_its_framework(
+    client: redis.Redis,
+    async_redis: redis.asyncio.Redis,
+    settings: Settings,
+    jobs: Jobs,
+    leases: Leases,
+    worker: WorkerRef,
+    a_spec: Callable[..., Spec],
+) -> None:
+    wants_jax = (await jobs.submit(a_spec(framework="jax"))).job
+    wants_tensorflow = (await jobs.submit(a_spec())).job
+    assert (wants_jax.queue.name, wants_tensorflow.queue.name) == ("cpu+jax", "cpu")
+    old = DEVICE.model_copy(update={"id": "cpu:2-3", "frameworks": {"tensorflow": "2.21.0"}})
+    for device in (DEVICE, old):
+        fleet.publish(client, settings, device, _idle(device))
+    assert [each.queue_length for each in await fleet.devices(async_redis, settings)] == [2, 1]
+
+    first = leases.claim(old.full_id, queues_served(old), worker)
+    assert first is not None
+    assert first.job_id == wants_tensorflow.id
+    second = leases.claim(DEVICE.full_id, queues_served(DEVICE), worker)
+    assert second is not None
+    assert second.job_id == wants_jax.id
+
+
+def _idle(device: Device) -> WorkerRecord:
+    return WorkerRecord(
+        id=device.id,
+        host=device.host,
+        pid=1,
+        device=device.full_id,
+        state="idle",
+        version="0",
+        started_at=datetime.now(UTC),
+    )

@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 
+import pytest
 import redis
 
+from dyno.errors import FrameworkMissing
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
+from workers.app import Worker
 
 
 def test_a_server_that_may_evict_jobs_ends_the_start_with_a_reason() -> None:
@@ -24,6 +27,12 @@ def test_a_device_that_is_not_here_ends_the_start_with_a_reason(settings: Settin
     ended = failed_start({"DYNO_REDIS_URL": str(settings.redis_url)}, "cpu:4000-4001")
     assert ended.returncode == 3
     assert "device-unavailable" in ended.stderr
+
+
+def test_a_host_without_any_framework_offers_no_worker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyno.devices.discover.installed_frameworks", dict)
+    with pytest.raises(FrameworkMissing, match="no framework is installed"):
+        Worker("cpu", None, settings)
 
 
 def failed_start(settings: dict[str, str], device: str) -> subprocess.CompletedProcess[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 import redis
 
 from dyno.errors import FrameworkMissing
 from dyno.settings import Settings
+from dyno.spec import FrameworkName
 from dyno.store.server import EmbeddedServer
 from workers.app import Worker
 
@@ -30,7 +32,8 @@ def test_a_device_that_is_not_here_ends_the_start_with_a_reason(settings: Settin
 
 
 def test_a_host_without_any_framework_offers_no_worker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyno.devices.discover.installed_frameworks", dict)
+    absent = dict.fromkeys(get_args(FrameworkName), ("no-such-distribution",))
+    monkeypatch.setattr("dyno.devices.frameworks._DISTRIBUTIONS", absent)
     with pytest.raises(FrameworkMissing, match="no framework is installed"):
         Worker("cpu", None, settings)
 

@@ -28,8 +28,25 @@ class RunRequest(Stored):
     tuned: dict[str, JsonValue] = {}  # what run 0 chose by measuring
 
 
+class CaseRecord(Stored):
+    """One of several cases of a run, measured as if it were alone (see `dyno.workloads.contract.Case`)."""
+
+    name: str
+    work: float
+    flops: float
+    dtype: str
+    amounts: dict[str, float] = {}
+    summary: RunSummary
+    warmup: list[float]
+    samples: list[float]
+    sample_cpu_s: list[tuple[float, float]] = []
+
+
 class RunRecord(Stored):
-    """All that one run measured. Sample times are seconds per execution, in the order they were taken."""
+    """All that one run measured. Sample times are seconds per execution, in the order they were taken.
+
+    `cases` are all of them, the first being the run's own figures again; empty where there is but one.
+    """
 
     summary: RunSummary
     warmup: list[float]
@@ -45,6 +62,7 @@ class RunRecord(Stored):
     amounts: dict[str, float] = {}  # for MetricSpec.amount: how much of `work` one epoch, one execution, … is
     tuned: dict[str, JsonValue] = {}  # for the runs after it
     figures: dict[str, float] = {}  # for MetricSpec.once: by metric name, what is taken once and not sampled
+    cases: list[CaseRecord] = []
 
 
 class Started(Stored):

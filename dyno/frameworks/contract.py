@@ -84,6 +84,16 @@ class Trainer(Protocol):
         """
 
 
+class ServedModel(Protocol):
+    """A trained model as one file, executed from that file on the host's CPU."""
+
+    file: bytes
+    format: str
+
+    def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The outputs for all `inputs` as one batch. A batch of another size than the last one is prepared first."""
+
+
 class Framework(Protocol):
     name: str
 
@@ -129,6 +139,15 @@ class Framework(Protocol):
     def matmul(self, a: Any, b: Any) -> Any:
         """The matrix product of two device tensors, in their dtype."""
 
+    def integer_matmul(self, a: Any, b: Any) -> Any:
+        """The matrix product of two int8 tensors, summed in int32, on whatever this framework does that fastest with.
+
+        What is compiled for it is compiled at the first call with each shape.
+        """
+
+    def allow_tf32(self, allowed: bool) -> None:
+        """Whether float32 products may be computed in TF32 from now on. Changes nothing where the device has none."""
+
     def total(self, value: Any) -> Any:
         """The sum of all elements, as a float32 scalar on the device."""
 
@@ -141,6 +160,12 @@ class Framework(Protocol):
         """A step loop of its own over a compiled Keras model (`model.compile` was called, with its `jit_compile`).
 
         A `batch_size` above the number of samples is that number, rounded down to a multiple of the replicas.
+        """
+
+    def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:
+        """A Keras model in this framework's format for serving; None where it has none that this host can execute.
+
+        In float32, or, with inputs to calibrate by, in int8: weights, activations and arithmetic of all layers.
         """
 
     def out_of_memory(self, error: BaseException) -> bool:

@@ -6,9 +6,9 @@ inside `build`, which only a runner calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import ConfigDict, JsonValue
 
@@ -110,6 +110,29 @@ class Built(Protocol):
 
 
 @dataclass(frozen=True)
+class Case:
+    """One of several pieces of work that a run times one after the other: a size, a model in another format.
+
+    `name` ends the names of its metrics ("throughput_512x512x512"). `flops` is per execution and goes with the peak
+    for `dtype`; `amounts` as in `Verification`.
+    """
+
+    name: str
+    work: float
+    flops: float
+    dtype: str
+    execute: Callable[[int], None]
+    amounts: Mapping[str, float] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Several(Protocol):
+    """A `Built` whose own execution is the first of `cases`; the further ones are sampled after it, each in full."""
+
+    cases: Sequence[Case]
+
+
+@dataclass(frozen=True)
 class Workload:
     """One kind of benchmark. `flops(params)` is per execution; its formula is in the workload's docstring."""
 
@@ -125,3 +148,9 @@ class Workload:
     frameworks: tuple[str, ...] = ("tensorflow", "jax", "torch")
     replicable: bool = False  # whether a model can be copied to several devices, its batch split evenly
     executions: Callable[[Any], str] = lambda params: "execution"  # what one execution is, in words
+    refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # what a device can't do at all
+    metrics_of: Callable[[Any], tuple[MetricSpec, ...]] | None = None  # where params decide what is measured
+
+    def metrics_for(self, params: Any) -> tuple[MetricSpec, ...]:
+        """The metrics of a job with these params; names as in `metrics`."""
+        return self.metrics if self.metrics_of is None else self.metrics_of(params)

@@ -78,6 +78,7 @@ class Plan:
     judge: Callable[[Any, Trainer], Outcome]
     validation: Samples | None = None
     steps_per_epoch: int | None = None
+    amounts: dict[str, float] = field(default_factory=dict)  # beside "epoch"; see MetricSpec.amount
 
 
 class ModelTraining:
@@ -125,7 +126,7 @@ class ModelTraining:
                 "weights": int(self._model.count_params()),
                 **self._details,
             },
-            amounts={"epoch": float(self._samples_per_epoch())},
+            amounts={"epoch": float(self._samples_per_epoch()), **self._plan.amounts},
             figures=self._figures,
         )
 

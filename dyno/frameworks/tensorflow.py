@@ -24,6 +24,7 @@ class TensorFlow:
     def __init__(self) -> None:
         self._tf: Any = None
         self._keras: Any = None
+        self._strategy: Any = None
         self._integer_matmul: Any = None
 
     def load(self) -> None:
@@ -44,20 +45,18 @@ class TensorFlow:
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
         tf = self._tf
-        if kind == "cpu":
-            tf.config.set_visible_devices([], "GPU")
-        elif not tf.config.list_physical_devices(kind.upper()):
-            raise DeviceUnavailable(f"TensorFlow sees no {kind} here; it sees {tf.config.list_physical_devices()}")
-        # Before the context exists: afterwards TensorFlow refuses. Its own default is every core it may run on.
+        # All of it before the context exists: afterwards TensorFlow refuses.
+        devices = _virtual_cpus(tf, replicas) if kind == "cpu" else _accelerators(tf, kind, replicas)
+        # Its own default is every core it may run on.
         tf.config.threading.set_intra_op_parallelism_threads(cores)
         tf.config.threading.set_inter_op_parallelism_threads(cores)
-        for gpu in tf.config.get_visible_devices("GPU"):
-            tf.config.experimental.set_memory_growth(gpu, True)
+        if replicas > 1:
+            self._strategy = tf.distribute.MirroredStrategy(devices)
         one = tf.ones((2, 2))
         self.scalar(tf.reduce_sum(tf.matmul(one, one)))
 
     def scope(self) -> AbstractContextManager[object]:
-        return nullcontext()
+        return nullcontext() if self._strategy is None else cast(AbstractContextManager[object], self._strategy.scope())
 
     def versions(self) -> dict[str, str]:
         return {"tensorflow": str(self._tf.__version__), "keras": str(self._keras.__version__)}
@@ -128,7 +127,8 @@ class TensorFlow:
     ) -> Trainer:
         from dyno.frameworks.tensorflow_trainer import TensorFlowTrainer
 
-        return TensorFlowTrainer(self._tf, model, samples, batch_size, seed, steps_per_execution)
+        strategy = self._strategy or self._tf.distribute.get_strategy()
+        return TensorFlowTrainer(self._tf, strategy, model, samples, batch_size, seed, steps_per_execution)
 
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:
         from dyno.frameworks.tensorflow_lite import LiteModel
@@ -150,3 +150,27 @@ def _apply(count: int, body: Callable[[Any], Any], value: Any) -> Any:
     for _ in range(count):
         value = body(value)
     return value
+
+
+def _virtual_cpus(tf: Any, replicas: int) -> list[str]:
+    """The host's processor as so many devices that share its memory and threads."""
+    tf.config.set_visible_devices([], "GPU")
+    if replicas > 1:
+        [cpu] = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
+    return [f"/CPU:{index}" for index in range(replicas)]
+
+
+def _accelerators(tf: Any, kind: str, replicas: int) -> list[str]:
+    """The first `replicas` of them; the others are left alone."""
+    found = tf.config.list_physical_devices(kind.upper())
+    if len(found) < replicas:
+        seen = ", ".join(device.name for device in tf.config.list_physical_devices())
+        wanted = f"{replicas} {kind}s" if found else kind
+        raise DeviceUnavailable(f"TensorFlow sees no {wanted} here; it sees {seen}")
+    taken = found[:replicas]
+    tf.config.set_visible_devices(taken, kind.upper())
+    if kind == "gpu":
+        for gpu in taken:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    return [f"/{kind.upper()}:{index}" for index in range(replicas)]

@@ -6,22 +6,27 @@ itself is Keras' `train_step`, so that both do the same work: gather, dropout, l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from dyno.frameworks.tensorflow_predict import Forward
+from dyno.frameworks.tensorflow_step import Graph, StepGraphs
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from dyno.frameworks.contract import Samples
 
 
 class TensorFlowTrainer:
-    """See `dyno.frameworks.contract.Trainer`."""
+    """See `dyno.frameworks.contract.Trainer`. `strategy`: the one under whose scope the model was made."""
 
     def __init__(
         self,
         tf: Any,
+        strategy: Any,
         model: Any,
         samples: Samples,
         batch_size: int,
@@ -29,21 +34,21 @@ class TensorFlowTrainer:
         steps_per_execution: int,
     ) -> None:
         self.jit_compile = bool(model.jit_compile)
-        self.batch_size = min(batch_size, len(samples))
-        self.replicas = 1
+        self.replicas: int = strategy.num_replicas_in_sync
+        self.batch_size = _divisible(min(batch_size, len(samples)), self.replicas)
         self.steps_per_execution = steps_per_execution
-        self._tf = tf
-        self._model = model
-        self._samples = samples
-        self._inputs = tf.convert_to_tensor(samples.inputs)
-        self._targets = tf.convert_to_tensor(samples.targets)
-        self._count = len(samples)
+        self._tf, self._model, self._count = tf, model, len(samples)
+        with strategy.scope():
+            # Before any graph: a variable can't be made on several devices from inside one.
+            model._symbolic_build(data_batch=_first(samples))
+        graphs = StepGraphs(tf, strategy, model, samples)
+        self._one, self._several = cache(graphs.one), cache(graphs.several)
+        self._forward = Forward(tf, strategy, model)
         self._generator = tf.random.Generator.from_seed(seed)
-        self._compiled: dict[int, Callable[..., Any]] = {}
         self.shuffle()
 
     def compile(self) -> None:
-        self._step_of(self.batch_size)
+        self._full()
 
     def shuffle(self) -> None:
         draw = self._generator.uniform((self._count,))
@@ -51,23 +56,26 @@ class TensorFlowTrainer:
         self._next = 0
 
     def steps(self, count: int) -> float:
-        step = self._step_of(self.batch_size)
-        loss = None
-        for _ in range(count):
+        graph, loss = self._full(), None
+        while count > 0:
             if self._next + self.batch_size > self._count:
                 self.shuffle()
-            loss = step(self._order, self._tf.constant(self._next))
-            self._next += self.batch_size
+            left = (self._count - self._next) // self.batch_size
+            times = min(count, left, self.steps_per_execution)
+            loss = self._call(graph, times)
+            count -= times
         return float(loss.numpy()) if loss is not None else float("nan")
 
     def tail(self) -> float:
-        size = self._count - self._next
-        loss = self._step_of(size)(self._order, self._tf.constant(self._next))
+        size = _divisible(self._count - self._next, self.replicas)
+        if size == 0:
+            return self._figures()["loss"]
+        loss = self._one(size)(self._order, self._tf.constant(self._next))
         self._next += size
         return float(loss.numpy())
 
     def finish_epoch(self) -> dict[str, float]:
-        figures = {name: float(value) for name, value in self._model.get_metrics_result().items()}
+        figures = self._figures()
         self._model.reset_metrics()
         return figures
 
@@ -78,38 +86,29 @@ class TensorFlowTrainer:
         """Nothing, for the same reason."""
 
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
-        import numpy as np
+        return self._forward(inputs, batch_size)
 
-        forward = self._tf.function(lambda batch: self._model(batch, training=False), reduce_retracing=True)
-        starts = range(0, len(inputs), batch_size)
-        return np.concatenate([forward(inputs[start : start + batch_size]).numpy() for start in starts])
+    def _full(self) -> Graph:
+        return (self._one if self.steps_per_execution == 1 else self._several)(self.batch_size)
 
-    def _rows(self, chosen: Any) -> Any:
-        """Of samples the rows: themselves (size,), or those of their windows (size, window)."""
-        tf, samples = self._tf, self._samples
-        if samples.window is None:
-            return chosen
-        starts = tf.gather(tf.constant(samples.starts), chosen)
-        return starts[:, tf.newaxis] + tf.range(samples.window)
+    def _call(self, graph: Graph, times: int) -> Any:
+        first = self._tf.constant(self._next)
+        self._next += times * self.batch_size
+        if self.steps_per_execution == 1:
+            return graph(self._order, first)
+        return graph(self._order, first, self._tf.constant(times))
 
-    def _step_of(self, size: int) -> Callable[..., Any]:
-        if size not in self._compiled:
-            self._compiled[size] = self._trace(size)
-        return self._compiled[size]
+    def _figures(self) -> dict[str, float]:
+        """Over all replicas. A metric of several values (one a class, say) counts as their mean."""
+        return {name: float(np.mean(value)) for name, value in self._model.get_metrics_result().items()}
 
-    def _trace(self, size: int) -> Callable[..., Any]:
-        """The graph of one step on a batch of a fixed size: static shapes let the kernels be chosen once."""
-        tf = self._tf
-        train_step = self._model.train_step
-        if self.jit_compile:
-            train_step = tf.function(train_step, jit_compile=True, autograph=False)
 
-        def step(order: Any, first: Any) -> Any:
-            rows = self._rows(tf.slice(order, [first], [size]))
-            return train_step((tf.gather(self._inputs, rows), tf.gather(self._targets, rows)))["loss"]
+def _divisible(size: int, replicas: int) -> int:
+    return size - size % replicas
 
-        signature = [tf.TensorSpec((self._count,), tf.int32), tf.TensorSpec((), tf.int32)]
-        traced: Callable[..., Any] = tf.function(
-            step, input_signature=signature, autograph=False
-        ).get_concrete_function()
-        return traced
+
+def _first(samples: Samples) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A batch of one sample: what it looks like is all that counts."""
+    if samples.window is None:
+        return samples.inputs[:1], samples.targets[:1]
+    return samples.inputs[np.newaxis, : samples.window], samples.targets[np.newaxis, : samples.window]

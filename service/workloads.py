@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from dyno.errors import UnknownWorkload
 from dyno.result import Reference
+from dyno.workloads._training import TrainingParams
 from dyno.workloads.contract import Workload
 from service.dependencies import StateDep
 from service.problems import documented
@@ -23,6 +24,7 @@ class WorkloadMetric(BaseModel):
     unit: str
     better: Literal["higher", "lower"]
     description: str
+    once: bool = Field(description="A figure of the first run alone, without an interval")
 
 
 class WorkloadEntry(BaseModel):
@@ -30,7 +32,10 @@ class WorkloadEntry(BaseModel):
 
     name: str
     description: str
-    frameworks: list[str]
+    frameworks: list[str] = Field(description="Those that can execute it, wherever they are installed")
+    trains: bool = Field(description="Whether a model learns: results then have `training`")
+    replicable: bool = Field(description="Whether `replicas` above 1 copies a model to several devices")
+    datasets: list[str] = Field(description="Data sets that it can be run on; empty: none is needed")
     params: dict[str, Any] = Field(description="JSON Schema of `params`, with defaults")
     metrics: list[WorkloadMetric]
     references: list[Reference] = Field(description="Published figures, with the doubts about them")
@@ -61,9 +66,12 @@ def _entry(workload: Workload) -> WorkloadEntry:
         name=workload.name,
         description=workload.description,
         frameworks=list(workload.frameworks),
+        trains=issubclass(workload.params, TrainingParams),
+        replicable=workload.replicable,
+        datasets=list(workload.datasets),
         params=workload.params.model_json_schema(),
         metrics=[
-            WorkloadMetric(name=m.name, unit=m.unit, better=m.better, description=m.description)
+            WorkloadMetric(name=m.name, unit=m.unit, better=m.better, description=m.description, once=m.once)
             for m in workload.metrics
         ],
         references=list(workload.references),

@@ -146,6 +146,7 @@ class Workload:
     lint: Callable[[Any], list[ResultWarning]] = lambda params: []
     references: tuple[Reference, ...] = ()
     frameworks: tuple[str, ...] = ("tensorflow", "jax", "torch")
+    datasets: tuple[str, ...] = ()  # modules of dyno.datasets that it can be trained on or judged by
     replicable: bool = False  # whether a model can be copied to several devices, its batch split evenly
     executions: Callable[[Any], str] = lambda params: "execution"  # what one execution is, in words
     refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # what a device can't do at all

@@ -130,5 +130,6 @@ WORKLOAD = Workload(
         _reference(_STEPS, "GPU K80 (Colab)", "epoch_time", 11.0, _NO_MODEL),
         _reference(_STEPS, "TPU v2 board (Colab)", "epoch_time", 3.0, _NO_MODEL),
     ),
+    datasets=("mnist",),
     executions=lambda params: f"one training step on a full batch of {_batch(params)} samples",
 )

@@ -1,0 +1,71 @@
+"""What the service tells of each workload before anybody runs it."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any, get_args
+
+import httpx
+import jsonschema
+import pytest
+
+from dyno.spec import FrameworkName
+from dyno.workloads import registry
+
+EVERY = sorted(registry())
+
+
+@pytest.fixture(scope="module")
+def entries(http: httpx.Client) -> dict[str, dict[str, Any]]:
+    return {entry["name"]: entry for entry in http.get("/v1/workloads").raise_for_status().json()["data"]}
+
+
+def test_every_workload_is_listed(entries: dict[str, Any]) -> None:
+    assert list(entries) == EVERY
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_one_is_shown_as_it_is_listed(http: httpx.Client, entries: dict[str, Any], name: str) -> None:
+    assert http.get(f"/v1/workloads/{name}").raise_for_status().json() == entries[name]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_schema_of_the_params_takes_their_defaults(entries: dict[str, Any], name: str) -> None:
+    schema = entries[name]["params"]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    defaults = registry()[name].params().model_dump(mode="json")
+    jsonschema.validate(defaults, schema)
+    assert schema["properties"].keys() == defaults.keys()
+    assert not schema["additionalProperties"]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_it_says_where_it_can_run_and_on_what(entries: dict[str, Any], name: str) -> None:
+    entry = entries[name]
+    assert entry["frameworks"]
+    assert set(entry["frameworks"]) <= set(get_args(FrameworkName))
+    assert entry["trains"] == ("epochs" in entry["params"]["properties"])
+    assert entry["trains"] or not entry["replicable"] or "batch_size" in entry["params"]["properties"]
+    for dataset in entry["datasets"]:
+        assert callable(importlib.import_module(f"dyno.datasets.{dataset}").load)
+    assert bool(entry["datasets"]) == ("data" in entry["params"]["properties"])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_metric_says_what_it_is(entries: dict[str, Any], name: str) -> None:
+    metrics = entries[name]["metrics"]
+    assert metrics
+    for metric in metrics:
+        assert metric["unit"]
+        assert metric["description"]
+        assert metric["better"] in ("higher", "lower")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_reference_can_be_looked_up_and_laid_beside_a_result(entries: dict[str, Any], name: str) -> None:
+    for reference in entries[name]["references"]:
+        assert reference.keys() == {"title", "year", "hardware", "metric", "value", "unit", "doubt"}
+        assert all(reference[field] for field in ("title", "year", "hardware", "metric", "unit"))
+        assert math.isfinite(reference["value"])
+        assert reference["doubt"] is None or reference["doubt"].endswith(".")

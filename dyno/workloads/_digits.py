@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.datasets import mnist
+from dyno.datasets.images import Images
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.measure.statistics import wilson_interval
 from dyno.settings import Settings
@@ -63,7 +64,7 @@ def plan(params: MnistCnnParams, context: BuildContext) -> Plan:
     )
 
 
-def _judged(data: mnist.Mnist, trainer: Trainer, context: BuildContext) -> Outcome:
+def _judged(data: Images, trainer: Trainer, context: BuildContext) -> Outcome:
     context.report("evaluation", 0, len(data.test_labels), "samples")
     predicted = trainer.predict(_pixels(data.test_images), trainer.batch_size).argmax(axis=1)
     wrong = np.flatnonzero(predicted != data.test_labels)
@@ -82,5 +83,5 @@ def _judged(data: mnist.Mnist, trainer: Trainer, context: BuildContext) -> Outco
 
 
 def _pixels(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """0 to 1, with the one channel."""
-    return (images.astype(np.float32) / np.float32(255))[..., np.newaxis]
+    """0 to 1."""
+    return images.astype(np.float32) / np.float32(255)

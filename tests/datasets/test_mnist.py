@@ -6,6 +6,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +64,7 @@ def spoil(blank: Path, tmp_path: Path) -> Callable[[str, bytes | None], Settings
 def _publish(monkeypatch: pytest.MonkeyPatch, *files: Path) -> None:
     """As if these had been published: the real files are too large to come along."""
     sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-    monkeypatch.setattr(mnist, "PUBLISHED", mnist.PUBLISHED | sums)
+    monkeypatch.setattr(mnist, "SET", replace(mnist.SET, published={**mnist.SET.published, **sums}))
 
 
 @pytest.mark.parametrize("kind", ["auto", "real"])
@@ -71,7 +72,7 @@ def test_another_set_of_the_same_names_and_shapes_is_not_mnist(blank: Path, kind
     with pytest.raises(DatasetDamaged, match="not MNIST as published") as damaged:
         mnist.load(Settings(data_dir=blank), kind)
     assert IMAGES.format("train") in damaged.value.detail
-    assert mnist.PUBLISHED[IMAGES.format("train")] in damaged.value.detail
+    assert mnist.SET.published[IMAGES.format("train")] in damaged.value.detail
 
 
 def test_four_files_are_the_real_set_with_their_sums(blank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +91,7 @@ def test_four_files_are_the_real_set_with_their_sums(blank: Path, monkeypatch: p
         (IMAGES.format("train"), None, "incomplete"),
         (LABELS.format("t10k"), None, "incomplete"),
         (LABELS.format("train"), b"", "too short"),
-        (LABELS.format("t10k"), _idx(np.full(10_000, 10, np.uint8)), "the label 10 is no digit"),
+        (LABELS.format("t10k"), _idx(np.full(10_000, 10, np.uint8)), "the label 10 is no class of MNIST"),
         (LABELS.format("t10k"), _idx(np.zeros(9_999, np.uint8)), "(9999,)"),
         (IMAGES.format("t10k"), _idx(np.zeros((10_000, 28, 27), np.uint8)), "(10000, 28, 27)"),
     ],
@@ -164,11 +165,11 @@ def test_asking_for_the_real_set_where_it_is_not_says_where_it_was_looked_for(tm
 def test_the_synthetic_twin_has_the_shape_of_mnist_is_always_the_same_and_can_be_learned() -> None:
     data, again = mnist.load(Settings(), "synthetic"), mnist.load(Settings(), "synthetic")
     assert data.origin.kind == "synthetic"
-    assert data.train_images.shape == (60_000, 28, 28)
-    assert data.test_images.shape == (10_000, 28, 28)
+    assert data.train_images.shape == (60_000, 28, 28, 1)
+    assert data.test_images.shape == (10_000, 28, 28, 1)
     assert (data.train_images[:100] == again.train_images[:100]).all()
     centres = np.stack([data.train_images[data.train_labels == digit][:500].mean(axis=0) for digit in range(10)])
-    distances = ((data.test_images[:300, None].astype(float) - centres) ** 2).sum(axis=(2, 3))
+    distances = ((data.test_images[:300, None].astype(float) - centres) ** 2).sum(axis=(2, 3, 4))
     assert (distances.argmin(axis=1) == data.test_labels[:300]).mean() > 0.9
 
 

@@ -1,0 +1,82 @@
+"""Tiny Shakespeare: 1,115,394 characters of plays, all ASCII. The whole set ships, so `auto` is always the real one.
+
+`<data_dir>/tinyshakespeare/input.txt` is taken first; of another content than published it is an error. The file that
+ships is that very file, so its origin says `real` too, and `sample` names the same text. A. Karpathy, char-rnn (MIT).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyno.datasets.choice import choose, folders
+from dyno.datasets.kinds import DataKind
+from dyno.errors import DatasetDamaged
+from dyno.result import DataOrigin
+from dyno.settings import Settings
+
+NAME = "tinyshakespeare"
+CHARACTERS = 1_115_394
+SAMPLE_FOLDER = Path(__file__).parent / "samples" / NAME
+PUBLISHED = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+_FILE = "input.txt"
+
+
+@dataclass(frozen=True)
+class Text:
+    """`ids` uint8 (characters,): the bytes of the text; the first `train_count` of them are for training."""
+
+    ids: NDArray[np.uint8]
+    origin: DataOrigin
+    train_count: int
+
+
+def load(settings: Settings, kind: DataKind = "auto") -> Text:
+    """The text of that kind. Raises DatasetDamaged, naming the file."""
+    return choose(
+        kind,
+        real=lambda: _real(settings),
+        sample=lambda: _read(SAMPLE_FOLDER / _FILE),
+        synthetic=_synthetic,
+        absent="",
+    )
+
+
+def _real(settings: Settings) -> Text:
+    places = [folder / _FILE for folder in folders(settings, NAME)]
+    return _read(next((path for path in places if path.exists()), SAMPLE_FOLDER / _FILE))
+
+
+def _read(path: Path) -> Text:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DatasetDamaged(f"{path}: {error}") from error
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != PUBLISHED:
+        raise DatasetDamaged(f"{path}: not Tiny Shakespeare as published: sha256 {sha256}, not {PUBLISHED}")
+    return _text(np.frombuffer(content, np.uint8), "real", {_FILE: sha256})
+
+
+def _synthetic() -> Text:
+    """A Markov chain over 32 characters, each followed by one of four: as long as the real text, and learnable."""
+    random = np.random.Generator(np.random.SFC64(len(NAME)))
+    alphabet = np.frombuffer(b" abcdefghijklmnopqrstuvwxyz,.;!\n", np.uint8)
+    following = np.argsort(random.random((len(alphabet), len(alphabet))), axis=1)[:, :4].tolist()
+    choices = random.choice(4, CHARACTERS, p=(0.6, 0.2, 0.15, 0.05)).tolist()
+    state, states = 0, []
+    for choice in choices:
+        state = following[state][choice]
+        states.append(state)
+    return _text(alphabet[states], "synthetic", {})
+
+
+def _text(ids: NDArray[np.uint8], kind: Literal["real", "synthetic"], sha256: dict[str, str]) -> Text:
+    train = len(ids) * 9 // 10
+    origin = DataOrigin(name=NAME, kind=kind, sha256=sha256, train_samples=train, test_samples=len(ids) - train)
+    return Text(ids, origin, train)

@@ -37,6 +37,7 @@ class Callbacks:
         self._best_loss = float("inf")
         self._folder = tempfile.TemporaryDirectory(prefix="dyno-best-")
         self._best = Path(self._folder.name) / "best.weights.h5"
+        model.stop_training = False
         self._keras = self._made(context.framework.keras.callbacks)
         self._keras.on_train_begin()
 
@@ -46,12 +47,13 @@ class Callbacks:
 
     def after(self, epoch: Epoch) -> Epoch:
         """The epoch with its validation, after the callbacks have seen it."""
+        rate = self._rate()
+        epoch = epoch.model_copy(update={"learning_rate": rate})
         if self._validation is None:
             return epoch
         began_s = time.perf_counter()
         self._trainer.sync()
         found = evaluate(self._context.framework.keras, self._model, self._trainer, self._validation)
-        rate = self._rate()
         self._keras.on_epoch_end(epoch.index, {"loss": epoch.loss, _MONITOR: found["loss"]})
         self._note(epoch.index, found["loss"], rate)
         self._trainer.refresh()
@@ -60,7 +62,6 @@ class Callbacks:
                 "validation_loss": found["loss"],
                 "validation_accuracy": found.get("accuracy"),
                 "validation_s": time.perf_counter() - began_s,
-                "learning_rate": rate,
             }
         )
 
@@ -85,8 +86,7 @@ class Callbacks:
         return callbacks.CallbackList(made, add_history=False, model=self._model)
 
     def _rate(self) -> float:
-        keras = self._context.framework.keras
-        return float(keras.ops.convert_to_numpy(self._model.optimizer.learning_rate))
+        return float(self._model.optimizer.learning_rate)
 
     def _note(self, index: int, loss: float, rate: float) -> None:
         if loss < self._best_loss:

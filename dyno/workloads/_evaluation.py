@@ -14,10 +14,11 @@ from dyno.frameworks.contract import Samples, Trainer
 def evaluate(keras: Any, model: Any, trainer: Trainer, samples: Samples) -> dict[str, float]:
     """Means over the samples, in inference mode: the loss as compiled, and the accuracy of a classification.
 
-    Each batch counts by its number of samples, so that a last, smaller one weighs no more than it should.
+    Each part counts by its number of samples, so that a last, smaller one weighs no more than it should.
     """
     totals: dict[str, float] = {}
-    for inputs, targets in batches(samples, trainer.batch_size):
+    size = len(samples) if samples.window is None else trainer.batch_size  # windows are copied: not all at once
+    for inputs, targets in batches(samples, size):
         predicted = trainer.predict(inputs, trainer.batch_size)
         for name, value in _figures(keras, model, targets, predicted).items():
             totals[name] = totals.get(name, 0.0) + value * len(targets)

@@ -1,29 +1,30 @@
 """What every training workload does: its epochs in full once, the same compiled step again and again for timing.
 
 A workload brings a `Plan`: how its model is made, what it is trained on, and what it is worth afterwards. The epochs
-are ours, step by step, and not `model.fit`'s, whose epoch times take in validation and were seen to be bimodal. The
-callbacks at their ends are Keras' own.
+are ours (see `_epochs`), the callbacks at their ends are Keras' own (see `_callbacks`).
 """
 
 from __future__ import annotations
 
-import math
-import time
+import gc
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
-from dyno.errors import FieldError, RunFailed
+from dyno.errors import FieldError
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
-from dyno.result import DataOrigin, Epoch, Training
+from dyno.result import DataOrigin, Epoch, Training, Trial
 from dyno.spec import WeightsRef
 from dyno.workloads._callbacks import Callbacks
-from dyno.workloads._weights import load_weights, save_weights
+from dyno.workloads._epochs import Epochs, finite
+from dyno.workloads._holdout import hold_out
+from dyno.workloads._jit import choose
+from dyno.workloads._plots import curves
+from dyno.workloads._trials import over_seeds, seed_of
+from dyno.workloads._weights import Export, can_export, leave_model, load_weights
 from dyno.workloads.contract import BuildContext, Params, Verification
-
-_REPORTS_PER_EPOCH = 10
 
 
 class TrainingParams(Params):
@@ -44,6 +45,7 @@ class TrainingParams(Params):
     best_weights: bool = Field(False, description="Go on with the weights of the lowest validation loss, at the end")
     trials: Annotated[int, Field(ge=1, le=100)] = Field(1, description="Full trainings, each with another seed")
     weights: WeightsRef | None = Field(None, description="Start from the weights that another job left behind")
+    export: Export | None = Field(None, description="Also leave the model in a format for serving; TensorFlow only")
 
     def conflicts(self) -> list[FieldError]:
         asked = {
@@ -69,7 +71,8 @@ class Outcome:
 class Plan:
     """`make(jit_compile)` gives a new compiled Keras model with fresh weights; `judge` evaluates a trained one.
 
-    `judge` may leave files in `context.artifacts`. `steps_per_epoch` null: every sample once.
+    `judge` may leave files in `context.artifacts`. `steps_per_epoch` null: every sample once. Without `validation` the
+    `validation_share` of `train` is held out, drawn by the seed.
     """
 
     make: Callable[[JitCompile], Any]
@@ -85,10 +88,13 @@ class ModelTraining:
     """One execution is `steps_per_execution` steps on full batches. `execute` trains on and on; `complete` ends it."""
 
     def __init__(self, params: TrainingParams, plan: Plan, context: BuildContext) -> None:
-        self._params, self._plan, self._context = params, plan, context
+        can_export(context.framework.name, params.export)
+        self._params, self._whole, self._context = params, plan, context
+        self._plan = self._with_validation(context.seed)
         with context.phase("build"):
-            self._model, self._trainer = self._new(context.seed)
-        self.work = float(self._trainer.batch_size * params.steps_per_execution)
+            self._jit = choose(params, self._plan, context)
+            self._model, self._trainer = self._new(self._plan, context.seed)
+        self.work = float(self._trainer.batch_size * self._trainer.steps_per_execution)
         self._figures: dict[str, float] = {}
         self._details: dict[str, JsonValue] = {}
 
@@ -96,88 +102,106 @@ class ModelTraining:
         self._trainer.compile()
 
     def execute(self, count: int) -> None:
-        _finite(self._trainer.steps(count * self._params.steps_per_execution), "while it was timed")
+        finite(self._trainer.steps(count * self._trainer.steps_per_execution), "while it was timed")
 
     def complete(self, compile_s: float, first_execution_s: float) -> Training:
-        """Every epoch; the first one takes in compiling and the execution before it."""
-        done = self._params.steps_per_execution
-        epochs, callbacks = self._train(self._model, self._trainer, done, compile_s + first_execution_s)
+        """Every epoch; the first one takes in compiling and the execution before it. Then the further trials."""
+        done = self._trainer.steps_per_execution
+        epochs, callbacks = self._train(
+            self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s
+        )
         self._figures["first_epoch_time"] = epochs[0].time_s
-        outcome = self._plan.judge(self._model, self._trainer)
+        further = [self._further_trial(index) for index in range(1, self._params.trials)]
+        outcome = self._plan.judge(self._model, self._trainer)  # last, so that the files left are those of this trial
         self._details = outcome.details
-        save_weights(self._model, self._context.artifacts)
+        self._leave(epochs)
+        first = _trial(self._context.seed, epochs, outcome)
         return Training(
             epochs=epochs,
             seed=self._context.seed,
             data=self._plan.data,
             callbacks=callbacks.events,
             best_epoch=callbacks.best_epoch,
-            **outcome.training,
+            trials=[first, *further] if further else [],
+            **(outcome.training | over_seeds([first, *further])),
         )
 
     def verify(self) -> Verification:
-        trainer = self._trainer
+        trainer, validation = self._trainer, self._plan.validation
         return Verification(
             details={
                 "batch_size": trainer.batch_size,
                 "batch_size_per_replica": trainer.batch_size // trainer.replicas,
                 "replicas": trainer.replicas,
+                "steps_per_execution": trainer.steps_per_execution,
                 "jit_compile": trainer.jit_compile,
+                "jit_compile_choice": self._jit.details,
                 "weights": int(self._model.count_params()),
+                "optimizer": type(self._model.optimizer).__name__,
+                "loss": _named(self._model.loss),
+                "validation_samples": 0 if validation is None else len(validation),
                 **self._details,
             },
             amounts={"epoch": float(self._samples_per_epoch()), **self._plan.amounts},
             figures=self._figures,
+            tuned=self._jit.tuned,
         )
 
-    def _new(self, seed: int) -> tuple[Any, Trainer]:
+    def _with_validation(self, seed: int) -> Plan:
+        if self._whole.validation is not None:
+            return self._whole
+        train, validation = hold_out(self._whole.train, self._params.validation_share, seed)
+        return replace(self._whole, train=train, validation=validation)
+
+    def _new(self, plan: Plan, seed: int) -> tuple[Any, Trainer]:
         params, framework = self._params, self._context.framework
         with framework.scope():
-            model = self._plan.make(params.jit_compile)
+            model = plan.make(self._jit.setting)
         if self._context.weights is not None:
             load_weights(model, self._context.weights)
-        return model, framework.trainer(model, self._plan.train, params.batch_size, seed, params.steps_per_execution)
+        batch_size = min(params.batch_size, len(plan.train))
+        # no execution goes past the end of an epoch: the first epoch would see samples twice
+        steps = min(params.steps_per_execution, plan.steps_per_epoch or len(plan.train) // batch_size)
+        return model, framework.trainer(model, plan.train, params.batch_size, seed, steps)
+
+    def _train(
+        self, plan: Plan, model: Any, trainer: Trainer, *, trial: int = 0, done: int = 0, spent_s: float = 0.0
+    ) -> tuple[list[Epoch], Callbacks]:
+        callbacks = Callbacks(self._params, self._context, model, trainer, plan.validation)
+        steps = plan.steps_per_epoch or len(plan.train) // trainer.batch_size
+        tail = plan.steps_per_epoch is None and len(plan.train) % trainer.batch_size >= trainer.replicas
+        epochs = Epochs(
+            self._context, trainer, self._params.epochs, steps, tail=tail, trial=trial, trials=self._params.trials
+        )
+        return epochs.train(callbacks, done, spent_s), callbacks
+
+    def _further_trial(self, index: int) -> Trial:
+        """What a job with that seed would do, on a model and a step of its own."""
+        seed = seed_of(self._context.seed, index)
+        self._context.framework.seed(seed)
+        plan = self._with_validation(seed)
+        model, trainer = self._new(plan, seed)
+        epochs, _ = self._train(plan, model, trainer, trial=index)
+        found = _trial(seed, epochs, plan.judge(model, trainer))
+        del model, trainer
+        gc.collect()  # graphs refer to themselves, and hold the data on the device
+        return found
 
     def _samples_per_epoch(self) -> int:
-        steps = self._plan.steps_per_epoch
-        return len(self._plan.train) if steps is None else steps * self._trainer.batch_size
+        steps, trainer = self._plan.steps_per_epoch, self._trainer
+        count = len(self._plan.train)
+        return count - count % trainer.batch_size % trainer.replicas if steps is None else steps * trainer.batch_size
 
-    def _train(self, model: Any, trainer: Trainer, done: int, spent_s: float) -> tuple[list[Epoch], Callbacks]:
-        """All epochs; `done` steps of the first were made before, in `spent_s`."""
-        callbacks = Callbacks(self._params, self._context, model, trainer, self._plan.validation)
-        epochs: list[Epoch] = []
-        for index in range(self._params.epochs):
-            epochs.append(callbacks.after(self._epoch(trainer, index, done, spent_s)))
-            done, spent_s = 0, 0.0
-            if callbacks.stop:
-                break
-        callbacks.finish()
-        return epochs, callbacks
-
-    def _epoch(self, trainer: Trainer, index: int, done: int, spent_s: float) -> Epoch:
-        began_s = time.perf_counter()
-        if index > 0:
-            trainer.shuffle()
-        place, total = f"in epoch {index + 1}", self._params.epochs
-        steps, tail = divmod(self._samples_per_epoch(), trainer.batch_size)
-        steps = max(0, steps - done)
-        chunk = math.ceil(steps / _REPORTS_PER_EPOCH) or 1
-        for first in range(0, steps, chunk):
-            self._context.report("training", index, total, "epochs")
-            _finite(trainer.steps(min(chunk, steps - first)), place)
-        if tail and self._plan.steps_per_epoch is None:
-            _finite(trainer.tail(), place)
-        figures = trainer.finish_epoch()
-        return Epoch(
-            index=index,
-            time_s=spent_s + time.perf_counter() - began_s,
-            loss=_finite(figures["loss"], place),
-            accuracy=figures.get("accuracy"),
-            includes_compile=index == 0,
-        )
+    def _leave(self, epochs: list[Epoch]) -> None:
+        """The files of every training."""
+        curves(self._context.artifacts, epochs)
+        leave_model(self._model, self._context.artifacts, self._params.export)
 
 
-def _finite(loss: float, place: str) -> float:
-    if not math.isfinite(loss):
-        raise RunFailed("benchmark", "nonfinite_loss", f"the loss became {loss} {place}")
-    return loss
+def _trial(seed: int, epochs: list[Epoch], outcome: Outcome) -> Trial:
+    return Trial(seed=seed, epochs=len(epochs), loss=epochs[-1].loss, accuracy=outcome.training.get("accuracy"))
+
+
+def _named(loss: Any) -> str:
+    """A loss as it was compiled: its name, or that of the function or class."""
+    return loss if isinstance(loss, str) else str(getattr(loss, "name", getattr(loss, "__name__", type(loss).__name__)))

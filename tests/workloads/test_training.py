@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.errors import InvalidSpec, RunFailed
+from dyno.frameworks.contract import JitCompile, Samples, Trainer
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.result import DataOrigin, Training
+from dyno.workloads import validate_params, workload
+from dyno.workloads._evaluation import evaluate
+from dyno.workloads._training import ModelTraining, Outcome, Plan, TrainingParams
+from dyno.workloads.contract import BuildContext
+
+Context = Callable[..., BuildContext]
+ORIGIN = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
+RATE = 1e-3
+# The only weight grows by the learning rate in every step: the target is far above whatever is predicted.
+TRAIN = Samples(np.ones((40, 1), np.float32), np.full((40, 1), 1e3, np.float32))
+# … and the more it grows, the larger the error here: the validation loss is lowest after the first epoch.
+AWAY = Samples(np.ones((4, 1), np.float32), np.full((4, 1), -1e3, np.float32))
+
+
+def _line(keras: Any, jit_compile: JitCompile, window: int | None = None) -> Any:
+    shape = (1,) if window is None else (window, 1)
+    start = keras.initializers.Zeros()
+    model = keras.Sequential([keras.Input(shape), keras.layers.Dense(1, use_bias=False, kernel_initializer=start)])
+    model.compile(optimizer=keras.optimizers.SGD(RATE), loss="mean_absolute_error", jit_compile=jit_compile)
+    return model
+
+
+def _weight(model: Any) -> float:
+    return float(model.get_weights()[0][0, 0])
+
+
+class Judge:
+    """Remembers what it was given; `accuracies` are what it says, one after the other."""
+
+    def __init__(self, accuracies: Sequence[float] = ()) -> None:
+        self.weights: list[float] = []
+        self.model: Any = None
+        self.trainer: Trainer | None = None
+        self._accuracies = iter(accuracies)
+
+    def __call__(self, model: Any, trainer: Trainer) -> Outcome:
+        self.model, self.trainer = model, trainer
+        self.weights.append(_weight(model))
+        accuracy = next(self._accuracies, None)
+        return Outcome({} if accuracy is None else {"accuracy": accuracy})
+
+
+def _plan(context: BuildContext, judge: Judge, train: Samples = TRAIN, **parts: Any) -> Plan:
+    keras = context.framework.keras
+    return Plan(lambda jit_compile: _line(keras, jit_compile, train.window), train, ORIGIN, judge, **parts)
+
+
+def _trained(context: BuildContext, judge: Judge, parts: dict[str, Any] | None = None, **params: Any) -> Training:
+    given = TrainingParams.model_validate({"batch_size": 10, "learning_rate": RATE, "jit_compile": False} | params)
+    training = ModelTraining(given, _plan(context, judge, **(parts or {})), context)
+    training.compile()
+    training.execute(1)
+    return training.complete(0.0, 0.0)
+
+
+def test_early_stopping_ends_a_training_whose_validation_loss_does_not_fall(context: Context) -> None:
+    training = _trained(
+        context(), Judge(), {"validation": AWAY}, epochs=20, validation_share=0.1, early_stopping_patience=3
+    )
+    assert len(training.epochs) == 4
+    assert [(event.epoch, event.callback) for event in training.callbacks] == [(3, "early_stopping")]
+
+
+def test_a_plateau_lowers_the_learning_rate_of_the_compiled_step(context: Context) -> None:
+    judge = Judge()
+    training = _trained(context(), judge, {"validation": AWAY}, epochs=3, validation_share=0.1, reduce_lr_patience=1)
+    assert [(event.epoch, event.callback) for event in training.callbacks] == [(1, "reduce_lr"), (2, "reduce_lr")]
+    rates = [epoch.learning_rate for epoch in training.epochs]
+    assert rates == pytest.approx([RATE, RATE, RATE / 10])
+    # four steps an epoch, each by the learning rate
+    assert judge.weights == pytest.approx([4 * (RATE + RATE + RATE / 10)], rel=1e-4)
+
+
+def test_the_best_weights_are_those_that_the_model_ends_with(context: Context) -> None:
+    judge = Judge()
+    training = _trained(context(), judge, {"validation": AWAY}, epochs=4, validation_share=0.1, best_weights=True)
+    assert training.best_epoch == 0
+    assert [(event.epoch, event.callback) for event in training.callbacks] == [(0, "checkpoint")]
+    assert judge.weights == pytest.approx([4 * RATE], rel=1e-4)
+
+
+def test_validation_is_of_the_model_as_it_was_after_the_epoch(context: Context) -> None:
+    training = _trained(context(), Judge(), {"validation": AWAY}, epochs=2, validation_share=0.1)
+    losses = [epoch.validation_loss for epoch in training.epochs]
+    assert losses == pytest.approx([1000 + 4 * RATE, 1000 + 8 * RATE], rel=1e-7)
+    assert all(epoch.validation_s is not None and epoch.validation_s > 0 for epoch in training.epochs)
+
+
+def test_the_learning_rate_is_told_without_any_validation_too(context: Context) -> None:
+    epochs = _trained(context(), Judge(), epochs=2).epochs
+    assert [epoch.learning_rate for epoch in epochs] == pytest.approx([RATE, RATE])
+    assert [epoch.validation_loss for epoch in epochs] == [None, None]
+
+
+@pytest.mark.parametrize(("several", "whole"), [(1, 1), (3, 3), (8, 4)])
+def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(
+    context: Context, several: int, whole: int
+) -> None:
+    judge = Judge()
+    given = TrainingParams(batch_size=10, learning_rate=RATE, jit_compile=False, steps_per_execution=several, epochs=2)
+    ready = context()
+    training = ModelTraining(given, _plan(ready, judge), ready)
+    assert training.work == 10 * whole
+    training.compile()
+    training.execute(1)
+    training.complete(0.0, 0.0)
+    assert judge.weights == pytest.approx([8 * RATE], rel=1e-4)
+    assert training.verify().details["steps_per_execution"] == whole
+
+
+def test_the_share_held_out_is_left_out_of_the_training_and_depends_on_the_seed(context: Context) -> None:
+    def epoch_and_validation(seed: int) -> tuple[float, int, float | None]:
+        given = TrainingParams(batch_size=4, jit_compile=False, validation_share=0.25)
+        drawn = Samples(TRAIN.inputs, np.arange(40, dtype=np.float32)[:, np.newaxis])
+        ready = replace(context(), seed=seed)
+        training = ModelTraining(given, _plan(ready, Judge(), drawn), ready)
+        training.compile()
+        training.execute(1)
+        loss = training.complete(0.0, 0.0).epochs[0].validation_loss
+        found = training.verify()
+        return found.amounts["epoch"], found.details["validation_samples"], loss
+
+    first, again, other = (epoch_and_validation(seed) for seed in (3, 3, 4))
+    assert first[:2] == (30.0, 10)
+    assert first == again
+    assert first != other
+
+
+def test_windows_held_out_share_no_row_with_those_trained_on(context: Context) -> None:
+    series = np.ones((60, 1), np.float32)
+    windows = Samples(series, series, window=10, starts=np.arange(50, dtype=np.int32)[::-1].copy())
+    given = TrainingParams(batch_size=5, jit_compile=False, validation_share=0.2)
+    training = ModelTraining(given, _plan(context(), Judge(), windows), context())
+    training.compile()
+    training.execute(1)
+    assert training.complete(0.0, 0.0).epochs[0].validation_loss is not None
+    found = training.verify()
+    # the last 10 starts are 40 to 49; the last window before them starts at 30
+    assert (found.details["validation_samples"], found.amounts["epoch"]) == (10, 31.0)
+
+
+def test_data_too_small_to_hold_any_out_is_named(context: Context) -> None:
+    one = Samples(TRAIN.inputs[:1], TRAIN.targets[:1])
+    with pytest.raises(RunFailed, match="too few to hold out 50%") as failed:
+        _trained(context(), Judge(), {"train": one}, validation_share=0.5)
+    assert failed.value.reason == "too_few_samples"
+
+
+def test_trials_give_the_mean_accuracy_with_students_t_over_their_seeds(context: Context) -> None:
+    training = _trained(context(), Judge([0.8, 0.9, 0.7]), trials=3)
+    assert [trial.seed for trial in training.trials] == [5, 6, 7]
+    assert [trial.accuracy for trial in training.trials] == [0.7, 0.8, 0.9]  # the first is judged last
+    assert training.accuracy == pytest.approx(0.8)
+    half = 4.302653 * 0.1 / 3**0.5  # t of 2 degrees of freedom, 97.5 %
+    assert training.accuracy_low == pytest.approx(0.8 - half)
+    assert training.accuracy_high == 1.0
+
+
+def test_a_trial_is_what_a_job_with_its_seed_does(context: Context) -> None:
+    mnist = workload("mnist_cnn")
+    asked = {"data": "sample", "batch_size": 32, "epochs": 1, "train_samples": 128, "test_samples": 64}
+
+    def trained(seed: int, trials: int) -> Training:
+        ready = replace(context(), seed=seed)
+        ready.framework.seed(seed)
+        training = mnist.build(validate_params(mnist, asked | {"trials": trials}), ready)
+        training.compile()
+        training.execute(1)
+        found = training.complete(0.0, 0.0)
+        assert found is not None
+        return found
+
+    first, second = trained(11, 2).trials
+    assert second.loss == pytest.approx(trained(12, 1).epochs[0].loss, rel=1e-3)
+    assert second.loss != pytest.approx(first.loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["early_stopping_patience", "reduce_lr_patience", "best_weights"])
+def test_what_goes_by_the_validation_loss_needs_a_validation(name: str) -> None:
+    value = True if name == "best_weights" else 2
+    with pytest.raises(InvalidSpec, match="validation_share above 0"):
+        validate_params(workload("mnist_cnn"), {name: value})
+    validate_params(workload("mnist_cnn"), {name: value, "validation_share": 0.1})
+
+
+def test_a_training_leaves_a_picture_and_a_model_that_others_can_load(context: Context, tmp_path: Path) -> None:
+    judge = Judge()
+    ready = replace(context(), artifacts=tmp_path)
+    _trained(ready, judge, export="saved_model")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "model.keras",
+        "model.saved_model.zip",
+        "model.weights.h5",
+        "training.png",
+    }
+    keras = ready.framework.keras
+    assert _weight(keras.models.load_model(tmp_path / "model.keras")) == judge.weights[0]
+    fresh = _line(keras, False)
+    fresh.load_weights(tmp_path / "model.weights.h5")
+    assert _weight(fresh) == judge.weights[0]
+    with zipfile.ZipFile(tmp_path / "model.saved_model.zip") as archive:
+        archive.extractall(tmp_path / "served")
+    served = keras.layers.TFSMLayer(str(tmp_path / "served"), call_endpoint="serve")
+    assert float(served(np.ones((1, 1), np.float32))[0, 0]) == pytest.approx(judge.weights[0])
+
+
+def test_a_training_goes_on_from_the_weights_of_another(context: Context, tmp_path: Path) -> None:
+    first, second = Judge(), Judge()
+    _trained(replace(context(), artifacts=tmp_path), first)
+    _trained(replace(context(), weights=tmp_path / "model.weights.h5"), second)
+    assert second.weights == pytest.approx([2 * first.weights[0]], rel=1e-4)
+
+
+def test_weights_of_another_model_are_refused(context: Context, tmp_path: Path) -> None:
+    (tmp_path / "model.weights.h5").write_bytes(b"no weights at all")
+    with pytest.raises(RunFailed) as failed:
+        _trained(replace(context(), weights=tmp_path / "model.weights.h5"), Judge())
+    assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "weights_mismatch")
+
+
+def test_a_saved_model_is_refused_before_the_training_where_tensorflow_does_not_train(
+    tensorflow: TensorFlow, context: Context
+) -> None:
+    elsewhere = copy(tensorflow)
+    elsewhere.name = "elsewhere"
+    with pytest.raises(RunFailed, match="made by TensorFlow"):
+        _trained(context(elsewhere), Judge(), export="saved_model")
+
+
+def test_the_model_is_evaluated_over_samples_that_make_no_whole_batches(
+    tensorflow: TensorFlow, context: Context
+) -> None:
+    judge = Judge()
+    _trained(context(), judge)
+    assert judge.trainer is not None
+    uneven = Samples(np.arange(13, dtype=np.float32)[:, np.newaxis], np.zeros((13, 1), np.float32))
+    found = evaluate(tensorflow.keras, judge.model, judge.trainer, uneven)
+    assert found == {"loss": pytest.approx(6 * judge.weights[0], rel=1e-5)}

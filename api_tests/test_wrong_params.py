@@ -1,0 +1,91 @@
+"""Every param of every workload, wrong in each way that its schema excludes: all of them named, nothing queued."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any
+
+import pytest
+
+NOTHING = object()
+TYPES = {bool: "boolean", str: "string", int: "integer"}
+
+
+@pytest.fixture(scope="module")
+def schemas(http: Any) -> dict[str, dict[str, Any]]:
+    return {e["name"]: e["params"] for e in http.get("/v1/workloads").raise_for_status().json()["data"]}
+
+
+def test_each_param_that_its_schema_excludes_is_named(api: Any, schemas: dict[str, dict[str, Any]]) -> None:
+    for workload, schema in schemas.items():
+        wrong = {name: list(excluded(part, schema.get("$defs", {}))) for name, part in schema["properties"].items()}
+        assert all(wrong.values()), workload
+        for values in zip_longest(*wrong.values(), fillvalue=NOTHING):
+            params = {name: value for name, value in zip(wrong, values, strict=True) if value is not NOTHING}
+            assert named(api, {"workload": workload, "params": params}) == params.keys(), (workload, params)
+
+
+def test_a_param_that_there_is_not_is_named(api: Any, schemas: dict[str, dict[str, Any]]) -> None:
+    for workload in schemas:
+        assert named(api, {"workload": workload, "params": {"no_such_param": 1}}) == {"no_such_param"}
+
+
+@pytest.mark.parametrize(
+    ("workload", "params", "pointers"),
+    [
+        ("matmul", {"m": 64}, {"k", "n"}),
+        ("matmul", {"m": 64, "k": 32, "n": 64}, {"k"}),
+        ("mnist_cnn", {"early_stopping_patience": 1}, {"early_stopping_patience"}),
+        ("mnist_cnn", {"reduce_lr_patience": 1, "best_weights": True}, {"reduce_lr_patience", "best_weights"}),
+    ],
+)
+def test_params_that_contradict_each_other_are_named(
+    api: Any, workload: str, params: dict[str, Any], pointers: set[str]
+) -> None:
+    assert named(api, {"workload": workload, "params": params}) == pointers
+
+
+def named(api: Any, body: dict[str, Any]) -> set[str]:
+    """The params that the answer to `body`, a 422, calls wrong."""
+    answer = api.http.post("/v1/jobs", json=body | {"labels": {"wrong": "params"}})
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["code"] == "invalid-spec"
+    assert all(error["code"] and error["detail"] for error in answer.json()["errors"])
+    pointers = [error["pointer"].split("/") for error in answer.json()["errors"]]
+    assert {pointer[1] for pointer in pointers} == {"params"}
+    return {pointer[2] for pointer in pointers}
+
+
+def excluded(schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[Any]:
+    """JSON values that the schema of one param rules out: other types, beyond its bounds, none of its choices."""
+    ways = [resolved(way, definitions) for way in schema.get("anyOf", [schema])]
+    choices = [choice for way in ways for choice in way.get("enum", [way["const"]] if "const" in way else [])]
+    types = {way["type"] for way in ways if "type" in way} | {TYPES[type(choice)] for choice in choices}
+    yield {"no such": "field"}
+    yield [[[]]]
+    if "null" not in types:
+        yield None
+    if "boolean" not in types:
+        yield True
+    if "number" not in types:
+        yield 1.5
+    if "string" not in types or choices:
+        yield "no such choice"
+    for way in ways:
+        yield from beyond(way)
+
+
+def beyond(way: dict[str, Any]) -> Iterator[Any]:
+    if "minimum" in way:
+        yield way["minimum"] - 1
+    if "exclusiveMinimum" in way:
+        yield way["exclusiveMinimum"]
+    if "maximum" in way:
+        yield way["maximum"] + 1
+    if "exclusiveMaximum" in way:
+        yield way["exclusiveMaximum"]
+
+
+def resolved(way: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    return definitions[way["$ref"].rpartition("/")[2]] if "$ref" in way else way

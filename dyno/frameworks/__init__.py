@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dyno.errors import FrameworkMissing
 from dyno.frameworks.contract import Framework
+from dyno.frameworks.jax import Jax
 from dyno.frameworks.tensorflow import TensorFlow
+from dyno.frameworks.torch import Torch
 
-_FRAMEWORKS: dict[str, type[Framework]] = {"tensorflow": TensorFlow}
+_FRAMEWORKS: dict[str, type[Framework]] = {"tensorflow": TensorFlow, "jax": Jax, "torch": Torch}
 
 
 def framework(name: str) -> Framework:

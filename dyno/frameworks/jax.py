@@ -1,0 +1,144 @@
+"""JAX, with Keras on it. With `jax_trainer.py` the only file that imports it, and only inside methods."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from dyno.errors import DeviceUnavailable
+from dyno.frameworks._keras import keras_on
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dyno.frameworks.contract import Samples, Trainer
+
+_UNROLL = 20  # a loop's own cost is spread over so many calls of its body
+
+
+class Jax:
+    name = "jax"
+
+    def __init__(self) -> None:
+        self._jax: Any = None
+        self._keras: Any = None
+        self._devices: list[Any] = []
+        self._float32 = "highest"
+        self._integer_matmul: Any = None
+
+    def load(self) -> None:
+        """JAX looks for devices, and starts threads, only when the first array is made."""
+        # As NVML numbers GPUs, by which a device is named; CUDA's own order is the fastest first.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        # Otherwise three quarters of a GPU's memory are taken at once, whatever the job needs.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        self._keras = keras_on("jax")
+        import jax
+
+        self._jax = jax
+
+    def start(self, kind: str, cores: int, replicas: int = 1) -> None:
+        jax = self._jax
+        os.environ["NPROC"] = str(cores)  # XLA's threads on a CPU; its own default is every core it may run on
+        if kind == "cpu":
+            jax.config.update("jax_num_cpu_devices", replicas)
+        # A host's own processor stays within reach, as it is by default.
+        jax.config.update("jax_platforms", "cpu" if kind == "cpu" else f"{kind},cpu")
+        found = self._found(kind)
+        if len(found) < replicas:
+            raise DeviceUnavailable(f"{replicas} replicas need as many {kind}s; JAX sees {len(found)}: {found}")
+        self._devices = found[:replicas]
+        if replicas > 1:
+            # For the whole process, so that metrics and an optimiser's variables lie where the weights do.
+            distribution = self._keras.distribution
+            names = [f"{device.platform}:{device.id}" for device in self._devices]
+            distribution.set_distribution(distribution.DataParallel(devices=names, auto_shard_dataset=False))
+        one = jax.numpy.ones((2, 2))
+        self.scalar(self.total(self.matmul(one, one)))
+
+    def _found(self, kind: str) -> list[Any]:
+        jax = self._jax
+        try:
+            found = list(jax.devices())
+        except RuntimeError as error:
+            raise DeviceUnavailable(f"JAX can't start a {kind} here: {error}") from error
+        if found[0].platform != kind:
+            raise DeviceUnavailable(f"JAX sees no {kind} here; it sees {found}")
+        return found
+
+    def scope(self) -> AbstractContextManager[object]:
+        """Nothing to enter: `start` has set the distribution for the whole process."""
+        return nullcontext()
+
+    def versions(self) -> dict[str, str]:
+        return {"jax": str(self._jax.__version__), "keras": str(self._keras.__version__)}
+
+    @property
+    def keras(self) -> Any:
+        return self._keras
+
+    def seed(self, seed: int) -> None:
+        self._keras.utils.set_random_seed(seed)
+
+    def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
+        """XLA compiles here too: nothing is left to the first call."""
+        compiled: Callable[..., Any] = self._jax.jit(function).lower(*examples).compile()
+        return compiled
+
+    def array(self, value: Any, dtype: str) -> Any:
+        return self._jax.numpy.array(value, dtype)
+
+    def numpy(self, value: Any) -> Any:
+        import numpy as np
+
+        return np.asarray(value.astype("float32") if value.dtype.itemsize < 4 else value)
+
+    def scalar(self, value: Any) -> float:
+        return float(value)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        # By default a TPU multiplies float32 as bfloat16, and a GPU as tf32.
+        return self._jax.numpy.matmul(a, b, precision=self._float32 if a.dtype == "float32" else None)
+
+    def integer_matmul(self, a: Any, b: Any) -> Any:
+        if self._integer_matmul is None:
+            jax = self._jax
+            dot = functools.partial(jax.lax.dot, preferred_element_type=jax.numpy.int32)
+            self._integer_matmul = jax.jit(dot)
+        return self._integer_matmul(a, b)
+
+    def allow_tf32(self, allowed: bool) -> None:
+        has_tf32 = self._devices[0].platform == "gpu"  # elsewhere "high" is something else
+        self._float32 = "high" if allowed and has_tf32 else "highest"
+
+    def total(self, value: Any) -> Any:
+        return self._jax.numpy.sum(value, dtype="float32")
+
+    def repeat(self, count: int, body: Callable[[Any], Any], start: Any) -> Any:
+        unroll = min(count, _UNROLL)
+        return self._jax.lax.fori_loop(0, count, lambda _, value: body(value), start, unroll=unroll)
+
+    def trainer(
+        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
+    ) -> Trainer:
+        from dyno.frameworks.jax_trainer import JaxTrainer
+
+        return JaxTrainer(self._jax, self._devices, model, samples, batch_size, seed, steps_per_execution)
+
+    def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> None:
+        """None: JAX has no format of its own that a host executes in int8."""
+
+    def out_of_memory(self, error: BaseException) -> bool:
+        if self._jax is None or not isinstance(error, self._jax.errors.JaxRuntimeError):
+            return False
+        return "RESOURCE_EXHAUSTED" in str(error)
+
+    def device_peak_bytes(self, kind: str) -> int | None:
+        """Of the fullest device in use; a CPU device has no count."""
+        counts = [device.memory_stats() or {} for device in self._devices]
+        peaks = [int(count["peak_bytes_in_use"]) for count in counts if "peak_bytes_in_use" in count]
+        return max(peaks, default=None)

@@ -1,0 +1,192 @@
+"""A training loop of its own for Keras on JAX: one compiled function a call, data on the device.
+
+The step itself is Keras' stateless `train_step`, so that both do the same work: gather, dropout, loss, gradients,
+optimiser, metrics. XLA compiles it whatever the model's `jit_compile` says: on JAX there is nothing else to run it.
+
+Over replicas each device holds all samples and all weights, and every step's batch is split evenly; XLA puts in the
+sums over devices. A batch normalisation therefore sees the whole batch, not one replica's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dyno.frameworks.contract import Samples
+
+State = tuple[list[Any], list[Any], list[Any], list[Any]]  # trainable, not trainable, the optimiser's, the metrics'
+
+
+class JaxTrainer:
+    """See `dyno.frameworks.contract.Trainer`.
+
+    Each call takes over the buffers of the state before it. The Keras model's variables then name buffers that are
+    gone: reading one before `sync` raises, it never gives an old value.
+    """
+
+    def __init__(
+        self,
+        jax: Any,
+        devices: Sequence[Any],
+        model: Any,
+        samples: Samples,
+        batch_size: int,
+        seed: int,
+        steps_per_execution: int,
+    ) -> None:
+        import numpy as np
+
+        self.jit_compile = True
+        self.replicas = len(devices)
+        self.batch_size = _even(min(batch_size, len(samples)), self.replicas)
+        self.steps_per_execution = steps_per_execution
+        self._jax = jax
+        self._model = model
+        self._window = samples.window
+        self._count = len(samples)
+        mesh = jax.sharding.Mesh(np.asarray(devices), ("batch",))
+        self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        self._split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+        self._data = self._put((samples.inputs, samples.targets, samples.starts))
+        self._random = np.random.default_rng(seed)
+        self._compiled: dict[int, Callable[..., Any]] = {}
+        self._loss: Any = float("nan")
+        self._build()
+        self._state = self._put(self._variables())
+        self._forward = jax.jit(self._outputs)
+        self.shuffle()
+
+    def compile(self) -> None:
+        self._steps_of(self.batch_size)
+
+    def shuffle(self) -> None:
+        self._order = self._put(self._random.permutation(self._count).astype("int32"))
+        self._next = 0
+
+    def steps(self, count: int) -> float:
+        steps = self._steps_of(self.batch_size)
+        while count > 0:
+            if self._next + self.batch_size > self._count:
+                self.shuffle()
+            left = (self._count - self._next) // self.batch_size
+            now = min(count, left, self.steps_per_execution)
+            self._advance(steps, self.batch_size, now)
+            count -= now
+        return float(self._loss)
+
+    def tail(self) -> float:
+        size = _even(self._count - self._next, self.replicas)
+        if size > 0:
+            self._advance(self._steps_of(size), size, 1)
+        return float(self._loss)
+
+    def finish_epoch(self) -> dict[str, float]:
+        for variable, value in zip(self._model.metrics_variables, self._state[3], strict=True):
+            variable.assign(value)
+        # A metric of several values (one a class, say) counts as their mean.
+        figures = {name: float(self._jax.numpy.mean(value)) for name, value in self._model.get_metrics_result().items()}
+        self._model.reset_metrics()
+        self._state = (*self._state[:3], self._put([variable.value for variable in self._model.metrics_variables]))
+        return figures
+
+    def sync(self) -> None:
+        for variables, values in zip(self._lists(), self._state, strict=True):
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+
+    def refresh(self) -> None:
+        """A variable that nobody assigned since the last step has no value of its own: the trained one stays."""
+        self._state = self._put(
+            tuple(
+                [mine if other.is_deleted() else other for other, mine in zip(theirs, ours, strict=True)]
+                for theirs, ours in zip(self._variables(), self._state, strict=True)
+            )
+        )
+
+    def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
+        import numpy as np
+
+        size = -(-min(batch_size, len(inputs)) // self.replicas) * self.replicas  # rounded up
+        outputs = []
+        for start in range(0, len(inputs), size):
+            batch = inputs[start : start + size]
+            padded = np.concatenate([batch, np.repeat(batch[-1:], size - len(batch), axis=0)])
+            found = self._forward(*self._state[:2], self._jax.device_put(padded, self._split))
+            outputs.append(np.asarray(found, np.float32)[: len(batch)])
+        return np.concatenate(outputs)
+
+    def _put(self, values: Any) -> Any:
+        """On every device in full."""
+        return self._jax.device_put(values, self._everywhere)
+
+    def _build(self) -> None:
+        """Make the variables of optimiser and metrics, as `fit` does before its first step."""
+        rows = self._jax.numpy.zeros(self.batch_size, "int32")
+        self._model._symbolic_build(data_batch=self._jax.eval_shape(self._batch, self._data, rows))
+        self._model.reset_metrics()
+
+    def _lists(self) -> tuple[Any, Any, Any, Any]:
+        model = self._model
+        optimizer = model.optimizer.variables
+        return model.trainable_variables, model.non_trainable_variables, optimizer, model.metrics_variables
+
+    def _variables(self) -> State:
+        trainable, fixed, optimizer, metrics = ([each.value for each in variables] for variables in self._lists())
+        return trainable, fixed, optimizer, metrics
+
+    def _outputs(self, trainable: list[Any], fixed: list[Any], batch: Any) -> Any:
+        return self._model.stateless_call(trainable, fixed, batch, training=False)[0]
+
+    def _batch(self, data: tuple[Any, Any, Any], chosen: Any) -> tuple[Any, Any]:
+        """The chosen samples, each device's part gathered from its own copy."""
+        inputs, targets, starts = data
+        rows = chosen
+        if starts is not None:
+            rows = starts.at[chosen].get(mode="promise_in_bounds")[:, None] + self._jax.numpy.arange(self._window)
+        return inputs.at[rows].get(mode="promise_in_bounds"), targets.at[rows].get(mode="promise_in_bounds")
+
+    def _advance(self, steps: Callable[..., Any], size: int, count: int) -> None:
+        """`count` steps on batches of `size`; returns before the device has made them."""
+        self._loss, self._state = steps(self._state, self._data, self._order, self._next, count)
+        self._next += size * count
+
+    def _steps_of(self, size: int) -> Callable[..., Any]:
+        if size not in self._compiled:
+            self._compiled[size] = self._traced(size)
+        return self._compiled[size]
+
+    def _traced(self, size: int) -> Callable[..., Any]:
+        """Steps on batches of a fixed size; how many is told at each call, unless it is always one."""
+        jax, lax = self._jax, self._jax.lax
+        several = self.steps_per_execution > 1 and size == self.batch_size
+
+        def step(state: State, data: Any, order: Any, first: Any) -> tuple[Any, State]:
+            chosen = lax.dynamic_slice(order, (first,), (size,))
+            chosen = lax.with_sharding_constraint(chosen, self._split)
+            logs, after = self._model.train_step(state, self._batch(data, chosen))
+            return logs["loss"], after
+
+        def steps(state: State, data: Any, order: Any, first: Any, count: Any) -> tuple[Any, State]:
+            if not several:
+                return step(state, data, order, first)
+            start = (jax.numpy.zeros((), "float32"), state)
+            looped: tuple[Any, State] = lax.fori_loop(
+                0, count, lambda index, now: step(now[1], data, order, first + index * size), start
+            )
+            return looped
+
+        compiled: Callable[..., Any] = (
+            jax.jit(steps, donate_argnums=0, out_shardings=self._everywhere)
+            .lower(self._state, self._data, self._order, 0, 1)
+            .compile()
+        )
+        return compiled
+
+
+def _even(size: int, replicas: int) -> int:
+    """`size`, or the next multiple of the replicas below it."""
+    return size - size % replicas

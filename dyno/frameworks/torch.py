@@ -1,0 +1,119 @@
+"""PyTorch, with Keras on it. With `torch_trainer.py` the only file that imports it, and only inside methods."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from dyno.errors import DeviceUnavailable, FrameworkMissing
+from dyno.frameworks._keras import keras_on
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dyno.frameworks.contract import Samples, Trainer
+
+
+class Torch:
+    """Executes operation by operation: no graphs, and one device."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        self._torch: Any = None
+        self._keras: Any = None
+        self._device = "cpu"
+
+    def load(self) -> None:
+        # As NVML numbers GPUs, by which a device is named; CUDA's own order is the fastest first.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        # Keras asks at its import whether there is a GPU; asked through CUDA, no forked child could use one any more.
+        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        try:
+            import torch
+        except ImportError as error:
+            raise FrameworkMissing(f"torch can't be imported here: {error}") from error
+        self._keras = keras_on("torch")
+        self._torch = torch
+
+    def start(self, kind: str, cores: int, replicas: int = 1) -> None:
+        torch = self._torch
+        if replicas > 1:
+            raise DeviceUnavailable(f"{replicas} replicas were asked for; Keras trains on one device under PyTorch")
+        if kind != "cpu" and not (kind == "gpu" and torch.cuda.is_available()):
+            raise DeviceUnavailable(f"PyTorch {torch.__version__} sees no {kind} here")
+        torch.set_num_threads(cores)
+        torch.set_num_interop_threads(cores)
+        self._device = "cpu" if kind == "cpu" else "cuda"
+        self._keras.device(f"{kind}:0").__enter__()  # for the whole process: Keras' own choice is a GPU if it sees one
+        one = torch.ones((2, 2), device=self._device)
+        self.scalar(self.total(self.matmul(one, one)))
+
+    def scope(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def versions(self) -> dict[str, str]:
+        return {"torch": str(self._torch.__version__), "keras": str(self._keras.__version__)}
+
+    @property
+    def keras(self) -> Any:
+        return self._keras
+
+    def seed(self, seed: int) -> None:
+        self._keras.utils.set_random_seed(seed)
+
+    def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
+        """The function itself, without a record for gradients: there is no graph."""
+        without: Callable[..., Any] = self._torch.no_grad()(function)
+        return without
+
+    def array(self, value: Any, dtype: str) -> Any:
+        return self._torch.tensor(value, device=self._device).to(getattr(self._torch, dtype))
+
+    def numpy(self, value: Any) -> Any:
+        value = value.detach().cpu()
+        return (value.float() if value.is_floating_point() and value.itemsize < 4 else value).numpy()
+
+    def scalar(self, value: Any) -> float:
+        return float(value.item())
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        return self._torch.matmul(a, b)
+
+    def integer_matmul(self, a: Any, b: Any) -> Any:
+        return self._torch._int_mm(a, b)  # the only way to int8 products summed in int32; it has no public name
+
+    def allow_tf32(self, allowed: bool) -> None:
+        self._torch.backends.cuda.matmul.allow_tf32 = allowed
+
+    def total(self, value: Any) -> Any:
+        return value.sum(dtype=self._torch.float32)
+
+    def repeat(self, count: int, body: Callable[[Any], Any], start: Any) -> Any:
+        for _ in range(count):
+            start = body(start)
+        return start
+
+    def trainer(
+        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
+    ) -> Trainer:
+        from dyno.frameworks.torch_trainer import TorchTrainer
+
+        return TorchTrainer(self._torch, self._device, model, samples, batch_size, seed, steps_per_execution)
+
+    def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> None:
+        """None: what PyTorch has of quantised models doesn't execute Keras' layers."""
+
+    def out_of_memory(self, error: BaseException) -> bool:
+        if self._torch is None:
+            return False
+        # On a CPU it is a RuntimeError like any other, told by its words.
+        return isinstance(error, self._torch.OutOfMemoryError) or (
+            isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+        )
+
+    def device_peak_bytes(self, kind: str) -> int | None:
+        return int(self._torch.cuda.max_memory_allocated()) if self._device == "cuda" else None

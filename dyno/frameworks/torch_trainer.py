@@ -1,0 +1,97 @@
+"""A training loop of its own for Keras on PyTorch: data on the device, Keras' own `train_step` for each batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dyno.frameworks.contract import Samples
+
+
+class TorchTrainer:
+    """See `dyno.frameworks.contract.Trainer`. Nothing is compiled, whatever the model's `jit_compile` says."""
+
+    def __init__(
+        self,
+        torch: Any,
+        device: str,
+        model: Any,
+        samples: Samples,
+        batch_size: int,
+        seed: int,
+        steps_per_execution: int,
+    ) -> None:
+        import numpy as np
+
+        self.jit_compile = False
+        self.replicas = 1
+        self.batch_size = min(batch_size, len(samples))
+        self.steps_per_execution = steps_per_execution
+        self._torch, self._device, self._model = torch, device, model
+        self._inputs, self._targets = (torch.tensor(each, device=device) for each in (samples.inputs, samples.targets))
+        starts = np.zeros(0, np.int32) if samples.starts is None else samples.starts
+        self._starts = torch.tensor(starts, device=device, dtype=torch.int64)
+        self._window = samples.window
+        self._count = len(samples)
+        self._random = np.random.default_rng(seed)
+        self._build()
+        self.shuffle()
+
+    def compile(self) -> None:
+        """Nothing: each step is executed operation by operation."""
+
+    def shuffle(self) -> None:
+        self._order = self._torch.tensor(self._random.permutation(self._count), device=self._device)
+        self._next = 0
+
+    def steps(self, count: int) -> float:
+        loss = None
+        for _ in range(count):
+            if self._next + self.batch_size > self._count:
+                self.shuffle()
+            loss = self._step(self.batch_size)
+        return float(loss) if loss is not None else float("nan")
+
+    def tail(self) -> float:
+        return float(self._step(self._count - self._next))
+
+    def finish_epoch(self) -> dict[str, float]:
+        # A metric of several values (one a class, say) counts as their mean.
+        figures = {name: float(value.mean()) for name, value in self._model.get_metrics_result().items()}
+        self._model.reset_metrics()
+        return figures
+
+    def sync(self) -> None:
+        """Nothing: the step trains the Keras model's own variables."""
+
+    def refresh(self) -> None:
+        """Nothing, for the same reason."""
+
+    def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
+        import numpy as np
+
+        outputs = []
+        with self._torch.no_grad():
+            for start in range(0, len(inputs), batch_size):
+                batch = self._torch.tensor(inputs[start : start + batch_size], device=self._device)
+                outputs.append(self._model(batch, training=False).float().cpu().numpy())
+        return np.concatenate(outputs)
+
+    def _build(self) -> None:
+        """Make the variables of optimiser and metrics, as `fit` does before its first step."""
+        self._model._symbolic_build(data_batch=self._batch(self._torch.zeros(1, dtype=self._torch.int64)))
+        self._model.reset_metrics()
+
+    def _batch(self, chosen: Any) -> tuple[Any, Any]:
+        rows = chosen
+        if self._window is not None:
+            rows = self._starts[chosen][:, None] + self._torch.arange(self._window, device=self._device)
+        return self._inputs[rows], self._targets[rows]
+
+    def _step(self, size: int) -> Any:
+        chosen = self._order[self._next : self._next + size]
+        self._next += size
+        return self._model.train_step(self._batch(chosen))["loss"]

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from dyno.errors import FieldError, InvalidSpec, UnknownWorkload, WorkloadFault
 from dyno.spec import Spec
+from dyno.workloads._replicas import check_replicas
 from dyno.workloads.contract import Params, Workload
 
 _NOT_WORKLOADS = frozenset({"contract"})
@@ -83,14 +84,18 @@ def _complaints(item: Workload, name: str) -> Iterable[str]:
             yield f"{part} can't be called"
 
 
-def validate_params(workload: Workload, params: Mapping[str, object]) -> Params:
-    """The workload's own params with defaults filled in. Raises InvalidSpec with every wrong field under /params."""
+def validate_params(workload: Workload, params: Mapping[str, object], replicas: int = 1) -> Params:
+    """The workload's own params with defaults filled in, fit for so many replicas.
+
+    Raises InvalidSpec with every wrong field: under /params, and /replicas.
+    """
     try:
         valid = workload.params.model_validate(dict(params))
     except ValidationError as invalid:
         errors = [FieldError(_pointer(error["loc"]), error["type"], error["msg"]) for error in invalid.errors()]
         raise InvalidSpec(errors) from invalid
     conflicts = [FieldError(f"/params{found.pointer}", found.code, found.detail) for found in valid.conflicts()]
+    conflicts += check_replicas(workload, valid, replicas)
     if conflicts:
         raise InvalidSpec(conflicts)
     return valid
@@ -103,5 +108,5 @@ def _pointer(path: Iterable[int | str]) -> str:
 
 def normalise(spec: Spec) -> Spec:
     """The spec with the workload's defaults written out. Raises UnknownWorkload or InvalidSpec."""
-    params = validate_params(workload(spec.workload), spec.params)
+    params = validate_params(workload(spec.workload), spec.params, spec.replicas)
     return spec.model_copy(update={"params": params.model_dump(mode="json")})

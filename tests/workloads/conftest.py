@@ -48,6 +48,7 @@ def context(tensorflow: TensorFlow, device: Device) -> Callable[..., BuildContex
             report=_unheard,
             device=device,
             data_dir=data_dir,
+            tuned={"jit_compile": False},  # as a first run chose: measuring it takes seconds, see test_jit
         )
 
     return make

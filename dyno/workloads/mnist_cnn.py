@@ -131,5 +131,6 @@ WORKLOAD = Workload(
         _reference(_STEPS, "TPU v2 board (Colab)", "epoch_time", 3.0, _NO_MODEL),
     ),
     datasets=("mnist",),
+    replicable=True,
     executions=lambda params: f"one training step on a full batch of {_batch(params)} samples",
 )

@@ -23,6 +23,7 @@ from pydantic import (
 FrameworkName = Literal["tensorflow", "jax", "torch"]
 DeviceKind = Literal["cpu", "gpu", "tpu"]
 Priority = Literal["low", "normal", "high"]
+MAX_REPLICAS = 64
 MIN_S = 2.0  # of samples in each run, unless asked otherwise
 LabelText = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
@@ -131,7 +132,9 @@ class Spec(Model):
     params: dict[str, JsonValue] = {}
     framework: FrameworkName = "tensorflow"
     device: DeviceSelector = DeviceSelector()
-    replicas: Annotated[int, Field(ge=1, le=64)] = Field(1, description="Copies of the model, the batch split evenly")
+    replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
+        1, description="Copies of the model, the batch split evenly"
+    )
     measure: Measure = Measure()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = None

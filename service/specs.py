@@ -32,7 +32,7 @@ def read(document: Mapping[str, Any], faults: Iterable[FieldError], workloads: M
     workload = workloads.get(name) if isinstance(name := document.get("workload"), str) else None
     errors = [*faults]
     spec = _envelope(document, errors)
-    params = _params(document, workload, errors)
+    params = _params(document, workload, 1 if spec is None else spec.replicas, errors)
     if isinstance(name, str) and name and workload is None:
         errors.append(FieldError("/workload", "unknown-workload", f'no workload "{_shown(name)}"; {_known(workloads)}'))
     if workload is not None and spec is not None and spec.framework not in workload.frameworks:
@@ -58,12 +58,14 @@ def _envelope(document: Mapping[str, Any], errors: list[FieldError]) -> Spec | N
         return None
 
 
-def _params(document: Mapping[str, Any], workload: Workload | None, errors: list[FieldError]) -> Params | None:
+def _params(
+    document: Mapping[str, Any], workload: Workload | None, replicas: int, errors: list[FieldError]
+) -> Params | None:
     params = document.get("params", {})
     if workload is None or not isinstance(params, dict):
         return None  # the envelope's errors name it
     try:
-        return validate_params(workload, params)
+        return validate_params(workload, params, replicas)
     except InvalidSpec as invalid:
         errors += (FieldError(e.pointer, _code(e.code), e.detail) for e in invalid.errors)
         return None

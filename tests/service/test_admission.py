@@ -133,3 +133,18 @@ def test_the_linter_s_warnings_come_along(device: DeviceMaker) -> None:
     expected = [warning.code for warning in asked.workload.lint(asked.params)]
     assert "POW2_ONLY" in expected
     assert [warning.code for warning in admit(asked, [device()]).warnings] == expected
+
+
+def test_more_replicas_than_a_fitting_device_has_are_refused_with_what_it_has(device: DeviceMaker) -> None:
+    asked = request(workload="mnist_cnn", params={}, replicas=2, device="gpu")
+    one, two = (device(id=id, kind="gpu") for id in ("gpu:0", "gpu:0-1"))
+    with pytest.raises(Unsupported, match=r"gpu:0@here .* at most 1 replicas") as caught:
+        admit(asked, [one])
+    assert [(e.pointer, e.code) for e in caught.value.errors] == [("/replicas", "too-many-replicas")]
+    estimate = admit(asked, [one, two]).estimate
+    assert estimate is not None
+    assert estimate.device == "gpu:0-1@here"
+
+
+def test_a_cpu_is_made_as_many_virtual_devices_as_are_asked_for(device: DeviceMaker) -> None:
+    assert admit(request(workload="mnist_cnn", params={}, replicas=8), [device()]).estimate is not None

@@ -126,6 +126,17 @@ def test_a_framework_that_the_workload_cant_do_is_refused() -> None:
     assert [(e.pointer, e.code) for e in caught.value.errors] == [("/framework", "framework-unsupported")]
 
 
+def test_what_can_t_be_copied_is_refused_replicas_with_the_reason() -> None:
+    assert errors_of({"workload": "matmul", "replicas": 2}) == {"/replicas": "not-replicable"}
+
+
+def test_a_batch_that_replicas_can_t_share_is_refused_with_the_nearest_that_they_can() -> None:
+    document = {"workload": "mnist_cnn", "params": {"batch_size": 100}, "replicas": 8}
+    assert errors_of(document) == {"/params/batch_size": "not-divisible"}
+    with pytest.raises(InvalidSpec, match="nearest valid: 96, 104"):
+        read(document, [], registry())
+
+
 def test_the_digest_ignores_spaces_and_order_but_no_value() -> None:
     one = read_text('{"workload": "matmul", "seed": 1}').body_sha256
     assert read_text('{ "seed":1,"workload":"matmul" }').body_sha256 == one

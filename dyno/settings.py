@@ -17,6 +17,7 @@ class Settings(BaseSettings):
     redis_url: str | None = None  # redis://, rediss:// or unix://; null: `dyno up` starts a server of its own
     namespace: str = "dyno"  # first part of every key, so that tests and fleets can share a server
     data_dir: Path | None = None  # data sets: <data_dir>/mnist/train-images-idx3-ubyte.gz, …
+    download: bool = False  # may fetch data sets that are not here from their official addresses
     run_dir: Path = Path(tempfile.gettempdir()) / "dyno"  # device locks; one per host, shared by all workers
 
     # the API

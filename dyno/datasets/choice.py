@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import Field, dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from dyno.datasets.fetch import Fetcher, Remote
 from dyno.datasets.kinds import DataKind
 from dyno.errors import RunFailed
+from dyno.result import DataOrigin
 from dyno.settings import Settings
 
-Data = TypeVar("Data")
+
+class Loaded(Protocol):
+    """What every loader answers with: a dataclass that says where its content comes from."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def origin(self) -> DataOrigin: ...
+
+
+Data = TypeVar("Data", bound=Loaded)
 
 
 def keras_cache() -> Path:
@@ -26,33 +39,62 @@ def folders(settings: Settings, name: str) -> list[Path]:
     return [root / name for root in (*roots, keras_cache())]
 
 
-def choose(
-    kind: DataKind,
-    *,
-    real: Callable[[], Data | None],
-    sample: Callable[[], Data] | None,
-    synthetic: Callable[[], Data],
-    absent: str,
-) -> Data:
-    """The data of that kind; `auto` is real, else the sample, else the synthetic twin.
-
-    `real` answers None where no file of the set is here, `sample` is None where none ships; `absent` says what was
-    looked for. Raises RunFailed (unsupported, dataset_missing), and what `real` raises for a damaged file.
-    """
-    if kind in ("auto", "real"):
-        found = real()
-        if found is not None:
-            return found
-        if kind == "real":
-            raise RunFailed("unsupported", "dataset_missing", absent)
-    if kind == "synthetic" or (kind == "auto" and sample is None):
-        return synthetic()
-    if sample is None:
-        raise RunFailed("unsupported", "dataset_missing", "of this set no sample ships: its licence is not stated")
-    return sample()
-
-
 def looked_in(settings: Settings, name: str) -> str:
-    """The folders, for an error's text."""
+    """Those folders, for an error's text."""
     unset = "" if settings.data_dir else " (DYNO_DATA_DIR is unset)"
     return " and ".join(f"{folder}/" for folder in folders(settings, name)) + unset
+
+
+@dataclass(frozen=True)
+class Forms(Generic[Data]):
+    """The forms of the set `name`: `real` answers None where none of its files is here, `sample` is None where none
+    ships. `absent` says what was looked for. `remotes` are the files that make up the real set, where addresses and
+    sums of them are known."""
+
+    name: str
+    real: Callable[[], Data | None]
+    sample: Callable[[], Data] | None
+    synthetic: Callable[[], Data]
+    absent: str
+    remotes: Sequence[Remote] = ()
+
+
+def choose(settings: Settings, kind: DataKind, forms: Forms[Data], fetcher: Fetcher | None = None) -> Data:
+    """The data of that kind; `auto` is real (fetched, where the settings allow it), else sample, else synthetic.
+
+    Where `auto` would have fetched and could not, the origin's note says why. Raises DatasetDamaged for a file that
+    is not what it should be, and RunFailed (unsupported, dataset_missing).
+    """
+    if kind == "synthetic":
+        return forms.synthetic()
+    if kind == "sample":
+        if forms.sample is None:
+            raise RunFailed("unsupported", "dataset_missing", f"of {forms.name} no sample ships: no licence allows it")
+        return forms.sample()
+    found = forms.real()
+    if found is not None:
+        return found
+    try:
+        return _fetched(settings, forms, fetcher or Fetcher())
+    except RunFailed as missing:
+        if kind == "real":
+            raise
+        return _instead(forms, missing.detail if settings.download and forms.remotes else None)
+
+
+def _fetched(settings: Settings, forms: Forms[Data], fetcher: Fetcher) -> Data:
+    if settings.download and forms.remotes:
+        fetcher.into(folders(settings, forms.name)[0], forms.remotes)
+        found = forms.real()
+        if found is not None:
+            return found
+    hint = "" if settings.download or not forms.remotes else "; DYNO_DOWNLOAD=1 would fetch it"
+    raise RunFailed("unsupported", "dataset_missing", forms.absent + hint)
+
+
+def _instead(forms: Forms[Data], missing: str | None) -> Data:
+    data = forms.synthetic() if forms.sample is None else forms.sample()
+    if missing is None:
+        return data
+    notes = [note for note in (data.origin.note, f"not the real set: {missing}") if note]
+    return replace(data, origin=data.origin.model_copy(update={"note": "; ".join(notes)}))

@@ -7,10 +7,12 @@ What is there but damaged is an error. Without real files `auto` is a synthetic 
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 from dyno.datasets import cifar10_batches, cifar10_folders, patterns
-from dyno.datasets.choice import choose, folders, keras_cache, looked_in
+from dyno.datasets.choice import Forms, choose, folders, keras_cache, looked_in
+from dyno.datasets.fetch import Remote
 from dyno.datasets.images import Images
 from dyno.datasets.kinds import DataKind
 from dyno.settings import Settings
@@ -21,6 +23,11 @@ SIDE, CHANNELS = 32, 3
 TRAIN_SAMPLES = 50_000
 TEST_SAMPLES = 10_000
 NAME = "cifar10"
+ARCHIVE = Remote(
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    170_052_171,
+)
 
 
 def load(settings: Settings, kind: DataKind = "auto") -> Images:
@@ -28,23 +35,23 @@ def load(settings: Settings, kind: DataKind = "auto") -> Images:
 
     Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
     """
-    return choose(
-        kind,
+    forms = Forms(
+        NAME,
         real=lambda: _real(settings),
         sample=None,
         synthetic=lambda: patterns.synthetic(NAME, CLASS_NAMES, SIDE, CHANNELS, TRAIN_SAMPLES, TEST_SAMPLES),
         absent=f"no CIFAR-10 here: looked for its batches, its archives and its image folders in "
         f"{looked_in(settings, NAME)}",
+        remotes=[ARCHIVE],
     )
+    return choose(settings, kind, forms)
 
 
 def _real(settings: Settings) -> Images | None:
-    for folder in (*folders(settings, NAME), *_kerass_own()):
-        for form in (cifar10_batches.from_folder, cifar10_folders.from_folder):
-            found = form(folder, CLASS_NAMES)
-            if found is not None:
-                return found
-    return None
+    here = folders(settings, NAME)
+    batches = (cifar10_batches.from_folder(folder, CLASS_NAMES) for folder in (*here, *_kerass_own()))
+    pictures = (cifar10_folders.from_folder(folder, CLASS_NAMES) for folder in here)
+    return next((found for found in chain(batches, pictures) if found is not None), None)
 
 
 def _kerass_own() -> list[Path]:

@@ -13,7 +13,8 @@ import numpy as np
 from dyno.datasets.unpickle import plain
 from dyno.errors import DatasetDamaged
 
-_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "test_batch_first1000")
+_PUBLISHED = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+_NAMES = (*_PUBLISHED, "test_batch_first1000")
 _INSIDE = ("cifar-10-batches-bin", "cifar-10-batches-py")  # folders of the two archives
 _ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
 _MOST_BYTES = 64 << 20  # of one batch, twice what it takes: a packed file may claim anything
@@ -77,6 +78,9 @@ def _archived(path: Path) -> Found:
                     stream = archive.extractfile(member)
                     content = stream.read(_MOST_BYTES) if stream else b""
                     found[name.removesuffix(".bin")] = inside, _records(inside, content)
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+    except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
         raise DatasetDamaged(f"{path}: can't be unpacked: {error}") from error
+    absent = [name for name in _PUBLISHED if name not in found]
+    if absent:
+        raise DatasetDamaged(f"{path}: incomplete, without {', '.join(absent)}")
     return found

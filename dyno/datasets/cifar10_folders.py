@@ -1,6 +1,7 @@
 """CIFAR-10 as folders of pictures, `train/<class>/*.jpg` and `test/<class>/*.jpg` (or .png).
 
-Copies in JPEG have lost some of the published pixels and have no published sums; `origin.note` says so, and the sha256
+Copies in JPEG have lost some of the published pixels and have no published sums; `origin.note` says so, and how many
+there are where some are missing, and the sha256
 is of all names and files of a part in order of their names. Pictures are taken class by class in turn, so that the
 first so many hold each class alike.
 """
@@ -19,6 +20,7 @@ from dyno.errors import DatasetDamaged
 from dyno.result import DataOrigin
 
 _SHAPE = (32, 32, 3)
+_PUBLISHED_SAMPLES = (50_000, 10_000)  # for training, to test
 _ENDINGS = (".jpg", ".jpeg", ".png")
 
 
@@ -41,9 +43,16 @@ def from_folder(folder: Path, classes: tuple[str, ...]) -> Images | None:
         sha256={"train/": train.sha256, "test/": test.sha256},
         train_samples=len(train.labels),
         test_samples=len(test.labels),
-        note="pictures in folders: not proven to be the published pixels (JPEG loses some)",
+        note=_note(len(train.labels), len(test.labels)),
     )
     return Images(train.images, train.labels, test.images, test.labels, classes, origin)
+
+
+def _note(train: int, test: int) -> str:
+    note = "pictures in folders: not proven to be the published pixels (JPEG loses some)"
+    if (train, test) == _PUBLISHED_SAMPLES:
+        return note
+    return f"{note}; {train:,} of {_PUBLISHED_SAMPLES[0]:,} for training, {test:,} of {_PUBLISHED_SAMPLES[1]:,} to test"
 
 
 def _part(folder: Path, classes: tuple[str, ...]) -> _Part:

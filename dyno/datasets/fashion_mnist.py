@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dyno.datasets import patterns
-from dyno.datasets.choice import choose, folders, looked_in
+from dyno.datasets.choice import Forms, choose, folders, looked_in
 from dyno.datasets.idx_images import SAMPLE_TEST, SAMPLE_TRAIN, SIDE, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet
 from dyno.datasets.images import Images
 from dyno.datasets.kinds import DataKind
@@ -34,6 +34,8 @@ SET = IdxSet(
         "Bag",
         "Ankle boot",
     ),
+    address="https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
+    sizes_bytes=(26_421_880, 29_515, 4_422_102, 5_148),
     published={
         "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
         "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
@@ -48,13 +50,15 @@ def load(settings: Settings, kind: DataKind = "auto") -> Images:
 
     Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
     """
-    return choose(
-        kind,
+    forms = Forms(
+        SET.name,
         real=lambda: _real(settings),
         sample=lambda: SET.sample(SAMPLE_FOLDER),
         synthetic=lambda: patterns.synthetic(SET.name, SET.classes, SIDE, 1, TRAIN_SAMPLES, TEST_SAMPLES),
         absent=f"no Fashion-MNIST here: looked for its four files in {looked_in(settings, SET.name)}",
+        remotes=SET.remotes,
     )
+    return choose(settings, kind, forms)
 
 
 def _real(settings: Settings) -> Images | None:

@@ -5,8 +5,6 @@ A folder without any of the four is no set; one with some of them, or with a dam
 
 from __future__ import annotations
 
-import hashlib
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.datasets import idx
+from dyno.datasets import idx, npz
+from dyno.datasets.fetch import Remote
 from dyno.datasets.images import Images
 from dyno.errors import DatasetDamaged
 from dyno.result import DataOrigin
@@ -47,12 +46,21 @@ class _Part:
 
 @dataclass(frozen=True)
 class IdxSet:
-    """`published`: sha256 of each file as its authors published it, and of Keras' copy where that is one file."""
+    """`published`: sha256 of each file as its authors published it, and of Keras' copy where that is one file;
+    `sizes_bytes` of the four FILES, which lie at `address` too."""
 
     name: str
     title: str
     classes: tuple[str, ...]
     published: Mapping[str, str]
+    address: str
+    sizes_bytes: tuple[int, int, int, int]
+
+    @property
+    def remotes(self) -> list[Remote]:
+        """The four files at their official address."""
+        sizes = zip(FILES, self.sizes_bytes, strict=True)
+        return [Remote(self.address + name, self.published[name], size_bytes) for name, size_bytes in sizes]
 
     def from_folder(self, folder: Path) -> Images | None:
         """The four files, or None where there is not one of them. Raises DatasetDamaged."""
@@ -68,15 +76,11 @@ class IdxSet:
         """Keras' copy in one file, None where it is not; read without Keras, and without unpickling anything."""
         if not path.exists():
             return None
-        try:
-            sha256 = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
-            with np.load(path, allow_pickle=False) as arrays:
-                train, test = (_Part(arrays[f"x_{part}"], arrays[f"y_{part}"], sha256) for part in ("train", "test"))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise DatasetDamaged(f"{path}: {error}") from error
+        arrays, found = npz.read(path, ("x_train", "y_train", "x_test", "y_test"), self.published[path.name])
+        sha256 = {path.name: found}
+        train, test = (_Part(arrays[f"x_{part}"], arrays[f"y_{part}"], sha256) for part in ("train", "test"))
         self._check(train, TRAIN_SAMPLES, f"{path} x_train", f"{path} y_train")
         self._check(test, TEST_SAMPLES, f"{path} x_test", f"{path} y_test")
-        self._recognise(path.parent, sha256)
         return self._images(train, test, "real", sha256)
 
     def sample(self, folder: Path) -> Images:

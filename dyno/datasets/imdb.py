@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyno.datasets import imdb_files
-from dyno.datasets.choice import choose, folders, keras_cache, looked_in
+from dyno.datasets.choice import Forms, choose, folders, keras_cache, looked_in
+from dyno.datasets.fetch import Remote
 from dyno.datasets.imdb_ranks import Part, Ranks
 from dyno.datasets.imdb_twin import synthetic
 from dyno.datasets.kinds import DataKind
@@ -21,6 +22,9 @@ from dyno.settings import Settings
 
 NAME = "imdb"
 WORDS, LENGTH = 15_000, 250
+REMOTE = Remote(  # Keras' own, which needs no tokenizer
+    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb.npz", imdb_files.KERAS_PUBLISHED, 17_464_789
+)
 # Keras' numbering: what `keras.datasets.imdb.load_data` makes of its arguments' defaults
 _PADDING, _START, _RARE, _FROM = 0, 1, 2, 3
 
@@ -44,14 +48,28 @@ def load(settings: Settings, kind: DataKind = "auto", words: int = WORDS, length
 
     Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
     """
-    ranks = choose(
-        kind,
-        real=lambda: _real(settings),
+    forms = Forms(
+        NAME,
+        real=lambda: _real(settings, words, length),
         sample=None,
-        synthetic=synthetic,
+        synthetic=lambda: _reviews(synthetic(), words, length),
         absent=f"no IMDB reviews here: looked for imdb_sequences.npz, imdb.npz and the folders train/ and test/ in "
         f"{looked_in(settings, NAME)}, and for {keras_cache() / 'imdb.npz'}",
+        remotes=[REMOTE],
     )
+    return choose(settings, kind, forms)
+
+
+def _real(settings: Settings, words: int, length: int) -> Reviews | None:
+    for folder in folders(settings, NAME):
+        found = imdb_files.from_folder(folder)
+        if found is not None:
+            return _reviews(found, words, length)
+    found = imdb_files.from_keras(keras_cache() / "imdb.npz")
+    return None if found is None else _reviews(found, words, length)
+
+
+def _reviews(ranks: Ranks, words: int, length: int) -> Reviews:
     train, test = ranks.train, ranks.test
     origin = DataOrigin(
         name=NAME,
@@ -74,11 +92,3 @@ def padded(part: Part, words: int, length: int) -> NDArray[np.int32]:
     rows[places < starts] = _PADDING
     rows[places == starts - 1] = _START
     return rows
-
-
-def _real(settings: Settings) -> Ranks | None:
-    for folder in folders(settings, NAME):
-        found = imdb_files.from_folder(folder)
-        if found is not None:
-            return found
-    return imdb_files.from_keras(keras_cache() / "imdb.npz")

@@ -8,19 +8,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
-from dyno.datasets import imdb_texts
+from dyno.datasets import imdb_texts, npz
 from dyno.datasets.imdb_ranks import SHUFFLE_SEED, Part, Ranks
+from dyno.datasets.npz import checksum
 from dyno.datasets.unpickle import object_array
 from dyno.errors import DatasetDamaged
 
 KERAS_PUBLISHED = "69664113be75683a8fe16e3ed0ab59fda8886cb3cd7ada244f7d9544e4676b9f"
+_PARTS = ("train", "test")
+_ARRAYS = (("x", "_tokens"), ("x", "_offsets"), ("y", ""))
 
 
 def from_folder(folder: Path) -> Ranks | None:
@@ -34,38 +35,32 @@ def from_folder(folder: Path) -> Ranks | None:
 
 
 def from_sequences(path: Path) -> Ranks | None:
+    """The flat archive, None where it is not."""
     if not path.exists():
         return None
-    try:
-        sha256 = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
-        with np.load(path, allow_pickle=False) as arrays:
-            train, test = (
-                Part(
-                    arrays[f"x_{part}_tokens"].astype(np.uint32, casting="safe"),
-                    arrays[f"x_{part}_offsets"].astype(np.int64, casting="safe"),
-                    arrays[f"y_{part}"].astype(np.uint8, casting="safe"),
-                )
-                for part in ("train", "test")
-            )
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DatasetDamaged(f"{path}: {error}") from error
-    return _checked(path, train, test, sha256)
+    names = [f"{array}_{part}{what}" for part in _PARTS for array, what in _ARRAYS]
+    arrays, found = npz.read(path, names)
+    parts = [[arrays[f"{array}_{part}{what}"] for array, what in _ARRAYS] for part in _PARTS]
+    for name, of_part in zip(_PARTS, parts, strict=True):
+        if any(array.ndim != 1 or array.dtype.kind != "u" for array in of_part):
+            raise DatasetDamaged(f"{path}: in {name}, arrays that aren't rows of unsigned numbers")
+    train, test = (Part(ranks, offsets.astype(np.int64), labels) for ranks, offsets, labels in parts)
+    return _checked(path, train, test, {path.name: found})
 
 
 def from_keras(path: Path) -> Ranks | None:
-    """Keras' `imdb.npz`, in the order in which Keras hands it out."""
+    """Keras' `imdb.npz`, in the order in which Keras hands it out; None where it is not."""
     if not path.exists():
         return None
-    content = path.read_bytes()
-    sha256 = hashlib.sha256(content).hexdigest()
+    sha256 = checksum(path)
     if sha256 != KERAS_PUBLISHED:
         raise DatasetDamaged(f"{path}: not Keras' imdb.npz as published: sha256 {sha256}, not {KERAS_PUBLISHED}")
     random = np.random.RandomState(SHUFFLE_SEED)
     try:
         with zipfile.ZipFile(path) as archive:
-            train, test = (_shuffled(archive, part, path, random) for part in ("train", "test"))
-    except (OSError, KeyError, TypeError, ValueError, OverflowError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DatasetDamaged(f"{path}: {error}") from error
+            train, test = (_shuffled(archive, part, path, random) for part in _PARTS)
+    except (OSError, KeyError, TypeError, ValueError, OverflowError, zipfile.BadZipFile) as error:
+        raise DatasetDamaged(f"{path}: can't be read: {error!r}") from error
     return _checked(path, train, test, {path.name: sha256})
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dyno.datasets import patterns
-from dyno.datasets.choice import choose, folders, keras_cache, looked_in
+from dyno.datasets.choice import Forms, choose, folders, keras_cache, looked_in
 from dyno.datasets.idx_images import SAMPLE_TEST, SAMPLE_TRAIN, SIDE, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet
 from dyno.datasets.images import Images
 from dyno.datasets.kinds import DataKind
@@ -25,6 +25,8 @@ SET = IdxSet(
     name="mnist",
     title="MNIST",
     classes=tuple(str(digit) for digit in range(CLASSES)),
+    address="https://ossci-datasets.s3.amazonaws.com/mnist/",
+    sizes_bytes=(9_912_422, 28_881, 1_648_877, 4_542),
     published={
         "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
         "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
@@ -40,14 +42,16 @@ def load(settings: Settings, kind: DataKind = "auto") -> Images:
 
     Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
     """
-    return choose(
-        kind,
+    forms = Forms(
+        SET.name,
         real=lambda: _real(settings),
         sample=lambda: SET.sample(SAMPLE_FOLDER),
         synthetic=lambda: patterns.synthetic(SET.name, SET.classes, SIDE, 1, TRAIN_SAMPLES, TEST_SAMPLES),
         absent=f"no MNIST here: looked for its four files in {looked_in(settings, SET.name)}, "
         f"and for {keras_cache() / 'mnist.npz'}",
+        remotes=SET.remotes,
     )
+    return choose(settings, kind, forms)
 
 
 def _real(settings: Settings) -> Images | None:

@@ -8,18 +8,24 @@ from numpy.typing import NDArray
 from dyno.datasets.images import Images
 from dyno.result import DataOrigin
 
-_SHIFT = 2  # pixels, each way
+_SHIFTS = range(-2, 3)  # pixels, each way
 _BLOCK = 4  # pixels of a pattern's squares
+_BRIGHT, _NOISE = np.uint8(128), np.uint8(127)  # of a pattern's set squares; at most, on every pixel
+_AT_ONCE = 4096  # images, so that little memory is needed beside theirs
 
 
 def synthetic(name: str, classes: tuple[str, ...], side: int, channels: int, train: int, test: int) -> Images:
     """`train` + `test` images of `side` x `side` x `channels`; the seed is `side`."""
     random = np.random.Generator(np.random.SFC64(side))
-    coarse = random.random((len(classes), side // _BLOCK, side // _BLOCK, channels)) < 0.35
-    patterns = np.kron(coarse, np.ones((1, _BLOCK, _BLOCK, 1))).astype(np.uint8) * np.uint8(160)
-    labels = random.integers(0, len(classes), train + test, dtype=np.uint8)
-    images = random.integers(0, 96, (len(labels), side, side, channels), dtype=np.uint8)
-    _add_shifted(images, patterns, labels, random)
+    patterns = _shifted_patterns(random, len(classes), side, channels)
+    shifts = len(_SHIFTS) ** 2
+    drawn = random.integers(0, len(classes) * shifts, train + test)
+    images = np.frombuffer(bytearray(random.bytes((train + test) * side * side * channels)), np.uint8)
+    images = images.reshape(train + test, side, side, channels)
+    images &= _NOISE
+    for start in range(0, len(images), _AT_ONCE):
+        images[start : start + _AT_ONCE] += patterns[drawn[start : start + _AT_ONCE]]
+    labels = (drawn // shifts).astype(np.uint8)
     return Images(
         images[:train],
         labels[:train],
@@ -30,11 +36,9 @@ def synthetic(name: str, classes: tuple[str, ...], side: int, channels: int, tra
     )
 
 
-def _add_shifted(
-    images: NDArray[np.uint8], patterns: NDArray[np.uint8], labels: NDArray[np.uint8], random: np.random.Generator
-) -> None:
-    shifts = random.integers(-_SHIFT, _SHIFT + 1, (len(labels), 2))
-    for down in range(-_SHIFT, _SHIFT + 1):
-        for right in range(-_SHIFT, _SHIFT + 1):
-            these = (shifts == (down, right)).all(axis=1)
-            images[these] += np.roll(patterns, (down, right), axis=(1, 2))[labels[these]]
+def _shifted_patterns(random: np.random.Generator, classes: int, side: int, channels: int) -> NDArray[np.uint8]:
+    """(classes x shifts, side, side, channels): each class's pattern in every shift."""
+    coarse = random.random((classes, side // _BLOCK, side // _BLOCK, channels)) < 0.35
+    patterns = np.kron(coarse, np.ones((1, _BLOCK, _BLOCK, 1))).astype(np.uint8) * _BRIGHT
+    shifted = [np.roll(patterns, (down, right), axis=(1, 2)) for down in _SHIFTS for right in _SHIFTS]
+    return np.stack(shifted, axis=1).reshape(-1, side, side, channels)

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.datasets.choice import choose, folders
+from dyno.datasets.choice import Forms, choose, folders
 from dyno.datasets.kinds import DataKind
 from dyno.errors import DatasetDamaged
 from dyno.result import DataOrigin
@@ -38,13 +38,14 @@ class Text:
 
 def load(settings: Settings, kind: DataKind = "auto") -> Text:
     """The text of that kind. Raises DatasetDamaged, naming the file."""
-    return choose(
-        kind,
+    forms = Forms(
+        NAME,
         real=lambda: _real(settings),
         sample=lambda: _read(SAMPLE_FOLDER / _FILE),
         synthetic=_synthetic,
-        absent="",
+        absent="",  # it is always here
     )
+    return choose(settings, kind, forms)
 
 
 def _real(settings: Settings) -> Text:

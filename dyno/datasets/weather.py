@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyno.datasets import weather_files, weather_twin
-from dyno.datasets.choice import choose, folders, looked_in
+from dyno.datasets.choice import Forms, choose, folders, looked_in
 from dyno.datasets.kinds import DataKind
 from dyno.datasets.weather_signals import DIRECTIONS, HOURS, SIGNALS, START
 from dyno.result import DataOrigin
@@ -40,14 +40,15 @@ def load(settings: Settings, kind: DataKind = "auto") -> Weather:
 
     Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
     """
-    return choose(
-        kind,
+    forms = Forms(
+        NAME,
         real=lambda: _real(settings),
         sample=lambda: _weather(*weather_files.sample(), "sample"),
         synthetic=lambda: _weather(weather_twin.synthetic(), {}, "synthetic"),
         absent=f"no weather here: looked for {weather_files.COMBINED} and PRSA_Data_<station>_*.csv in "
         f"{looked_in(settings, NAME)}",
     )
+    return choose(settings, kind, forms)
 
 
 def _real(settings: Settings) -> Weather | None:

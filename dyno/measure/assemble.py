@@ -14,6 +14,7 @@ from dyno.devices.device import Device
 from dyno.devices.environment import context_id, hardware_id
 from dyno.frames import RunRecord
 from dyno.measure import checks, metrics, scatter
+from dyno.measure.cases import by_case, parts
 from dyno.measure.modes import multimodal
 from dyno.measure.processes import on_target, time_interval
 from dyno.measure.statistics import median
@@ -47,7 +48,7 @@ def assemble(
         verdict=verdict(warnings, missing, len(records), on_target(spec.measure, records)),
         warnings=warnings,
         unchecked=missing,
-        metrics=metrics.all_metrics(workload.metrics, records),
+        metrics=metrics.all_metrics(workload.metrics_for(params), records),
         phases=_phases([record.summary.phases for record in records]),
         runs=[record.summary for record in records],
         peak=peak,
@@ -56,7 +57,7 @@ def assemble(
         memory=_memory([record.memory for record in records]),
         energy=ENERGY,
         training=training,
-        details={"execution": workload.executions(params), **records[0].details},
+        details=_details(workload.executions(params), device, records),
         device=device.model_dump(mode="json"),
         environment=environment,
         hardware_id=hardware_id(device),
@@ -104,16 +105,17 @@ def _warnings(
 ) -> list[ResultWarning]:
     """Those of the runs, of the params, and of all of it together: one per code, the runs' own first."""
     target = spec.measure.target_rel_ci
+    each_case: list[Sequence[RunRecord]] = [*by_case(records).values()] or [records]
     together = [
         checks.emulated_device(device.emulated),
-        checks.above_peak(peak),
+        checks.above_peak(_highest(peak, device, records)),
         checks.overhead_bound(peak),
         checks.synthetic_data(training),
         checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,
         checks.cache_resident(working_set, device.last_cache_bytes) if (working_set := _working_set(records)) else None,
         scatter.cpu_quota(_quota_cores(records), len(device.cores)),
-        scatter.noisy(time_interval(records), records, target),
-        multimodal([median(record.samples) for record in records]),
+        _first(scatter.noisy(time_interval(runs), runs, target) for runs in each_case),
+        _first(multimodal([median(record.samples) for record in runs]) for runs in each_case),
     ]
     found = merged([_of_run(record, device) for record in records])
     for each in (*filter(None, together), *lint):  # what is known of the device before what params let assume
@@ -124,8 +126,32 @@ def _warnings(
 
 def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:
     mismatch = checks.precision_mismatch(record.precision) if record.precision else None
-    own = (mismatch, scatter.insufficient_samples(record, device.kind), scatter.no_steady_state(record))
+    each_case = parts(record)
+    own = (
+        mismatch,
+        _first(scatter.insufficient_samples(part, device.kind) for part in each_case),
+        _first(scatter.no_steady_state(part) for part in each_case),
+    )
     return [*record.warnings, *filter(None, own)]
+
+
+def _first(raised: Iterable[ResultWarning | None]) -> ResultWarning | None:
+    """One case speaks for all: a warning is about the job."""
+    return next((each for each in raised if each is not None), None)
+
+
+def _highest(peak: Peak, device: Device, records: Sequence[RunRecord]) -> Peak:
+    """Of all cases the one that came nearest to its peak: the one to doubt."""
+    first = {case.name: case for case in records[0].cases}
+    of_cases = [
+        metrics.peak_of(device, first[name].dtype, first[name].flops, runs) for name, runs in by_case(records).items()
+    ]
+    return max([peak, *of_cases], key=lambda each: each.fraction or 0.0)
+
+
+def _details(execution: str, device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:
+    details = {"execution": execution, **records[0].details}
+    return {**details, "cases": metrics.case_table(device, records)} if records[0].cases else details
 
 
 def _working_set(records: Sequence[RunRecord]) -> int:

@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pydantic import JsonValue
+
 from dyno.devices.device import Device, PeakFigure
 from dyno.frames import RunRecord
+from dyno.measure.cases import by_case
 from dyno.measure.statistics import mean_interval, median
 from dyno.result import Metric, Peak
 
 if TYPE_CHECKING:
     from dyno.workloads.contract import MetricSpec
 
-_UNKNOWN = PeakFigure(value=None, reason="the device's peak for this dtype was not measured")
+_NOT_MEASURED = "the device's peak for this dtype was not measured"
+_UNKNOWN = PeakFigure(value=None, reason=_NOT_MEASURED)
+_INTEGERS = PeakFigure(value=None, unit="OP/s", reason=_NOT_MEASURED)
 
 
 def all_metrics(specs: Sequence[MetricSpec], records: Sequence[RunRecord]) -> list[Metric]:
@@ -22,6 +27,9 @@ def all_metrics(specs: Sequence[MetricSpec], records: Sequence[RunRecord]) -> li
     found = [_taken_once(spec, records[0]) if spec.once else _sampled(spec, records) for spec in specs]
     if not any(record.training for record in records):
         found += [_cold(spec, records) for spec in specs if spec.better == "higher" and not spec.once]
+    for case, of_case in by_case(records).items():
+        named = [replace(spec, name=f"{spec.name}_{case}") for spec in specs if not spec.once]
+        found += [_sampled(spec, of_case) for spec in named]
     return found
 
 
@@ -30,13 +38,37 @@ def peak(device: Device, params: Any, flops: float, records: Sequence[RunRecord]
 
     The fraction is null, with a reason, where the peak isn't known.
     """
-    figure = device.peak.get(getattr(params, "dtype", "float32"), _UNKNOWN)
+    return peak_of(device, getattr(params, "dtype", "float32"), flops, records)
+
+
+def peak_of(device: Device, dtype: str, flops: float, records: Sequence[RunRecord]) -> Peak:
+    """The same for a `dtype`; of integers it is in OP/s."""
+    figure = device.peak.get(dtype, _INTEGERS if dtype.startswith("int") else _UNKNOWN)
+    if flops == 0:
+        return Peak(value=None, unit=figure.unit, reason="this workload does no arithmetic to speak of")
     if figure.value is None:
         return Peak(value=None, unit=figure.unit, provenance=figure.provenance, reason=figure.reason)
     reached = mean_interval([flops / median(record.samples) for record in records]).value
     return Peak(
         value=figure.value, unit=figure.unit, provenance=figure.provenance, fraction=reached / figure.value, reason=None
     )
+
+
+def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:
+    """Beside the metrics of each case: its work, its fraction of peak, and the median of each run."""
+    first = {case.name: case for case in records[0].cases}
+    table: dict[str, JsonValue] = {}
+    for name, of_case in by_case(records).items():
+        reached = peak_of(device, first[name].dtype, first[name].flops, of_case)
+        table[name] = {
+            "dtype": first[name].dtype,
+            "flops": first[name].flops,
+            "work": first[name].work,
+            "peak_fraction": reached.fraction,
+            "peak_reason": reached.reason,
+            "medians_s": [median(record.samples) for record in of_case],
+        }
+    return table
 
 
 def _sampled(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:

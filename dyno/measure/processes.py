@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dyno.frames import RunRecord
+from dyno.measure.cases import by_case
 from dyno.measure.statistics import Interval, mean_interval, median
 from dyno.spec import Measure
 
@@ -17,9 +18,9 @@ def enough(measure: Measure, records: Sequence[RunRecord]) -> bool:
 
 
 def on_target(measure: Measure, records: Sequence[RunRecord]) -> bool:
-    """Whether the interval over the runs' medians is as narrow as was asked for; one run never is."""
-    width = time_interval(records).rel_half_width
-    return width is not None and width <= measure.target_rel_ci
+    """Whether the interval over the runs' medians is as narrow as was asked for, of every case; one run never is."""
+    widths = [time_interval(each).rel_half_width for each in (records, *by_case(records).values())]
+    return all(width is not None and width <= measure.target_rel_ci for width in widths)
 
 
 def time_interval(records: Sequence[RunRecord]) -> Interval:

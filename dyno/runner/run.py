@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,10 @@ from dyno.frames import FirstOp, RunRecord, RunRequest
 from dyno.frameworks.contract import Framework
 from dyno.measure.sampling import Samples
 from dyno.measure.summary import summarise
-from dyno.result import ResultWarning, Training
+from dyno.result import Phases, ResultWarning, RunSummary, Training
+from dyno.runner.cases import Sampled, case_records, sample_all
 from dyno.runner.memory import memory, reset_host_peak
 from dyno.runner.phases import PhaseTimer
-from dyno.runner.samples import take_samples
 from dyno.runner.writer import FrameWriter
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
@@ -35,6 +36,7 @@ class _Measured:
     first_op_at_s: float
     training: Training | None
     samples: Samples
+    cases: list[Sampled]
     disturbances: list[ResultWarning]
     clock_hz: float | None
     found: Verification
@@ -53,15 +55,15 @@ class Run:
 
     def record(self) -> RunRecord:
         """All that was measured. Raises whatever goes wrong."""
-        own_the_device(self._device, self._request.lock_paths)
+        own_the_device(self._device, self._request.lock_paths, self._request.shared_lock_paths)
         reset_host_peak()
         first_op_at_s = self._start_device()
         built = self._build()
         training = self._execute_first(built)
-        samples, disturbances = take_samples(built.execute, self._request.spec.measure, self._device, self._frames)
+        samples, cases, disturbances = sample_all(built, self._request.spec.measure, self._device, self._frames)
         clock_hz = measure_clock_hz(self._device.cores[0]) if self._device.cores else None
         self._frames.report("verify")
-        measured = _Measured(first_op_at_s, training, samples, disturbances, clock_hz, built.verify())
+        measured = _Measured(first_op_at_s, training, samples, cases, disturbances, clock_hz, built.verify())
         return self._assembled(built.work, measured)
 
     def _start_device(self) -> float:
@@ -72,8 +74,7 @@ class Run:
         else:
             self._framework.load()  # the zygote has imported it: nothing left to time
         with self._timer.phase("device"):
-            kind = "cpu" if self._device.emulated else self._device.kind  # an emulated device is made of CPU cores
-            self._framework.start(kind, self._cores(), self._request.spec.replicas)
+            self._framework.start(self._device.driven_as, self._cores(), self._request.spec.replicas)
         now_s = time.time()
         self._frames.write(FirstOp(at_s=now_s))
         return now_s
@@ -113,15 +114,7 @@ class Run:
     def _assembled(self, work: float, measured: _Measured) -> RunRecord:
         samples, found = measured.samples, measured.found
         return RunRecord(
-            summary=summarise(
-                samples,
-                process_start=self._request.process_start,
-                pid=os.getpid(),
-                phases=self._timer.phases(),
-                started_at_s=self._started_at_s,
-                first_op_at_s=measured.first_op_at_s,
-                clock_hz=measured.clock_hz,
-            ),
+            summary=self._summary(samples, measured, self._timer.phases()),
             warmup=samples.warmup,
             samples=samples.samples,
             sample_cpu_s=samples.sample_cpu_s,
@@ -129,12 +122,29 @@ class Run:
             warnings=[*found.warnings, *measured.disturbances],
             precision=found.precision,
             training=measured.training,
-            memory=memory(self._framework, self._device.kind),
-            environment=environment(),
+            memory=memory(self._framework, self._device.driven_as),
+            environment=environment() | {"framework": self._framework.name},
             details=found.details,
             amounts=found.amounts,
             figures=found.figures,
             tuned=found.tuned,
+            cases=case_records(measured.cases, lambda of_case, first_s: self._of_case(of_case, measured, first_s)),
+        )
+
+    def _of_case(self, samples: Samples, measured: _Measured, first_execution_s: float | None) -> RunSummary:
+        own = self._timer.phases()
+        phases = own if first_execution_s is None else Phases(first_execution_s=first_execution_s)
+        return self._summary(samples, measured, phases)
+
+    def _summary(self, samples: Samples, measured: _Measured, phases: Phases) -> RunSummary:
+        return summarise(
+            samples,
+            process_start=self._request.process_start,
+            pid=os.getpid(),
+            phases=phases,
+            started_at_s=self._started_at_s,
+            first_op_at_s=measured.first_op_at_s,
+            clock_hz=measured.clock_hz,
         )
 
 
@@ -142,10 +152,10 @@ def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
-def own_the_device(device: Device, lock_paths: list[str]) -> None:
+def own_the_device(device: Device, lock_paths: list[str], shared_lock_paths: Sequence[str] = ()) -> None:
     """Lock the device until this process ends, and stay on its cores. Raises RunFailed."""
     try:
-        hold(lock_paths, _LOCK_TIMEOUT_S)
+        hold(lock_paths, _LOCK_TIMEOUT_S, shared_lock_paths)
     except DeviceUnavailable as busy:
         raise RunFailed("infrastructure", "device_busy", busy.detail) from busy
     if not device.cores:

@@ -27,12 +27,21 @@ def undisturbed() -> Iterator[None]:
 
 
 def take_samples(
-    execute: Callable[[int], None], measure: Measure, device: Device, frames: FrameWriter
+    execute: Callable[[int], None],
+    measure: Measure,
+    device: Device,
+    frames: FrameWriter,
+    place: tuple[int, int] = (0, 1),
 ) -> tuple[Samples, list[ResultWarning]]:
-    """Warm up and sample by the method's rule, with progress between samples; what disturbed it meanwhile."""
+    """Warm up and sample by the method's rule, with progress between samples; what disturbed it meanwhile.
+
+    `place`: (how many cases of this run were sampled before, how many there are).
+    """
+    before, cases = place
 
     def report(taken: int, expected: int | None) -> None:
-        frames.report("sampling" if taken else "warmup", taken, expected)
+        total = None if expected is None else cases * expected  # as if each case took as many
+        frames.report("sampling" if before or taken else "warmup", before * (expected or 0) + taken, total)
 
     clock = HostClock()
     with undisturbed():

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+Int8 = NDArray[np.int8]
+LARGEST = 127  # of int8 operands; -128 is left out, as quantisation does
+LONGEST = (2**31 - 1) // LARGEST**2  # inner side up to which no sum of such products leaves int32
 _BLOCK_ELEMENTS = 1 << 20  # index work in blocks that stay in the cache
 
 
@@ -16,6 +19,11 @@ def generator(seed: int) -> np.random.Generator:
 def normal(rows: int, columns: int, random: np.random.Generator) -> NDArray[np.float32]:
     """N(0, 1), rows x columns, float32."""
     return random.standard_normal((rows, columns), dtype=np.float32)
+
+
+def integers(rows: int, columns: int, random: np.random.Generator) -> Int8:
+    """Uniform over -127 to 127, rows x columns, int8."""
+    return random.integers(-LARGEST, LARGEST, (rows, columns), dtype=np.int8, endpoint=True)
 
 
 def signed_hartley(n: int, random: np.random.Generator) -> NDArray[np.float32]:

@@ -22,9 +22,14 @@ from dyno.workloads._operands import generator, normal, signed_hartley
 from dyno.workloads.contract import BuildContext, Verification
 
 if TYPE_CHECKING:
-    from dyno.workloads.matmul import MatmulParams
+    from dyno.workloads._matmul_params import MatmulParams
 
 _ENOUGH_ELEMENTS = 1024  # rounding errors of fewer scatter too much to tell a precision; one element may even be exact
+
+
+def tensor_dtype(dtype: str) -> str:
+    """What tensors are held in: TF32 is a way of multiplying float32."""
+    return "float32" if dtype == "tf32" else dtype
 
 
 class Chain:
@@ -39,8 +44,9 @@ class Chain:
             random = generator(context.seed)
             start, factor = normal(params.n, params.n, random), signed_hartley(params.n, random)
         with context.phase("build"):
-            self._start = self._framework.array(start, params.dtype)
-            self._factor = self._framework.array(factor, params.dtype)
+            self._framework.allow_tf32(params.dtype == "tf32")
+            self._start = self._framework.array(start, tensor_dtype(params.dtype))
+            self._factor = self._framework.array(factor, tensor_dtype(params.dtype))
         self._product: Any = None
 
     def compile(self) -> None:
@@ -93,23 +99,31 @@ class Dispatch:
         self._params = params
         self._framework = context.framework
         self._seed = context.seed
-        m, k, n = params.sides
-        scale = np.float32(1 / math.sqrt(k))  # keeps the product's rms at 1
         random = generator(context.seed)
+        held = tensor_dtype(params.dtype)
+        self._framework.allow_tf32(params.dtype == "tf32")
         self._pairs: list[tuple[Any, Any]] = []
         for _ in range(pairs):
             with context.phase("data"):
-                a, b = normal(m, k, random), normal(k, n, random) * scale
+                a, b = self._pair(params, random)
             with context.phase("build"):
-                self._pairs.append((self._framework.array(a, params.dtype), self._framework.array(b, params.dtype)))
+                self._pairs.append((self._framework.array(a, held), self._framework.array(b, held)))
         self._next = 0
         self._last: tuple[Any, Any, Any] = (None, None, None)
+
+    def _pair(self, params: MatmulParams, random: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+        m, k, n = params.sides
+        scale = np.float32(1 / math.sqrt(k))  # keeps the product's rms at 1
+        return normal(m, k, random), normal(k, n, random) * scale
+
+    def _multiply(self, a: Any, b: Any) -> Any:
+        return self._framework.matmul(a, b)
 
     def compile(self) -> None:
         """Nothing: each call runs the framework's own kernel."""
 
     def execute(self, count: int) -> None:
-        matmul, pairs = self._framework.matmul, self._pairs
+        matmul, pairs = self._multiply, self._pairs
         place, a, b, product = self._next, None, None, None
         for _ in range(count * self._params.repeats):
             a, b = pairs[place]
@@ -126,12 +140,19 @@ class Dispatch:
         a, b, product = (self._framework.numpy(each) for each in self._last)
         params = self._params
         check = freivalds(a, b, product, dtype=params.dtype, seed=self._seed)
-        m, k, n = params.sides
-        working_set_bytes = (len(self._pairs) * (m * k + k * n) + m * n) * params.item_bytes
-        found = _judged(check, check, 1, params.dtype, (a, k), working_set_bytes)
-        found.details["rotating_pairs"] = len(self._pairs)
+        own = self._own_details()
+        found = _judged(check, check, 1, params.dtype, (a, params.sides[1]), own["working_set_bytes"])
+        found.details |= own
         found.amounts["execution"] = self.work
         return found
+
+    def _own_details(self) -> dict[str, int]:
+        m, k, n = self._params.sides
+        held_bytes = len(self._pairs) * (m * k + k * n) * self._params.item_bytes
+        return {
+            "working_set_bytes": held_bytes + m * n * self._params.product_bytes,
+            "rotating_pairs": len(self._pairs),
+        }
 
 
 def _judged(

@@ -149,7 +149,7 @@ class Workload:
     datasets: tuple[str, ...] = ()  # modules of dyno.datasets that it can be trained on or judged by
     replicable: bool = False  # whether a model can be copied to several devices, its batch split evenly
     executions: Callable[[Any], str] = lambda params: "execution"  # what one execution is, in words
-    refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # what a device can't do at all
+    refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # what it can't do; as `conflicts`
     metrics_of: Callable[[Any], tuple[MetricSpec, ...]] | None = None  # where params decide what is measured
 
     def metrics_for(self, params: Any) -> tuple[MetricSpec, ...]:

@@ -3,82 +3,41 @@
 Two modes. `chain`: one compiled graph multiplies an N(0, 1) matrix `repeats` times by an orthogonal one and reads
 the sum of the product back; dispatch is hidden. `dispatch`: one call per product over rotating operands that
 together exceed the last cache, and the sum of the last product drains the queue.
+
+`float32` means float32 here, also on devices that would multiply it as TF32 by default; `tf32` asks for that. `int8`
+sums in int32 and counts OP, not FLOP. A list of `sizes` is measured one after the other, each as if alone.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
-
-from pydantic import Field
+from dataclasses import replace
 
 from dyno.devices.device import Device
-from dyno.errors import FieldError
+from dyno.errors import FieldError, RunFailed
 from dyno.measure.checks import pow2_only
-from dyno.measure.verify import MAX_TOLERANCE, tolerance
 from dyno.measure.warnings import warning
 from dyno.result import Reference, ResultWarning
+from dyno.workloads._integers import IntegerDispatch
+from dyno.workloads._matmul_params import MatmulParams
 from dyno.workloads._products import Chain, Dispatch
-from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Params, Workload
+from dyno.workloads._sizes import Sizes
+from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
 
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 1e13, "tpu": 2e13}  # per CPU core, per accelerator; half a typical rate
 _NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
+_INT8_ON_CPU = 0.5  # of the float32 rate: measured 0.8 to 1.0 with AVX-512 VNNI, less is likely without
 _EMULATED = 0.1  # of the float32 rate; measured 0.07 on a core without bfloat16 instructions
 _REACHED = 0.6  # of the peak, by a large product; published: 0.8 to 0.9
 _RUNTIME_BYTES = 600_000_000  # TensorFlow and Keras imported, on a CPU host
 _ASSUMED_LAST_CACHE_BYTES = 32 << 20
 _SMALL_CACHE_BYTES = 4 << 20  # every device in use has more
+_TF32_FROM = 80  # compute capability 8.0, Ampere
 _MAX_ROTATION = 4096  # pairs of operands; below this size a product is all dispatch anyway
-
-Size = Annotated[int, Field(ge=1, le=1 << 24)]
-
-
-class MatmulParams(Params):
-    n: Size = Field(4096, description="Columns of the product; alone, the side of square operands")
-    m: Size | None = Field(None, description="Rows of the product; with k and n")
-    k: Size | None = Field(None, description="The inner side; with m and n")
-    repeats: Annotated[int, Field(ge=1, le=100_000)] = Field(100, description="Products in one execution")
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    mode: Literal["chain", "dispatch"] = Field("chain", description="Rectangular products: dispatch only")
-
-    def conflicts(self) -> list[FieldError]:
-        return [*self._shape_conflicts(), *self._length_conflicts()]
-
-    def _length_conflicts(self) -> list[FieldError]:
-        """A chain so long that its honest rounding could hide any mistake can't be verified."""
-        longest = math.floor((MAX_TOLERANCE / tolerance(self.dtype, inner=self.n, products=1)) ** 2)
-        if self.mode == "dispatch" or self.repeats <= longest:
-            return []
-        detail = f"a {self.dtype} chain of n = {self.n} can be verified up to {longest} products"
-        return [FieldError("/repeats", "unverifiable", detail)]
-
-    def _shape_conflicts(self) -> list[FieldError]:
-        if self.m is None and self.k is None:
-            return []
-        given = {name for name in ("m", "k", "n") if getattr(self, name) is not None} & self.model_fields_set
-        absent = [name for name in ("m", "k", "n") if name not in given]
-        if absent:
-            return [FieldError(f"/{name}", "missing", "m, k and n go together, or n alone") for name in absent]
-        unequal = [name for name in ("m", "k") if getattr(self, name) != self.n]
-        if self.mode == "chain" and unequal:
-            detail = 'a chain needs m = k = n; rectangular products take "mode": "dispatch"'
-            return [FieldError(f"/{name}", "not_square", detail) for name in unequal]
-        return []
-
-    @property
-    def item_bytes(self) -> int:
-        """Bytes of one element."""
-        return ITEM_BYTES[self.dtype]
-
-    @property
-    def sides(self) -> tuple[int, int, int]:
-        """(M, K, N) of M x K times K x N."""
-        return (self.m or self.n, self.k or self.n, self.n)
 
 
 def flops(params: MatmulParams) -> float:
-    """2·M·N·K for each of the `repeats` products of one execution."""
+    """2·M·N·K for each of the `repeats` products of one execution; of several sizes that of the first."""
     m, k, n = params.sides
     return 2.0 * m * n * k * params.repeats
 
@@ -93,19 +52,25 @@ def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
 
 def estimate(params: MatmulParams, device: Device) -> Estimate:
     """Every buffer that is held at once, and the default sampling budget at 0.6 of the peak or an assumed rate."""
+    runtime = _RUNTIME_BYTES if device.kind == "cpu" else 0
+    each = [_of_one(size, device) for size in params.each]
+    return Estimate(sum(one.time_s for one in each) + 1.0, sum(one.memory_bytes for one in each) + runtime)
+
+
+def _of_one(params: MatmulParams, device: Device) -> Estimate:
     m, k, n = params.sides
     item = params.item_bytes
     operands = m * k + k * n
     pairs = rotation(params, device.last_cache_bytes) if params.mode == "dispatch" else 1
-    on_device = pairs * operands * item + 2 * m * n * item
+    on_device = pairs * operands * item + 2 * m * n * params.product_bytes
     making = operands * 4  # float32 on the host, before the cast
     checking = operands * 4 + k * n * 8 + m * n * 4  # read back, one operand in float64
     on_host = max(making, checking)
     execution_s = flops(params) / _rate_flop_per_s(params, device)
     sampling_s = min(max(25 * execution_s, 3.0), 60.0 + execution_s)
     if device.kind == "cpu":
-        on_device += on_host + _RUNTIME_BYTES
-    return Estimate(2 * execution_s + sampling_s + pairs * operands * 2e-8 + 1.0, on_device)
+        on_device += on_host
+    return Estimate(2 * execution_s + sampling_s + pairs * operands * 2e-8, on_device)
 
 
 def _rate_flop_per_s(params: MatmulParams, device: Device) -> float:
@@ -113,19 +78,41 @@ def _rate_flop_per_s(params: MatmulParams, device: Device) -> float:
     if peak is not None and peak.value:
         return _REACHED * peak.value
     emulated = device.kind == "cpu" and params.dtype == "bfloat16" and not _NATIVE_BFLOAT16 & set(device.isa)
-    return _ASSUMED_FLOP_PER_S[device.kind] * max(1, len(device.cores)) * (_EMULATED if emulated else 1.0)
+    share = _EMULATED if emulated else _INT8_ON_CPU if (device.kind, params.dtype) == ("cpu", "int8") else 1.0
+    return _ASSUMED_FLOP_PER_S[device.kind] * max(1, len(device.cores)) * share
+
+
+def refuses(params: MatmulParams, device: Device) -> list[FieldError]:
+    """TF32 where there is none: everywhere but on NVIDIA GPUs from compute capability 8.0 on."""
+    capability = next((flag for flag in device.isa if flag.startswith("sm_")), None)
+    old = capability is not None and int(capability.removeprefix("sm_")) < _TF32_FROM
+    if params.dtype != "tf32" or (device.kind == "gpu" and not old):
+        return []
+    detail = f"{device.model} has no tf32; NVIDIA GPUs have it from compute capability 8.0 on"
+    return [FieldError("/dtype", "dtype_unsupported", detail)]
 
 
 def build(params: MatmulParams, context: BuildContext) -> Built:
+    """Raises RunFailed (unsupported, dtype_unsupported) on a device that lacks the dtype."""
+    if context.device is not None and (refused := refuses(params, context.device)):
+        raise RunFailed("unsupported", refused[0].code, refused[0].detail)
+    built = [_built(size, context) for size in params.each]
+    return built[0] if params.sizes is None else Sizes(params.each, built)
+
+
+def _built(params: MatmulParams, context: BuildContext) -> Built:
     if params.mode == "chain":
         return Chain(params, flops(params), context)
     last_cache_bytes = context.device.last_cache_bytes if context.device else None
-    return Dispatch(params, flops(params), rotation(params, last_cache_bytes), context)
+    kind = IntegerDispatch if params.dtype == "int8" else Dispatch
+    return kind(params, flops(params), rotation(params, last_cache_bytes), context)
 
 
 def lint(params: MatmulParams) -> list[ResultWarning]:
     """What the params alone tell; whether the real device's cache holds them is found when they have run."""
-    return [raised for raised in (pow2_only(params.sides), _small(params)) if raised is not None]
+    sides = [side for size in params.each for side in size.sides]
+    small = next((raised for size in params.each if (raised := _small(size))), None)
+    return [raised for raised in (pow2_only(sides), small) if raised is not None]
 
 
 def _small(params: MatmulParams) -> ResultWarning | None:
@@ -158,18 +145,30 @@ REFERENCES = (
     _reference("TPU v2 board (Colab)", "throughput", 158.91e12, _OVERFLOW),
 )
 
+METRICS = (
+    MetricSpec("throughput", "FLOP/s", "higher", "Floating-point operations per second, 2·M·N·K per product"),
+    MetricSpec("execution_time", "s", "lower", "Time of one execution: `repeats` products", amount="execution"),
+)
+
+
+def metrics_of(params: MatmulParams) -> tuple[MetricSpec, ...]:
+    """Integer operations are no floating-point ones."""
+    if params.dtype != "int8":
+        return METRICS
+    return tuple(replace(spec, unit="OP/s") if spec.unit == "FLOP/s" else spec for spec in METRICS)
+
+
 WORKLOAD = Workload(
     name="matmul",
     description="Matrix products: the throughput of the device's multiply-add units",
     params=MatmulParams,
-    metrics=(
-        MetricSpec("throughput", "FLOP/s", "higher", "Floating-point operations per second, 2·M·N·K per product"),
-        MetricSpec("execution_time", "s", "lower", "Time of one execution: `repeats` products", amount="execution"),
-    ),
+    metrics=METRICS,
     flops=flops,
     estimate=estimate,
     build=build,
     lint=lint,
     references=REFERENCES,
+    refuses=refuses,
+    metrics_of=metrics_of,
     executions=lambda params: f"{params.repeats} products, and the sum of the last one read back",
 )

@@ -16,6 +16,7 @@ from dyno.measure.verify import (
     MAX_TOLERANCE,
     ProductCheck,
     allowed,
+    exact_product,
     freivalds,
     freivalds_chain,
     precision_fingerprint,
@@ -191,3 +192,29 @@ def test_a_limit_widens_to_what_a_single_product_shows_and_no_further() -> None:
     coarse = product_check(9e-3, "float32", 1)  # nearest to bfloat16, yet more than bfloat16 would err
     assert allowed(chain, coarse, "bfloat16", inner=64, products=100) == chain.tolerance
     assert allowed(chain, product_check(2e-3, "float32", 1), "bfloat16", inner=64, products=10**6) == MAX_TOLERANCE
+
+
+def _integers(m: int, k: int, n: int) -> tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int32]]:
+    random = np.random.default_rng(7)
+    a, b = (random.integers(-127, 128, shape, dtype=np.int8) for shape in ((m, k), (k, n)))
+    return a, b, (a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32)
+
+
+def test_an_exact_product_of_integers_is_exact() -> None:
+    found = exact_product(*_integers(40, 70, 30))
+    assert (found.exact, found.rel_error, found.rows_compared) == (True, 0.0, 8)
+    assert exact_product(*_integers(3, 5, 2)).rows_compared == 3
+
+
+@pytest.mark.parametrize("row", range(0, 40, 7))
+def test_one_integer_that_is_off_by_one_is_found_in_any_row(row: int) -> None:
+    a, b, y = _integers(40, 70, 30)
+    y[row, 11] += 1
+    found = exact_product(a, b, y)
+    assert not found.exact
+    assert 0 < found.rel_error < 1e-3
+
+
+def test_zeros_are_no_product_of_integers() -> None:
+    a, b, y = _integers(8, 8, 8)
+    assert exact_product(a, b, 0 * y).rel_error == pytest.approx(1.0)

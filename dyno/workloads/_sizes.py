@@ -1,0 +1,60 @@
+"""Several matrix products in one job: each is a case of its own, sampled and verified alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dyno.measure.checks import precision_mismatch
+from dyno.result import Precision, ResultWarning
+from dyno.workloads.contract import Built, Case, Verification
+
+if TYPE_CHECKING:
+    from dyno.workloads._matmul_params import MatmulParams
+
+
+class Sizes:
+    """The products that `built` compute, in the order of `sizes`; its own execution is that of the first."""
+
+    def __init__(self, sizes: Sequence[MatmulParams], built: Sequence[Built]) -> None:
+        self._built = {size.label: each for size, each in zip(sizes, built, strict=True)}
+        self._first = built[0]
+        self.work = self._first.work
+        self.cases = [
+            Case(size.label, each.work, each.work, size.dtype, each.execute, {"execution": each.work})
+            for size, each in zip(sizes, built, strict=True)
+        ]
+
+    def compile(self) -> None:
+        for each in self._built.values():
+            each.compile()
+
+    def execute(self, count: int) -> None:
+        self._first.execute(count)
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> Verification:
+        """What was found of each; of all together the first wrong precision, the smallest working set."""
+        found = {label: each.verify() for label, each in self._built.items()}
+        warnings = [_of(label, raised) for label, each in found.items() for raised in each.warnings]
+        by_size: dict[str, Any] = {label: each.details for label, each in found.items()}
+        smallest = min(details["working_set_bytes"] for details in by_size.values())
+        return Verification(
+            warnings=warnings,
+            precision=_doubted([each.precision for each in found.values() if each.precision is not None]),
+            details={"working_set_bytes": smallest, "sizes": by_size},
+            amounts=next(iter(found.values())).amounts,
+        )
+
+
+def _of(label: str, raised: ResultWarning) -> ResultWarning:
+    return raised.model_copy(update={"evidence": {"size": label, **raised.evidence}})
+
+
+def _doubted(seen: Sequence[Precision]) -> Precision | None:
+    """One that isn't what was asked for, else the one with the largest error among those that tell."""
+    wrong = [precision for precision in seen if precision_mismatch(precision)]
+    told = [precision for precision in seen if precision.observed is not None]
+    return max(wrong or told or seen, key=lambda precision: precision.rel_error or 0.0, default=None)

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from dyno.devices.device import Device, PeakFigure
+from dyno.frames import CaseRecord, RunRecord
+from dyno.measure.cases import by_case, parts
+from dyno.measure.processes import enough, on_target
+from dyno.result import Result
+from dyno.spec import Measure
+
+MakeRecord = Callable[..., RunRecord]
+MakeResult = Callable[..., Result]
+SMALL, LARGE = 100.0, 1000.0
+
+
+def _case(alone: RunRecord, name: str, flops: float, dtype: str = "float32") -> CaseRecord:
+    return CaseRecord(
+        name=name,
+        work=flops,
+        flops=flops,
+        dtype=dtype,
+        amounts={"execution": flops},
+        summary=alone.summary,
+        warmup=alone.warmup,
+        samples=alone.samples,
+    )
+
+
+@pytest.fixture
+def several(record: MakeRecord) -> Callable[..., RunRecord]:
+    """A run whose first case lasts `small_s` and the second `large_s`."""
+
+    def make(small_s: Sequence[float], large_s: Sequence[float], dtype: str = "float32", **of_large: Any) -> RunRecord:
+        own = record(small_s, work=SMALL, amounts={"execution": SMALL})
+        cases = [_case(own, "small", SMALL), _case(record(large_s, **of_large), "large", LARGE, dtype)]
+        return own.model_copy(update={"cases": cases})
+
+    return make
+
+
+def test_a_run_without_cases_is_its_only_part(record: MakeRecord) -> None:
+    alone = record([1.0] * 20)
+    assert parts(alone) == [alone]
+    assert by_case([alone]) == {}
+
+
+def test_a_part_has_its_cases_own_figures(several: Callable[..., RunRecord]) -> None:
+    small, large = parts(several([1.0] * 20, [2.0] * 30))
+    assert (small.work, small.samples[0], small.amounts) == (SMALL, 1.0, {"execution": SMALL})
+    assert (large.work, len(large.samples), large.amounts) == (LARGE, 30, {"execution": LARGE})
+    assert (small.cases, large.cases) == ([], [])
+
+
+def test_each_case_has_its_metrics_with_an_interval_over_the_runs(
+    several: Callable[..., RunRecord], result: MakeResult
+) -> None:
+    runs = [several([1.0] * 20, [large_s] * 20).model_copy(update={"figures": {"startup": 1.0}}) for large_s in (4, 5)]
+    metrics = {metric.name: metric for metric in result(runs).metrics}
+    assert metrics["throughput"].value == metrics["throughput_small"].value == 100.0
+    large = metrics["throughput_large"]
+    assert large.value == pytest.approx((1000 / 4 + 1000 / 5) / 2)
+    assert large.low is not None
+    assert large.low < 200 < 250 < (large.high or 0)
+    assert metrics["execution_time_large"].value == 4.5
+    assert "startup_large" not in metrics
+
+
+def test_the_table_of_cases_has_each_ones_fraction_of_its_own_peak(
+    several: Callable[..., RunRecord], result: MakeResult
+) -> None:
+    table: Any = result([several([1.0] * 20, [2.0] * 20, dtype="int8")]).details["cases"]
+    assert table["small"]["peak_fraction"] == pytest.approx(SMALL / 10_000)
+    assert (table["large"]["dtype"], table["large"]["peak_fraction"]) == ("int8", None)
+    assert "not measured" in table["large"]["peak_reason"]
+    assert table["large"]["medians_s"] == [2.0]
+
+
+def test_a_case_above_the_peak_makes_the_result_untrusted(
+    several: Callable[..., RunRecord], result: MakeResult, device: Device
+) -> None:
+    low = device.model_copy(update={"peak": {"float32": PeakFigure(value=400.0, provenance="measured here")}})
+    runs = [several([1.0] * 20, [2.0] * 20) for _ in range(5)]
+    codes = [raised.code for raised in result(runs, on=low).warnings]
+    assert "ABOVE_PEAK" in codes
+    assert "ABOVE_PEAK" not in [raised.code for raised in result(runs).warnings]
+
+
+def test_what_is_wrong_with_a_later_case_is_told(several: Callable[..., RunRecord], result: MakeResult) -> None:
+    sound = result([several([1.0] * 20, [2.0] * 20)])
+    assert [raised.code for raised in sound.warnings] == []
+    drifting = result([several([1.0] * 20, [2.0] * 20, steady=False)])
+    assert [raised.code for raised in drifting.warnings] == ["NO_STEADY_STATE"]
+    few = result([several([1.0] * 20, [2.0] * 3)])
+    assert [raised.code for raised in few.warnings] == ["INSUFFICIENT_SAMPLES"]
+
+
+def test_runs_are_added_until_every_case_is_on_target(several: Callable[..., RunRecord]) -> None:
+    measure = Measure.model_validate({"processes": {"min": 2, "max": 9}, "target_rel_ci": 0.05})
+    alike = [several([1.0] * 20, [2.0] * 20) for _ in range(3)]
+    unlike = [several([1.0] * 20, [large_s] * 20) for large_s in (1.0, 2.0, 3.0)]
+    assert on_target(measure, alike)
+    assert not on_target(measure, unlike)
+    assert enough(measure, alike)
+    assert not enough(measure, unlike)
+
+
+def test_work_without_arithmetic_has_no_fraction_of_peak(record: MakeRecord, device: Device) -> None:
+    from dyno.measure.metrics import peak_of
+
+    found = peak_of(device, "float32", 0.0, [record([1.0] * 20)])
+    assert (found.value, found.fraction) == (None, None)
+    assert "no arithmetic" in (found.reason or "")
+    assert peak_of(device, "int8", 1.0, [record([1.0] * 20)]).unit == "OP/s"

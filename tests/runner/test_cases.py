@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import pytest
+
+from dyno.devices.device import Device
+from dyno.frames import FRAME, Done, ProgressFrame, RunRequest
+from dyno.measure.assemble import assemble
+from dyno.result import Result
+from dyno.spec import Measure, Spec
+from dyno.workloads import validate_params, workload
+
+CORES = sorted(os.sched_getaffinity(0))
+DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30)
+MEASURE = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 2})
+PARAMS = {"sizes": [32, [8, 16, 24]], "mode": "dispatch", "repeats": 5}
+
+
+@pytest.fixture(scope="module")
+def ran() -> tuple[Result, list[ProgressFrame]]:
+    """A job of two sizes in a spawned runner, and its progress."""
+    spec = Spec(workload="matmul", params=PARAMS, measure=MEASURE)
+    request = RunRequest(job="job_1", spec=spec, run=0, runs=1, device=DEVICE, process_start="spawned")
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as told:
+        asked.write(request.model_dump_json().encode())
+        asked.seek(0)
+        command = [sys.executable, "-P", "-m", "dyno.runner"]
+        command += ["--request-fd", str(asked.fileno()), "--frames-fd", str(told.fileno())]
+        subprocess.run(command, pass_fds=(asked.fileno(), told.fileno()), capture_output=True, check=True, timeout=120)
+        told.seek(0)
+        frames = [FRAME.validate_json(line) for line in told]
+    assert isinstance(frames[-1], Done), frames[-1]
+    matmul = workload("matmul")
+    result = assemble("job_1", spec, matmul, validate_params(matmul, PARAMS), DEVICE, [frames[-1].record])
+    return result, [frame for frame in frames if isinstance(frame, ProgressFrame)]
+
+
+def test_a_job_of_two_sizes_answers_for_both(ran: tuple[Result, list[ProgressFrame]]) -> None:
+    result, _ = ran
+    metrics = {metric.name: metric for metric in result.metrics}
+    assert metrics["throughput"].value == metrics["throughput_32x32x32"].value
+    further = metrics["execution_time_8x16x24"]
+    assert further.value is not None
+    assert 0 < further.value < 0.1
+    table: Any = result.details["cases"]
+    assert [case["flops"] for case in table.values()] == [2 * 32**3 * 5, 2 * 8 * 16 * 24 * 5]
+    assert json.loads(result.model_dump_json())["details"]["sizes"].keys() == table.keys()
+
+
+def test_progress_does_not_go_back_to_warming_up_with_the_second_case(ran: tuple[Result, list[ProgressFrame]]) -> None:
+    _, progress = ran
+    phases = [frame.phase for frame in progress]
+    assert phases[-2:] == ["sampling", "verify"]
+    assert "warmup" not in phases[phases.index("sampling") :]

@@ -1,0 +1,193 @@
+"""Several sizes in one job, and the dtypes that not every device has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.devices.device import Device
+from dyno.errors import InvalidSpec, RunFailed
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.workloads import validate_params, workload
+from dyno.workloads._matmul_params import MatmulParams
+from dyno.workloads._operands import LONGEST
+from dyno.workloads.contract import BuildContext, Several, Verification
+from dyno.workloads.matmul import estimate, flops, lint
+
+MATMUL = workload("matmul")
+Context = Callable[..., BuildContext]
+
+
+def _params(**params: Any) -> MatmulParams:
+    valid = validate_params(MATMUL, params)
+    assert isinstance(valid, MatmulParams)
+    return valid
+
+
+def _verified(context: BuildContext, **params: Any) -> Verification:
+    built = MATMUL.build(_params(**params), context)
+    built.compile()
+    for case in built.cases if isinstance(built, Several) else ():
+        case.execute(1)
+    built.execute(2)
+    return built.verify()
+
+
+def _int8(**params: Any) -> dict[str, Any]:
+    return {"dtype": "int8", "mode": "dispatch", "repeats": 2} | params
+
+
+def _refused(**params: Any) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidSpec) as refused:
+        _params(**params)
+    return [(error.pointer.removeprefix("/params"), error.code) for error in refused.value.errors]
+
+
+def test_each_size_is_a_case_with_its_own_work(context: Context) -> None:
+    built = MATMUL.build(_params(sizes=[8, [2, 3, 5]], mode="dispatch", repeats=3), context())
+    assert isinstance(built, Several)
+    assert [case.name for case in built.cases] == ["8x8x8", "2x3x5"]
+    assert [case.work for case in built.cases] == [2 * 8**3 * 3, 2 * 2 * 3 * 5 * 3]
+    assert [case.amounts for case in built.cases] == [{"execution": case.work} for case in built.cases]
+    assert built.work == flops(_params(sizes=[8, 9], repeats=3)) == 2 * 8**3 * 3
+
+
+@pytest.mark.parametrize("mode", ["chain", "dispatch"])
+def test_each_size_is_verified_and_the_largest_error_told_in_its_precision(context: Context, mode: str) -> None:
+    found = _verified(context(), sizes=[2, 64, 48], mode=mode, dtype="bfloat16", repeats=3)
+    assert found.warnings == []
+    assert found.precision is not None
+    assert found.precision.observed == "bfloat16"
+    sizes = found.details["sizes"]
+    assert list(sizes) == ["2x2x2", "64x64x64", "48x48x48"]
+    assert found.details["working_set_bytes"] == min(size["working_set_bytes"] for size in sizes.values())
+
+
+def test_a_wrong_size_is_named(tensorflow: TensorFlow, context: Context) -> None:
+    class WrongAt24(TensorFlow):
+        def matmul(self, a: Any, b: Any) -> Any:
+            product = super().matmul(a, b)
+            return product * np.float32(1.5) if a.shape[0] == 24 else product
+
+    wrong = WrongAt24()
+    wrong._tf, wrong._keras = tensorflow._tf, tensorflow._keras
+    found = _verified(context(wrong), sizes=[16, 24], repeats=2)
+    assert [(raised.code, raised.evidence["size"]) for raised in found.warnings] == [("RESULT_INCORRECT", "24x24x24")]
+
+
+@pytest.mark.parametrize(
+    ("params", "refused"),
+    [
+        ({"sizes": [16, [1, 2, 3]]}, [("/sizes/1", "not_square")]),
+        ({"sizes": [16, 17, 16]}, [("/sizes/2", "twice")]),
+        ({"sizes": [16], "n": 8}, [("/sizes", "excess")]),
+        ({"sizes": [[4, 4, 4]], "m": 4, "k": 4, "n": 4}, [("/sizes", "excess")]),
+        ({"sizes": [64], "dtype": "bfloat16", "repeats": 6000}, [("/sizes/0", "unverifiable")]),
+        ({"n": 16, "dtype": "int8"}, [("/mode", "not_chained")]),
+        (_int8(n=LONGEST + 1), [("/n", "overflow")]),
+        (_int8(m=1, k=LONGEST + 1, n=1), [("/k", "overflow")]),
+        (_int8(sizes=[8, [1, LONGEST + 1, 1]]), [("/sizes", "overflow")]),
+    ],
+)
+def test_what_can_not_be_measured_is_refused_where_it_is_wrong(
+    params: dict[str, Any], refused: list[tuple[str, str]]
+) -> None:
+    assert _refused(**params) == refused
+
+
+def test_sizes_of_no_form_that_is_known_are_refused() -> None:
+    for sizes in ([], [0], [[1, 2]], [[1, 2, 3, 4]], ["8"], [8.0]):
+        assert {pointer.split("/")[1] for pointer, _ in _refused(sizes=sizes)} == {"sizes"}
+
+
+def test_params_written_out_are_valid_again() -> None:
+    for params in ({"sizes": [8, [8, 8, 8 + 1]], "mode": "dispatch"}, _int8(n=8)):
+        written_out = _params(**params).model_dump(mode="json")
+        assert _params(**written_out).model_dump(mode="json") == written_out
+
+
+def test_the_estimate_adds_up_the_sizes(device: Device) -> None:
+    both = estimate(_params(sizes=[1024, 2048]), device)
+    alone = [estimate(_params(n=n), device) for n in (1024, 2048)]
+    assert both.time_s == pytest.approx(sum(each.time_s for each in alone) - 1.0)
+    assert max(each.memory_bytes for each in alone) < both.memory_bytes < sum(each.memory_bytes for each in alone)
+
+
+def test_the_linter_looks_at_every_size() -> None:
+    assert [raised.code for raised in lint(_params(sizes=[1024, 2048]))] == ["POW2_ONLY"]
+    assert lint(_params(sizes=[1024, 2000])) == []
+    assert [raised.code for raised in lint(_params(sizes=[1024, 100]))] == ["CACHE_RESIDENT"]
+
+
+@pytest.mark.parametrize(("k", "observed"), [(1500, "int8"), (1501, "int8"), (64, None)])
+def test_integers_are_exact_and_told_from_floats_where_float32_would_not_be(
+    context: Context, k: int, observed: str | None
+) -> None:
+    found = _verified(context(), **_int8(m=12, k=k, n=20))
+    assert found.warnings == []
+    assert found.precision is not None
+    assert (found.precision.requested, found.precision.observed, found.precision.rel_error) == ("int8", observed, 0.0)
+    assert (found.details["sums"], found.details["rows_compared"]) == ("int32", 8)
+
+
+def _plus_one_in_one_place(product: Any) -> Any:
+    return product + np.eye(*product.shape, dtype=np.int32) * (np.arange(product.shape[1]) == 5).astype(np.int32)
+
+
+def _as_float32(product: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.cast(tf.cast(product, tf.float32), tf.int32)
+
+
+@pytest.mark.parametrize("spoil", [_plus_one_in_one_place, _as_float32])
+def test_an_integer_product_wrong_in_one_place_by_one_is_found(
+    tensorflow: TensorFlow, context: Context, spoil: Callable[[Any], Any]
+) -> None:
+    class Wrong(TensorFlow):
+        def integer_matmul(self, a: Any, b: Any) -> Any:
+            return spoil(super().integer_matmul(a, b))
+
+    wrong = Wrong()
+    wrong._tf, wrong._keras = tensorflow._tf, tensorflow._keras
+    found = _verified(context(wrong), **_int8(m=12, k=1500, n=20))
+    assert [raised.code for raised in found.warnings] == ["RESULT_INCORRECT"]
+    assert found.precision is not None
+    assert found.precision.observed is None
+
+
+def test_integer_operations_are_counted_as_such() -> None:
+    assert [spec.unit for spec in MATMUL.metrics_for(_params(**_int8(n=8)))] == ["OP/s", "s"]
+    assert [spec.unit for spec in MATMUL.metrics_for(_params(n=8))] == ["FLOP/s", "s"]
+    names = [spec.name for spec in MATMUL.metrics]
+    assert [spec.name for spec in MATMUL.metrics_for(_params(**_int8(n=8)))] == names
+
+
+def test_a_device_without_tf32_refuses_it(device: Device, context: Context) -> None:
+    tf32 = _params(n=64, dtype="tf32")
+    ampere, turing, unknown = (
+        device.model_copy(update={"kind": "gpu", "isa": isa}) for isa in (["sm_80"], ["sm_75"], [])
+    )
+    assert [len(MATMUL.refuses(tf32, on)) for on in (device, turing, ampere, unknown)] == [1, 1, 0, 0]
+    assert MATMUL.refuses(_params(n=64), device) == []
+    with pytest.raises(RunFailed, match="test has no tf32") as failed:
+        MATMUL.build(tf32, context())
+    assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "dtype_unsupported")
+
+
+@pytest.mark.parametrize(("dtype", "allowed"), [("tf32", True), ("float32", False)])
+def test_float32_is_no_tf32_unless_that_is_asked_for(
+    tensorflow: TensorFlow, context: Context, device: Device, dtype: str, allowed: bool
+) -> None:
+    import dataclasses
+
+    import tensorflow as tf
+
+    tensorflow.allow_tf32(not allowed)
+    on_gpu = dataclasses.replace(context(), device=device.model_copy(update={"kind": "gpu"}))
+    MATMUL.build(_params(n=8, dtype=dtype), on_gpu)
+    assert tf.config.experimental.tensor_float_32_execution_enabled() is allowed
+    tensorflow.allow_tf32(True)

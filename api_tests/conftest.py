@@ -104,9 +104,11 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House | None]:
         # Device locks of our own: another Dyno on this host would hold our jobs up for as long as it measures.
         env |= {"DYNO_REDIS_URL": server.url, "DYNO_PORT": "0", "DYNO_RUN_DIR": str(tmp_path_factory.mktemp("run"))}
         stack.callback(_assert_nothing_left, env["DYNO_RUN_DIR"])
+        env["DYNO_ARTIFACT_DIR"] = str(tmp_path_factory.mktemp("data") / "artifacts")
         api = stack.enter_context(_process(env, "service"))
+        env["DYNO_API_URL"] = _address(api)
         stack.enter_context(_process(env, "workers", "--device", "cpu:0-0"))
-        yield House(_address(api), env)
+        yield House(env["DYNO_API_URL"], env)
 
 
 @pytest.fixture(scope="session")

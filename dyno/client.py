@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import httpx
 from pydantic import JsonValue
 
 from dyno.errors import DynoError
 from dyno.job import Job, Status
-from dyno.result import Result
+from dyno.result import Artifact, Result
 from dyno.spec import Spec
 
 LONG_POLL_S = 20  # well under the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
 SUBMIT_TRIES = 3
 PATIENCE_S = 60.0  # how long `wait` goes on without an answer: the service comes back, and the job runs meanwhile
 RETRY_S = 0.5
+UPLOAD_S = 60.0  # for each piece, and for the answer: the service writes the file to its disk first
 
 
 class ServerUnreachable(DynoError):
@@ -56,6 +60,12 @@ class JobNotSucceeded(DynoError):
         failure = f": {job.failure.message}" if job.failure else ""
         super().__init__(f"{job.id} {job.status}" + (f" ({job.status_reason})" if job.status_reason else "") + failure)
         self.job = job
+
+
+class DownloadDamaged(DynoError):
+    """What arrived isn't the file that the result lists."""
+
+    code = "download-damaged"
 
 
 class Client:
@@ -133,6 +143,41 @@ class Client:
     def result(self, job_id: str) -> Result:
         return Result.model_validate(self._call("GET", f"/v1/jobs/{job_id}/result"))
 
+    def artifacts(self, job_id: str) -> list[Artifact]:
+        """The files that a job has left behind."""
+        return [Artifact.model_validate(row) for row in self._call("GET", f"/v1/jobs/{job_id}/artifacts")["data"]]
+
+    def download(self, job_id: str, artifact: Artifact, to: Path) -> None:
+        """One of them, written to the file `to`. Raises DownloadDamaged where size or SHA-256 aren't as listed."""
+        partial = to.with_name(f"{to.name}.part")
+        try:
+            with partial.open("wb") as file, self._answers():
+                digest = self._receive(_file_path(job_id, artifact.name), file)
+            if digest != artifact.sha256:
+                raise DownloadDamaged(f"{artifact.name} of {job_id} arrived with another SHA-256 than its result lists")
+            partial.replace(to)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _receive(self, path: str, file: BinaryIO) -> str:
+        digest = hashlib.sha256()
+        with self._http.stream("GET", path) as answer:
+            if answer.is_error:
+                answer.read()
+                _body(answer)
+            for piece in answer.iter_bytes():
+                file.write(piece)
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def upload(self, job_id: str, name: str, token: str, source: Path) -> Artifact:
+        """For workers: store a file of the job that the attempt's token holds."""
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/octet-stream"}
+        path = _file_path(job_id, name)
+        with source.open("rb") as file:
+            sent = self._call("PUT", path, content=file, headers=headers, timeout=UPLOAD_S)
+        return Artifact.model_validate(sent)
+
     def run(self, spec: Spec | Mapping[str, JsonValue], progress: Callable[[Job], None] | None = None) -> Result:
         """Submit, wait, read the result. Raises JobNotSucceeded when there is none."""
         job = self.wait(self.submit(spec).id, progress)
@@ -170,10 +215,19 @@ class Client:
         return _body(self._send(method, path, **options))
 
     def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        try:
+        with self._answers():
             return self._http.request(method, path, **options)
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        try:
+            yield
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ConnectionBroken(f"{self.url}: {error or type(error).__name__}") from error
+
+
+def _file_path(job_id: str, name: str) -> str:
+    return f"/v1/jobs/{job_id}/artifacts/{name}"
 
 
 def _body(answer: httpx.Response) -> Any:

@@ -20,6 +20,10 @@ DynoError
 ├── FrameworkMissing   the framework isn't installed here
 ├── DatasetDamaged     a data file is there, but not what it should be
 ├── WorkloadFault      a workload file is broken; the start fails
+├── ArtifactNotFound   no such file of the job, or its file is gone
+├── ArtifactTooLarge   a file has more bytes than the settings allow
+├── ArtifactStoreUnavailable  the artifact store can't be read or written now
+├── ArtifactStoreUnfit what DYNO_ARTIFACT_URL or DYNO_ARTIFACT_DIR says can be no artifact store
 ├── RunFailed          a run ended without a result; carries the failure's class and reason
 └── ServerUnavailable  no Redis-compatible server could be found or started
 
@@ -139,6 +143,22 @@ class DatasetDamaged(DynoError):
 
 class WorkloadFault(DynoError):
     code = "workload-fault"
+
+
+class ArtifactNotFound(DynoError):
+    code = "artifact-not-found"
+
+
+class ArtifactTooLarge(DynoError):
+    code = "artifact-too-large"
+
+
+class ArtifactStoreUnavailable(DynoError):
+    code = "artifact-store-unavailable"
+
+
+class ArtifactStoreUnfit(DynoError):
+    code = "artifact-store-unfit"
 
 
 class ServerUnavailable(DynoError):

@@ -21,6 +21,7 @@ class RunRequest(Stored):
     runs: int
     device: Device
     lock_paths: list[str] = []  # flock'ed by the runner itself, one per core or accelerator
+    shared_lock_paths: list[str] = []  # the same, held together with others: the cores of an emulated device
     process_start: Literal["forked", "spawned"] = "forked"
     data_dir: str | None = None  # null: the runner's own DYNO_DATA_DIR
     artifact_dir: str | None = None  # of run 0: an empty folder for what the job leaves behind
@@ -83,6 +84,7 @@ class FirstOp(Stored):
 class ProgressFrame(Stored):
     frame: Literal["progress"] = "progress"
     phase: str  # device, data, build, compile, first_execution, training, warmup, sampling, verify
+    # before and after the runs, from the worker itself: files, artifacts
     completed: int = 0
     total: int | None = None
     unit: str = "samples"

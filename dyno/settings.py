@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # what has to last
 
 
 class Settings(BaseSettings):
@@ -19,6 +22,13 @@ class Settings(BaseSettings):
     data_dir: Path | None = None  # data sets: <data_dir>/mnist/train-images-idx3-ubyte.gz, …
     download: bool = False  # may fetch data sets that are not here from their official addresses
     run_dir: Path = Path(tempfile.gettempdir()) / "dyno"  # device locks; one per host, shared by all workers
+
+    # files that jobs leave behind
+    artifact_url: str | None = None  # an fsspec URL that API and workers share: file:///srv/x, s3://…; else by the API
+    artifact_dir: Path = DATA_DIR / "artifacts"  # where the API keeps them without artifact_url
+    artifact_max_bytes: Annotated[int, Field(gt=0)] = 2 * 2**30  # of one file
+    artifact_patience_s: Annotated[float, Field(gt=0)] = 60.0  # how long a worker tries to deliver what a job has left
+    api_url: str | None = None  # where workers find the API; null: on this host, at `port`
 
     # the API
     host: str = "127.0.0.1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,9 +33,10 @@ def together(
     settings = Settings()
     stack = Stack(say)
     url = f"http://{settings.host}:{port}"
-    with _terminable(), _server(settings, data_dir, stack) as redis_url:
+    with _terminable(), _kept(data_dir) as files_dir, _server(settings, data_dir, stack) as redis_url:
         # Who presses Ctrl-C wants out: a running job is handed back soon, and runs at the next start.
-        env = {"DYNO_SHUTDOWN_S": "1", **os.environ, "DYNO_REDIS_URL": redis_url, "DYNO_PORT": str(port)}
+        env = {"DYNO_SHUTDOWN_S": "1", "DYNO_ARTIFACT_DIR": str(files_dir / "artifacts"), **os.environ}
+        env |= {"DYNO_REDIS_URL": redis_url, "DYNO_PORT": str(port), "DYNO_API_URL": url}
         try:
             stack.start(Part("API", "service", [], env))
             for device in devices:
@@ -42,6 +44,16 @@ def together(
             yield stack, url
         finally:
             stack.stop()
+
+
+@contextmanager
+def _kept(data_dir: Path | None) -> Iterator[Path]:
+    """`data_dir`, or a folder that goes with what is kept nowhere."""
+    if data_dir is not None:
+        yield data_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="dyno-data-") as folder:
+        yield Path(folder)
 
 
 @contextmanager

@@ -9,23 +9,25 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
+from dyno.artifacts import service_store
 from dyno.settings import Settings
 from dyno.workloads import registry
-from service import fleet, health, jobs, openapi, problems, workloads
+from service import artifacts, fleet, health, jobs, openapi, problems, workloads
 from service.state import opened
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The service over the store in `settings`. Raises WorkloadFault with all faults of all workload files.
+    """The service over the store in `settings`. Raises WorkloadFault with all faults of all workload files, and
+    ArtifactStoreUnfit.
 
     `app.state.stopping` is an event to set when the server begins to end, so that long polls answer at once.
     """
-    registered = registry()
+    registered, files = registry(), service_store(settings)
     stopping = asyncio.Event()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with opened(settings, registered, stopping) as state:
+        async with opened(settings, registered, files, stopping) as state:
             app.state.opened = state
             yield
 
@@ -39,7 +41,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.stopping = stopping
-    routers = [part.router for part in (jobs, workloads, fleet, health)]
+    routers = [part.router for part in (jobs, artifacts, workloads, fleet, health)]
     for router in routers:
         app.include_router(router)
     problems.install(app, [route for router in routers for route in router.routes])

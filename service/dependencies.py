@@ -7,10 +7,12 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Query, Request
 
-from dyno.errors import UnknownJob
+from dyno.artifacts.names import is_name
+from dyno.errors import ArtifactNotFound, UnknownJob
 from dyno.store.jobs import Jobs
 from dyno.store.keys import JOB_ID
 from service import body, specs, strict_json
+from service.errors import NotAuthorized
 from service.state import State
 
 MAX_WAIT_S = 60
@@ -32,6 +34,21 @@ async def _job_id(job_id: Annotated[str, Path(description="`job_` and a ULID")])
     return job_id
 
 
+async def _artifact_name(name: Annotated[str, Path(description="A file name, never a path")]) -> str:
+    if not is_name(name):
+        raise ArtifactNotFound("no artifact has such a name: letters, digits, dot, dash and underscore, at most 128")
+    return name
+
+
+async def _attempt_token(
+    authorization: Annotated[str | None, Header(description="`Bearer` and the token of the attempt")] = None,
+) -> str:
+    scheme, _, token = (authorization or "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise NotAuthorized("only the worker that runs the job may store its files: send its attempt's token")
+    return token.strip()
+
+
 async def _submission(request: Request, state: Annotated[State, Depends(_state)]) -> specs.Request:
     raw = await body.read(request, state.settings.max_body_bytes)
     document, faults = strict_json.parse(raw)
@@ -49,6 +66,8 @@ async def _preferred_wait_s(
 StateDep = Annotated[State, Depends(_state)]
 JobsDep = Annotated[Jobs, Depends(_jobs)]
 JobId = Annotated[str, Depends(_job_id)]
+ArtifactName = Annotated[str, Depends(_artifact_name)]
+AttemptToken = Annotated[str, Depends(_attempt_token)]
 Submission = Annotated[specs.Request, Depends(_submission)]
 PreferredWait = Annotated[int | None, Depends(_preferred_wait_s)]
 Wait = Annotated[

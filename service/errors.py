@@ -29,6 +29,12 @@ class UnsupportedMediaType(DynoError):
     code = "unsupported-media-type"
 
 
+class NotAuthorized(DynoError):
+    """The request needs a token, and has none."""
+
+    code = "not-authorized"
+
+
 class NotReady(DynoError):
     """The store can't be reached, or would not keep jobs."""
 

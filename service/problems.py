@@ -27,8 +27,10 @@ RETRY_AFTER_S = 2
 PROBLEMS: dict[str, tuple[int, str]] = {
     "malformed-body": (400, "The body can't be read"),
     "bad-request": (400, "The request can't be read"),
+    "not-authorized": (401, "The request needs a token"),
     "not-found": (404, "There is nothing here"),
     "job-not-found": (404, "No such job"),
+    "artifact-not-found": (404, "The job has no such file"),
     "workload-not-found": (404, "No such workload"),
     "method-not-allowed": (405, "The method isn't allowed here"),
     "body-timeout": (408, "The body came too slowly"),
@@ -37,6 +39,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "result-not-ready": (409, "The job has no result"),
     "stale-token": (409, "Another attempt owns the job"),
     "body-too-large": (413, "The body is too large"),
+    "artifact-too-large": (413, "The file is too large"),
     "unsupported-media-type": (415, "The body must be JSON"),
     "invalid-request": (422, "A parameter of the request is wrong"),
     "invalid-spec": (422, "The spec can't be run as it is"),
@@ -55,6 +58,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "workload-fault": (500, "A workload is broken"),
     "not-ready": (503, "The service can't take jobs now"),
     "store-unavailable": (503, "The store is not available"),
+    "artifact-store-unavailable": (503, "The artifact store is not available"),
+    "artifact-store-unfit": (503, "The artifact store can't be used"),
     "store-unfit": (503, "The store is not set up to keep jobs"),
     "device-unavailable": (503, "The device is not available"),
     "server-unavailable": (503, "No store could be found"),
@@ -144,8 +149,11 @@ async def _of_dyno(request: Request, error: Exception) -> Response:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return problem("internal-error", _INTERNAL)
     errors = _field_errors(error, status)
-    # The rest of the body was not read, so the connection can't carry another request.
-    headers = {"Connection": "close"} if error.code in ("body-too-large", "body-timeout") else None
+    # The rest of the body was not read, so the connection can't carry another request; of an upload, perhaps.
+    unread = error.code in ("body-too-large", "body-timeout") or request.method == "PUT"
+    headers = {"Connection": "close"} if unread else {}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
     detail = _summary(error.errors) if isinstance(error, InvalidSpec) else error.detail
     job_status = error.job_status if isinstance(error, ResultNotReady) else None
     return problem(error.code, detail, errors=errors, headers=headers, job_status=job_status)

@@ -12,8 +12,10 @@ from functools import partial
 import redis
 import redis.asyncio
 
+from dyno.artifacts.store import ArtifactStore
 from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
+from dyno.store.artifacts import drop_orphans
 from dyno.store.connect import async_client, check_server, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.upkeep import Upkeep
@@ -33,6 +35,7 @@ class State:
     client: redis.asyncio.Redis
     jobs: Jobs
     watch: Watch
+    artifacts: ArtifactStore
     stopping: asyncio.Event
 
 
@@ -51,18 +54,19 @@ def check_store(settings: Settings) -> None:
 
 @asynccontextmanager
 async def opened(
-    settings: Settings, workloads: Mapping[str, Workload], stopping: asyncio.Event
+    settings: Settings, workloads: Mapping[str, Workload], artifacts: ArtifactStore, stopping: asyncio.Event
 ) -> AsyncIterator[State]:
     """The clients, the reader of events and the upkeep thread, for as long as the block runs."""
     await asyncio.to_thread(check_store, settings)
     client = async_client(settings)
     blocking = async_client(settings, blocking=True)
     watch = Watch(blocking, settings)
-    upkeep = Upkeep(settings, partial(wake, settings))
+    chores = {"dropping artifacts": partial(drop_orphans, settings=settings, drop=artifacts.drop)}
+    upkeep = Upkeep(settings, partial(wake, settings), chores)
     await watch.start()
     upkeep.start()
     try:
-        yield State(settings, workloads, client, Jobs(client, settings), watch, stopping)
+        yield State(settings, workloads, client, Jobs(client, settings), watch, artifacts, stopping)
     finally:
         await asyncio.to_thread(upkeep.stop)
         await watch.stop()

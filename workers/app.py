@@ -15,6 +15,7 @@ from pathlib import Path
 
 import redis
 
+from dyno.artifacts import shared_store
 from dyno.devices import discover, lock_paths
 from dyno.devices.cpulist import parse
 from dyno.devices.device import Device
@@ -40,8 +41,8 @@ from workers.supervisor import Supervisor
 class Worker:
     """Everything in the order it starts.
 
-    Raises DeviceUnavailable, FrameworkMissing, WorkloadFault or StoreUnfit before anything has started; a store that
-    is away may come.
+    Raises DeviceUnavailable, FrameworkMissing, WorkloadFault, StoreUnfit or ArtifactStoreUnfit before anything has
+    started; a store that is away may come.
     """
 
     def __init__(self, device: str, name: str | None, settings: Settings) -> None:
@@ -50,6 +51,7 @@ class Worker:
         if not self._device.frameworks:  # it would serve no queue
             raise FrameworkMissing('no framework is installed beside this worker: pip install "tensordyno[cpu]"')
         self._workloads = registry()
+        shared_store(settings)  # only to hear now that it can't be used
         self._client = sync_client(settings)
         _check_store(self._client)
         self._name = name or f"{self._device.full_id}.{secrets.token_hex(3)}"

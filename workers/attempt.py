@@ -15,8 +15,10 @@ from dyno.measure.processes import enough
 from dyno.store.leases import Claim
 from dyno.workloads import validate_params
 from dyno.workloads.contract import Params, Workload
+from workers.artifacts import JobFiles
 from workers.ending import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
 from workers.equipment import Equipment
+from workers.errand import EndsHere
 from workers.log import LOG, event
 from workers.outcome import failure_of
 from workers.pulse import Pulse
@@ -47,7 +49,11 @@ class Attempt:
         except InvalidSpec as error:
             return _unsupported("invalid_spec", error.detail)
         try:
-            return self._measure(workload, params)
+            with JobFiles(self._claim, self._pulse, self._equipment) as self._files:
+                self._files.prepare(params)
+                return self._measure(workload, params)
+        except EndsHere as early:
+            return early.ending
         except Exception as error:  # noqa: BLE001 - a fault of ours: the job must not wait for its lease to run out
             LOG.exception("attempt-broke job=%s", self._claim.job_id)
             message = f"the worker failed: {type(error).__name__}: {error}"
@@ -69,9 +75,10 @@ class Attempt:
                 return ending
             assert ended.record is not None
             records.append(ended.record)
+        artifacts = self._files.deliver(len(records) - 1)
         device = self._equipment.launcher.describe(self._equipment.device)
         result = assemble(self._claim.job_id, self._spec, workload, params, device, records)
-        return Succeeded(result, _raw(records))
+        return Succeeded(result.model_copy(update={"artifacts": artifacts}), _raw(records))
 
     def _early(self, ended: Ended, limits: Limits, run: int) -> Ending | None:
         """How the job ends with this run, if it does."""
@@ -120,6 +127,8 @@ class Attempt:
             device=self._equipment.device,
             lock_paths=lock_paths(self._equipment.device, settings),
             data_dir=str(settings.data_dir) if settings.data_dir else None,
+            artifact_dir=str(self._files.empty()) if run == 0 else None,
+            weights_path=str(self._files.weights) if self._files.weights else None,
         )
 
     def _limits(self, workload: Workload, params: Params) -> Limits:

@@ -48,6 +48,10 @@ class Keys:
     def expiring(self) -> str:
         return self._key("expiring")  # ZSET: "id:status:workload" of done jobs by the time their record goes, ms
 
+    @property
+    def artifacts(self) -> str:
+        return self._key("artifacts")  # ZSET: jobs that left files by when to look whether their record is gone, ms
+
     def queue(self, name: str) -> str:
         return self._key("queue", name)  # ZSET: job ids by priority class and order of arrival
 

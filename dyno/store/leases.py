@@ -10,9 +10,10 @@ import redis
 from pydantic_core import to_json
 
 from dyno.job import MAX_ATTEMPTS, Failure, FailureClass, Outcome, Progress, WorkerRef, new_token
-from dyno.result import Result
+from dyno.result import Artifact, Result
 from dyno.settings import Settings
 from dyno.spec import Spec
+from dyno.store.artifacts import note_files
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
 from dyno.store.records import read_spec
@@ -45,7 +46,7 @@ class Leases:
     """Every method raises StoreUnavailable while Redis is away; all of them may simply be repeated then."""
 
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
-        self._client = client
+        self._client, self._settings = client, settings
         self._keys = Keys(settings.namespace)
         self._lease_ms = round(settings.lease_s * 1000)
         self._unanswered: dict[str, str] = {}  # device -> token of a claim whose answer never came
@@ -129,6 +130,16 @@ class Leases:
             ],
         )
         return bool(reply[0] != "superseded")
+
+    def note_artifacts(self, claim: Claim) -> None:
+        """Before a file of the job is written to a shared store: what isn't noted is never deleted."""
+        note_files(self._client, self._settings, claim.job_id)
+
+    def artifacts(self, job_id: str) -> list[Artifact] | None:
+        """What a job that succeeded has left behind; None where there is no such job (any more)."""
+        with store_errors():
+            text: Any = self._client.get(self._keys.result(job_id))
+        return None if text is None else Result.model_validate_json(text).artifacts
 
     def _claim_raw(self, device_id: str, queues: Sequence[str], worker: WorkerRef, token: str) -> list[Any]:
         keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import redis
@@ -25,10 +25,16 @@ log = logging.getLogger(__name__)
 class Upkeep:
     """Runs every `settings.reap_every_s`, from `start()` until `stop()`. All it does may be done by many at once."""
 
-    def __init__(self, settings: Settings, wake: Callable[[str], object]) -> None:
-        """`wake` sends one wake-up for the named queue; it may raise StoreUnavailable."""
+    def __init__(
+        self,
+        settings: Settings,
+        wake: Callable[[str], object],
+        chores: Mapping[str, Callable[[redis.Redis], object]] | None = None,
+    ) -> None:
+        """`wake` sends one wake-up for the named queue; it may raise StoreUnavailable. `chores` are done beside."""
         self._settings = settings
         self._wake = wake
+        self._chores = {"dropping what expired": lambda client: drop_expired(client, settings), **(chores or {})}
         self._outlook = Outlook(settings.lease_s)
         self._stop = threading.Event()
         self._failing: set[str] = set()
@@ -65,7 +71,8 @@ class Upkeep:
         self._part("looking for queues to wake", lambda: waiting.extend(queues_to_wake(client, self._settings)))
         for queue in waiting:
             self._part(f"waking {queue}", partial(self._wake, queue))
-        self._part("dropping what expired", lambda: drop_expired(client, self._settings))
+        for name, chore in self._chores.items():
+            self._part(name, partial(chore, client))
 
     def _part(self, name: str, work: Callable[[], object]) -> None:
         try:

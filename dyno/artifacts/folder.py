@@ -1,0 +1,100 @@
+"""Artifacts in a folder of this host, or one that all hosts mount: <root>/<job>/<digest>-<name>."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from dyno.artifacts.names import stored_name
+from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactStoreUnfit
+from dyno.result import Artifact
+
+
+class FolderStore:
+    """An `ArtifactStore`. Files appear by a rename, so that what has its final name is whole; folders are our own's."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @classmethod
+    def at(cls, path: str) -> FolderStore:
+        """Raises ArtifactStoreUnfit where `~` stands for no folder."""
+        try:
+            return cls(Path(path).expanduser())
+        except RuntimeError as error:  # no HOME, and a user without an entry
+            raise ArtifactStoreUnfit(f"{path} can't be resolved: {error}; set DYNO_ARTIFACT_DIR") from error
+
+    def spool(self, job_id: str) -> Path:
+        folder = self._root / job_id
+        with self._errors():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    def keep(self, job_id: str, name: str, sha256: str, source: Path) -> None:
+        folder = self.spool(job_id)
+        with self._errors():
+            _move(source, folder / stored_name(name, sha256))
+            _sync(folder)
+
+    def open(self, job_id: str, artifact: Artifact) -> BinaryIO:
+        path = self._root / job_id / stored_name(artifact.name, artifact.sha256)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            raise ArtifactNotFound(f"the file of {artifact.name} is gone from the artifact store") from None
+        except OSError as error:
+            raise self._unavailable(error) from error
+        if os.fstat(file.fileno()).st_size != artifact.bytes:
+            file.close()
+            raise ArtifactNotFound(f"the file of {artifact.name} was damaged in the artifact store")
+        return file
+
+    def drop(self, job_id: str) -> None:
+        try:
+            shutil.rmtree(self._root / job_id)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: OSError) -> ArtifactStoreUnavailable:
+        return ArtifactStoreUnavailable(f"the artifact store {self._root} can't be used: {error.strerror or error}")
+
+
+def _move(source: Path, target: Path) -> None:
+    """By one rename, after what is moved is on disk; over a copy where they are on two file systems."""
+    try:
+        _sync(source)
+        source.rename(target)
+        return
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    partial = target.with_name(f".{secrets.token_hex(8)}")
+    try:
+        shutil.copyfile(source, partial)
+        _sync(partial)
+        partial.rename(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,98 @@
+"""The files that a job left behind: their list, each of them, and where its worker puts them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import anyio.to_thread
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from dyno.artifacts.names import media_type
+from dyno.artifacts.store import PIECE_BYTES, url_of
+from dyno.errors import ArtifactNotFound
+from dyno.result import Artifact
+from dyno.store.artifacts import check_token, note_files_async
+from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep
+from service.problems import documented
+from service.upload import received
+
+router = APIRouter(prefix="/v1/jobs/{job_id}/artifacts", tags=["artifacts"])
+
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+class ArtifactList(BaseModel):
+    data: list[Artifact]
+
+
+@router.get("", responses=documented("job-not-found", "result-not-ready", "store-unavailable"))
+async def browse(job_id: JobId, jobs: JobsDep) -> ArtifactList:
+    """The files of a job that succeeded, by name. They go with its record."""
+    return ArtifactList(data=(await jobs.result(job_id)).artifacts)
+
+
+@router.get(
+    "/{name}",
+    response_class=Response,
+    responses={
+        200: {"description": "The file; its ETag is its SHA-256", "content": _BYTES},
+        304: {"description": "The ETag given is that of the file"},
+        **documented(
+            *("job-not-found", "artifact-not-found", "result-not-ready", "store-unavailable"),
+            "artifact-store-unavailable",
+        ),
+    },
+)
+async def download(job_id: JobId, name: ArtifactName, state: StateDep, if_none_match: IfNoneMatch = None) -> Response:
+    """One file, as it was left: to be saved, never to be shown in place."""
+    listed = (await state.jobs.result(job_id)).artifacts
+    artifact = next((each for each in listed if each.name == name), None)
+    if artifact is None:
+        raise ArtifactNotFound(f'{job_id} left no file "{name}"; it left: {_names(listed)}')
+    headers = {"ETag": f'"{artifact.sha256}"', "Cache-Control": "private, no-cache"}
+    if if_none_match is not None and artifact.sha256 in if_none_match:
+        return Response(status_code=304, headers=headers)
+    file = await anyio.to_thread.run_sync(state.artifacts.open, job_id, artifact)
+    headers |= {
+        "Content-Length": str(artifact.bytes),
+        "Content-Disposition": f'attachment; filename="{name}"',
+        # Whatever the bytes are: no browser takes them for something else, nor runs what is in them.
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+    return StreamingResponse(_pieces(file), headers=headers, media_type=media_type(name))
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+def _names(listed: list[Artifact]) -> str:
+    return ", ".join(each.name for each in listed) or "none"
+
+
+@router.put(
+    "/{name}",
+    openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
+    responses=documented(
+        *("not-authorized", "job-not-found", "artifact-not-found", "body-timeout", "stale-token", "artifact-too-large"),
+        *("store-unavailable", "artifact-store-unavailable"),
+    ),
+)
+async def keep(job_id: JobId, name: ArtifactName, request: Request, state: StateDep, token: AttemptToken) -> Artifact:
+    """For workers: keep the body as a file of the job that the attempt's token holds. Listed once the job succeeds.
+
+    Repeating it with the same content changes nothing.
+    """
+    await check_token(state.client, state.settings, job_id, token)
+    await note_files_async(state.client, state.settings, job_id)
+    folder = await anyio.to_thread.run_sync(state.artifacts.spool, job_id)
+    async with received(request, folder, state.settings.artifact_max_bytes) as upload:
+        await check_token(state.client, state.settings, job_id, token)  # it may have lost the job while it sent
+        await anyio.to_thread.run_sync(state.artifacts.keep, job_id, name, upload.sha256, upload.path)
+    return Artifact(name=name, bytes=upload.bytes, sha256=upload.sha256, url=url_of(job_id, name))

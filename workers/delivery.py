@@ -1,0 +1,103 @@
+"""How a worker's files reach the artifact store, and those of other jobs the worker."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from dyno.artifacts import shared_store
+from dyno.artifacts.store import PIECE_BYTES, ArtifactStore
+from dyno.client import Client, DownloadDamaged, Refused, ServerUnreachable
+from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactTooLarge, DynoError, StaleToken
+from dyno.result import Artifact
+from dyno.settings import Settings
+from dyno.store.leases import Claim, Leases
+
+
+class StoreAway(ArtifactStoreUnavailable):
+    """Nobody answers there: it may just be starting again."""
+
+
+class Delivery(Protocol):
+    """Both may be repeated. Raise ArtifactStoreUnavailable (StoreAway), and StoreUnavailable with Redis away."""
+
+    def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
+        """Store a file of the claimed job. Raises StaleToken, ArtifactTooLarge."""
+
+    def get(self, job_id: str, artifact: Artifact, to: Path) -> None:
+        """Fetch a file and check it. Raises ArtifactNotFound, DownloadDamaged."""
+
+
+def delivery(settings: Settings, leases: Leases) -> Delivery:
+    """To the shared store where there is one, else through the API. Raises ArtifactStoreUnfit."""
+    store = shared_store(settings)
+    if store is not None:
+        return ToSharedStore(store, leases)
+    return ThroughApi(settings.api_url or f"http://127.0.0.1:{settings.port}")
+
+
+class ToSharedStore:
+    """No token guards the store: names by content do (`dyno.artifacts.names.stored_name`)."""
+
+    def __init__(self, store: ArtifactStore, leases: Leases) -> None:
+        self._store, self._leases = store, leases
+
+    def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
+        self._leases.note_artifacts(claim)
+        self._store.keep(claim.job_id, name, sha256, source)
+
+    def get(self, job_id: str, artifact: Artifact, to: Path) -> None:
+        digest = hashlib.sha256()
+        with self._store.open(job_id, artifact) as source, to.open("wb") as file:
+            while piece := source.read(PIECE_BYTES):
+                file.write(piece)
+                digest.update(piece)
+        if digest.hexdigest() != artifact.sha256:
+            raise DownloadDamaged(f"{artifact.name} of {job_id} has another SHA-256 than its result lists")
+
+
+class ThroughApi:
+    """The API checks the attempt's token; connections are made anew for each file, so that none is held meanwhile."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
+        with self._errors(), Client(self._url) as client:
+            kept = client.upload(claim.job_id, name, claim.token, source)
+        if kept.sha256 != sha256:
+            raise ArtifactStoreUnavailable(f"{self._url} got {name} with another SHA-256 than it has here")
+
+    def get(self, job_id: str, artifact: Artifact, to: Path) -> None:
+        with self._errors(), Client(self._url) as client:
+            client.download(job_id, artifact, to)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except ServerUnreachable as error:
+            raise StoreAway(
+                f"the API can't be reached to store or fetch files: {error.detail}. DYNO_API_URL says where it is; "
+                "DYNO_ARTIFACT_URL names a store that needs no API"
+            ) from error
+        except Refused as error:
+            raise _meaning(error) from error
+
+
+_MEANINGS: dict[str, type[DynoError]] = {
+    "artifact-not-found": ArtifactNotFound,
+    "artifact-too-large": ArtifactTooLarge,
+    "job-not-found": StaleToken,
+    "result-not-ready": ArtifactNotFound,
+    "stale-token": StaleToken,
+    "store-unavailable": StoreAway,
+}
+
+
+def _meaning(error: Refused) -> DynoError:
+    kind = _MEANINGS.get(str(error.problem.get("code")), ArtifactStoreUnavailable)
+    return kind(error.detail)

@@ -1,0 +1,58 @@
+"""What blocks for long, such as a transfer, on its own thread: the lease is kept and orders are heard meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+from dyno.frames import ProgressFrame
+from workers.ending import Dropped, Ending, HandedBack, Stopped
+from workers.equipment import Equipment
+from workers.pulse import Pulse
+from workers.stop import StopReason
+
+T = TypeVar("T")
+
+
+class EndsHere(Exception):
+    """The attempt ends before it has a result, and how."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(type(ending).__name__)
+        self.ending = ending
+
+
+def errand(work: Callable[[threading.Event], T], phase: str, run: int, pulse: Pulse, equipment: Equipment) -> T:
+    """What `work(abandoned)` returns or raises. Raises EndsHere where the job is canceled, lost or handed back first:
+
+    then `abandoned` is set, and what `work` does from there on counts no more.
+    """
+    abandoned, outcome = threading.Event(), Future[T]()
+    threading.Thread(target=_fulfil, args=(outcome, work, abandoned), name=phase, daemon=True).start()
+    try:
+        while not outcome.done():
+            wait([outcome], max(0.0, pulse.due_s - equipment.clock()))
+            if equipment.clock() >= pulse.due_s:
+                _beat(phase, run, pulse)
+            if not outcome.done() and equipment.clock() >= equipment.stop.deadline_s:
+                raise EndsHere(HandedBack("worker_shutdown"))
+        return outcome.result()
+    finally:
+        abandoned.set()
+
+
+def _fulfil(outcome: Future[T], work: Callable[[threading.Event], T], abandoned: threading.Event) -> None:
+    try:
+        outcome.set_result(work(abandoned))
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the outcome raises it
+        outcome.set_exception(error)
+
+
+def _beat(phase: str, run: int, pulse: Pulse) -> None:
+    order = pulse.beat(ProgressFrame(phase=phase), run)
+    if order is StopReason.SUPERSEDED:
+        raise EndsHere(Dropped())
+    if order is StopReason.CANCEL:
+        raise EndsHere(Stopped())

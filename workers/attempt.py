@@ -6,14 +6,16 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from dyno.devices.locks import lock_paths
+from pydantic import JsonValue
+
+from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.errors import InvalidSpec, UnknownWorkload
 from dyno.frames import RunRecord, RunRequest
 from dyno.job import Failure, FailureClass
 from dyno.measure.assemble import assemble
 from dyno.measure.processes import enough
 from dyno.store.leases import Claim
-from dyno.workloads import validate_params
+from dyno.workloads import check_units, validate_params
 from dyno.workloads.contract import Params, Workload
 from workers.artifacts import JobFiles
 from workers.ending import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
@@ -38,6 +40,7 @@ class Attempt:
         self._claim, self._spec, self._equipment = claim, claim.spec, equipment
         self._pulse = Pulse(claim, equipment.leases, equipment.settings.heartbeat_s, equipment.clock)
         self._began_s = equipment.clock()
+        self._tuned: dict[str, JsonValue] = {}
 
     def run(self) -> Ending:
         if self._claim.cancel_requested:
@@ -64,7 +67,9 @@ class Attempt:
             workload = self._equipment.workloads[self._spec.workload]
         except KeyError:
             raise UnknownWorkload(f'this worker has no workload "{self._spec.workload}"') from None
-        return workload, validate_params(workload, self._spec.params)
+        if errors := check_units(self._spec.replicas, self._equipment.device):
+            raise InvalidSpec(errors)
+        return workload, validate_params(workload, self._spec.params, self._spec.replicas)
 
     def _measure(self, workload: Workload, params: Params) -> Ending:
         limits = self._limits(workload, params)
@@ -75,6 +80,7 @@ class Attempt:
                 return ending
             assert ended.record is not None
             records.append(ended.record)
+            self._tuned = records[0].tuned
         artifacts = self._files.deliver(len(records) - 1)
         device = self._equipment.launcher.describe(self._equipment.device)
         result = assemble(self._claim.job_id, self._spec, workload, params, device, records)
@@ -126,9 +132,11 @@ class Attempt:
             runs=self._spec.measure.processes.max,
             device=self._equipment.device,
             lock_paths=lock_paths(self._equipment.device, settings),
+            shared_lock_paths=shared_lock_paths(self._equipment.device, settings),
             data_dir=str(settings.data_dir) if settings.data_dir else None,
             artifact_dir=str(self._files.empty()) if run == 0 else None,
             weights_path=str(self._files.weights) if self._files.weights else None,
+            tuned=self._tuned,
         )
 
     def _limits(self, workload: Workload, params: Params) -> Limits:

@@ -7,7 +7,7 @@ import math
 import time
 
 from dyno.devices.device import Device
-from dyno.devices.locks import lock_paths
+from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.frames import ProgressFrame, RunRequest
 from dyno.settings import Settings
 from dyno.spec import Measure, Processes, Spec
@@ -43,7 +43,15 @@ def prove_fork(launcher: Launcher, device: Device, settings: Settings, deadline_
     """
     if not launcher.forks(DEFAULT_FRAMEWORK)[0] or DEFAULT_FRAMEWORK not in device.frameworks:
         return
-    request = RunRequest(job="proof", spec=_SPEC, run=0, runs=1, device=device, lock_paths=lock_paths(device, settings))
+    request = RunRequest(
+        job="proof",
+        spec=_SPEC,
+        run=0,
+        runs=1,
+        device=device,
+        lock_paths=lock_paths(device, settings),
+        shared_lock_paths=shared_lock_paths(device, settings),
+    )
     limits = Limits(deadline_s, settings.term_grace_s, time.monotonic() + deadline_s)
     with launcher.start(request) as runner:
         ended = Watch(runner, 0, limits, _NoHeart(), StopSwitch(), time.monotonic).until_ended()

@@ -3,7 +3,7 @@
 from dyno.devices.discover import discover, host_name
 from dyno.devices.environment import context_id, environment, hardware_id
 from dyno.devices.frameworks import installed_frameworks
-from dyno.devices.locks import hold, lock_paths
+from dyno.devices.locks import hold, lock_paths, shared_lock_paths
 
 __all__ = [
     "context_id",
@@ -14,4 +14,5 @@ __all__ = [
     "host_name",
     "installed_frameworks",
     "lock_paths",
+    "shared_lock_paths",
 ]

@@ -15,6 +15,7 @@ from dyno.settings import Settings
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 MEMINFO = Path("/proc/meminfo")
+VIRTUAL_UNITS = 64  # of one processor; more were never tried
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
@@ -34,6 +35,7 @@ def discover_cpu(index: str | None, host: str, settings: Settings) -> Device:
         memory_bytes=memory_bytes(),
         last_cache_bytes=last_cache_bytes(cores),
         isa=list(facts.isa),
+        units=VIRTUAL_UNITS,
     )
 
 

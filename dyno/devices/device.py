@@ -31,6 +31,7 @@ class Device(Stored):
     peak: dict[str, PeakFigure] = {}  # by dtype
     frameworks: dict[str, str] = {}  # installed: name -> version
     emulated: bool = False
+    units: int = 1  # replicas it takes: cores of a TPU board, GPUs; on a CPU these are virtual devices
     started_with: Literal["fork", "spawn"] | None = None
     started_with_reason: str | None = None
 
@@ -38,3 +39,8 @@ class Device(Stored):
     def full_id(self) -> str:
         """The id with its host, unique in a fleet: "cpu:0-1@host"."""
         return f"{self.id}@{self.host}"
+
+    @property
+    def driven_as(self) -> DeviceKind:
+        """What a framework is told to start: an emulated device is made of CPU cores."""
+        return "cpu" if self.emulated else self.kind

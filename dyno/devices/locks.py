@@ -1,7 +1,8 @@
 """One benchmark at a time: a lock file per core or accelerator, held by the runner itself.
 
 `flock` ends with the process however it dies, and a live runner of a dead supervisor still blocks its successor.
-CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other.
+CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other. Emulated devices share the
+cores they are made of with one another, but not with a CPU device, whose figures count.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -23,10 +25,17 @@ _POLL_S = 0.01
 def lock_paths(device: Device, settings: Settings) -> list[str]:
     """The files a runner must hold to use `device`, in the one order that everybody takes them in (no deadlock)."""
     if device.kind == "cpu":
-        names = [f"cpu-{core:05d}.lock" for core in sorted(device.cores)]
-    else:
-        names = [device.id.replace(":", "-") + ".lock"]
-    return [str(settings.run_dir / name) for name in names]
+        return _of_cores(device, settings)
+    return [str(settings.run_dir / (device.id.replace(":", "-") + ".lock"))]
+
+
+def shared_lock_paths(device: Device, settings: Settings) -> list[str]:
+    """The files that it locks together with others who share them: an emulated device's cores."""
+    return _of_cores(device, settings) if device.emulated else []
+
+
+def _of_cores(device: Device, settings: Settings) -> list[str]:
+    return [str(settings.run_dir / f"cpu-{core:05d}.lock") for core in sorted(device.cores)]
 
 
 class Held:
@@ -47,8 +56,8 @@ class Held:
         self.release()
 
 
-def hold(paths: list[str], timeout_s: float) -> Held:
-    """Lock every file of `paths`, in their order, within `timeout_s` for all. Creates files and folders.
+def hold(paths: list[str], timeout_s: float, shared: Sequence[str] = ()) -> Held:
+    """Lock every file of `paths`, then of `shared`, in order, within `timeout_s` for all. Creates files and folders.
 
     Raises DeviceUnavailable, holding none, when one stays locked or can't be opened; it names the file, and the process
     in it or the reason.
@@ -56,9 +65,9 @@ def hold(paths: list[str], timeout_s: float) -> Held:
     deadline_s = time.monotonic() + timeout_s
     held = Held(descriptors := [])
     try:
-        for path in paths:
+        for path, how in [*((path, fcntl.LOCK_EX) for path in paths), *((path, fcntl.LOCK_SH) for path in shared)]:
             descriptors.append(_open(path))
-            _lock(descriptors[-1], path, deadline_s)
+            _lock(descriptors[-1], path, how, deadline_s)
     except BaseException:
         held.release()
         raise
@@ -75,10 +84,10 @@ def _open(path: str) -> int:
         ) from error
 
 
-def _lock(descriptor: int, path: str, deadline_s: float) -> None:
+def _lock(descriptor: int, path: str, how: int, deadline_s: float) -> None:
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline_s:
                 raise DeviceUnavailable(f"{path} is held by process {_holder(descriptor)}") from None

@@ -13,8 +13,18 @@ from pydantic import ValidationError
 
 from dyno.errors import FieldError, InvalidSpec, UnknownWorkload, WorkloadFault
 from dyno.spec import Spec
-from dyno.workloads._replicas import check_replicas
+from dyno.workloads._replicas import check_replicas, check_units
 from dyno.workloads.contract import Params, Workload
+
+__all__ = [
+    "check_replicas",
+    "check_units",
+    "find",
+    "normalise",
+    "registry",
+    "validate_params",
+    "workload",
+]
 
 _NOT_WORKLOADS = frozenset({"contract"})
 

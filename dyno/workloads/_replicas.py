@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.workloads.contract import Params, Workload
 
@@ -20,6 +21,14 @@ def check_replicas(workload: Workload, params: Params, replicas: int) -> list[Fi
     nearest = ", ".join(map(str, _nearest(type(params), batch_size, replicas)))
     detail = f"{batch_size} is not divisible by {replicas} replicas; nearest valid: {nearest or 'none'}"
     return [FieldError("/params/batch_size", "not-divisible", detail)]
+
+
+def check_units(replicas: int, device: Device) -> list[FieldError]:
+    """What is wrong with so many replicas on that device (/replicas); [] if nothing."""
+    if replicas <= device.units:
+        return []
+    detail = f"{device.full_id} takes up to {device.units}: {replicas} are too many"
+    return [FieldError("/replicas", "too-many-replicas", detail)]
 
 
 def _nearest(params: type[Params], batch_size: int, replicas: int) -> list[int]:

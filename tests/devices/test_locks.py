@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices import discover, hold, lock_paths
+from dyno.devices import discover, hold, lock_paths, shared_lock_paths
 from dyno.devices.device import Device
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
@@ -103,3 +103,27 @@ def test_a_folder_of_locks_that_can_not_be_made_is_named_too(tmp_path: Path) -> 
     (path,) = lock_paths(cpu(0), Settings(run_dir=tmp_path / "file" / "run"))
     with pytest.raises(DeviceUnavailable, match=path):
         hold([path], 0)
+
+
+def emulated(number: int) -> Device:
+    return Device(
+        id=f"tpu:{number}", kind="tpu", model="m", host="h", cores=[0, 1], memory_bytes=1, emulated=True, units=8
+    )
+
+
+def test_emulated_devices_share_their_cores_but_no_cpu_device_runs_beside_them(settings: Settings) -> None:
+    first, second = emulated(0), emulated(1)
+    with (
+        hold(lock_paths(first, settings), 0, shared_lock_paths(first, settings)),
+        hold(lock_paths(second, settings), 0, shared_lock_paths(second, settings)),
+        pytest.raises(DeviceUnavailable, match="cpu-00001"),
+    ):
+        hold(lock_paths(cpu(1), settings), 0.02)
+    with hold(lock_paths(cpu(1), settings), 0), pytest.raises(DeviceUnavailable, match="cpu-00001"):
+        hold(lock_paths(first, settings), 0.02, shared_lock_paths(first, settings))
+
+
+def test_an_emulated_device_is_used_by_one_process_at_a_time_and_a_real_one_shares_nothing(settings: Settings) -> None:
+    with hold(lock_paths(emulated(0), settings), 0), pytest.raises(DeviceUnavailable, match="tpu-0"):
+        hold(lock_paths(emulated(0), settings), 0.02)
+    assert shared_lock_paths(cpu(0), settings) == []

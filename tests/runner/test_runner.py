@@ -29,6 +29,7 @@ TINY: dict[str, dict[str, Any]] = {
         "train_samples": 256,
         "test_samples": 64,
         "batch_size": 64,
+        "jit_compile": False,
     },
 }
 

@@ -20,7 +20,7 @@ def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
 
     Raises DeviceUnavailable, saying what was looked at; also for a GPU where a framework would take another.
     """
-    with _nvml() as nvml:
+    with opened_nvml() as nvml:
         count = nvml.nvmlDeviceGetCount()
         number = _computing(count) if index is None else _number(index)
         if number >= count:
@@ -36,12 +36,14 @@ def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
             host=host,
             cores=free_cores(settings),
             memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            isa=_capability(nvml, handle),
             peak=dict.fromkeys(("float32", "bfloat16", "float16"), _NO_PEAK),
         )
 
 
 @contextmanager
-def _nvml() -> Iterator[Any]:
+def opened_nvml() -> Iterator[Any]:
+    """The pynvml module, initialised. Raises DeviceUnavailable where there is none, or a call in the block fails."""
     try:
         import pynvml
     except ImportError:
@@ -56,6 +58,15 @@ def _nvml() -> Iterator[Any]:
         raise DeviceUnavailable(f"GPU can't be read: NVML says {error}") from None
     finally:
         pynvml.nvmlShutdown()
+
+
+def _capability(nvml: Any, handle: Any) -> list[str]:
+    """As compilers name it: "sm_80" is compute capability 8.0."""
+    try:
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    except nvml.NVMLError:
+        return []
+    return [f"sm_{major}{minor}"]
 
 
 def _computing(count: int) -> int:

@@ -171,5 +171,8 @@ class Framework(Protocol):
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether `error` is the framework's way of saying that device memory ran out."""
 
+    def seen(self) -> list[dict[str, Any]]:
+        """Every device that it would compute on, in its own words: `name` and `kind`, and more where it tells more."""
+
     def device_peak_bytes(self, kind: str) -> int | None:
         """The most device memory held so far in this process; None where the framework doesn't count it."""

@@ -137,6 +137,19 @@ class Jax:
             return False
         return "RESOURCE_EXHAUSTED" in str(error)
 
+    def seen(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": str(device),
+                "kind": device.platform,
+                "model": device.device_kind,
+                "memory_bytes": (device.memory_stats() or {}).get("bytes_limit"),
+                "coords": getattr(device, "coords", None),  # a TPU's: which chip, and which core of it
+                "core": getattr(device, "core_on_chip", None),
+            }
+            for device in self._jax.devices()
+        ]
+
     def device_peak_bytes(self, kind: str) -> int | None:
         """Of the fullest device in use; a CPU device has no count."""
         counts = [device.memory_stats() or {} for device in self._devices]

@@ -140,6 +140,14 @@ class TensorFlow:
     def out_of_memory(self, error: BaseException) -> bool:
         return self._tf is not None and isinstance(error, self._tf.errors.ResourceExhaustedError)
 
+    def seen(self) -> list[dict[str, Any]]:
+        config = self._tf.config
+        return [
+            {"name": device.name, "kind": device.device_type.lower()}
+            | {name: str(value) for name, value in config.experimental.get_device_details(device).items()}
+            for device in config.list_physical_devices()
+        ]
+
     def device_peak_bytes(self, kind: str) -> int | None:
         if kind == "cpu":
             return None

@@ -115,5 +115,13 @@ class Torch:
             isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
         )
 
+    def seen(self) -> list[dict[str, Any]]:
+        cuda = self._torch.cuda
+        gpus = [
+            {"name": f"cuda:{number}", "kind": "gpu", "model": cuda.get_device_name(number)}
+            for number in range(cuda.device_count())
+        ]
+        return [{"name": "cpu", "kind": "cpu"}, *gpus]
+
     def device_peak_bytes(self, kind: str) -> int | None:
         return int(self._torch.cuda.max_memory_allocated()) if self._device == "cuda" else None

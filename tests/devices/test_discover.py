@@ -12,7 +12,6 @@ import pytest
 
 from dyno.devices import discover, host_name, installed_frameworks
 from dyno.devices.cpu import last_cache_bytes, memory_bytes, physical_cores
-from dyno.devices.tpu import discover_tpu
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 from dyno.spec import DEVICE_ID
@@ -69,18 +68,6 @@ def test_another_host_s_device_is_not_here() -> None:
         discover("cpu:0-0@elsewhere", SETTINGS)
 
 
-def test_a_missing_tpu_says_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TPU_NAME", raising=False)
-    with pytest.raises(DeviceUnavailable, match=r"no /dev/accel\*, no libtpu, TPU_NAME unset"):
-        discover_tpu(tmp_path)
-
-
-def test_a_tpu_that_is_there_is_named_and_not_called_missing(tmp_path: Path) -> None:
-    (tmp_path / "accel0").touch()
-    with pytest.raises(DeviceUnavailable, match=r"can't be used.*/dev/accel0"):
-        discover_tpu(tmp_path)
-
-
 def test_a_host_without_nvml_says_so_instead_of_failing() -> None:
     if ctypes.util.find_library("nvidia-ml"):
         pytest.skip("there is an NVIDIA driver here")
@@ -98,6 +85,7 @@ def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetName=lambda handle: b"NVIDIA H200",
+        nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
         nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=150_754_820_096),
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
@@ -110,6 +98,7 @@ def test_a_gpu_is_named_as_nvml_names_it_and_its_unknown_peak_is_null_with_a_rea
     device = discover("gpu", SETTINGS)
     assert (device.id, device.kind, device.model) == ("gpu:0", "gpu", "NVIDIA H200")
     assert device.memory_bytes == 150_754_820_096
+    assert device.isa == ["sm_90"]
     assert device.peak["float32"].value is None
     assert device.peak["float32"].reason
 

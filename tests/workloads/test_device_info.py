@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import ctypes.util
+import dataclasses
+import json
+import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dyno.devices import installed_frameworks
+from dyno.devices.device import Device
+from dyno.devices.gpu_facts import gpu_facts
+from dyno.frameworks.seen import seen_in_a_process_of_its_own
+from dyno.workloads import validate_params, workload
+from dyno.workloads._device_facts import host_facts, listing
+from dyno.workloads.contract import BuildContext, Built
+
+INFO = workload("device_info")
+Context = Callable[..., BuildContext]
+
+
+def _built(context: BuildContext, **params: Any) -> Built:
+    return INFO.build(validate_params(INFO, {"ask_frameworks": False} | params), context)
+
+
+def _run(context: BuildContext) -> dict[str, Any]:
+    built = _built(context)
+    built.compile()
+    built.execute(2)
+    assert built.complete(0.0, 0.0) is None
+    return built.verify().details
+
+
+def test_the_details_hold_the_processors_the_frameworks_and_the_same_listing_as_the_artifact(
+    context: Context, tmp_path: Path
+) -> None:
+    details = _run(dataclasses.replace(context(), artifacts=tmp_path))
+    assert details["cpu"]["threads"] >= len(os.sched_getaffinity(0))
+    assert details["frameworks"]["tensorflow"]["version"] == installed_frameworks()["tensorflow"]
+    assert [device["kind"] for device in details["frameworks"]["tensorflow"]["devices"]][:1] == ["cpu"]
+    assert [path.name for path in tmp_path.iterdir()] == ["device.txt"]
+    text = (tmp_path / "device.txt").read_text().splitlines()
+    fixed = [line for line in text if not line.startswith(("Memory", "Clock"))]
+    assert set(fixed) <= set(details["listing"])
+    assert json.loads(json.dumps(details)) == details
+
+
+def test_a_later_run_asks_no_framework_and_leaves_nothing_behind(context: Context) -> None:
+    built = _built(context(run=1))
+    built.execute(1)
+    assert "frameworks" not in built.verify().details
+
+
+def test_an_absent_accelerator_says_what_was_tried() -> None:
+    facts = host_facts()
+    if not facts["tpu"]["found"]:
+        assert "/dev/accel*" in facts["tpu"]["reason"]
+    if not ctypes.util.find_library("nvidia-ml"):
+        assert facts["gpus"]["reason"].startswith("GPU not found: NVML")
+
+
+def test_the_listing_has_a_line_for_each_cache_and_each_reason() -> None:
+    facts = host_facts()
+    lines = listing(facts).splitlines()
+    for cache in facts["cpu"]["caches"]:
+        assert any(line.startswith(f"{cache['name']} cache:") for line in lines)
+    for reason in (facts[kind].get("reason") for kind in ("gpus", "tpu")):
+        assert reason is None or any(line.endswith(reason) for line in lines)
+    assert all(":" in line for line in lines)
+
+
+@pytest.fixture
+def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """Recorded, as there may be no GPU here: what NVML answers on a host with one H200 that tells no MIG mode."""
+
+    def refuse(handle: object) -> None:
+        raise nvml.NVMLError("Not Supported")
+
+    nvml = types.SimpleNamespace(
+        NVMLError=RuntimeError,
+        NVML_CLOCK_SM=1,
+        NVML_CLOCK_MEM=2,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlSystemGetDriverVersion=lambda: b"570.86.15",
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda handle: "NVIDIA H200",
+        nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=150_754_820_096, used=0),
+        nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
+        nvmlDeviceGetMaxPcieLinkGeneration=lambda handle: 5,
+        nvmlDeviceGetMaxPcieLinkWidth=lambda handle: 16,
+        nvmlDeviceGetPowerManagementLimit=lambda handle: 700_000,
+        nvmlDeviceGetMaxClockInfo=lambda handle, clock: {1: 1980, 2: 3201}[clock],
+        nvmlDeviceGetEccMode=lambda handle: [1, 1],
+        nvmlDeviceGetMigMode=refuse,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    return nvml
+
+
+@pytest.mark.usefixtures("recorded_nvml")
+def test_a_gpu_is_told_in_bytes_hertz_and_watts_and_what_it_refuses_is_null() -> None:
+    (gpu,) = gpu_facts()
+    assert (gpu["model"], gpu["driver"], gpu["compute_capability"]) == ("NVIDIA H200", "570.86.15", "9.0")
+    assert (gpu["memory_bytes"], gpu["power_limit_w"], gpu["clock_most_hz"]) == (150_754_820_096, 700.0, 1.98e9)
+    assert (gpu["pcie_generation"], gpu["pcie_lanes"], gpu["ecc"], gpu["mig"]) == (5, 16, True, None)
+    assert any(line.startswith("GPU 0 power limit w:") for line in listing(host_facts()).splitlines())
+
+
+def test_a_framework_that_is_not_here_gives_its_reason_in_place_of_devices() -> None:
+    told = seen_in_a_process_of_its_own("theano")
+    assert told["devices"] == []
+    assert 'no framework "theano"' in told["reason"]
+
+
+@pytest.mark.skipif("jax" not in installed_frameworks(), reason="JAX is not installed")
+def test_another_framework_is_asked_in_a_process_of_its_own() -> None:
+    told = seen_in_a_process_of_its_own("jax")
+    assert {"cpu", "gpu", "tpu"} & {device["kind"] for device in told["devices"]}
+
+
+def test_it_does_no_arithmetic_and_says_what_it_times(device: Device) -> None:
+    params = validate_params(INFO, {})
+    assert INFO.flops(params) == 0
+    assert [spec.name for spec in INFO.metrics] == ["discovery_time"]
+    many = device.model_copy(update={"frameworks": {"tensorflow": "1", "jax": "1", "torch": "1"}})
+    assert INFO.estimate(params, many).train_s > INFO.estimate(params, device).train_s == 0

@@ -20,8 +20,10 @@ from rich.console import Console
 
 from dyno import demo as demo_run
 from dyno import render
+from dyno.artifacts.names import is_name
 from dyno.client import Client, JobNotSucceeded, Refused, ServerUnreachable
 from dyno.errors import DynoError
+from dyno.result import Artifact
 from dyno.up import together, wait_ready
 
 app = typer.Typer(
@@ -78,12 +80,14 @@ def up(
     port: Annotated[int, typer.Option(help="Port of the API, on loopback.")] = 8000,
     data_dir: Annotated[Path, typer.Option(help="Where jobs and results are kept.")] = DEFAULT_DATA_DIR,
     device: Annotated[list[str] | None, typer.Option(help="A device to serve; may be repeated.")] = None,
+    emulate: Annotated[list[str] | None, typer.Option(help="A device to emulate on the CPU: tpu:8, gpu:1.")] = None,
 ) -> None:
     """Run embedded server, API and workers in the foreground, until Ctrl-C. A part that dies is started again."""
-    devices = list(dict.fromkeys(device or ["cpu"]))
-    with together(port=port, data_dir=data_dir, devices=devices, say=console.print) as (stack, url):
+    devices = list(dict.fromkeys(device or ([] if emulate else ["cpu"])))
+    emulated = emulate or []
+    with together(port=port, data_dir=data_dir, devices=devices, emulated=emulated, say=console.print) as (stack, url):
         with Client(url) as client:
-            wait_ready(stack, client, want_devices=len(devices))
+            wait_ready(stack, client, want_devices=len(devices) + len(emulated))
         console.print(f"Dyno is up: {url}/v1/devices    (Ctrl-C ends it)")
         stack.watch()
 
@@ -99,9 +103,13 @@ def serve(
 
 
 @app.command()
-def worker(device: Annotated[str, typer.Option(help='"cpu", "cpu:0-1", "gpu:0", …')] = "cpu") -> None:
-    """Run one worker, pinned to one device. Needs DYNO_REDIS_URL."""
-    _become("workers", ["--device", device], {})
+def worker(
+    device: Annotated[str | None, typer.Option(help='"cpu", "cpu:0-1", "gpu:0", …')] = None,
+    emulate: Annotated[str | None, typer.Option(help='"tpu:8": a TPU made of 8 virtual CPU devices.')] = None,
+) -> None:
+    """Run one worker, pinned to one device, the CPU by default. Needs DYNO_REDIS_URL."""
+    given = {"--device": device, "--emulate": emulate}
+    _become("workers", [word for name, value in given.items() if value for word in (name, value)], {})
 
 
 def _become(module: str, args: list[str], env: dict[str, str]) -> NoReturn:
@@ -179,6 +187,32 @@ def result(job_id: str, url: Url = "http://127.0.0.1:8000", as_json: AsJson = Fa
     with Client(url) as client:
         found = client.result(job_id)
     _show(found.model_dump(mode="json"), as_json, lambda: render.result(console, found))
+
+
+@app.command()
+@_exit_codes
+def artifacts(
+    job_id: str,
+    save: Annotated[
+        Path | None, typer.Option(file_okay=False, writable=True, help="Folder to download them to.")
+    ] = None,
+    url: Url = "http://127.0.0.1:8000",
+    as_json: AsJson = False,
+) -> None:
+    """List the files that a job has left behind; with --save, download them."""
+    with Client(url) as client:
+        rows = client.artifacts(job_id)
+        if save is not None:
+            _save(client, job_id, rows, save)
+    _show([row.model_dump(mode="json") for row in rows], as_json, lambda: render.artifacts(console, rows))
+
+
+def _save(client: Client, job_id: str, rows: list[Artifact], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for row in rows:
+        if not is_name(row.name):  # it names a file here, and the service may be anybody's
+            raise DynoError(f"{client.url} lists a file with a name that no artifact has: {row.name!r}")
+        client.download(job_id, row, folder / row.name)
 
 
 @app.command()

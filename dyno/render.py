@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from dyno.job import Job
-from dyno.result import Metric, Result, Training
+from dyno.result import Artifact, Metric, Result, Training
 
 _PREFIXED = {"s", "FLOP/s", "FLOP", "bytes/s"}
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
@@ -139,6 +139,15 @@ def jobs(console: Console, rows: Iterable[Job]) -> None:
         where = job.worker.device if job.worker else job.queue.name
         created = job.created_at.isoformat(timespec="seconds")
         table.add_row(job.id, job.spec.workload, job.status, job.status_reason or "", where, created)
+    console.print(table)
+
+
+def artifacts(console: Console, rows: Iterable[Artifact]) -> None:
+    table = Table()
+    for heading in ("file", "bytes", "SHA-256"):
+        table.add_column(heading, overflow="fold")
+    for artifact in rows:
+        table.add_row(artifact.name, f"{artifact.bytes:,}", artifact.sha256)
     console.print(table)
 
 

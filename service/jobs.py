@@ -13,7 +13,7 @@ from dyno.job import Job, SpecWarning, Status
 from dyno.result import Result
 from dyno.spec import FrameworkName, Spec
 from service import submission, waiting
-from service.admission import JobEstimate, admit
+from service.admission import JobEstimate
 from service.dependencies import (
     IdempotencyKey,
     IfNoneMatch,
@@ -89,7 +89,7 @@ async def submit(
 ) -> Job | Response:
     """Queue a job; 202 means that it is not lost any more."""
     if validate_only:
-        admission = admit(asked, await submission.devices(state))
+        admission = await submission.admitted(state, asked)
         answer = Validation(spec=asked.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
     submitted = await submission.submit(state, asked, idempotency_key)

@@ -11,9 +11,10 @@ from dyno import wake
 from dyno.store import fleet
 from dyno.store.fleet import DeviceStatus
 from dyno.store.jobs import Submitted
-from service.admission import admit
+from service.admission import Admission, admit
 from service.specs import Request
 from service.state import State
+from service.weights import check_weights
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ async def submit(state: State, asked: Request, idempotency_key: str | None) -> S
     """Queue the job, or find the one that an earlier request with this key made."""
     if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
         return Submitted(earlier, wake=False, replayed=True)
-    admission = admit(asked, await devices(state))
+    admission = await admitted(state, asked)
     submitted = await state.jobs.submit(
         asked.spec,
         warnings=admission.warnings,
@@ -35,6 +36,12 @@ async def submit(state: State, asked: Request, idempotency_key: str | None) -> S
     if submitted.wake:
         await _wake(state, submitted.job.queue.name)
     return submitted
+
+
+async def admitted(state: State, asked: Request) -> Admission:
+    """What is to be said of the job before it is queued. Raises InvalidSpec, and all that `admit` does."""
+    await check_weights(state, asked.params)
+    return admit(asked, await devices(state))
 
 
 async def devices(state: State) -> list[DeviceStatus]:

@@ -1,0 +1,138 @@
+"""What a job leaves behind: listed, downloaded, and used by another job."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_tests.conftest import Api, House
+
+WEIGHTS = "model.weights.h5"
+TRAINING = {
+    "workload": "mnist_cnn",
+    "params": {
+        **{"epochs": 2, "batch_size": 32, "train_samples": 512, "test_samples": 64, "data": "sample"},
+        "jit_compile": False,
+    },
+    "measure": {"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 1},
+}
+
+
+def starting_from(job: str, name: str = WEIGHTS) -> dict[str, Any]:
+    return TRAINING | {"params": TRAINING["params"] | {"weights": {"job": job, "name": name}}}  # type: ignore[operator]
+
+
+def result(api: Api, job: dict[str, Any]) -> dict[str, Any]:
+    ended = api.finished(job)
+    assert ended["status"] == "succeeded", ended["failure"]
+    found: dict[str, Any] = api.http.get(ended["urls"]["result"]).json()
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained(api: Api) -> dict[str, Any]:
+    """The result of a job that left its weights."""
+    return result(api, api.submit(TRAINING))
+
+
+@pytest.fixture
+def weights(trained: dict[str, Any]) -> dict[str, Any]:
+    [found] = [artifact for artifact in trained["artifacts"] if artifact["name"] == WEIGHTS]
+    return dict(found)
+
+
+def test_what_a_job_left_is_listed_and_downloads_as_it_was_left(
+    api: Api, trained: dict[str, Any], weights: dict[str, Any]
+) -> None:
+    listed = api.http.get(f"/v1/jobs/{trained['job']}/artifacts").json()
+    assert listed == {"data": trained["artifacts"]}
+    file = api.http.get(weights["url"])
+    assert file.status_code == 200
+    assert int(file.headers["content-length"]) == len(file.content) == weights["bytes"] > 0
+    assert hashlib.sha256(file.content).hexdigest() == weights["sha256"]
+    assert file.headers["etag"] == f'"{weights["sha256"]}"'
+    assert file.headers["content-disposition"] == f'attachment; filename="{WEIGHTS}"'
+    assert file.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_job_that_starts_from_the_weights_of_another_starts_better(api: Api, trained: dict[str, Any]) -> None:
+    further = result(api, api.submit(starting_from(trained["job"])))
+    first, learnt = trained["training"]["epochs"][0], trained["training"]["epochs"][-1]
+    again = further["training"]["epochs"][0]
+    assert again["loss"] < 0.7 * first["loss"]
+    assert again["loss"] < 1.2 * learnt["loss"]
+
+
+def test_weights_that_are_not_there_are_named_before_anything_is_queued(api: Api, trained: dict[str, Any]) -> None:
+    queued = api.submit(TRAINING | {"device": "tpu", "queue_if_absent": True})
+    try:
+        for job, name, at in (
+            ("job_01J00000000000000000000000", WEIGHTS, "job"),
+            ("nonsense", WEIGHTS, "job"),
+            (queued["id"], WEIGHTS, "job"),
+            (trained["job"], "other.weights.h5", "name"),
+            (trained["job"], "training.png", "name"),
+            (trained["job"], "../result.keras", "name"),
+        ):
+            for query in ({}, {"validate_only": "true"}):
+                refused = api.http.post("/v1/jobs", json=starting_from(job, name), params=query)
+                assert refused.status_code == 422, refused.text
+                assert [e["pointer"] for e in refused.json()["errors"]] == [f"/params/weights/{at}"]
+    finally:
+        api.cancel(queued)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nothing.png", "..%2fresult", "..%5cresult", "%2fetc%2fpasswd", "%00", "a%00b", "a" * 5000, ".hidden", "%ff%fe"],
+)
+def test_a_name_that_is_none_leads_nowhere(api: Api, trained: dict[str, Any], name: str) -> None:
+    answer = api.http.get(f"/v1/jobs/{trained['job']}/artifacts/{name}")
+    assert answer.status_code == 404
+    assert answer.json()["code"] in ("artifact-not-found", "not-found")
+
+
+def test_a_job_without_a_result_has_no_files_yet(api: Api, long: dict[str, Any]) -> None:
+    for path in ("artifacts", "artifacts/model.weights.h5"):
+        answer = api.http.get(f"/v1/jobs/{long['id']}/{path}")
+        assert (answer.status_code, answer.json()["code"]) == (409, "result-not-ready")
+
+
+def test_nobody_but_the_worker_that_runs_a_job_stores_files_for_it(
+    api: Api, long: dict[str, Any], trained: dict[str, Any]
+) -> None:
+    for job, status in ((long["id"], 409), (trained["job"], 409), ("job_01J00000000000000000000000", 404)):
+        path = f"/v1/jobs/{job}/artifacts/planted.png"
+        assert api.http.put(path, content=b"x").status_code == 401
+        planted = api.http.put(path, content=b"x", headers={"Authorization": f"Bearer {'0' * 32}"})
+        assert planted.status_code == status
+
+
+@pytest.fixture
+def unwritable(house: House | None) -> Iterator[None]:
+    """A file stands where the store's folder should be: that stops the superuser too."""
+    if house is None:
+        pytest.skip("a live service's store is none of our business")
+    folder = Path(house.env["DYNO_ARTIFACT_DIR"])
+    aside = folder.with_name("aside")
+    folder.mkdir(exist_ok=True)
+    folder.rename(aside)
+    folder.touch()
+    yield
+    folder.unlink()
+    shutil.move(aside, folder)
+
+
+def test_a_store_that_can_not_be_written_fails_the_job_at_once_and_the_next_job_runs(
+    api: Api, unwritable: None, tiny: dict[str, Any]
+) -> None:
+    ended = api.finished(api.submit(TRAINING))
+    assert (ended["status"], ended["status_reason"]) == ("failed", "artifact_store_unavailable")
+    assert ended["failure"]["class"] == "infrastructure"
+    assert "artifact store" in ended["failure"]["message"]
+    assert api.finished(api.submit(tiny))["status"] == "succeeded"

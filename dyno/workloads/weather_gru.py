@@ -1,0 +1,124 @@
+"""Tomorrow's weather from the last eight weeks: the reference's GRU over 20 signals of five stations, hour by hour.
+
+GRU 512 with its sequences returned, Dense 3 sigmoid (temperature, wind speed and pressure of one station), windows of
+1344 hours, targets 24 hours ahead, all in units of the training hours' range; RMSprop, mean squared error without the
+first 50 steps. A window starts at any hour of training and takes no memory of its own.
+
+FLOP per training sample (a window), multiply-add = 2: 3 · window · (6·units·(signals + units) + 2·units·3), the
+forward pass and twice as much for the gradients; 6.6 GFLOP. Convention counts the gradient with respect to the signals
+too (1.3 %), which a framework may skip. Biases, gates and the optimiser are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from dyno.datasets.weather_signals import HOURS, SIGNALS
+from dyno.devices.device import Device
+from dyno.errors import FieldError
+from dyno.result import Reference
+from dyno.workloads._forecast import QUANTITIES, plan
+from dyno.workloads._recurrent import METRICS, Cost, RecurrentParams, gru_flops, lint
+from dyno.workloads._recurrent import estimate as recurrent_estimate
+from dyno.workloads._training import ModelTraining
+from dyno.workloads.contract import BuildContext, Built, Estimate, Workload
+
+_SERIES_BYTES = 3 * HOURS * (len(SIGNALS) + len(QUANTITIES)) * 4  # as read, as scaled, on the device
+_READING_BYTES = 50_000_000  # the file as text
+
+
+class WeatherGruParams(RecurrentParams):
+    batch_size: Annotated[int, Field(ge=1, le=8192)] = 256
+    epochs: Annotated[int, Field(ge=1, le=1000)] = 10
+    steps_per_epoch: Annotated[int, Field(ge=1, le=10_000)] = 10
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="RMSprop's")
+    window: Annotated[int, Field(ge=2, le=8192)] = Field(1344, description="Hours of a sample; 1344 are eight weeks")
+    warmup_steps: Annotated[int, Field(ge=0, le=8191)] = Field(50, description="Of each window, left out of the loss")
+    horizon_h: Annotated[int, Field(ge=1, le=720)] = Field(24, description="How many hours ahead to forecast")
+    units: Annotated[int, Field(ge=1, le=8192)] = 512
+    validation_share: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="Of the training hours, the last")
+    early_stopping_patience: Annotated[int, Field(ge=1, le=1000)] | None = 5
+    reduce_lr_patience: Annotated[int, Field(ge=1, le=1000)] | None = 1
+    best_weights: bool = True
+
+    def conflicts(self) -> list[FieldError]:
+        found = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
+        if self.warmup_steps >= self.window:
+            found.append(FieldError("/warmup_steps", "no-steps-left", f"a window has {self.window} steps"))
+        return found
+
+
+def flops_per_sample(params: WeatherGruParams) -> float:
+    """6.6 GFLOP at the defaults."""
+    return 3.0 * params.window * (gru_flops(len(SIGNALS), params.units) + 2 * params.units * len(QUANTITIES))
+
+
+def flops(params: WeatherGruParams) -> float:
+    """Of one execution: `steps_per_execution` training steps on full batches."""
+    return flops_per_sample(params) * params.batch_size * _steps(params)
+
+
+def estimate(params: WeatherGruParams, device: Device) -> Estimate:
+    """The hours, and one step's states at once: at the defaults those are nearly all of it."""
+    weights = 3 * params.units * (len(SIGNALS) + params.units)
+    cost = Cost(
+        batch=params.batch_size,
+        flops_per_sample=flops_per_sample(params),
+        steps=params.window,
+        units=params.units,
+        weights=weights,
+        all_weights=weights + params.units * len(QUANTITIES),
+        data_bytes=_SERIES_BYTES + _READING_BYTES,
+        trained=params.trials * params.epochs * params.steps_per_epoch * params.batch_size,
+        evaluated=params.trials
+        * (1 + params.epochs)
+        * (1 + HOURS // 10 // max(1, params.window - params.warmup_steps)),
+        batch_bytes=params.window * (len(SIGNALS) + len(QUANTITIES)) * 4 * 2,
+        unrolled=params.recurrence == "unrolled",
+    )
+    return recurrent_estimate(cost, device)
+
+
+def _steps(params: WeatherGruParams) -> int:
+    return min(params.steps_per_execution, params.steps_per_epoch)
+
+
+def build(params: WeatherGruParams, context: BuildContext) -> Built:
+    return ModelTraining(params, plan(params, context), context)
+
+
+_TITLE = "How to harness the Powers of the Cloud TPU?"
+_UNFUSED = "6.6 GFLOP a window, 2560 windows an epoch: 0.4 TFLOP/s. The GPU hardly ran its fused GRU kernel."
+_RISING = "Its loss rose from epoch 1 to 5 (0.0115 to 0.0376), and neither stopping nor checkpoint could fire."
+_NO_VALIDATION = "Neither stopping, checkpoint nor a lower rate could fire: there was no validation loss."
+
+
+def _reference(hardware: str, metric: str, value: float, doubt: str) -> Reference:
+    return Reference(title=_TITLE, year="2018-19", hardware=hardware, metric=metric, value=value, unit="s", doubt=doubt)
+
+
+REFERENCES = (
+    _reference("GPU (Colab)", "epoch_time", 42.0, f"{_UNFUSED} {_NO_VALIDATION}"),
+    _reference("GPU (Colab)", "epoch_time", 44.0, f"{_UNFUSED} {_NO_VALIDATION}"),
+    _reference("TPU v2 board (Colab)", "first_epoch_time", 14.0, "3.39 s of it were compiling, it says."),
+    _reference("TPU v2 board (Colab)", "epoch_time", 5.0, _RISING),
+)
+
+WORKLOAD = Workload(
+    name="weather_gru",
+    description="Training a GRU that forecasts temperature, wind and pressure a day ahead",
+    params=WeatherGruParams,
+    metrics=METRICS,
+    flops=flops,
+    estimate=estimate,
+    build=build,
+    lint=lint,
+    references=REFERENCES,
+    datasets=("weather",),
+    replicable=True,
+    executions=lambda params: (
+        f"{_steps(params)} training step(s) on {params.batch_size} windows of {params.window} hours"
+    ),
+)

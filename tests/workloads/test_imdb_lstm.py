@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.devices.device import Device
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.result import Training
+from dyno.workloads import validate_params, workload
+from dyno.workloads._recurrent import rnn_kernel
+from dyno.workloads._reviews import review_model
+from dyno.workloads.contract import BuildContext, Built
+from dyno.workloads.imdb_lstm import ImdbLstmParams, estimate, flops, flops_per_sample
+from tests.step_flops import step_flops
+
+IMDB = workload("imdb_lstm")
+TINY = {"data": "synthetic", "words": 400, "length": 40, "embedding": 8, "units": 8, "batch_size": 32}
+LEARNING = {"learning_rate": 0.01, "epochs": 3, "train_samples": 3000, "test_samples": 500, "jit_compile": False}
+Context = Callable[..., BuildContext]
+
+
+def _params(**params: Any) -> ImdbLstmParams:
+    valid = validate_params(IMDB, TINY | params)
+    assert isinstance(valid, ImdbLstmParams)
+    return valid
+
+
+@pytest.fixture(scope="module")
+def built(context: Context) -> Built:
+    training = IMDB.build(_params(**LEARNING), context())
+    training.compile()
+    training.execute(1)
+    return training
+
+
+@pytest.fixture(scope="module")
+def training(built: Built) -> Training:
+    found = built.complete(compile_s=0.0, first_execution_s=0.0)
+    assert found is not None
+    return found
+
+
+def test_the_model_is_the_reference_one(tensorflow: TensorFlow) -> None:
+    model = review_model(tensorflow.keras, ImdbLstmParams(), False)
+    embedding, lstm, dense = 15_000 * 32, 4 * 100 * (32 + 100 + 1), 100 + 1
+    assert [layer.count_params() for layer in model.layers] == [embedding, lstm, dense]
+    assert model.input_shape == (None, 250)
+    assert type(model.optimizer).__name__ == "Adam"
+    assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
+
+
+def test_the_defaults_are_the_reference_ones() -> None:
+    params = ImdbLstmParams()
+    assert (params.batch_size, params.epochs, params.words, params.length) == (64, 20, 15_000, 250)
+
+
+def test_the_flops_are_those_that_tensorflow_counts_in_an_unrolled_graph(
+    tensorflow: TensorFlow,
+) -> None:
+    params = _params(recurrence="unrolled", length=3, embedding=6, units=7)
+    model = review_model(tensorflow.keras, params, False)
+    batch, into_first_state = 4, 8 * 7**2  # the state before the first word is a constant
+    counted = step_flops(model, np.zeros((batch, 3), np.int32), np.zeros((batch, 1), np.float32))
+    assert counted == (flops_per_sample(params) - into_first_state) * batch
+    assert flops_per_sample(ImdbLstmParams()) == pytest.approx(79e6, rel=0.01)
+
+
+def test_it_learns_which_words_lean_to_which_side(training: Training) -> None:
+    assert training.data.kind == "synthetic"
+    assert (training.data.train_samples, training.data.test_samples) == (3000, 500)
+    assert training.accuracy is not None
+    assert training.accuracy_low is not None
+    assert training.accuracy > 0.6
+    assert training.accuracy_low > training.baselines["majority_accuracy"]
+    assert training.test["loss"] < np.log(2)
+    assert training.wrong == round((1 - training.accuracy) * 500)
+
+
+def test_a_few_reviews_are_predicted_one_by_one(built: Built, training: Training) -> None:
+    details = built.verify().details
+    assert details["evaluation_batch_size"] == 128
+    assert [sample["index"] for sample in details["predicted_samples"]] == [0, 1, 2, 3, 4, 5]
+    assert len({sample["probability"] for sample in details["predicted_samples"]}) > 1
+    assert {sample["label"] for sample in details["predicted_samples"]} <= {0, 1}
+
+
+def test_the_kernel_is_said_to_be_the_framework_s_rule(built: Built, training: Training) -> None:
+    assert built.verify().details["rnn_kernel"] == {
+        "kernel": "while loop",
+        "basis": "Keras' rule for LSTM layers of tensorflow on a cpu, not observed",
+    }
+
+
+def test_only_a_gpu_has_a_fused_kernel_and_only_where_it_is_not_refused(context: Context, device: Device) -> None:
+    gpu = device.model_copy(update={"kind": "gpu"})
+
+    def kernel(device: Device, recurrence: Any, layer: Any) -> Any:
+        found = rnn_kernel(replace(context(), device=device), recurrence, layer)
+        assert isinstance(found, dict)
+        return found["kernel"]
+
+    assert kernel(gpu, "auto", "lstm") == "fused (cuDNN)"
+    assert kernel(gpu, "loop", "lstm") == "while loop"
+    assert kernel(gpu, "unrolled", "gru") == "unrolled loop"
+    assert kernel(gpu.model_copy(update={"emulated": True}), "auto", "gru") == "while loop"
+
+
+def test_a_loop_too_long_to_be_written_out_is_refused() -> None:
+    assert ImdbLstmParams(recurrence="unrolled").conflicts() == []
+    assert [field.pointer for field in ImdbLstmParams(recurrence="unrolled", length=257).conflicts()] == ["/length"]
+
+
+def test_an_estimate_grows_with_what_is_asked_for(device: Device) -> None:
+    usual = estimate(ImdbLstmParams(), device)
+    assert estimate(ImdbLstmParams(epochs=40), device).train_s > 1.5 * usual.train_s
+    assert estimate(ImdbLstmParams(units=800), device).memory_bytes > 1.5 * usual.memory_bytes
+    assert estimate(ImdbLstmParams(batch_size=8192), device).memory_bytes > 10 << 30
+    assert estimate(ImdbLstmParams(train_samples=2500), device).train_s < 0.5 * usual.train_s
+
+
+def test_no_more_reviews_are_counted_in_a_step_than_are_left_to_train_on() -> None:
+    params = ImdbLstmParams(batch_size=1000, train_samples=100, validation_share=0.2)
+    assert flops(params) == 80 * flops_per_sample(params)
+
+
+def test_the_linter_says_when_accuracy_will_not_be_comparable() -> None:
+    assert [raised.code for raised in IMDB.lint(_params())] == ["SYNTHETIC_DATA"]
+    assert IMDB.lint(ImdbLstmParams()) == []

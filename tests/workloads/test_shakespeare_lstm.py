@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.datasets import shakespeare
+from dyno.devices.device import Device
+from dyno.errors import RunFailed
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.result import Training
+from dyno.settings import Settings
+from dyno.workloads import validate_params, workload
+from dyno.workloads._characters import baselines, character_model, plan
+from dyno.workloads._passage import Reader, tempered, write
+from dyno.workloads.contract import BuildContext, Built
+from dyno.workloads.shakespeare_lstm import ShakespeareLstmParams, estimate, flops_per_sample
+from tests.step_flops import step_flops
+
+SHAKESPEARE = workload("shakespeare_lstm")
+TINY = {"units": 32, "embedding": 16, "window": 20, "batch_size": 64, "test_samples": 200, "jit_compile": False}
+LEARNING = {"epochs": 2, "steps_per_epoch": 60, "generate": 120, "validation_share": 0.01}
+Context = Callable[..., BuildContext]
+
+
+def _params(**params: Any) -> ShakespeareLstmParams:
+    valid = validate_params(SHAKESPEARE, TINY | params)
+    assert isinstance(valid, ShakespeareLstmParams)
+    return valid
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("artifacts")
+
+
+@pytest.fixture(scope="module")
+def built(context: Context, artifacts: Path) -> Built:
+    training = SHAKESPEARE.build(_params(**LEARNING), replace(context(), artifacts=artifacts))
+    training.compile()
+    training.execute(1)
+    return training
+
+
+@pytest.fixture(scope="module")
+def training(built: Built) -> Training:
+    found = built.complete(compile_s=0.0, first_execution_s=0.0)
+    assert found is not None
+    return found
+
+
+def test_the_model_is_the_reference_one(tensorflow: TensorFlow) -> None:
+    model = character_model(tensorflow.keras, ShakespeareLstmParams(), False)
+    lstm = 4 * 512 * (512 + 512 + 1)
+    assert [layer.count_params() for layer in model.layers] == [256 * 512, lstm, lstm, 256 * 513]
+    assert model.output_shape == (None, 100, 256)
+    assert float(model.optimizer.learning_rate) == pytest.approx(1e-2)
+    assert ShakespeareLstmParams().batch_size == 128
+
+
+def test_the_flops_are_those_that_tensorflow_counts_in_an_unrolled_graph(tensorflow: TensorFlow) -> None:
+    params = _params(recurrence="unrolled", units=7, embedding=6, window=3)
+    model = character_model(tensorflow.keras, params, False)
+    counted = step_flops(model, np.zeros((4, 3), np.int32), np.zeros((4, 3), np.int32))
+    into_first_states = 2 * 8 * 7**2  # they are constants: nobody asks for their gradients
+    assert counted == (flops_per_sample(params) - into_first_states) * 4
+    assert flops_per_sample(ShakespeareLstmParams()) == pytest.approx(2.6e9, rel=0.01)
+
+
+def test_targets_are_the_next_characters_and_the_parts_share_none(context: Context) -> None:
+    text = shakespeare.load(Settings(data_dir=None))
+    found = plan(_params(validation_share=0.1), context())
+    assert found.train.starts is not None
+    assert found.validation is not None
+    assert found.validation.starts is not None
+    last, first = found.train.starts[-1], found.validation.starts[0]
+    assert bytes(found.train.inputs[:9].tolist()) == b"First Cit"
+    assert bytes(found.train.targets[:8].tolist()) == b"irst Cit"
+    assert last + 20 < first
+    assert found.validation.starts[-1] + 20 < text.train_count
+    assert found.amounts == {"character": 1 / 20}
+
+
+def test_it_learns_more_than_how_frequent_each_character_is(training: Training) -> None:
+    assert training.data.kind == "real"
+    learnt = training.test["nats_per_character"]
+    assert learnt < 0.95 * training.baselines["unigram_nats_per_character"]
+    assert training.baselines["bigram_nats_per_character"] < training.baselines["unigram_nats_per_character"]
+    assert training.epochs[-1].validation_loss == pytest.approx(learnt, rel=0.1)
+
+
+def test_the_baselines_are_the_entropies_of_a_text_whose_pairs_are_known() -> None:
+    known = np.frombuffer(b"ab" * 5000, np.uint8)
+    before, after = known[np.newaxis, :-1].astype(np.int32), known[np.newaxis, 1:].astype(np.int32)
+    unigram, bigram = baselines(known, before, after)
+    assert unigram == pytest.approx(np.log(2), rel=0.05)
+    assert bigram == pytest.approx(np.log((5000 + 256) / 5001), rel=0.05)
+
+
+def test_a_passage_is_written_and_left_behind(built: Built, training: Training, artifacts: Path) -> None:
+    passage = (artifacts / "generated.txt").read_text()
+    assert passage.startswith("ROMEO:")
+    assert len(passage) == len("ROMEO:") + 120
+    assert built.verify().details["generated"] == passage[:500]
+    assert sum(character in " etaoinshr\n" for character in passage) > 40  # it has learnt what is frequent
+
+
+def test_writing_reads_as_the_model_itself_does(tensorflow: TensorFlow, context: Context) -> None:
+    model = character_model(tensorflow.keras, _params(window=6), False)
+    characters = np.array([[84, 111, 32, 98, 101, 44]], np.int32)
+    whole = tensorflow.numpy(model(characters))[0]
+    reader = Reader(model, context())
+    one_by_one = [reader.read(int(character)) for character in characters[0]]
+    assert np.array(one_by_one) == pytest.approx(whole, abs=1e-6)
+
+
+def test_the_same_seed_writes_the_same_passage(tensorflow: TensorFlow, context: Context) -> None:
+    model = character_model(tensorflow.keras, _params(), False)
+    passages = [write(model, context(), "To be", 30, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
+    assert passages[0] == passages[1] != passages[2]
+
+
+def test_temperature_sharpens_or_flattens_what_is_drawn_from() -> None:
+    chances = np.array([0.6, 0.3, 0.1], np.float32)
+    assert tempered(chances, 1.0) == pytest.approx(chances, abs=1e-6)
+    assert tempered(chances, 0.01)[0] == pytest.approx(1.0)
+    assert tempered(chances, 10.0).max() < 0.4
+
+
+def test_a_character_s_time_is_a_window_s_by_its_length(built: Built) -> None:
+    assert built.verify().amounts["character"] == 1 / 20
+    assert {spec.amount for spec in SHAKESPEARE.metrics if spec.amount} <= built.verify().amounts.keys()
+
+
+def test_a_window_longer_than_the_text_held_out_is_refused_in_words(context: Context) -> None:
+    with pytest.raises(RunFailed, match="characters hold no window") as failed:
+        plan(_params(window=2000, validation_share=0.001), context())
+    assert failed.value.reason == "too_few_samples"
+
+
+def test_an_estimate_takes_in_the_passage_and_the_states(device: Device) -> None:
+    usual = estimate(ShakespeareLstmParams(), device)
+    assert 1.46e9 / 3 < usual.memory_bytes < 1.46e9 * 3  # measured on a CPU
+    assert estimate(ShakespeareLstmParams(batch_size=4096), device).memory_bytes > 10 * usual.memory_bytes
+    longer = estimate(ShakespeareLstmParams(generate=100_000), device)
+    assert longer.train_s > usual.train_s + 100
+
+
+def test_only_synthetic_text_is_warned_of() -> None:
+    assert [raised.code for raised in SHAKESPEARE.lint(_params(data="synthetic"))] == ["SYNTHETIC_DATA"]
+    assert SHAKESPEARE.lint(_params(data="sample")) == []

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.datasets import weather
+from dyno.devices.device import Device
+from dyno.errors import RunFailed
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.result import Training
+from dyno.settings import Settings
+from dyno.workloads import validate_params, workload
+from dyno.workloads._forecast import Series, loss_after, plan, series, weather_model
+from dyno.workloads.contract import BuildContext, Built
+from dyno.workloads.weather_gru import WeatherGruParams, estimate, flops_per_sample
+from tests.step_flops import step_flops
+
+WEATHER = workload("weather_gru")
+TINY = {"data": "sample", "units": 16, "window": 48, "warmup_steps": 8, "batch_size": 64, "jit_compile": False}
+LEARNING = {"epochs": 3, "steps_per_epoch": 50, "learning_rate": 4e-3}
+BARELY = {"units": 2, "window": 100, "warmup_steps": 2, "batch_size": 64, "steps_per_epoch": 1, "epochs": 6}
+Context = Callable[..., BuildContext]
+
+
+def _params(**params: Any) -> WeatherGruParams:
+    valid = validate_params(WEATHER, TINY | params)
+    assert isinstance(valid, WeatherGruParams)
+    return valid
+
+
+def _trained(context: BuildContext, **params: Any) -> tuple[Built, Training]:
+    built = WEATHER.build(_params(**params), context)
+    built.compile()
+    built.execute(1)
+    training = built.complete(compile_s=0.0, first_execution_s=0.0)
+    assert training is not None
+    return built, training
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("artifacts")
+
+
+@pytest.fixture(scope="module")
+def trained(context: Context, artifacts: Path) -> tuple[Built, Training]:
+    return _trained(replace(context(), artifacts=artifacts), **LEARNING)
+
+
+@pytest.fixture(scope="module")
+def hours() -> Series:
+    return series(weather.load(Settings(data_dir=None), "sample"), 24)
+
+
+def test_the_model_is_the_reference_one(tensorflow: TensorFlow) -> None:
+    model = weather_model(tensorflow.keras, 20, WeatherGruParams(), False)
+    gru, dense = 3 * 512 * (20 + 512 + 2), 3 * (512 + 1)
+    assert [layer.count_params() for layer in model.layers] == [gru, dense]
+    assert model.output_shape == (None, 1344, 3)
+    assert type(model.optimizer).__name__ == "RMSprop"
+    assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
+
+
+def test_validation_stopping_checkpoint_and_a_lower_rate_are_on_unless_told_otherwise() -> None:
+    params = WeatherGruParams()
+    assert params.validation_share == 0.1
+    assert params.best_weights
+    assert params.early_stopping_patience is not None
+    assert params.reduce_lr_patience is not None
+    assert (params.batch_size, params.epochs, params.steps_per_epoch, params.warmup_steps) == (256, 10, 10, 50)
+
+
+def test_the_flops_are_those_that_tensorflow_counts_in_an_unrolled_graph(tensorflow: TensorFlow) -> None:
+    params = _params(recurrence="unrolled", units=7, window=3, warmup_steps=1)
+    model = weather_model(tensorflow.keras, 20, params, False)
+    counted = step_flops(model, np.zeros((4, 3, 20), np.float32), np.zeros((4, 3, 3), np.float32))
+    into_signals, into_first_state = 3 * 6 * 7 * 20, 6 * 7**2  # both are constants: nobody asks for their gradients
+    assert counted == (flops_per_sample(params) - into_signals - into_first_state) * 4
+    assert flops_per_sample(WeatherGruParams()) == pytest.approx(6.6e9, rel=0.01)
+
+
+def test_targets_are_the_first_station_s_weather_a_day_later(hours: Series) -> None:
+    data = weather.load(Settings(data_dir=None), "sample")
+    for place, quantity in enumerate(("temp", "wind_speed", "pressure")):
+        later = data.values[24:, data.signals.index(f"{hours.station} {quantity}")]
+        assert hours.targets[:, place] * hours.span[place] + hours.low[place] == pytest.approx(
+            later, rel=1e-3, abs=1e-3
+        )
+
+
+def test_only_training_hours_say_what_0_and_1_are(hours: Series) -> None:
+    known = hours.inputs[: hours.train + 24]
+    assert (known.min(), known.max()) == (0.0, 1.0)
+    assert not np.array_equal(hours.inputs.max(axis=0), known.max(axis=0)) or hours.inputs.min() < 0
+
+
+def test_no_hour_is_in_two_of_training_validation_and_test(context: Context, hours: Series) -> None:
+    found = plan(_params(window=100, warmup_steps=10), context())
+    parts = [found.train, found.validation]
+    ends = []
+    for samples in parts:
+        assert samples is not None
+        assert samples.starts is not None
+        ends.append((int(samples.starts[0]), int(samples.starts[-1]) + 100 + 24))
+    assert ends[0][0] == 0
+    assert ends[0][1] <= ends[1][0] < ends[1][1] == hours.train + 24 == found.data.train_samples
+
+
+def test_windows_take_no_memory_of_their_own(context: Context) -> None:
+    found = plan(_params(), context())
+    assert len(found.train) > 20_000
+    assert found.train.inputs.nbytes + found.train.targets.nbytes < 4 << 20
+
+
+def test_the_first_steps_of_a_window_are_left_out_of_the_loss(tensorflow: TensorFlow) -> None:
+    keras = tensorflow.keras
+    true, predicted = np.zeros((2, 5, 3), np.float32), np.zeros((2, 5, 3), np.float32)
+    predicted[:, :2], predicted[0, 2:] = 100.0, 2.0
+    loss = loss_after(keras, 2)
+    assert float(loss(true, predicted)) == pytest.approx(2.0)
+    again = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert float(again(true, predicted)) == pytest.approx(2.0)
+
+
+def test_it_forecasts_better_than_the_last_value(trained: tuple[Built, Training]) -> None:
+    _, training = trained
+    assert training.data.kind == "sample"
+    assert training.test["mse"] < 0.9 * training.baselines["last_value_mse"]
+    assert training.test["mse"] < 0.5 * training.baselines["training_mean_mse"]
+    assert training.epochs[-1].loss < training.epochs[0].loss
+    assert all(epoch.validation_loss is not None for epoch in training.epochs)
+
+
+def test_each_signal_s_error_is_told_in_its_unit(trained: tuple[Built, Training]) -> None:
+    built, _ = trained
+    signals = built.verify().details["signals"]
+    assert [signal["unit"] for signal in signals] == ["°C", "m/s", "hPa"]
+    assert all(0 < signal["rmse"] < 50 and 0 <= signal["outside_training_range"] < 0.1 for signal in signals)
+
+
+def test_every_hour_held_out_is_forecast_once(trained: tuple[Built, Training], hours: Series) -> None:
+    built, _ = trained
+    assert built.verify().details["forecast_hours"] == len(hours.inputs) - hours.train - 24 - TINY["warmup_steps"]
+
+
+def test_pictures_show_what_was_predicted_and_what_came(trained: tuple[Built, Training], artifacts: Path) -> None:
+    for quantity in ("temp", "wind_speed", "pressure"):
+        assert (artifacts / f"forecast_{quantity}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_callbacks_fire_when_the_loss_falls_no_more(context: Context) -> None:
+    _, training = _trained(context(), **BARELY, learning_rate=10.0, early_stopping_patience=3)
+    fired = {event.callback for event in training.callbacks}
+    assert fired == {"checkpoint", "reduce_lr", "early_stopping"}
+    assert len(training.epochs) < 6
+    assert training.best_epoch is not None
+    losses = [epoch.validation_loss or np.inf for epoch in training.epochs]
+    assert training.best_epoch == int(np.argmin(losses))
+
+
+def test_a_window_longer_than_the_hours_held_out_is_refused_in_words(context: Context) -> None:
+    with pytest.raises(RunFailed, match="hours hold no window of 5000") as failed:
+        plan(_params(window=5000), context())
+    assert failed.value.reason == "too_few_samples"
+
+
+def test_a_warmup_must_leave_steps_for_the_loss() -> None:
+    assert [field.pointer for field in WeatherGruParams(window=50, warmup_steps=50).conflicts()] == ["/warmup_steps"]
+    assert WeatherGruParams().conflicts() == []
+
+
+def test_the_memory_of_the_reference_size_is_known_beforehand(device: Device) -> None:
+    """Measured on a CPU: 7.1e9 bytes."""
+    assert 7.1e9 < estimate(WeatherGruParams(), device).memory_bytes < 24 << 30
+    assert estimate(WeatherGruParams(batch_size=128), device).memory_bytes < 7.1e9
+    assert estimate(WeatherGruParams(window=672), device).memory_bytes < 7.1e9

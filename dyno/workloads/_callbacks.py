@@ -86,7 +86,7 @@ class Callbacks:
         return callbacks.CallbackList(made, add_history=False, model=self._model)
 
     def _rate(self) -> float:
-        return float(self._model.optimizer.learning_rate)
+        return float(self._model.optimizer.learning_rate.numpy())  # over replicas it is no number by itself
 
     def _note(self, index: int, loss: float, rate: float) -> None:
         if loss < self._best_loss:

@@ -16,7 +16,7 @@ _Values = Sequence[float | None] | Sequence[float] | NDArray[Any]
 
 _DPI = 100
 _COLUMNS, _MOST_ROWS = 10, 6  # of a gallery
-_ROW = 1.2  # its height in columns' widths: an image and its title
+_LINE = 0.14  # of a title, in columns' widths
 _BLUE, _ORANGE, _RED, _GREY = "#1f5fa8", "#d9730d", "#c62828", "#555555"
 
 
@@ -57,17 +57,18 @@ def gallery(
         return
     order = sorted(range(len(images)), key=lambda index: not wrong[index])[: _COLUMNS * _MOST_ROWS]
     rows = -(-len(order) // _COLUMNS)
-    figure, axes = _figure(1, 1, (1.15 * _COLUMNS, 1.35 * rows))
+    height = 1 + _LINE * max(titles[index].count("\n") + 1 for index in order)
+    figure, axes = _figure(1, 1, (1.2 * _COLUMNS, 1.2 * height * rows))
     axis = axes.flat[0]  # one for all: axes of their own take 20 ms each
     axis.axis("off")
     for place, index in enumerate(order):
-        left, top = place % _COLUMNS, place // _COLUMNS * _ROW
+        left, bottom = place % _COLUMNS, (place // _COLUMNS + 1) * height
         image = images[index].squeeze()
-        box = (left + 0.05, left + 0.95, top + _ROW - 0.02, top + _ROW - 0.92)
+        box = (left + 0.05, left + 0.95, bottom - 0.02, bottom - 0.92)
         axis.imshow(image, cmap="gray_r" if image.ndim == 2 else None, extent=box, aspect="auto")
         colour = _RED if wrong[index] else _GREY
-        axis.text(left + 0.5, top + _ROW - 0.96, titles[index], fontsize=8, color=colour, ha="center")
-    axis.set(xlim=(0, _COLUMNS), ylim=(rows * _ROW, 0))  # imshow sets its own
+        axis.text(left + 0.5, bottom - 0.95, titles[index], fontsize=7, color=colour, ha="center", linespacing=1.0)
+    axis.set(xlim=(0, _COLUMNS), ylim=(rows * height, 0))  # imshow sets its own
     _save(figure, folder / name)
 
 

@@ -110,7 +110,7 @@ class ModelTraining:
         epochs, callbacks = self._train(
             self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s
         )
-        self._figures["first_epoch_time"] = epochs[0].time_s
+        self._figures = _figures(epochs)
         further = [self._further_trial(index) for index in range(1, self._params.trials)]
         outcome = self._plan.judge(self._model, self._trainer)  # last, so that the files left are those of this trial
         self._details = outcome.details
@@ -200,6 +200,13 @@ class ModelTraining:
 
 def _trial(seed: int, epochs: list[Epoch], outcome: Outcome) -> Trial:
     return Trial(seed=seed, epochs=len(epochs), loss=epochs[-1].loss, accuracy=outcome.training.get("accuracy"))
+
+
+def _figures(epochs: list[Epoch]) -> dict[str, float]:
+    """What a training has once; `train_accuracy` as Keras prints it: the running mean over the last epoch."""
+    figures = {"first_epoch_time": epochs[0].time_s, "training_time": sum(epoch.time_s for epoch in epochs)}
+    accuracy = epochs[-1].accuracy
+    return figures if accuracy is None else figures | {"train_accuracy": accuracy}
 
 
 def _named(loss: Any) -> str:

@@ -14,6 +14,7 @@ from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads.contract import BuildContext
 
 CORES = sorted(os.sched_getaffinity(0))
+PRODUCTS = {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "MatMul"}
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +36,11 @@ def device() -> Device:
 
 @pytest.fixture(scope="session")
 def context(tensorflow: TensorFlow, device: Device) -> Callable[..., BuildContext]:
-    """Makes a context; `framework` and `run` can be given."""
+    """Makes a context; `framework`, `run` and where files lie can be given."""
 
-    def make(framework: Framework = tensorflow, run: int = 0, data_dir: Path | None = None) -> BuildContext:
+    def make(
+        framework: Framework = tensorflow, run: int = 0, data_dir: Path | None = None, artifacts: Path | None = None
+    ) -> BuildContext:
         framework.seed(5)
         return BuildContext(
             framework=framework,
@@ -48,10 +51,27 @@ def context(tensorflow: TensorFlow, device: Device) -> Callable[..., BuildContex
             report=_unheard,
             device=device,
             data_dir=data_dir,
+            artifacts=artifacts,
             tuned={"jit_compile": False},  # as a first run chose: measuring it takes seconds, see test_jit
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def graph_flops(tensorflow: TensorFlow) -> Callable[[Any], float]:
+    """Counts those of a training step of a model of small images, for one sample, in TensorFlow's own graph."""
+
+    def counted(model: Any, batch: int = 10) -> float:
+        import tensorflow as tf
+        from tensorflow.python.framework import ops
+
+        images, labels = tf.zeros((batch, *model.input_shape[1:]), tf.uint8), tf.zeros((batch, 10))
+        graph = tf.function(model.train_step, autograph=False).get_concrete_function((images, labels)).graph
+        nodes = [node for node in graph.get_operations() if node.type in PRODUCTS]
+        return sum(float(ops.get_stats_for_node_def(graph, node.node_def, "flops").value) for node in nodes) / batch
+
+    return counted
 
 
 def _unheard(phase: str, completed: int, total: int | None, unit: str) -> Any:

@@ -1,20 +1,29 @@
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from dyno.datasets import mnist
 from dyno.devices.device import Device
 from dyno.errors import RunFailed
 from dyno.frameworks.contract import Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.result import Training
+from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
-from dyno.workloads._digits import digit_model
+from dyno.workloads._digits import DIGITS, digit_model
 from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.mnist_cnn import MnistCnnParams, estimate, flops, flops_per_sample, lint
+from dyno.workloads.mnist_cnn import MnistCnnParams
 
 MNIST = workload("mnist_cnn")
 Context = Callable[..., BuildContext]
@@ -34,37 +43,41 @@ def _ready(context: BuildContext, **params: Any) -> Built:
     return training
 
 
+def _completed(training: Built, compile_s: float = 0.0, first_execution_s: float = 0.0) -> Training:
+    found = training.complete(compile_s, first_execution_s)
+    assert found is not None
+    return found
+
+
 @pytest.fixture(scope="module")
-def built(context: Context) -> Built:
-    return _ready(context())
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the training leaves its files."""
+    return tmp_path_factory.mktemp("mnist") / "artifacts"
+
+
+@pytest.fixture(scope="module")
+def built(context: Context, left: Path) -> Built:
+    left.mkdir()
+    return _ready(context(artifacts=left))
 
 
 @pytest.fixture(scope="module")
 def training(built: Built) -> Training:
-    return built.complete(compile_s=100.0, first_execution_s=10.0)
+    return _completed(built, compile_s=100.0, first_execution_s=10.0)
 
 
-def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(tensorflow: TensorFlow) -> None:
-    import tensorflow as tf
-    from tensorflow.python.framework import ops
-
-    batch = 10
-    model = digit_model(tensorflow.keras, 1e-3, False)
-    images, labels = tf.zeros((batch, 28, 28, 1)), tf.zeros((batch, 10))
-    graph = tf.function(model.train_step, autograph=False).get_concrete_function((images, labels)).graph
-    counted = sum(
-        ops.get_stats_for_node_def(graph, node.node_def, "flops").value
-        for node in graph.get_operations()
-        if node.type in {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "MatMul"}
-    )
-    assert counted == flops_per_sample() * batch
-    assert flops_per_sample() == pytest.approx(13.3e6, rel=0.01)
+def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(
+    tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
+) -> None:
+    assert graph_flops(digit_model(tensorflow.keras, 1e-3, False)) == DIGITS.flops_per_sample
+    assert DIGITS.flops_per_sample == pytest.approx(13.3e6, rel=0.01)
 
 
 def test_the_model_has_the_weights_of_the_reference(tensorflow: TensorFlow) -> None:
     model = digit_model(tensorflow.keras, 0.25, False)
     expected = (4 * 64 + 64) + (4 * 64 * 32 + 32) + (1568 * 256 + 256) + (256 * 10 + 10)
     assert model.count_params() == expected
+    assert DIGITS.weights == expected - (64 + 32 + 256 + 10)
     assert float(model.optimizer.learning_rate) == 0.25
 
 
@@ -75,6 +88,7 @@ def test_the_first_run_trains_every_epoch_and_evaluates(training: Training) -> N
     assert (training.data.train_samples, training.data.test_samples) == (200, 50)
     assert training.wrong is not None
     assert training.accuracy == pytest.approx(1 - training.wrong / 50)
+    assert training.accuracy is not None
     assert training.accuracy_low is not None
     assert training.accuracy_high is not None
     assert training.accuracy_low < training.accuracy < training.accuracy_high
@@ -95,7 +109,11 @@ def test_an_epoch_sees_each_sample_once_though_they_make_no_whole_batches(traini
 def test_metrics_are_told_what_an_epoch_is_and_how_long_the_first_took(built: Built, training: Training) -> None:
     found = built.verify()
     assert found.amounts == {"epoch": 200.0}
-    assert found.figures == {"first_epoch_time": training.epochs[0].time_s}
+    assert found.figures == {
+        "first_epoch_time": training.epochs[0].time_s,
+        "training_time": sum(epoch.time_s for epoch in training.epochs),
+        "train_accuracy": training.epochs[-1].accuracy,
+    }
     assert found.details["jit_compile"] is False
     assert 0 < len(found.details["wrong_digits"]) <= 32
     assert {spec.amount for spec in MNIST.metrics if spec.amount} <= found.amounts.keys()
@@ -113,7 +131,7 @@ def test_timing_goes_on_past_the_end_of_the_data(built: Built) -> None:
 
 
 def test_it_learns_digits(context: Context) -> None:
-    training = _ready(context(), train_samples=1500, test_samples=300, epochs=3).complete(0.0, 0.0)
+    training = _completed(_ready(context(), train_samples=1500, test_samples=300, epochs=3))
     assert training.accuracy is not None
     assert training.accuracy > 0.7
 
@@ -141,20 +159,76 @@ def test_a_loss_that_is_no_number_fails_the_run(tensorflow: TensorFlow, context:
 
 
 def test_an_estimate_grows_with_what_is_asked_for(device: Device) -> None:
-    small, usual = estimate(_params(epochs=1), device), estimate(MnistCnnParams(), device)
+    small, usual = MNIST.estimate(_params(epochs=1), device), MNIST.estimate(MnistCnnParams(), device)
     assert usual.train_s > 100 * small.train_s
     assert usual.memory_bytes > 1.5 * small.memory_bytes
-    assert estimate(MnistCnnParams(batch_size=60_000), device).memory_bytes > 50 << 30
+    assert MNIST.estimate(MnistCnnParams(batch_size=60_000), device).memory_bytes > 50 << 30
+    assert MNIST.estimate(MnistCnnParams(trials=4), device).train_s == pytest.approx(4 * usual.train_s)
 
 
 def test_an_estimate_and_the_flops_count_no_more_data_than_the_sample_has(device: Device) -> None:
     sample, real = MnistCnnParams(data="sample"), MnistCnnParams(data="real")
-    assert estimate(sample, device).train_s < 0.2 * estimate(real, device).train_s
-    assert estimate(sample, device).memory_bytes < estimate(real, device).memory_bytes
-    assert flops(MnistCnnParams(data="sample", batch_size=20_000)) == 8000 * flops_per_sample()
-    assert flops(MnistCnnParams(data="real", batch_size=20_000)) == 20_000 * flops_per_sample()
+    assert MNIST.estimate(sample, device).train_s < 0.2 * MNIST.estimate(real, device).train_s
+    assert MNIST.estimate(sample, device).memory_bytes < MNIST.estimate(real, device).memory_bytes
+    assert MNIST.flops(MnistCnnParams(data="sample", batch_size=20_000)) == 8000 * DIGITS.flops_per_sample
+    assert MNIST.flops(MnistCnnParams(data="real", batch_size=20_000)) == 20_000 * DIGITS.flops_per_sample
+
+
+@pytest.mark.parametrize(
+    ("params", "samples", "words"),
+    [
+        ({"batch_size": 100}, 100, "one training step on a full batch of 100 samples"),
+        ({"batch_size": 200, "validation_share": 0.5}, 100, "one training step on a full batch of 100 samples"),
+        ({"batch_size": 50, "steps_per_execution": 3}, 150, "3 training steps on a full batch of 50 samples"),
+        ({"batch_size": 50, "steps_per_execution": 9}, 200, "4 training steps on a full batch of 50 samples"),
+    ],
+)
+def test_one_execution_is_told_as_it_is_timed(
+    context: Context, params: dict[str, Any], samples: int, words: str
+) -> None:
+    asked = _params(**params)
+    assert MNIST.executions(asked) == words
+    assert MNIST.flops(asked) == samples * DIGITS.flops_per_sample
+    assert MNIST.build(asked, context()).work == samples
 
 
 def test_the_linter_says_when_accuracy_will_not_be_comparable() -> None:
-    assert [raised.code for raised in lint(_params(data="synthetic"))] == ["SYNTHETIC_DATA"]
-    assert lint(_params(data="auto")) == []
+    assert [raised.code for raised in MNIST.lint(_params(data="synthetic"))] == ["SYNTHETIC_DATA"]
+    assert MNIST.lint(_params(data="auto")) == []
+
+
+def test_the_wrong_digits_are_told_and_drawn(built: Built, training: Training, left: Path) -> None:
+    told = built.verify().details["wrong_digits"]
+    assert training.wrong is not None
+    assert len(told) == min(training.wrong, 32)
+    assert all(each["label"] != each["predicted"] and 0 < each["probability"] <= 1 for each in told)
+    with Image.open(left / "wrong.png") as picture:
+        assert picture.format == "PNG"
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed here")
+def test_jax_names_the_same_digits_with_the_weights_that_tensorflow_left(
+    tensorflow: TensorFlow, training: Training, left: Path
+) -> None:
+    assert training.epochs
+    model = digit_model(tensorflow.keras, 1e-3, False)
+    model.load_weights(left / "model.weights.h5")
+    images = mnist.load(Settings(), "sample").test_images[:40]
+    np.save(left.parent / "images.npy", images)
+    command = [sys.executable, "-P", "-c", ON_JAX, str(left / "model.weights.h5"), str(left.parent / "images.npy")]
+    named = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"KERAS_BACKEND": "jax"}
+    )
+    assert json.loads(named.stdout) == model.predict(images, verbose=0).argmax(axis=1).tolist()
+
+
+ON_JAX = """
+import json, sys
+import keras, numpy
+from dyno.workloads._digits import digit_model
+model = digit_model(keras, 1e-3, False)
+model.load_weights(sys.argv[1])
+assert keras.backend.backend() == "jax"
+found = model(numpy.load(sys.argv[2]), training=False)
+print(json.dumps(numpy.asarray(found).argmax(axis=1).tolist()))
+"""

@@ -1,0 +1,148 @@
+"""What the classifications of small images share: params, FLOP count, estimate, plan, and what a model gets wrong.
+
+Images stay uint8 on the device, a quarter of the memory; the model's first layer makes them 0 to 1. Measured on a CPU,
+CIFAR-10's network: as fast as with float32 images (1.8 ms a sample either way, batch 128, two Zen 4 cores).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from dyno.datasets.images import Images
+from dyno.datasets.kinds import DataKind
+from dyno.devices.device import Device
+from dyno.frameworks.contract import JitCompile, Samples
+from dyno.measure.warnings import warning
+from dyno.result import ResultWarning
+from dyno.settings import Settings
+from dyno.workloads._estimate import Work, estimated, execution_samples
+from dyno.workloads._recognition import judged
+from dyno.workloads._training import ModelTraining, Plan, TrainingParams
+from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec
+
+
+class ImageParams(TrainingParams):
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="Adam's")
+    train_samples: Annotated[int, Field(ge=1, le=60_000)] | None = Field(None, description="null: all there are")
+    test_samples: Annotated[int, Field(ge=1, le=10_000)] | None = Field(None, description="null: all there are")
+    data: DataKind = Field("auto", description="auto: the real set if the worker has it, else what ships or is made")
+    recognise: Annotated[int, Field(ge=0, lt=10_000)] | None = Field(
+        None, description="Tell what the trained model makes of this test image (from 0; beyond the last one, the last)"
+    )
+
+
+@dataclass(frozen=True)
+class Convolution:
+    side: int  # of its output
+    kernel: int
+    channels: tuple[int, int]  # in, out
+
+    @property
+    def flops(self) -> float:
+        """Forward, one image, multiply-add = 2: 2·H·W·k²·C_in·C_out."""
+        return 2.0 * self.side**2 * self.kernel**2 * self.channels[0] * self.channels[1]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network on one set of images. `make(keras)`: its layers behind the first, which makes pixels 0 to 1.
+
+    `samples`: (train, test) of the set by the kind of data.
+    """
+
+    load: Callable[[Settings, DataKind], Images]
+    shape: tuple[int, int, int]
+    samples: Callable[[DataKind], tuple[int, int]]
+    make: Callable[[Any], Sequence[Any]]
+    convolutions: Sequence[Convolution]
+    dense: Sequence[tuple[int, int]]  # in, out
+    step_bytes_per_sample: int
+    noun: str = "images"
+
+    @property
+    def flops_per_sample(self) -> float:
+        """Of a training step: three times the forward pass; see the workload's docstring."""
+        return 3.0 * (sum(layer.flops for layer in self.convolutions) + sum(2 * into * out for into, out in self.dense))
+
+    @property
+    def weights(self) -> int:
+        """Without biases and normalisation."""
+        kernels = sum(layer.kernel**2 * layer.channels[0] * layer.channels[1] for layer in self.convolutions)
+        return kernels + sum(into * out for into, out in self.dense)
+
+    def model(self, keras: Any, learning_rate: float, jit_compile: JitCompile) -> Any:
+        """Compiled for training. Takes images as they are stored: uint8, 0 to 255."""
+        model = keras.Sequential(
+            [keras.Input(self.shape, dtype="uint8"), keras.layers.Rescaling(1 / 255), *self.make(keras)]
+        )
+        model.compile(
+            optimizer=keras.optimizers.Adam(learning_rate),
+            loss="categorical_crossentropy",
+            metrics=["accuracy"],
+            jit_compile=jit_compile,
+        )
+        return model
+
+    def work(self, params: ImageParams) -> Work:
+        train, test = self.samples(params.data)
+        return Work(
+            train_samples=min(train, params.train_samples or train),
+            test_samples=min(test, params.test_samples or test),
+            flops_per_sample=self.flops_per_sample,
+            sample_bytes=int(np.prod(self.shape)) + 4 * self.dense[-1][1],
+            step_bytes_per_sample=self.step_bytes_per_sample,
+            weights=self.weights,
+        )
+
+    def flops(self, params: ImageParams) -> float:
+        """Of one execution: training steps on full batches."""
+        return self.flops_per_sample * execution_samples(params, self.work(params))
+
+    def estimate(self, params: ImageParams, device: Device) -> Estimate:
+        return estimated(params, device, self.work(params))
+
+    def executions(self, params: ImageParams) -> str:
+        """What one execution is, in words."""
+        count = execution_samples(params, self.work(params))
+        batch = min(params.batch_size, count)
+        steps = "one training step" if count == batch else f"{count // batch} training steps"
+        return f"{steps} on a full batch of {batch} samples"
+
+    def build(self, params: ImageParams, context: BuildContext) -> Built:
+        return ModelTraining(params, self._plan(params, context), context)
+
+    def _plan(self, params: ImageParams, context: BuildContext) -> Plan:
+        with context.phase("data"):
+            data = self.load(Settings(data_dir=context.data_dir), params.data)
+            data = data.limited(params.train_samples, params.test_samples)
+            one_hot = np.eye(len(data.classes), dtype=np.float32)[data.train_labels]
+        keras = context.framework.keras
+        return Plan(
+            make=lambda jit_compile: self.model(keras, params.learning_rate, jit_compile),
+            train=Samples(data.train_images, one_hot),
+            data=data.origin,
+            judge=lambda model, trainer: judged(data, self.noun, trainer, context, params.recognise),
+        )
+
+
+def lint(params: ImageParams) -> list[ResultWarning]:
+    if params.data not in ("sample", "synthetic"):
+        return []
+    return [warning("SYNTHETIC_DATA", f"{params.data} data was asked for, so accuracy is no reference accuracy.")]
+
+
+METRICS = (
+    MetricSpec("time_per_sample", "s", "lower", "Training time of one sample in steady steps on full batches"),
+    MetricSpec("throughput", "samples/s", "higher", "Samples trained on per second"),
+    MetricSpec("epoch_time", "s", "lower", "Time of an epoch of such steps, validation apart", amount="epoch"),
+    MetricSpec("first_epoch_time", "s", "lower", "The first epoch as it was, compiling included", once=True),
+    MetricSpec("training_time", "s", "lower", "All epochs as they were, compiling included, validation not", once=True),
+    MetricSpec(
+        "train_accuracy", "1", "higher", "Running mean over the last epoch, dropout on, as Keras prints it", once=True
+    ),
+)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.datasets import cifar10
+from dyno.datasets.images import Images
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.result import DataOrigin, Training
+from dyno.workloads import validate_params, workload
+from dyno.workloads._images import Network
+from dyno.workloads.cifar10_cnn import PHOTOGRAPHS, Cifar10CnnParams
+from dyno.workloads.contract import BuildContext
+
+CIFAR = workload("cifar10_cnn")
+Context = Callable[..., BuildContext]
+TINY = {"batch_size": 32, "epochs": 1, "train_samples": 64, "test_samples": 64}
+
+
+def _trained(context: BuildContext, network: Network = PHOTOGRAPHS, **params: Any) -> tuple[Training, dict[str, Any]]:
+    asked = validate_params(CIFAR, TINY | params)
+    assert isinstance(asked, Cifar10CnnParams)
+    training = network.build(asked, context)
+    training.compile()
+    training.execute(1)
+    found = training.complete(0.0, 0.0)
+    assert found is not None
+    return found, training.verify().details
+
+
+@pytest.fixture(scope="module")
+def noise() -> Images:
+    """Few images without any meaning: the synthetic twin takes seconds to make."""
+    random = np.random.default_rng(1)
+    images = random.integers(0, 256, (96, 32, 32, 3), dtype=np.uint8)
+    labels = random.integers(0, 10, 96, dtype=np.uint8)
+    origin = DataOrigin(name="noise", kind="synthetic", train_samples=64, test_samples=32)
+    return Images(images[:64], labels[:64], images[64:], labels[64:], cifar10.CLASS_NAMES, origin)
+
+
+def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(
+    tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
+) -> None:
+    # For the two gradients of an unpadded convolution TensorFlow counts the places of its input, 16 x 16. The products
+    # are those of its output, 14 x 14: every one of the forward pass comes back once in each gradient.
+    last = PHOTOGRAPHS.convolutions[-1]
+    overcounted = 2 * (replace(last, side=16).flops - last.flops)
+    counted = graph_flops(PHOTOGRAPHS.model(tensorflow.keras, 1e-3, False))
+    assert counted - overcounted == PHOTOGRAPHS.flops_per_sample
+    assert PHOTOGRAPHS.flops_per_sample == pytest.approx(143e6, rel=0.01)
+
+
+def test_the_layers_and_defaults_are_those_of_the_reference(tensorflow: TensorFlow) -> None:
+    model = PHOTOGRAPHS.model(tensorflow.keras, 1e-3, False)
+    kinds = [type(layer).__name__ for layer in model.layers]
+    block = ["BatchNormalization", "Conv2D", "Conv2D", "MaxPooling2D", "Dropout"]
+    assert kinds == ["Rescaling", *block * 2, "Flatten", "Dense", "Dropout", "Dense"]
+    convolutions = [layer for layer in model.layers if type(layer).__name__ == "Conv2D"]
+    assert [(layer.filters, layer.kernel_size, layer.padding) for layer in convolutions] == [
+        (32, (3, 3), "same"),
+        (32, (3, 3), "same"),
+        (64, (3, 3), "same"),
+        (64, (3, 3), "valid"),
+    ]
+    assert [layer.units for layer in model.layers if type(layer).__name__ == "Dense"] == [512, 10]
+    assert [layer.rate for layer in model.layers if type(layer).__name__ == "Dropout"] == [0.25, 0.25, 0.5]
+    defaults = Cifar10CnnParams()
+    assert (defaults.batch_size, defaults.epochs, defaults.learning_rate) == (128, 50, 1e-3)
+
+
+def test_an_image_is_recognised_alike_by_a_model_that_loads_the_weights_left(
+    context: Context, noise: Images, tmp_path: Path
+) -> None:
+    network = replace(PHOTOGRAPHS, load=lambda settings, kind: noise)
+    _, details = _trained(context(artifacts=tmp_path), network, recognise=5)
+    model = network.model(context().framework.keras, 1e-3, False)
+    model.load_weights(tmp_path / "model.weights.h5")
+    probabilities = model.predict(noise.test_images[5:6], verbose=0)[0]
+    recognised = details["recognised"]
+    assert (recognised["index"], recognised["label"]) == (5, noise.test_labels[5])
+    assert list(recognised["probabilities"]) == list(cifar10.CLASS_NAMES)
+    assert list(recognised["probabilities"].values()) == pytest.approx(probabilities.tolist(), abs=1e-5)
+    assert recognised["predicted"] == int(np.argmax(probabilities))
+
+
+def test_an_image_beyond_the_test_set_is_its_last(context: Context, noise: Images) -> None:
+    network = replace(PHOTOGRAPHS, load=lambda settings, kind: noise)
+    _, details = _trained(context(), network, recognise=9999)
+    assert details["recognised"]["index"] == 31
+
+
+@pytest.mark.skipif("DYNO_DATA_DIR" not in os.environ, reason="DYNO_DATA_DIR names no folder with CIFAR-10's files")
+def test_the_image_recognised_by_default_is_an_airplane(context: Context) -> None:
+    training, details = _trained(context(data_dir=Path(os.environ["DYNO_DATA_DIR"])), data="real")
+    assert training.data.kind == "real"
+    assert details["recognised"]["label_name"] == "airplane"

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.workloads import validate_params, workload
+from dyno.workloads.contract import BuildContext
+from dyno.workloads.fashion_mnist_cnn import CLOTHES, FashionMnistCnnParams
+
+FASHION = workload("fashion_mnist_cnn")
+TINY = {"data": "sample", "batch_size": 32, "epochs": 2, "train_samples": 160, "test_samples": 40, "recognise": 7}
+
+
+def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(
+    tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
+) -> None:
+    assert graph_flops(CLOTHES.model(tensorflow.keras, 1e-3, False)) == CLOTHES.flops_per_sample
+    assert CLOTHES.flops_per_sample == pytest.approx(493e6, rel=0.01)
+
+
+def test_the_layers_and_defaults_are_those_of_the_reference(tensorflow: TensorFlow) -> None:
+    model = CLOTHES.model(tensorflow.keras, 1e-3, False)
+    kinds = [type(layer).__name__ for layer in model.layers]
+    block = ["BatchNormalization", "Conv2D", "MaxPooling2D", "Dropout"]
+    assert kinds == ["Rescaling", *block * 3, "Flatten", "Dense", "Dropout", "Dense"]
+    convolutions = [layer for layer in model.layers if type(layer).__name__ == "Conv2D"]
+    assert [(layer.filters, layer.kernel_size, layer.activation.__name__) for layer in convolutions] == [
+        (64, (5, 5), "elu"),
+        (128, (5, 5), "elu"),
+        (256, (5, 5), "elu"),
+    ]
+    assert [layer.rate for layer in model.layers if type(layer).__name__ == "Dropout"] == [0.25, 0.25, 0.25, 0.5]
+    defaults = FashionMnistCnnParams()
+    assert (defaults.batch_size, defaults.epochs, defaults.learning_rate) == (1024, 15, 1e-3)
+    assert FASHION.flops(defaults) == 1024 * CLOTHES.flops_per_sample
+
+
+def test_it_trains_on_clothes_and_names_the_wrong_ones(context: Callable[..., BuildContext], tmp_path: Path) -> None:
+    training = FASHION.build(validate_params(FASHION, TINY), context(artifacts=tmp_path))
+    training.compile()
+    training.execute(1)
+    found = training.complete(0.0, 0.0)
+    assert found is not None
+    assert found.epochs[1].loss < found.epochs[0].loss
+    assert (found.data.name, found.data.kind) == ("fashion-mnist", "sample")
+    assert found.wrong is not None
+    assert found.accuracy == pytest.approx(1 - found.wrong / 40)
+    assert found.test["loss"] > 0
+    details = training.verify().details
+    assert len(details["wrong_images"]) == min(found.wrong, 32)
+    recognised = details["recognised"]
+    assert recognised["index"] == 7
+    assert max(recognised["probabilities"], key=recognised["probabilities"].get) == recognised["predicted_name"]
+    assert sum(recognised["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+    with Image.open(tmp_path / "wrong.png") as picture:
+        assert picture.format == "PNG"

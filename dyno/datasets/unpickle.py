@@ -15,11 +15,11 @@ import numpy as np
 from dyno.errors import DatasetDamaged
 
 # what NumPy's own pickles name, of versions 1 and 2; latin-1 text is how Python 2's bytes come
-_ALLOWED = {(f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")} | {
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("_codecs", "encode"),
-}
+_ALLOWED = {
+    (f"numpy.{core}.{module}", name)
+    for core in ("core", "_core")
+    for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
+} | {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
 
 
 class _PlainData(pickle.Unpickler):

@@ -13,9 +13,9 @@ from dyno.datasets.weather_signals import HOURS, QUANTITIES, STATIONS, hours
 from dyno.errors import DatasetDamaged
 
 # points of the compass, clockwise from north, each 22.5 degrees on
-_COMPASS = ("N", "NNE", "NE", "ENE", "E", "ESE", "SE", "SSE", "S", "SSW", "SW", "WSW", "W", "WNW", "NW", "NNW")
+COMPASS = ("N", "NNE", "NE", "ENE", "E", "ESE", "SE", "SSE", "S", "SSW", "SW", "WSW", "W", "WNW", "NW", "NNW")
 _MISSING = {"", "NA"}
-_DEGREES = {point: str(place * 22.5) for place, point in enumerate(_COMPASS)} | dict.fromkeys(_MISSING, "")
+_DEGREES = {point: str(place * 22.5) for place, point in enumerate(COMPASS)} | dict.fromkeys(_MISSING, "")
 
 Row = tuple[str, str, list[str]]  # station, local time as "2013-03-01T00:00", the four quantities
 

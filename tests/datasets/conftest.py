@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dyno.settings import Settings
+
+REAL = os.environ.get("DYNO_DATA_DIR")
+
+
+@pytest.fixture(autouse=True)
+def keras_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, whatever this machine's own holds."""
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    for name in ("DYNO_DATA_DIR", "DYNO_DOWNLOAD"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "keras"
+
+
+@pytest.fixture
+def real_data() -> Settings:
+    if REAL is None:
+        pytest.skip("DYNO_DATA_DIR names no folder with the real data sets")
+    return Settings(data_dir=Path(REAL))

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import pickle
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from dyno.datasets import cifar10, cifar10_batches
+from dyno.errors import DatasetDamaged, RunFailed
+from dyno.settings import Settings
+
+SAMPLES, FIRST = 20, 5
+NAMES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
+
+
+def _records(seed: int) -> NDArray[np.uint8]:
+    table = np.random.default_rng(seed).integers(0, 256, (SAMPLES, 3073), dtype=np.uint8)
+    table[:, 0] %= 10
+    return table
+
+
+BATCHES = {name: _records(seed) for seed, name in enumerate(NAMES)}
+FIRST_OF_TEST = BATCHES["test_batch"][:FIRST]
+
+
+@pytest.fixture(autouse=True)
+def published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if these small batches had been published: the real ones may not come along."""
+    tables = BATCHES | {"test_batch_first1000": FIRST_OF_TEST}
+    monkeypatch.setattr(cifar10_batches, "BATCH", SAMPLES)
+    monkeypatch.setattr(cifar10_batches, "FIRST", FIRST)
+    sums = {name: hashlib.sha256(table.tobytes()).hexdigest() for name, table in tables.items()}
+    monkeypatch.setattr(cifar10_batches, "PUBLISHED", sums)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "data" / "cifar10"
+    path.mkdir(parents=True)
+    return path
+
+
+def _load(folder: Path) -> Any:
+    return cifar10.load(Settings(data_dir=folder.parent))
+
+
+def _binary(folder: Path, names: list[str]) -> None:
+    for name in names:
+        (folder / f"{name}.bin").write_bytes(BATCHES[name].tobytes())
+
+
+def _packed(folder: Path, names: list[str]) -> None:
+    for name in names:
+        (folder / f"{name}.bin.xz").write_bytes(lzma.compress(BATCHES[name].tobytes()))
+
+
+def _pickled(folder: Path, names: list[str]) -> None:
+    inside = folder / "cifar-10-batches-py"
+    inside.mkdir()
+    for name in names:
+        batch = {b"labels": BATCHES[name][:, 0].tolist(), b"data": BATCHES[name][:, 1:], b"batch_label": b"x"}
+        (inside / name).write_bytes(pickle.dumps(batch, 2))
+
+
+def _tar(names: list[str]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=1) as archive:
+        for name in names:
+            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
+            member.size = BATCHES[name].nbytes
+            archive.addfile(member, io.BytesIO(BATCHES[name].tobytes()))
+    return stream.getvalue()
+
+
+def _archived(folder: Path, names: list[str]) -> None:
+    (folder / "cifar-10-binary.tar.gz").write_bytes(_tar(names))
+
+
+@pytest.mark.parametrize("written", [_binary, _packed, _pickled, _archived])
+def test_each_form_holds_the_same_images(folder: Path, written: Callable[[Path, list[str]], None]) -> None:
+    written(folder, NAMES)
+    data = _load(folder)
+    assert (data.origin.kind, data.origin.note) == ("real", None)
+    assert (data.origin.train_samples, data.origin.test_samples) == (5 * SAMPLES, SAMPLES)
+    assert data.classes[0] == "airplane"
+    record = BATCHES["data_batch_2"][3]
+    assert data.train_labels[SAMPLES + 3] == record[0]
+    assert (data.train_images[SAMPLES + 3] == record[1:].reshape(3, 32, 32).transpose(1, 2, 0)).all()
+    assert data.origin.sha256 == {f"{name}.bin": cifar10_batches.PUBLISHED[name] for name in NAMES}
+
+
+def test_what_keras_has_unpacked_is_found(keras_home: Path) -> None:
+    unpacked = keras_home / "datasets" / "cifar-10-batches-py-target"
+    unpacked.mkdir(parents=True)
+    _pickled(unpacked, NAMES)
+    assert cifar10.load(Settings()).origin.kind == "real"
+
+
+def test_fewer_batches_are_a_smaller_set_that_says_so(folder: Path) -> None:
+    _packed(folder, ["data_batch_1", "data_batch_2"])
+    (folder / "test_batch_first1000.bin.xz").write_bytes(lzma.compress(FIRST_OF_TEST.tobytes()))
+    data = _load(folder)
+    assert data.origin.note == "2 of 5 training batches; first 5 test images"
+    assert (data.origin.train_samples, data.origin.test_samples) == (2 * SAMPLES, FIRST)
+
+
+@pytest.mark.parametrize(("names", "absent"), [(["data_batch_1"], "any test batch"), (["test_batch"], "any training")])
+def test_half_of_it_is_not_the_set(folder: Path, names: list[str], absent: str) -> None:
+    _binary(folder, names)
+    with pytest.raises(DatasetDamaged, match=f"incomplete, without {absent}"):
+        _load(folder)
+
+
+WHOLE = BATCHES["data_batch_1"].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("data_batch_1.bin", WHOLE[:-1], "61459 bytes, not 20 records of 3073"),
+        ("data_batch_1.bin", b"", "0 bytes"),
+        ("data_batch_1.bin", WHOLE[:-1] + b"\0", "not CIFAR-10's data_batch_1 as published"),
+        ("data_batch_1.bin", BATCHES["data_batch_2"].tobytes(), "not CIFAR-10's data_batch_1 as published"),
+        ("data_batch_1.bin.xz", lzma.compress(WHOLE)[:-20], "can't be unpacked"),
+        ("data_batch_1.bin.xz", b"no xz", "can't be unpacked"),
+        ("data_batch_1", b"no pickle", "no pickle of plain data"),
+        ("data_batch_1", pickle.dumps([1, 2]), "no batch of labels and data"),
+        ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3))}), "no batch of labels and data"),
+        ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3)), b"labels": [1, 2]}), "no batch of labels and data"),
+        ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3), np.uint8), b"labels": [1]}), "no batch of labels"),
+        ("cifar-10-python.tar.gz", _tar(NAMES)[:-400], "can't be unpacked"),
+        ("cifar-10-binary.tar.gz", _tar(NAMES[:-1]), "incomplete, without test_batch"),
+        ("cifar-10-binary.tar.gz", gzip.compress(b"no tar"), "can't be unpacked"),
+    ],
+)
+def test_a_damaged_file_is_named_and_nothing_else_is_taken(
+    folder: Path, name: str, content: bytes, complaint: str
+) -> None:
+    (folder / name).write_bytes(content)
+    with pytest.raises(DatasetDamaged) as damaged:
+        _load(folder)
+    assert name in damaged.value.detail
+    assert complaint in damaged.value.detail
+
+
+class _Evil:
+    def __init__(self, trace: Path) -> None:
+        self._trace = trace
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (f"touch {self._trace}",)
+
+
+def test_a_batch_that_would_run_code_is_refused(folder: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "ran"
+    (folder / "data_batch_1").write_bytes(pickle.dumps(_Evil(trace)))
+    with pytest.raises(DatasetDamaged, match=r"data_batch_1: no pickle of plain data: it names posix\.system"):
+        _load(folder)
+    assert not trace.exists()
+
+
+ARCHIVE, XZ = _tar(NAMES), lzma.compress(WHOLE)
+
+
+@hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 10**6), name=st.sampled_from(["cifar-10-binary.tar.gz", "data_batch_1.bin.xz"]))
+def test_no_truncation_passes_unnoticed(folder: Path, place: int, name: str) -> None:
+    whole = XZ if name.endswith("xz") else ARCHIVE
+    for other in folder.iterdir():
+        other.unlink()
+    (folder / name).write_bytes(whole[: place % (len(whole) - 8)])  # gzip's last 8 bytes are its own sum and size
+    with pytest.raises(DatasetDamaged, match=name):
+        _load(folder)
+
+
+def _pictures(folder: Path, ending: str, classes: tuple[str, ...] = cifar10.CLASS_NAMES) -> None:
+    for part, count in (("train", 3), ("test", 2)):
+        for label, name in enumerate(classes):
+            (folder / part / name).mkdir(parents=True)
+            for index in range(count):
+                colour = np.full((32, 32, 3), (label * 20, index * 60, 100), np.uint8)
+                Image.fromarray(colour).save(folder / part / name / f"{index:04}.{ending}")
+
+
+@pytest.mark.parametrize(("ending", "off_by"), [("png", 0), ("jpg", 4)])
+def test_folders_of_pictures_are_read_class_by_class_in_turn(folder: Path, ending: str, off_by: int) -> None:
+    _pictures(folder, ending)
+    data = _load(folder)
+    assert data.train_labels.tolist() == [*range(10)] * 3
+    assert (data.origin.train_samples, data.origin.test_samples) == (30, 20)
+    assert np.abs(data.train_images[13, 0, 0].astype(int) - (60, 60, 100)).max() <= off_by
+    assert "not proven to be the published pixels" in (data.origin.note or "")
+    assert "30 of 50,000 for training, 20 of 10,000 to test" in (data.origin.note or "")
+    before = data.origin.sha256["train/"]
+    (folder / "train" / "cat" / f"0000.{ending}").rename(folder / "train" / "cat" / f"0009.{ending}")
+    assert _load(folder).origin.sha256["train/"] != before
+
+
+def test_a_class_without_pictures_or_a_damaged_picture_is_named(folder: Path) -> None:
+    _pictures(folder, "png", cifar10.CLASS_NAMES[:-1])
+    with pytest.raises(DatasetDamaged, match="truck: incomplete"):
+        _load(folder)
+    (folder / "train" / "truck").mkdir()
+    picture = folder / "train" / "truck" / "0001.png"
+    whole = (folder / "train" / "cat" / "0000.png").read_bytes()
+    for content in (whole[:60], b""):
+        picture.write_bytes(content)
+        with pytest.raises(DatasetDamaged, match=r"0001\.png: can't be read as a picture"):
+            _load(folder)
+    Image.new("RGB", (31, 32)).save(picture)
+    with pytest.raises(DatasetDamaged, match=r"0001\.png: \(32, 31, 3\)"):
+        _load(folder)
+
+
+def test_without_files_auto_is_the_twin_which_can_be_learned() -> None:
+    data = cifar10.load(Settings())
+    assert data.origin.kind == "synthetic"
+    assert data.train_images.shape == (50_000, 32, 32, 3)
+    assert data.test_images.shape == (10_000, 32, 32, 3)
+    centres = np.stack([data.train_images[data.train_labels == label][:50].mean(axis=0) for label in range(10)])
+    distances = ((data.test_images[:100, None].astype(float) - centres) ** 2).sum(axis=(2, 3, 4))
+    assert (distances.argmin(axis=1) == data.test_labels[:100]).mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", ["real", "sample"])
+def test_asking_by_name_for_what_is_not_here_fails(kind: Any) -> None:
+    with pytest.raises(RunFailed) as failed:
+        cifar10.load(Settings(), kind)
+    assert failed.value.reason == "dataset_missing"
+
+
+def test_the_real_batches_are_the_ones_that_everybody_knows(
+    real_data: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    data = cifar10.load(real_data, "real")
+    assert (data.train_images.mean(axis=(0, 1, 2)) / 255).tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=0.01)
+    assert set(np.bincount(data.test_labels)) != {0}
+    assert data.train_labels[:5].tolist() == [6, 9, 9, 4, 1]

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, Field
 
-from dyno.devices import cpulist
 from dyno.devices.device import Device
 from dyno.errors import DoesNotFit, ExceedsTimeout, FieldError, NoDeviceFits, Unsupported
 from dyno.job import SpecWarning
-from dyno.spec import MAX_REPLICAS, FrameworkName, Spec
+from dyno.spec import FrameworkName, Spec
 from dyno.store.queues import device_class, fits, queue_for
+from dyno.workloads import check_units
 from dyno.workloads.contract import Estimate, Params
 from service.specs import Request
 
@@ -72,7 +72,7 @@ def _able(spec: Spec, devices: Sequence[Device]) -> list[Device]:
     """The devices whose workers would take the job; none only where it may wait for one."""
     fitting = [device for device in devices if fits(spec.device, device)]
     able = [device for device in fitting if spec.framework in device.frameworks]
-    enough = [device for device in able if spec.replicas <= _most_replicas(device)]
+    enough = [device for device in able if not check_units(spec.replicas, device)]
     if enough or spec.queue_if_absent:
         return enough
     if not fitting:
@@ -81,19 +81,7 @@ def _able(spec: Spec, devices: Sequence[Device]) -> list[Device]:
         raise NoDeviceFits(f'no live worker serves "{asked}"; devices now: {there}. {_WAITS}')
     if not able:
         raise Unsupported([FieldError("/framework", "framework-missing", _missing(spec.framework, fitting))])
-    most = max(able, key=_most_replicas)
-    detail = f"{most.full_id} has the most of the fitting devices: at most {_most_replicas(most)} replicas; {_WAITS}"
-    raise Unsupported([FieldError("/replicas", "too-many-replicas", detail)])
-
-
-def _most_replicas(device: Device) -> int:
-    """As many GPUs as the id counts; CPUs and emulated devices are made virtual ones of, as many as are asked for."""
-    if device.kind != "gpu" or device.emulated:
-        return MAX_REPLICAS
-    try:
-        return len(cpulist.parse(device.id.partition(":")[2]))
-    except ValueError:  # of a newer version
-        return 1
+    raise Unsupported(check_units(spec.replicas, max(able, key=lambda device: device.units)))
 
 
 def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:

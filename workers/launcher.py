@@ -11,10 +11,11 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
+from dyno.devices import installed_frameworks
 from dyno.devices.device import Device
 from dyno.frames import RunRequest
 from workers.child import FRAMES_FD, REQUEST_FD
@@ -23,7 +24,8 @@ from workers.log_tail import LogTail
 from workers.running import Runner
 from workers.zygote_process import ZygoteProcess
 
-DEFAULT_FRAMEWORK = "tensorflow"
+# The one whose zygote is there before the first job; the others' come with their first.
+DEFAULT_FRAMEWORK = next(iter(installed_frameworks()), "tensorflow")
 
 # -P keeps the working directory out of sys.path; faulthandler puts the Python stack of a crash into the log.
 _RUNNER = ["-P", "-X", "faulthandler", "-m", "dyno.runner"]
@@ -41,6 +43,8 @@ class Launcher:
         self._cores = cores
         self._zygotes: dict[str | None, ZygoteProcess] = {}
         self._reasons: dict[str, str] = {}  # framework -> why its runners are spawned
+        self._prove: Callable[[str], None] | None = None
+        self._proven: set[str] = set()
         # One worker thread that never ends before shutdown: see above.
         self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-starter")
 
@@ -50,6 +54,14 @@ class Launcher:
             return False, "settings: worker_start is spawn"
         reason = self._reasons.get(framework)
         return reason is None, reason
+
+    def prove_with(self, prove: Callable[[str], None], proven: str) -> None:
+        """Have `prove(framework)` called once for each framework but `proven`, before its first runner is forked.
+
+        It starts a runner of that framework itself, and calls `fall_back` if that doesn't work.
+        """
+        self._prove = prove
+        self._proven.add(proven)
 
     def fall_back(self, framework: str, reason: str) -> bool:
         """Spawn from now on; False: the settings insist on forking."""
@@ -69,9 +81,12 @@ class Launcher:
         self._zygote(framework if self.forks(framework)[0] else None)
 
     def start(self, request: RunRequest) -> Runner:
-        """Start one runner of the request's spec. Returns at once: its status says when it lives, or why not."""
+        """Start one runner of the request's spec: its status says when it lives, or why not.
+
+        Returns at once, but for a framework that is still to be proven.
+        """
         framework = request.spec.framework
-        if request.spec.measure.cold_start or not self.forks(framework)[0]:
+        if request.spec.measure.cold_start or not self._forks_proven(framework):
             spawned = request.model_copy(update={"process_start": "spawned"})
             return self.spawn(_RUNNER, spawned.model_dump_json().encode())
         forked = request.model_copy(update={"process_start": "forked"})
@@ -110,6 +125,12 @@ class Launcher:
         for framework in list(self._zygotes):
             self._drop(framework)
         self._starter.shutdown()
+
+    def _forks_proven(self, framework: str) -> bool:
+        if self._prove is not None and self.forks(framework)[0] and framework not in self._proven:
+            self._proven.add(framework)
+            self._prove(framework)
+        return self.forks(framework)[0]
 
     def _launch(self, framework: str | None, argv: list[str] | None, request: bytes) -> Runner:
         frames_read, frames_write = os.pipe2(os.O_CLOEXEC)

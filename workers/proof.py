@@ -1,10 +1,14 @@
-"""Proof, at a worker's start and on its own device, that a forked runner works; if it doesn't, runners are spawned."""
+"""Proof, on a worker's own device, that a framework's forked runners work; if they don't, runners are spawned.
+
+The default framework is proven at the worker's start, every other one just before its first runner is forked.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
+from functools import partial
 
 from dyno.devices.device import Device
 from dyno.devices.locks import lock_paths, shared_lock_paths
@@ -18,6 +22,7 @@ from workers.stop import StopReason, StopSwitch
 from workers.watch import Limits, Watch
 
 DEADLINE_S = 45.0  # an import without compiled bytecode takes 6 s on an idle machine
+_OF_LEASE = 0.75  # a job waits for a proof with nobody renewing its lease
 # The smallest job there is: it starts the device, multiplies, reads the result back and checks it.
 _SPEC = Spec(
     workload="matmul",
@@ -36,16 +41,22 @@ class _NoHeart:
 
 
 def prove_fork(launcher: Launcher, device: Device, settings: Settings, deadline_s: float = DEADLINE_S) -> None:
-    """Run one tiny forked job; falls back to spawning if it fails, or hasn't ended after `deadline_s`.
+    """Prove the default framework now, and have the launcher prove each other one before its first runner.
 
-    A device that someone else's runner still holds, or a full host, proves nothing: forking is then left to the
-    first job.
+    Falls back to spawning if a tiny forked job fails, or hasn't ended after `deadline_s`. A device that someone else's
+    runner still holds, or a full host, proves nothing: forking is then left to the first job.
     """
-    if not launcher.forks(DEFAULT_FRAMEWORK)[0] or DEFAULT_FRAMEWORK not in device.frameworks:
-        return
+    if DEFAULT_FRAMEWORK in device.frameworks and launcher.forks(DEFAULT_FRAMEWORK)[0]:
+        _prove(launcher, device, settings, deadline_s, DEFAULT_FRAMEWORK)
+    with_a_job_s = min(deadline_s, _OF_LEASE * settings.lease_s)
+    launcher.prove_with(partial(_prove, launcher, device, settings, with_a_job_s), proven=DEFAULT_FRAMEWORK)
+
+
+def _prove(launcher: Launcher, device: Device, settings: Settings, deadline_s: float, framework: str) -> None:
+    spec = _SPEC.model_copy(update={"framework": framework})
     request = RunRequest(
         job="proof",
-        spec=_SPEC,
+        spec=spec,
         run=0,
         runs=1,
         device=device,
@@ -57,9 +68,16 @@ def prove_fork(launcher: Launcher, device: Device, settings: Settings, deadline_
         ended = Watch(runner, 0, limits, _NoHeart(), StopSwitch(), time.monotonic).until_ended()
     failure = failure_of(ended, deadline_s, deadline_s)
     if failure is None or (ended.failed is not None and ended.first_op_at_s is not None):
-        event("fork-proved", device=device.id)  # an error of the workload's own, told in order, is no fork's fault
+        event("fork-proved", framework=framework, device=device.id)  # an error told in order is no fork's fault
     elif failure.reason == "device_busy" or ended.exit.passing:
-        event("fork-not-proved", logging.WARNING, device=device.id, why=failure.message)
+        event("fork-not-proved", logging.WARNING, framework=framework, device=device.id, why=failure.message)
     else:
-        launcher.fall_back(DEFAULT_FRAMEWORK, f"a forked runner failed at start: {failure.reason}: {failure.message}")
-        event("fork-failed", logging.WARNING, reason=failure.reason, message=failure.message, log=failure.log_tail)
+        launcher.fall_back(framework, f"a forked runner failed at start: {failure.reason}: {failure.message}")
+        event(
+            "fork-failed",
+            logging.WARNING,
+            framework=framework,
+            reason=failure.reason,
+            message=failure.message,
+            log=failure.log_tail,
+        )

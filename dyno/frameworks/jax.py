@@ -57,8 +57,8 @@ class Jax:
             distribution = self._keras.distribution
             names = [f"{device.platform}:{device.id}" for device in self._devices]
             distribution.set_distribution(distribution.DataParallel(devices=names, auto_shard_dataset=False))
-        one = jax.numpy.ones((2, 2))
-        self.scalar(self.total(self.matmul(one, one)))
+        one = self.array([[1.0, 1.0], [1.0, 1.0]], "float32")
+        self.scalar(self.compile(lambda a: self.total(self.matmul(a, a)), one)(one))
 
     def _found(self, kind: str) -> list[Any]:
         jax = self._jax
@@ -127,7 +127,17 @@ class Jax:
     ) -> Trainer:
         from dyno.frameworks.jax_trainer import JaxTrainer
 
+        if self._devices[0].platform == "cpu":
+            # Inside a loop XLA's CPU compiler leaves convolutions as they are written: their gradients took 30 times
+            # as long (jax-ml/jax#12868). A call costs 0.1 ms, so nothing is lost by a call for each step.
+            steps_per_execution = 1
         return JaxTrainer(self._jax, self._devices, model, samples, batch_size, seed, steps_per_execution)
+
+    def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
+        variables = (model.trainable_variables, model.non_trainable_variables)
+        state = [[variable.value for variable in each] for each in variables]
+        outputs = self._jax.jit(lambda *arguments: model.stateless_call(*arguments, training=False)[0])
+        return functools.partial(outputs.lower(*state, example).compile(), *state)
 
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> None:
         """None: JAX has no format of its own that a host executes in int8."""

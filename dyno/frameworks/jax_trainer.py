@@ -85,8 +85,7 @@ class JaxTrainer:
         return float(self._loss)
 
     def finish_epoch(self) -> dict[str, float]:
-        for variable, value in zip(self._model.metrics_variables, self._state[3], strict=True):
-            variable.assign(value)
+        self.sync()
         # A metric of several values (one a class, say) counts as their mean.
         figures = {name: float(self._jax.numpy.mean(value)) for name, value in self._model.get_metrics_result().items()}
         self._model.reset_metrics()

@@ -104,6 +104,15 @@ class Torch:
 
         return TorchTrainer(self._torch, self._device, model, samples, batch_size, seed, steps_per_execution)
 
+    def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
+        """Nothing is compiled here."""
+
+        def outputs(batch: Any) -> Any:
+            with self._torch.no_grad():
+                return model(batch, training=False)
+
+        return outputs
+
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> None:
         """None: what PyTorch has of quantised models doesn't execute Keras' layers."""
 

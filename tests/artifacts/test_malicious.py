@@ -1,0 +1,52 @@
+"""Weights from a hostile archive: Keras reads numbers out of it, and runs nothing that is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyno.errors import RunFailed
+from dyno.workloads._weights import load_weights
+
+
+def test_the_code_in_a_hostile_archive_does_not_run_when_its_weights_are_loaded(tmp_path: Path) -> None:
+    import keras
+
+    ran, path = str(tmp_path / "ran"), tmp_path / "model.keras"
+    dense = keras.layers.Dense(2)
+    hostile = keras.layers.Lambda(lambda x: (open(ran, "w").close(), x)[1])  # noqa: PTH123 - a builtin
+    keras.Sequential([keras.Input((3,)), dense, hostile]).save(path)
+    Path(ran).unlink()
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.ReLU()])
+    load_weights(model, path)
+    np.testing.assert_array_equal(model.get_weights()[0], dense.get_weights()[0])
+    assert not Path(ran).exists()
+    keras.saving.load_model(path, safe_mode=False)
+    assert Path(ran).exists()  # it would have run
+
+
+def test_weights_that_lie_in_another_file_are_not_read(tmp_path: Path) -> None:
+    import h5py
+    import keras
+
+    secret = tmp_path / "secret"
+    secret.write_bytes(np.arange(6, dtype="float32").tobytes())
+    path = tmp_path / "model.weights.h5"
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, use_bias=False)])
+    model.save_weights(path)
+    before = model.get_weights()[0]
+    with h5py.File(path, "r+") as file:
+        at = "layers/dense/vars/0" if "layers/dense" in file else next(iter(_variables(file)))
+        del file[at]
+        file.create_dataset(at, shape=(3, 2), dtype="float32", external=[(str(secret), 0, 24)])
+    with pytest.raises(RunFailed, match="external"):
+        load_weights(model, path)
+    np.testing.assert_array_equal(model.get_weights()[0], before)
+
+
+def _variables(file: object) -> list[str]:
+    found: list[str] = []
+    file.visit(lambda name: found.append(name) if name.endswith("vars/0") else None)  # type: ignore[attr-defined]
+    return found

@@ -1,0 +1,61 @@
+"""A name is never a path, a suffix decides how a file is served, and an archive says how large it becomes."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from dyno.artifacts.names import is_name, is_weights, media_type, stored_name
+from dyno.artifacts.weights import refusal
+
+LIMIT_BYTES = 10_000
+
+
+@pytest.mark.parametrize("name", ["model.weights.h5", "a", "A-1_2.png", "a" * 128])
+def test_a_plain_file_name_is_a_name(name: str) -> None:
+    assert is_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "a\\b", "a\0", "a\n", "ä", "a b", "a" * 129, "-x"])
+def test_what_could_be_a_path_or_an_option_is_none(name: str) -> None:
+    assert not is_name(name)
+
+
+def test_the_media_type_goes_by_the_suffix_from_a_fixed_list() -> None:
+    assert media_type("training.PNG") == "image/png"
+    assert media_type("passage.txt") == "text/plain; charset=utf-8"
+    assert {media_type(name) for name in ("x.html", "x.js", "x.weights.h5", "x", "x.xhtml")} == {
+        "application/octet-stream"
+    }
+
+
+def test_weights_are_told_by_their_suffix() -> None:
+    assert is_weights("model.weights.h5")
+    assert is_weights("model.keras")
+    assert not is_weights("model.h5")
+
+
+def test_other_content_has_another_stored_name() -> None:
+    assert stored_name("a.png", "0" * 64) != stored_name("a.png", "1" * 64)
+
+
+def archive(folder: Path, size_bytes: int) -> Path:
+    path = folder / "model.keras"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("model.weights.h5", bytes(size_bytes))
+    return path
+
+
+def test_an_archive_that_unpacks_to_more_than_is_loaded_is_refused(tmp_path: Path) -> None:
+    assert refusal(archive(tmp_path, LIMIT_BYTES), LIMIT_BYTES) is None
+    bomb = archive(tmp_path, LIMIT_BYTES + 1)
+    assert bomb.stat().st_size < LIMIT_BYTES / 10
+    assert str(LIMIT_BYTES + 1) in (refusal(bomb, LIMIT_BYTES) or "")
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.keras"
+    path.write_bytes(b"PK but nothing more")
+    assert "no archive" in (refusal(path, LIMIT_BYTES) or "")

@@ -7,6 +7,7 @@ import signal
 import socket
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,10 +25,16 @@ READY_S = 60.0
 
 @contextmanager
 def together(
-    *, port: int, data_dir: Path | None, devices: Sequence[str], say: Callable[[str], None]
+    *,
+    port: int,
+    data_dir: Path | None,
+    devices: Sequence[str],
+    say: Callable[[str], None],
+    emulated: Sequence[str] = (),
 ) -> Iterator[tuple[Stack, str]]:
     """Start everything; yields the processes and the API's URL, ends all of them on leaving.
 
+    A worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, …
     `data_dir` null: nothing is kept. `DYNO_REDIS_URL` set: no server is started, that one is used.
     """
     settings = Settings()
@@ -41,9 +48,20 @@ def together(
             stack.start(Part("API", "service", [], env))
             for device in devices:
                 stack.start(Part(f"worker {device}", "workers", ["--device", device], env))
+            for device, what in numbered(emulated):
+                stack.start(Part(f"worker {device}", "workers", ["--device", device, "--emulate", what], env))
             yield stack, url
         finally:
             stack.stop()
+
+
+def numbered(emulated: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(id, what it emulates): those of one kind are numbered from 0."""
+    count: Counter[str] = Counter()
+    for what in emulated:
+        kind = what.partition(":")[0]
+        yield f"{kind}:{count[kind]}", what
+        count[kind] += 1
 
 
 @contextmanager

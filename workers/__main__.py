@@ -15,13 +15,15 @@ _COULD_NOT_START = 3  # apart from a crash (1) and wrong usage (2), so that whoe
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="workers", description="Run one worker, pinned to one device.")
-    parser.add_argument("--device", default="cpu", help='"cpu", "cpu:0-1", "gpu:0", …')
+    parser.add_argument("--device", help='"cpu" (the default), "cpu:0-1", "gpu:0", …; with --emulate its id, "tpu:1"')
+    parser.add_argument("--emulate", help='"tpu:8": offer a TPU made of 8 virtual CPU devices; results are untrusted')
     parser.add_argument("--name", help="the worker's id in a fleet; made up by default")
     parser.add_argument("--verbose", action="store_true", help="one line an event, not only warnings")
     arguments = parser.parse_args()
     set_up(verbose=arguments.verbose)
+    device = arguments.device or (arguments.emulate.partition(":")[0] if arguments.emulate else "cpu")
     try:
-        worker = Worker(arguments.device, arguments.name, Settings())
+        worker = Worker(device, arguments.name, Settings(), arguments.emulate)
     except DynoError as error:
         LOG.error("not-started code=%s %s", error.code, error.detail)
         sys.exit(_COULD_NOT_START)

@@ -45,9 +45,9 @@ class Worker:
     started; a store that is away may come.
     """
 
-    def __init__(self, device: str, name: str | None, settings: Settings) -> None:
+    def __init__(self, device: str, name: str | None, settings: Settings, emulate: str | None = None) -> None:
         self._settings = settings
-        self._device = discover(device, settings)
+        self._device = discover(device, settings, emulate)
         if not self._device.frameworks:  # it would serve no queue
             raise FrameworkMissing('no framework is installed beside this worker: pip install "tensordyno[cpu]"')
         self._workloads = registry()
@@ -131,7 +131,7 @@ def _keep_off(device: Device, settings: Settings) -> None:
 
     That is the threads it has (OpenBLAS' came with an import); a thread to come starts on its starter's cores.
     """
-    if settings.reserved_cores is None or device.kind != "cpu":
+    if settings.reserved_cores is None or device.driven_as != "cpu":
         return
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), parse(settings.reserved_cores))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 
+from dyno.devices import emulated
 from dyno.devices.cpu import discover_cpu
 from dyno.devices.device import Device
 from dyno.devices.frameworks import installed_frameworks
@@ -15,22 +16,39 @@ from dyno.settings import Settings
 from dyno.spec import DEVICE_ID
 
 
-def discover(device_id_or_kind: str, settings: Settings) -> Device:
+def discover(device_id_or_kind: str, settings: Settings, emulate: str | None = None) -> Device:
     """The device that "cpu", "cpu:0-1", "gpu", "gpu:0" or "tpu" means on this host, with its installed frameworks.
 
-    An id may end in "@host" if that is this host. Raises DeviceUnavailable with what was looked at.
+    An id may end in "@host" if that is this host. `emulate`: "tpu:8" makes the device of so many virtual CPU devices.
+    Raises DeviceUnavailable with what was looked at.
     """
     here = host_name()
     kind, index, host = _parts(device_id_or_kind)
     if host not in (None, here):
         raise DeviceUnavailable(f"{device_id_or_kind} is on another host; this one is {here}")
+    device = _found(kind, index, here, settings) if emulate is None else _made(emulate, kind, index, here, settings)
+    return device.model_copy(update={"frameworks": installed_frameworks(device.driven_as)})
+
+
+def _found(kind: str, index: str | None, host: str, settings: Settings) -> Device:
     if kind == "cpu":
-        device = discover_cpu(index, here, settings)
-    elif kind == "gpu":
-        device = discover_gpu(index, here, settings)
-    else:
-        discover_tpu()
-    return device.model_copy(update={"frameworks": installed_frameworks()})
+        return discover_cpu(index, host, settings)
+    if kind == "gpu":
+        return discover_gpu(index, host, settings)
+    return discover_tpu(index, host, settings)
+
+
+def _made(what: str, kind: str, index: str | None, host: str, settings: Settings) -> Device:
+    """Raises DeviceUnavailable where a real device of that id is there: two may not share one id."""
+    emulated_kind, units = emulated.parse(what)
+    if kind != emulated_kind:
+        raise DeviceUnavailable(f"{what} emulates no {kind}")
+    device = emulated.emulate(emulated_kind, units, index, host, settings)
+    try:
+        _found(kind, device.id.partition(":")[2], host, settings)
+    except DeviceUnavailable:
+        return device
+    raise DeviceUnavailable(f"{device.id} is a real {kind} here; an emulated one needs another number")
 
 
 def host_name() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from typing import get_args
 
-from dyno.spec import FrameworkName
+from dyno.spec import DeviceKind, FrameworkName
 
 # A framework's distributions in the order of preference; builds differ in name, not in what they import.
 _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
@@ -15,9 +15,14 @@ _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def installed_frameworks() -> dict[str, str]:
-    """Framework name -> version, of those that could be imported here."""
-    found = {name: _version(_DISTRIBUTIONS[name]) for name in get_args(FrameworkName)}
+# On a TPU, JAX needs libtpu beside it (which its discovery insists on), TensorFlow a build of its own.
+_FOR_TPU: dict[str, tuple[str, ...]] = {"tensorflow": ("tensorflow-tpu",), "jax": ("jax",)}
+
+
+def installed_frameworks(kind: DeviceKind = "cpu") -> dict[str, str]:
+    """Framework name -> version, of those that could be imported here for a device of that kind."""
+    distributions = _FOR_TPU if kind == "tpu" else _DISTRIBUTIONS
+    found = {name: _version(distributions.get(name, ())) for name in get_args(FrameworkName)}
     return {name: version for name, version in found.items() if version is not None}
 
 

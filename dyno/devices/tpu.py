@@ -1,23 +1,149 @@
-"""Looking for a TPU. This version finds and names one; it can't run on it yet and says so."""
+"""The TPU chips of this host as one device, found without any framework: by their nodes and by PCI.
+
+Keras on JAX drives them, through libtpu. None of the people who wrote this had one at hand: what is found is tested on
+recorded folders, what runs on virtual devices.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import NoReturn
 
+from pydantic import JsonValue
+
+from dyno.devices.cpu import free_cores
+from dyno.devices.device import Device, PeakFigure
 from dyno.errors import DeviceUnavailable
+from dyno.settings import Settings
 
-DEV = Path("/dev")
+DEV, PCI = Path("/dev"), Path("/sys/bus/pci/devices")
+_GOOGLE = "0x1ae0"
+_GIB = 2**30
+_ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR")
+_NO_PEAK = PeakFigure(value=None, reason="this version has no data sheet figure for TPUs")
 
 
-def discover_tpu(dev: Path = DEV) -> NoReturn:
-    """Always raises DeviceUnavailable, which tells what was looked at and what was there."""
-    nodes = sorted(node.name for node in dev.glob("accel*"))
-    library = importlib.util.find_spec("libtpu") is not None
-    name = os.environ.get("TPU_NAME")
-    if nodes or library or name:
-        seen = [f"/dev/{node}" for node in nodes] + ["libtpu"] * library + ["TPU_NAME"] * bool(name)
-        raise DeviceUnavailable(f"TPU can't be used: this version runs on CPUs and GPUs; there is {', '.join(seen)}")
-    raise DeviceUnavailable("TPU not found: no /dev/accel*, no libtpu, TPU_NAME unset")
+@dataclass(frozen=True)
+class Generation:
+    """`cores` that a framework sees in a chip, and the memory of each; from Cloud TPU's system architecture pages."""
+
+    name: str
+    cores: int
+    core_bytes: int
+
+
+# By PCI device number, as in JAX's hardware_utils; v2 has v3's number, and the smaller memory of the two is said.
+_GENERATIONS = {
+    "0x0027": Generation("v2 or v3", 2, 8 * _GIB),
+    "0x005e": Generation("v4", 1, 32 * _GIB),
+    "0x0062": Generation("v5p", 1, 95 * _GIB),
+    "0x0063": Generation("v5e", 1, 16 * _GIB),
+    "0x006f": Generation("v6e", 1, 32 * _GIB),
+    "0x0076": Generation("v7x", 2, 96 * _GIB),
+}
+
+
+# A node without a number on PCI that is known: the least that any generation has.
+_UNKNOWN = Generation("of an unknown generation", 1, 8 * _GIB)
+
+
+def looked_at(dev: Path = DEV, pci: Path = PCI) -> dict[str, JsonValue]:
+    """All that could tell of a TPU and what it said; null or [] where nothing was there.
+
+    `nodes`, `vfio`: device files; `pci`: Google's device numbers; `libtpu`: its version; the variables that hold a
+    remote TPU's address; `generation`, `chips`, `cores` (of all chips), `memory_bytes` (of all cores).
+    """
+    numbers = _pci_numbers(pci)
+    nodes = sorted(str(node) for node in dev.glob("accel[0-9]*"))
+    generation = _generation(numbers)
+    chips = len(numbers) or len(nodes)
+    return {
+        "nodes": list[JsonValue](nodes),
+        "vfio": list[JsonValue](sorted(str(node) for node in (dev / "vfio").glob("[0-9]*"))),
+        "pci": list[JsonValue](numbers),
+        "libtpu": _libtpu(),
+        **{name: os.environ.get(name) or None for name in (*_ADDRESSES, "TPU_ACCELERATOR_TYPE")},
+        "generation": generation.name if chips else None,
+        "chips": chips,
+        "cores": chips * generation.cores if chips else None,
+        "memory_bytes": chips * generation.cores * generation.core_bytes if chips else None,
+    }
+
+
+def discover_tpu(index: str | None, host: str, settings: Settings, dev: Path = DEV, pci: Path = PCI) -> Device:
+    """All chips of this host as tpu:0; `memory_bytes` is that of one core, which holds one replica.
+
+    Raises DeviceUnavailable, which tells what was looked at and what was there.
+    """
+    found = looked_at(dev, pci)
+    if not _chips(found):
+        raise DeviceUnavailable(_absent(found))
+    if found["libtpu"] is None:
+        raise DeviceUnavailable(
+            f"TPU can't be used: no libtpu is installed (it comes with jax[tpu]); {_present(found)}"
+        )
+    if index not in (None, "0"):
+        raise DeviceUnavailable(f"tpu:{index} not found: the chips of a host are one device, tpu:0")
+    generation = _generation(_pci_numbers(pci))
+    return Device(
+        id="tpu:0",
+        kind="tpu",
+        model=f"TPU {generation.name}",
+        host=host,
+        cores=free_cores(settings),
+        memory_bytes=generation.core_bytes,
+        peak=dict.fromkeys(("float32", "bfloat16", "float16"), _NO_PEAK),
+        units=_chips(found) * generation.cores,
+    )
+
+
+def _absent(found: dict[str, JsonValue]) -> str:
+    remote = [f"{name} is {found[name]}" for name in _ADDRESSES if found[name]]
+    tried = ["no /dev/accel*", "no Google TPU on PCI or in /dev/vfio"]
+    tried.append("no libtpu" if found["libtpu"] is None else f"libtpu {found['libtpu']}")
+    tried += [f"{name} unset" for name in _ADDRESSES if not found[name]]
+    if remote:
+        return f"TPU can't be used: {', '.join(remote)}, but a worker runs on chips of its own host; {', '.join(tried)}"
+    return f"TPU not found: {', '.join(tried)}"
+
+
+def _present(found: dict[str, JsonValue]) -> str:
+    there = [*_as_list(found["nodes"]), *(f"PCI device {number}" for number in _as_list(found["pci"]))]
+    return f"there is {', '.join(there)}"
+
+
+def _chips(found: dict[str, JsonValue]) -> int:
+    return len(_as_list(found["pci"])) or len(_as_list(found["nodes"]))
+
+
+def _as_list(value: JsonValue) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else []
+
+
+def _pci_numbers(pci: Path) -> list[str]:
+    """Device numbers of Google's TPUs, one for each chip."""
+    google = [folder for folder in sorted(pci.glob("*")) if _read(folder / "vendor") == _GOOGLE]
+    return [number for folder in google if (number := _read(folder / "device")) in _GENERATIONS]
+
+
+def _generation(numbers: list[str]) -> Generation:
+    return _GENERATIONS[numbers[0]] if numbers else _UNKNOWN
+
+
+def _libtpu() -> str | None:
+    if importlib.util.find_spec("libtpu") is None:
+        return None
+    try:
+        return metadata.version("libtpu")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

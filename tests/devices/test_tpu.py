@@ -1,0 +1,104 @@
+"""Looking for TPU chips, in folders as a host with some has them: there is none here."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from dyno.devices import discover, installed_frameworks
+from dyno.devices.tpu import discover_tpu, looked_at
+from dyno.errors import DeviceUnavailable
+from dyno.settings import Settings
+
+SETTINGS = Settings(reserved_cores=None)
+
+
+@pytest.fixture(autouse=True)
+def _no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TPU_NAME", "COLAB_TPU_ADDR", "TPU_ACCELERATOR_TYPE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def libtpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it were installed: the package is 170 MB, and does nothing without a chip."""
+    found = importlib.util.find_spec
+    spec = importlib.machinery.ModuleSpec("libtpu", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec if name == "libtpu" else found(name))
+
+
+def _chips(folder: Path, count: int, number: str) -> tuple[Path, Path]:
+    """(/dev, PCI's folder) of a host with `count` chips, and one network card."""
+    dev, pci = folder / "dev", folder / "pci"
+    dev.mkdir()
+    for index, (vendor, device) in enumerate([("0x8086", "0x10d3"), *[("0x1ae0", number)] * count]):
+        (pci / f"0000:00:{index:02x}.0").mkdir(parents=True)
+        (pci / f"0000:00:{index:02x}.0" / "vendor").write_text(f"{vendor}\n")
+        (pci / f"0000:00:{index:02x}.0" / "device").write_text(f"{device}\n")
+    for index in range(count):
+        (dev / f"accel{index}").touch()
+    return dev, pci
+
+
+def test_a_missing_tpu_says_what_was_looked_at(tmp_path: Path) -> None:
+    with pytest.raises(DeviceUnavailable) as missing:
+        discover_tpu(None, "here", SETTINGS, tmp_path, tmp_path)
+    expected = "TPU not found: no /dev/accel*, no Google TPU on PCI or in /dev/vfio, no libtpu"
+    assert missing.value.detail == f"{expected}, TPU_NAME unset, COLAB_TPU_ADDR unset"
+    nothing = looked_at(tmp_path, tmp_path)
+    assert nothing["chips"] == 0
+    assert {name for name, value in nothing.items() if value} == set()
+
+
+def test_a_host_without_chips_refuses_a_worker_for_them() -> None:
+    if looked_at()["chips"]:
+        pytest.skip("a TPU is here")
+    with pytest.raises(DeviceUnavailable, match=r"^TPU not found: no /dev/accel"):
+        discover("tpu", SETTINGS)
+
+
+@pytest.mark.usefixtures("libtpu")
+@pytest.mark.parametrize(
+    ("number", "count", "model", "units", "gib"),
+    [("0x0027", 4, "TPU v2 or v3", 8, 8), ("0x0063", 8, "TPU v5e", 8, 16), ("0x005e", 4, "TPU v4", 4, 32)],
+)
+def test_the_chips_of_a_host_are_one_device(
+    tmp_path: Path, number: str, count: int, model: str, units: int, gib: int
+) -> None:
+    dev, pci = _chips(tmp_path, count, number)
+    device = discover_tpu(None, "here", SETTINGS, dev, pci)
+    assert (device.full_id, device.model, device.units) == ("tpu:0@here", model, units)
+    assert device.memory_bytes == gib * 2**30
+    assert all(figure.value is None and figure.reason for figure in device.peak.values())
+    seen = looked_at(dev, pci)
+    assert (seen["chips"], seen["cores"], seen["memory_bytes"]) == (count, units, units * gib * 2**30)
+    with pytest.raises(DeviceUnavailable, match="one device, tpu:0"):
+        discover_tpu("1", "here", SETTINGS, dev, pci)
+
+
+@pytest.mark.usefixtures("libtpu")
+def test_chips_that_pci_does_not_name_are_counted_by_their_nodes(tmp_path: Path) -> None:
+    for name in ("accel0", "accel1", "accel"):  # the last is the folder of other makers' accelerators
+        (tmp_path / name).touch()
+    device = discover_tpu("0", "here", SETTINGS, tmp_path, tmp_path)
+    assert (device.model, device.units) == ("TPU of an unknown generation", 2)
+
+
+def test_a_tpu_without_its_library_is_named_and_not_called_missing(tmp_path: Path) -> None:
+    dev, pci = _chips(tmp_path, 1, "0x0063")
+    with pytest.raises(DeviceUnavailable, match=r"no libtpu is installed.*accel0, PCI device 0x0063"):
+        discover_tpu(None, "here", SETTINGS, dev, pci)
+
+
+def test_a_remote_tpu_is_named_with_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLAB_TPU_ADDR", "10.1.2.3:8470")
+    with pytest.raises(DeviceUnavailable, match=r"COLAB_TPU_ADDR is 10\.1\.2\.3:8470, but .*TPU_NAME unset"):
+        discover_tpu(None, "here", SETTINGS, tmp_path, tmp_path)
+
+
+def test_tensorflow_for_cpus_is_none_for_tpus() -> None:
+    assert "tensorflow" not in installed_frameworks("tpu")
+    assert installed_frameworks("tpu").keys() <= installed_frameworks().keys()

@@ -1,0 +1,99 @@
+"""A whole worker that offers an emulated TPU: routing, replicas, and results that nobody may trust."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dyno.job import Job, Status
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import async_client
+from dyno.store.fleet import devices
+from dyno.wake import wake
+from tests.waiting import eventually
+from tests.workers.conftest import Store, tiny
+
+DIGITS = {"data": "sample", "epochs": 1, "batch_size": 32, "train_samples": 70, "test_samples": 6}
+
+
+@pytest.fixture(scope="module")
+def own(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("emulated")
+    return Settings(
+        redis_url=redis_url, namespace="emulated", run_dir=folder, artifact_url=f"file://{folder}/artifacts"
+    )
+
+
+@pytest.fixture(scope="module")
+def emulated(own: Settings) -> Iterator[Store]:
+    """A worker for tpu:0, made of 8 virtual CPU devices."""
+    given = own.model_dump(mode="json", exclude_none=True)
+    env = os.environ | {f"DYNO_{name.upper()}": str(value) for name, value in given.items()}
+    command = [sys.executable, "-P", "-m", "workers", "--emulate", "tpu:8", "--name", "emulated"]
+    with subprocess.Popen(command, env=env) as worker:
+        try:
+            eventually(lambda: _state(own) == "idle", within_s=60)
+            yield Store(own)
+        finally:
+            worker.terminate()
+
+
+def _state(settings: Settings) -> str | None:
+    async def state() -> str | None:
+        async with async_client(settings) as client:
+            return next((device.state for device in await devices(client, settings)), None)
+
+    return asyncio.run(state())
+
+
+def _ended(store: Store, spec: Spec) -> Job:
+    job_id = store.submit(spec)
+    wake(store.settings, store.job(job_id).queue.name)
+    eventually(lambda: store.job(job_id).done, within_s=90)
+    return store.job(job_id)
+
+
+def _result(store: Store, spec: Spec) -> Any:
+    job = _ended(store, spec)
+    assert job.status is Status.SUCCEEDED, job.failure
+    assert job.worker is not None
+    assert job.worker.device.startswith("tpu:0@")
+    return store.result(job.id)
+
+
+def _spec(**fields: object) -> Spec:
+    return tiny(device="tpu", **fields)
+
+
+def _distrusted(result: Any) -> bool:
+    codes = {warning.code for warning in result.warnings}
+    return result.verdict == "untrusted" and "EMULATED_DEVICE" in codes and result.device["emulated"]
+
+
+def test_a_product_runs_on_it_and_is_untrusted(emulated: Store) -> None:
+    result = _result(emulated, _spec())
+    assert _distrusted(result)
+    assert (result.peak.value, result.peak.reason) == (None, "an emulated device has no peak of its own")
+
+
+def test_digits_are_learnt_over_eight_replicas(emulated: Store) -> None:
+    result = _result(emulated, _spec(workload="mnist_cnn", params=DIGITS, replicas=8))
+    assert _distrusted(result)
+    details = result.details
+    assert (details["replicas"], details["batch_size"], details["batch_size_per_replica"]) == (8, 32, 4)
+    assert details["jit_compile_choice"]["chosen"] is False
+    assert result.training.accuracy is not None  # of 6 samples, which 8 replicas can't share evenly
+
+
+def test_more_replicas_than_it_has_devices_fail_with_how_many_it_takes(emulated: Store) -> None:
+    job = _ended(emulated, _spec(workload="mnist_cnn", params=DIGITS, replicas=16))
+    assert job.failure is not None
+    assert (job.failure.failure_class, job.failure.reason) == ("unsupported", "invalid_spec")
+    assert "takes up to 8: 16 are too many" in job.failure.message

@@ -26,8 +26,8 @@ START_WITHIN_S = 20
 
 
 class Server(uvicorn.Server):
-    def __init__(self, app: FastAPI) -> None:
-        super().__init__(uvicorn.Config(app, port=0, log_config=None))
+    def __init__(self, app: FastAPI, port: int) -> None:
+        super().__init__(uvicorn.Config(app, port=port, log_config=None))
         self.ready = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -36,9 +36,9 @@ class Server(uvicorn.Server):
 
 
 @contextmanager
-def serving(app: FastAPI) -> Iterator[httpx.Client]:
+def serving(app: FastAPI, port: int = 0) -> Iterator[httpx.Client]:
     """A client of `app`, served from a thread of this process."""
-    server = Server(app)
+    server = Server(app, port)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -13,13 +13,14 @@ import redis
 
 from dyno.devices.device import Device
 from dyno.job import Failure, FailureClass, WorkerRef
-from dyno.result import Artifact, Energy, Memory, Peak, Phases, Result, Verdict
+from dyno.result import Artifact
 from dyno.settings import Settings
 from dyno.store.artifacts import LOOK_AGAIN_S, drop_orphans
 from dyno.store.connect import sync_client
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
 from dyno.store.queues import queues_served
+from tests.results import a_result
 from tests.waiting import eventually
 
 MAX_BYTES = 1 << 20
@@ -68,22 +69,7 @@ class Worker:
         return self._http.put(f"/v1/jobs/{claim.job_id}/artifacts/{name}", content=content, headers=headers)
 
     def succeed(self, claim: Claim, artifacts: list[Artifact]) -> None:
-        result = Result(
-            job=claim.job_id,
-            workload="mnist_cnn",
-            verdict=Verdict.INDICATIVE,
-            warnings=[],
-            metrics=[],
-            phases=Phases(),
-            runs=[],
-            peak=Peak(value=None),
-            memory=Memory(),
-            energy=Energy(),
-            device={},
-            environment={},
-            artifacts=artifacts,
-        )
-        assert self._leases.finish(claim, "succeed", result=result)
+        assert self._leases.finish(claim, "succeed", result=a_result(claim.job_id, artifacts))
 
     def fail(self, claim: Claim) -> None:
         failure = Failure(failure_class=FailureClass.BENCHMARK, reason="why", message="why")

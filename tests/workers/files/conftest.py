@@ -1,0 +1,87 @@
+"""Claimed jobs and their files, over stores that are there and that aren't."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dyno.devices.device import Device
+from dyno.job import WorkerRef
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import sync_client
+from dyno.store.leases import Claim, Leases
+from dyno.store.queues import queues_served
+from dyno.up import free_port
+from dyno.workloads import normalise, registry, validate_params
+from tests.workers.conftest import Store
+from workers.artifacts import JobFiles
+from workers.ending import Ending, Failed
+from workers.equipment import Equipment
+from workers.errand import EndsHere
+from workers.launcher import Launcher
+from workers.pulse import Pulse
+
+TRAINING: dict[str, Any] = {"workload": "mnist_cnn", "device": "cpu"}
+
+
+def training(**params: Any) -> Spec:
+    return normalise(Spec.model_validate(TRAINING | {"params": params}))
+
+
+@pytest.fixture
+def shared(quick: Settings, tmp_path: Path) -> Settings:
+    """With a folder that all hosts mount."""
+    return quick.model_copy(update={"artifact_url": f"file://{tmp_path}/shared", "artifact_patience_s": 1.0})
+
+
+@pytest.fixture
+def by_api(quick: Settings) -> Settings:
+    """With an API that isn't there (yet)."""
+    return quick.model_copy(update={"artifact_patience_s": 30.0, "api_url": f"http://127.0.0.1:{free_port()}"})
+
+
+class Attempted:
+    """A claimed job and its files. `spec` is what was asked for."""
+
+    def __init__(self, settings: Settings, here: Device, spec: Spec) -> None:
+        self.job_id = Store(settings).submit(spec)
+        self.leases = Leases(sync_client(settings), settings)
+        ref = WorkerRef(id="w", device=here.full_id, host=here.host)
+        claim = self.leases.claim(here.full_id, queues_served(here), ref)
+        assert claim is not None
+        self.claim: Claim = claim
+        self.equipment = Equipment(here, self.leases, Launcher("spawn", here.cores), settings, registry())
+        pulse = Pulse(claim, self.leases, settings.heartbeat_s, self.equipment.clock)
+        self.files = JobFiles(claim, pulse, self.equipment)
+        self.params = validate_params(registry()[spec.workload], spec.params)
+
+
+@pytest.fixture
+def attempt(here: Device) -> Iterator[Callable[..., Attempted]]:
+    with ExitStack() as stack:
+
+        def attempted(settings: Settings, spec: Spec | None = None) -> Attempted:
+            made = Attempted(settings, here, spec or training())
+            stack.enter_context(closing(made.equipment.launcher))
+            stack.enter_context(made.files)
+            return made
+
+        yield attempted
+
+
+def ending(of: Callable[[], object]) -> Ending:
+    with pytest.raises(EndsHere) as raised:
+        of()
+    return raised.value.ending
+
+
+def reason(of: Callable[[], object]) -> tuple[str, str]:
+    """Class and reason of the failure that it ends with."""
+    ended = ending(of)
+    assert isinstance(ended, Failed)
+    return ended.failure.failure_class, ended.failure.reason

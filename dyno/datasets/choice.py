@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from dyno.datasets.fetch import Fetcher, Remote
 from dyno.datasets.kinds import DataKind
-from dyno.errors import RunFailed
+from dyno.errors import DatasetDamaged, RunFailed
 from dyno.result import DataOrigin
 from dyno.settings import Settings
 
@@ -71,7 +71,7 @@ def choose(settings: Settings, kind: DataKind, forms: Forms[Data], fetcher: Fetc
         if forms.sample is None:
             raise RunFailed("unsupported", "dataset_missing", f"of {forms.name} no sample ships: no licence allows it")
         return forms.sample()
-    found = forms.real()
+    found = _real(forms)
     if found is not None:
         return found
     try:
@@ -82,10 +82,17 @@ def choose(settings: Settings, kind: DataKind, forms: Forms[Data], fetcher: Fetc
         return _instead(forms, missing.detail if settings.download and forms.remotes else None)
 
 
+def _real(forms: Forms[Data]) -> Data | None:
+    try:
+        return forms.real()
+    except OSError as error:  # a folder that may not be looked into, a disk that fails
+        raise DatasetDamaged(f"{forms.name}: can't be read: {error}") from error
+
+
 def _fetched(settings: Settings, forms: Forms[Data], fetcher: Fetcher) -> Data:
     if settings.download and forms.remotes:
         fetcher.into(folders(settings, forms.name)[0], forms.remotes)
-        found = forms.real()
+        found = _real(forms)
         if found is not None:
             return found
     hint = "" if settings.download or not forms.remotes else "; DYNO_DOWNLOAD=1 would fetch it"

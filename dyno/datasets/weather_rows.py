@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.datasets.weather_signals import HOURS, QUANTITIES, STATIONS, hours
+from dyno.datasets.weather_signals import QUANTITIES, STATIONS, times
 from dyno.errors import DatasetDamaged
 
 # points of the compass, clockwise from north, each 22.5 degrees on
@@ -49,20 +49,19 @@ def published(content: bytes, path: Path) -> list[Row]:
 
 def table(rows: Sequence[Row], station: str, path: Path) -> NDArray[np.float32]:
     """Values (hours, 4) of one station, whose hours must all be there, in order. Raises DatasetDamaged."""
-    mine = [row for row in rows if row[0] == station]
-    times = [f"{hour:%Y-%m-%dT%H:%M}" for hour in hours()]
-    if [row[1] for row in mine] != times:
-        raise DatasetDamaged(f"{path}: not the {HOURS} hours of {station} from {times[0]} to {times[-1]}, in order")
+    mine, expected = [row for row in rows if row[0] == station], times()
+    if tuple(row[1] for row in mine) != expected:
+        span = f"from {expected[0]} to {expected[-1]}"
+        raise DatasetDamaged(f"{path}: not the {len(expected)} hours of {station} {span}, in order")
     return np.column_stack([numbers([row[2][place] for row in mine], path) for place in range(len(QUANTITIES))])
 
 
 def numbers(texts: Sequence[str], path: Path) -> NDArray[np.float32]:
-    """A missing one is NaN. Raises DatasetDamaged for what is no finite number."""
+    """A missing one is NaN. Raises DatasetDamaged for what is no finite number, and where all are missing."""
     try:
         values = np.array([np.nan if text in _MISSING else float(text) for text in texts])
     except (TypeError, ValueError) as error:
         raise DatasetDamaged(f"{path}: {error}") from error
-    missing = np.fromiter((text in _MISSING for text in texts), bool, len(texts))
-    if not np.isfinite(values[~missing]).all() or missing.all():
+    if np.isinf(values).any() or np.isnan(values).all():
         raise DatasetDamaged(f"{path}: a column holds no number, or one that isn't finite")
     return values.astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import cache
 
 STATIONS = ("Aotizhongxin", "Changping", "Gucheng", "Huairou", "Shunyi")
 QUANTITIES = ("temp", "pressure", "wind_speed", "wind_dir_deg")
@@ -12,6 +13,7 @@ START = datetime(2013, 3, 1)
 HOURS = 35_064
 
 
-def hours() -> list[datetime]:
-    """Each hour in its turn, local time, which in Beijing is never shifted."""
-    return [START + timedelta(hours=hour) for hour in range(HOURS)]
+@cache
+def times() -> tuple[str, ...]:
+    """Each hour in its turn as "2013-03-01T00:00", local time, which in these years is never shifted."""
+    return tuple((START + timedelta(hours=hour)).isoformat(timespec="minutes") for hour in range(HOURS))

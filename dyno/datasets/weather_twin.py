@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,7 +33,5 @@ def synthetic() -> NDArray[np.float32]:
 
 def _drifting(random: np.random.Generator) -> NDArray[np.float64]:
     """A random walk drawn back to 0, of standard deviation 1: what a forecast can know for a day or two."""
-    from scipy.signal import lfilter
-
-    pushes = random.normal(0, np.sqrt(1 - _KEPT**2), HOURS)
-    return np.asarray(lfilter([1.0], [1.0, -_KEPT], pushes), np.float64)
+    pushes = random.normal(0, np.sqrt(1 - _KEPT**2), HOURS).tolist()
+    return np.fromiter(accumulate(pushes, lambda level, push: _KEPT * level + push), np.float64)

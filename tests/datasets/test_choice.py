@@ -9,7 +9,7 @@ import pytest
 from dyno.datasets.choice import Forms, choose, folders
 from dyno.datasets.fetch import Fetcher, Remote
 from dyno.datasets.kinds import DataKind
-from dyno.errors import RunFailed
+from dyno.errors import DatasetDamaged, RunFailed
 from dyno.result import DataOrigin
 from dyno.settings import Settings
 
@@ -64,6 +64,15 @@ def test_what_was_asked_for_by_name_is_never_replaced(kind: DataKind, complaint:
     with pytest.raises(RunFailed, match=complaint) as failed:
         Shop(real=False, sample=False).take(kind, Settings())
     assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "dataset_missing")
+
+
+def test_a_folder_that_may_not_be_read_is_not_passed_over() -> None:
+    def denied() -> Loaded | None:
+        raise PermissionError(13, "Permission denied", "/data/x")
+
+    forms = Forms("x", real=denied, sample=partial(_of, "sample"), synthetic=partial(_of, "synthetic"), absent="")
+    with pytest.raises(DatasetDamaged, match=r"x: can't be read: .*'/data/x'"):
+        choose(Settings(), "auto", forms)
 
 
 def test_nothing_is_fetched_unless_the_settings_allow_it(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_sequences_that_do_not_fit_together_are_refused(
     assert complaint in damaged.value.detail
 
 
-@hypothesis_settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 10**6), flip=st.integers(0, 255))
 def test_damage_is_named_or_leaves_the_reviews_as_they_were(folder: Path, place: int, flip: int) -> None:
     path = folder / "imdb_sequences.npz"

@@ -29,8 +29,7 @@ def _value(hour: int, station: int, quantity: int) -> str:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if six hours had been published."""
-    monkeypatch.setattr(weather_rows, "HOURS", HOURS)
-    monkeypatch.setattr(weather_rows, "hours", lambda: [START + timedelta(hours=hour) for hour in range(HOURS)])
+    monkeypatch.setattr(weather_rows, "times", lambda: tuple(f"2013-03-01T{hour:02}:00" for hour in range(HOURS)))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ FRAMEWORKS = {"tensorflow", "keras", "jax", "torch"}
 # part of the house -> the parts it may import besides itself and the contract's words
 WORDS = {"errors", "spec", "job", "result", "settings", "frames"}
 ALLOWED = {
+    "artifacts": WORDS,
     "measure": WORDS | {"devices", "workloads.contract"},
     "devices": WORDS,
     "datasets": WORDS,

@@ -162,6 +162,9 @@ class Framework(Protocol):
         A `batch_size` above the number of samples is that number, rounded down to a multiple of the replicas.
         """
 
+    def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
+        """A Keras model in inference mode as one compiled function of device tensors shaped like `example`."""
+
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:
         """A Keras model in this framework's format for serving; None where it has none that this host can execute.
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from dyno.frameworks.contract import Samples, Trainer
 
+# What JAX may use for each kind, the best first; with an accelerator the host's processor too, as is JAX' default.
+_PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 _UNROLL = 20  # a loop's own cost is spread over so many calls of its body
 
 
@@ -46,8 +48,7 @@ class Jax:
         os.environ["NPROC"] = str(cores)  # XLA's threads on a CPU; its own default is every core it may run on
         if kind == "cpu":
             jax.config.update("jax_num_cpu_devices", replicas)
-        # A host's own processor stays within reach, as it is by default.
-        jax.config.update("jax_platforms", "cpu" if kind == "cpu" else f"{kind},cpu")
+        jax.config.update("jax_platforms", _PLATFORMS[kind])
         found = self._found(kind)
         if len(found) < replicas:
             raise DeviceUnavailable(f"{replicas} replicas need as many {kind}s; JAX sees {len(found)}: {found}")
@@ -145,7 +146,8 @@ class Jax:
     def out_of_memory(self, error: BaseException) -> bool:
         if self._jax is None or not isinstance(error, self._jax.errors.JaxRuntimeError):
             return False
-        return "RESOURCE_EXHAUSTED" in str(error)
+        # The second is what a computation on a CPU says, under the code INTERNAL.
+        return any(mark in str(error) for mark in ("RESOURCE_EXHAUSTED", "Out of memory"))
 
     def seen(self) -> list[dict[str, Any]]:
         return [

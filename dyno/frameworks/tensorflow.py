@@ -130,6 +130,17 @@ class TensorFlow:
         strategy = self._strategy or self._tf.distribute.get_strategy()
         return TensorFlowTrainer(self._tf, strategy, model, samples, batch_size, seed, steps_per_execution)
 
+    def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
+        tf = self._tf
+        signature = [tf.TensorSpec(example.shape, example.dtype)]
+        xla = bool(getattr(model, "jit_compile", False))
+        return cast(
+            Callable[[Any], Any],
+            tf.function(
+                lambda batch: model(batch, training=False), input_signature=signature, jit_compile=xla, autograph=False
+            ).get_concrete_function(),
+        )
+
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:
         from dyno.frameworks.tensorflow_lite import LiteModel
 

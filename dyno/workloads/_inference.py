@@ -1,0 +1,63 @@
+"""A model in inference mode, timed on a batch that stays on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyno.measure.checks import output_nonfinite, result_incorrect
+from dyno.workloads.contract import BuildContext, Verification
+
+_COMPARED = 2  # inputs
+_DIFFERENCE = 0.02  # between probabilities: bfloat16 is good for less, another model's differ by more
+
+
+class Inference:
+    """One execution is one batch through `model`; a sum over the outputs is read back."""
+
+    def __init__(self, model: Any, batch: NDArray[Any], context: BuildContext) -> None:
+        self._framework, self._model = context.framework, model
+        self.work = float(len(batch))
+        self._dtype = batch.dtype
+        self._batch = self._framework.array(batch, str(batch.dtype))
+        self._outputs: Any = None
+        self._forward: Callable[[Any], Any]
+
+    def compile(self) -> None:
+        self._forward = self._framework.forward(self._model, self._batch)
+
+    def execute(self, count: int) -> None:
+        for _ in range(count):
+            self._outputs = self._forward(self._batch)
+        self._framework.scalar(self._framework.total(self._outputs))
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> Verification:
+        """What was timed last gives the probabilities that Keras' own call of the model gives for the first inputs."""
+        outputs = np.asarray(self._framework.numpy(self._outputs), np.float64)
+        difference = float(np.abs(outputs[:_COMPARED] - self._by_keras()).max())
+        raised = (
+            output_nonfinite(int(outputs.size - np.isfinite(outputs).sum()), outputs.size),
+            result_incorrect(difference, _DIFFERENCE) if np.isfinite(outputs).all() else None,
+        )
+        return Verification(
+            warnings=[each for each in raised if each is not None],
+            details={
+                "batch_size": int(self.work),
+                "weights": int(self._model.count_params()),
+                "difference": difference if np.isfinite(difference) else None,
+                "difference_tolerance": _DIFFERENCE,
+            },
+            amounts={"step": self.work},
+        )
+
+    def _by_keras(self) -> NDArray[np.float64]:
+        ops = self._framework.keras.ops
+        first = self._framework.numpy(self._batch)[:_COMPARED].astype(self._dtype)
+        outputs = self._model(ops.convert_to_tensor(first), training=False)
+        return np.asarray(ops.convert_to_numpy(ops.cast(outputs, "float32")), np.float64)

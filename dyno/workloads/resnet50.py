@@ -1,0 +1,157 @@
+"""ResNet-50, the yardstick of image models, on synthetic images: trained, or run forward.
+
+FLOP per image: see `_resnet.forward_flops`; a training step is three times that, the gradients of weights and of
+inputs each costing as much as the forward pass. What is compared with a peak goes by those, in the precision asked for.
+The images are random and stay on the device: no accuracy, and no input pipeline, is part of this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from dyno.devices.device import Device
+from dyno.errors import RunFailed
+from dyno.frameworks.contract import Samples
+from dyno.measure.warnings import warning
+from dyno.result import DataOrigin, Reference, ResultWarning
+from dyno.workloads._estimate import Work, estimated, execution_samples
+from dyno.workloads._inference import Inference
+from dyno.workloads._resnet import CHANNELS, DtypePolicy, forward_flops, make
+from dyno.workloads._training import ModelTraining, Outcome, Plan, TrainingParams
+from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
+
+_WEIGHTS = 25_600_000
+_STEP_BYTES_PER_PIXEL = (
+    2_900  # activations and their gradients in a training step; 2.2 GB in all were measured at a batch of 8
+)
+_COMPILING_S = 60.0  # measured on two busy cores: 19 s on TensorFlow, 75 s on JAX
+_REACHED = 0.35  # of the float32 peak on a CPU
+
+
+class Resnet50Params(TrainingParams):
+    batch_size: Annotated[int, Field(ge=1, le=4096)] = Field(32, description="Of all replicas together")
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(0.01, description="SGD's, with a momentum of 0.9")
+    mode: Literal["train", "inference"] = "train"
+    precision: DtypePolicy = Field("float32", description="Keras' dtype policy; in the mixed ones weights stay float32")
+    image_size: Annotated[int, Field(ge=32, le=1024)] = 224
+    classes: Annotated[int, Field(ge=2, le=100_000)] = 1000
+    images: Annotated[int, Field(ge=1, le=65536)] | None = Field(
+        None, description="How many random images there are; null: two batches"
+    )
+
+    @property
+    def dtype(self) -> str:
+        """What products are computed in."""
+        return self.precision.removeprefix("mixed_")
+
+    @property
+    def count(self) -> int:
+        return self.images or 2 * self.batch_size
+
+
+def _work(params: Resnet50Params) -> Work:
+    half = 1.0 if params.precision == "float32" else 0.5
+    pixels = params.image_size**2
+    return Work(
+        train_samples=params.count,
+        test_samples=0,
+        flops_per_sample=3 * forward_flops(params.image_size, params.classes),
+        sample_bytes=pixels * CHANNELS + 4,
+        step_bytes_per_sample=int(pixels * _STEP_BYTES_PER_PIXEL * half),
+        weights=_WEIGHTS,
+        reached=_REACHED,
+    )
+
+
+def flops(params: Resnet50Params) -> float:
+    """Of one execution: training steps on full batches, or one batch forward."""
+    if params.mode == "inference":
+        return forward_flops(params.image_size, params.classes) * _batch(params)
+    return 3 * forward_flops(params.image_size, params.classes) * execution_samples(params, _work(params))
+
+
+def estimate(params: Resnet50Params, device: Device) -> Estimate:
+    """As a training, with the time that so many layers take to build, trace and compile; inference trains nothing."""
+    full = estimated(params, device, _work(params))
+    return replace(full, time_s=full.time_s + _COMPILING_S, train_s=full.train_s if params.mode == "train" else 0.0)
+
+
+def _batch(params: Resnet50Params) -> int:
+    return min(params.batch_size, params.count)
+
+
+def build(params: Resnet50Params, context: BuildContext) -> Built:
+    with context.phase("data"):
+        random = np.random.default_rng(context.seed)
+        shape = (params.count, params.image_size, params.image_size, CHANNELS)
+        images = random.integers(0, 256, shape, dtype=np.uint8)
+        labels = random.integers(0, params.classes, params.count, dtype=np.int32)
+    keras, rate = context.framework.keras, params.learning_rate
+    plan = Plan(
+        make=lambda jit: make(keras, params.image_size, params.classes, params.precision, rate, jit),
+        train=Samples(images, labels),
+        data=DataOrigin(
+            name="random images",
+            kind="synthetic",
+            train_samples=params.count,
+            test_samples=0,
+            note="random labels too: nothing to be learned, so no accuracy",
+        ),
+        judge=lambda model, trainer: Outcome(),
+        amounts={"step": float(_batch(params))},
+    )
+    if params.mode == "train":
+        return ModelTraining(params, plan, context)
+    if context.replicas > 1:
+        raise RunFailed("unsupported", "not_replicable", "inference runs on one device: replicas must be 1")
+    with context.phase("build"):
+        return Inference(plan.make(params.jit_compile is True), images[: _batch(params)], context)
+
+
+def lint(params: Resnet50Params) -> list[ResultWarning]:
+    return [warning("SYNTHETIC_DATA", "The images are random: this is about speed alone.")]
+
+
+_ELSEWHERE = "Published elsewhere, not in the articles; "
+_AMP = _ELSEWHERE + "in mixed precision. Batch and input pipeline aren't those here."
+_BOARD = "The article repeats it from another one, without a throughput, a batch size or a precision."
+_ARTICLE = "Google's free tensor processors in the cloud laboratory"
+
+
+def _reference(
+    hardware: str, value: float, doubt: str, unit: str = "images/s", title: str = "ResNet-50 training throughput"
+) -> Reference:
+    return Reference(
+        title=title, year="2018-21", hardware=hardware, metric="throughput", value=value, unit=unit, doubt=doubt
+    )
+
+
+WORKLOAD = Workload(
+    name="resnet50",
+    description="ResNet-50 trained or run forward on random images: images per second",
+    params=Resnet50Params,
+    metrics=(
+        MetricSpec("throughput", "images/s", "higher", "Images trained on, or recognised, per second"),
+        MetricSpec("time_per_sample", "s", "lower", "Time of one image in steady steps on full batches"),
+        MetricSpec("step_time", "s", "lower", "Time of one batch", amount="step"),
+    ),
+    flops=flops,
+    estimate=estimate,
+    build=build,
+    lint=lint,
+    references=(
+        _reference("A100", 2470.0, _AMP),
+        _reference("V100", 1200.0, _AMP),
+        _reference("TPU v2 board", 3186.0, _ELSEWHERE + "batch and precision aren't said."),
+        _reference("TPU v2 board", 4.0, _BOARD, "times a V100", _ARTICLE),
+    ),
+    replicable=True,
+    executions=lambda params: (
+        f"{'a training step on' if params.mode == 'train' else 'the outputs of'} full batches "
+        f"of {_batch(params)} images"
+    ),
+)

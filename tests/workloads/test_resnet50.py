@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.devices.device import Device
+from dyno.errors import RunFailed
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.workloads import validate_params, workload
+from dyno.workloads._resnet import convolutions, forward_flops, make
+from dyno.workloads.contract import BuildContext, Built
+from dyno.workloads.resnet50 import Resnet50Params, estimate, flops, lint
+
+RESNET = workload("resnet50")
+Context = Callable[..., BuildContext]
+
+
+def _params(**params: Any) -> Resnet50Params:
+    tiny = {"image_size": 32, "classes": 10, "batch_size": 2, "images": 4} | params
+    valid = validate_params(RESNET, tiny)
+    assert isinstance(valid, Resnet50Params)
+    return valid
+
+
+def _executed(context: BuildContext, **params: Any) -> Built:
+    built = RESNET.build(_params(**params), context)
+    built.compile()
+    built.execute(1)
+    return built
+
+
+def test_the_forward_flops_are_those_that_tensorflow_counts_in_its_own_graph(tensorflow: TensorFlow) -> None:
+    import tensorflow as tf
+    from tensorflow.python.framework import ops
+
+    size, classes = 224, 1000  # as published; tracing costs the same at any size
+    model = make(tensorflow.keras, size, classes, "float32", 0.01, False)
+    graph = tensorflow.forward(model, tf.zeros((1, size, size, 3), tf.uint8)).graph  # type: ignore[attr-defined]
+    products = [node for node in graph.get_operations() if node.type in {"Conv2D", "MatMul"}]
+    counted = sum(ops.get_stats_for_node_def(graph, node.node_def, "flops").value for node in products)
+    assert len(products) == 54
+    assert counted == forward_flops(size, classes) == pytest.approx(7.7e9, rel=0.01)
+    assert model.count_params() == 25_636_712
+
+
+@pytest.mark.parametrize(
+    ("size", "sides"), [(224, [112, 56, 28, 14, 7]), (32, [16, 8, 4, 2, 1]), (33, [17, 9, 5, 3, 2])]
+)
+def test_the_convolutions_shrink_as_the_images_do(size: int, sides: list[int]) -> None:
+    found = list(convolutions(size))
+    assert len(found) == 53
+    assert sorted({side for side, *_ in found}, reverse=True) == sides
+
+
+def test_it_trains_and_answers_for_no_accuracy(context: Context) -> None:
+    built = _executed(context())
+    training = built.complete(1.0, 1.0)
+    assert training is not None
+    assert training.accuracy is None
+    assert (training.data.kind, training.data.train_samples) == ("synthetic", 4)
+    assert np.isfinite(training.epochs[0].loss)
+    found = built.verify()
+    assert found.amounts["step"] == built.work == 2.0
+    assert {spec.amount for spec in RESNET.metrics if spec.amount} <= found.amounts.keys()
+
+
+def test_mixed_precision_computes_in_bfloat16_and_keeps_weights_and_probabilities_in_float32(
+    tensorflow: TensorFlow, context: Context
+) -> None:
+    model = make(tensorflow.keras, 32, 10, "mixed_bfloat16", 0.01, False)
+    convolution = next(layer for layer in model.layers[2].layers if layer.name.endswith("_conv"))
+    assert (convolution.compute_dtype, convolution.kernel.dtype, model.layers[-1].compute_dtype) == (
+        "bfloat16",
+        "float32",
+        "float32",
+    )
+    assert tensorflow.keras.config.dtype_policy().name == "float32"
+    built = _executed(context(), mode="inference", precision="mixed_bfloat16")
+    assert built.verify().warnings == []
+
+
+@pytest.fixture(scope="module")
+def inference(context: Context) -> Built:
+    return _executed(context(), mode="inference", batch_size=3)
+
+
+def test_inference_is_checked_against_keras_own_call(inference: Built) -> None:
+    assert inference.complete(0.0, 0.0) is None
+    found = inference.verify()
+    assert found.warnings == []
+    assert found.details["difference"] < 1e-4
+    assert (inference.work, found.amounts) == (3.0, {"step": 3.0})
+
+
+def test_outputs_of_another_model_are_found(inference: Any) -> None:
+    wrong = np.zeros((3, 10), np.float32)
+    wrong[:, 0] = 1
+    inference._outputs = inference._framework.array(wrong, "float32")
+    assert [raised.code for raised in inference.verify().warnings] == ["RESULT_INCORRECT"]
+
+
+def test_inference_over_replicas_is_refused(context: Context) -> None:
+    with pytest.raises(RunFailed, match="one device"):
+        RESNET.build(_params(mode="inference"), dataclasses.replace(context(), replicas=2))
+
+
+def test_a_training_step_counts_three_times_the_forward_pass() -> None:
+    assert flops(_params()) == 3 * flops(_params(mode="inference")) == 3 * 2 * forward_flops(32, 10)
+    assert flops(_params(images=1)) == 3 * forward_flops(32, 10)
+
+
+def test_the_estimate_knows_that_large_images_take_memory_and_inference_no_training(device: Device) -> None:
+    small, large = (estimate(_params(image_size=size, batch_size=32, images=64), device) for size in (64, 224))
+    assert large.memory_bytes > 2 * small.memory_bytes
+    assert estimate(_params(image_size=224, batch_size=8), device).memory_bytes == pytest.approx(2.2e9, rel=0.2)
+    assert large.time_s > small.time_s
+    assert estimate(_params(mode="inference"), device).train_s == 0 < small.train_s
+
+
+def test_the_peak_goes_by_what_products_are_computed_in() -> None:
+    assert [_params(precision=each).dtype for each in ("float32", "mixed_bfloat16")] == ["float32", "bfloat16"]
+
+
+def test_the_linter_says_that_the_images_are_random() -> None:
+    assert [raised.code for raised in lint(_params())] == ["SYNTHETIC_DATA"]

@@ -1,8 +1,8 @@
 """Whether a file of weights is safe to hand to Keras.
 
-Only `load_weights` ever reads one: of a `.keras` archive it opens the HDF5 file of variables and nothing else, so that no
-layer is made from its configuration and no code in it (a Lambda layer's) can run. Keras itself refuses HDF5 links and
-data sets that lie outside of the file, or that declare a thousand times what they hold.
+Only `load_weights` ever reads one: of a `.keras` archive it opens the HDF5 file of variables and nothing else, so that
+no layer is made from its configuration and no code in it (a Lambda layer's) can run. Keras itself refuses HDF5 links
+and data sets that lie outside of the file, or that declare a thousand times what they hold.
 """
 
 from __future__ import annotations

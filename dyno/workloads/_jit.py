@@ -2,7 +2,8 @@
 
 Measured is for TensorFlow alone: JAX compiles every step, PyTorch none. Run 0 of a job measures, on a model of its own
 and a small batch, so that XLA's compiling and its slow convolutions on a CPU cost seconds; the other runs do the same
-as run 0.
+as run 0. The choice is that of a full batch: `mnist_cnn` on two cores of a Zen took 15 x as long with XLA at batch 32
+(23 and 345 ms a step), 11 x at 1024 (0.63 and 7.1 s).
 """
 
 from __future__ import annotations

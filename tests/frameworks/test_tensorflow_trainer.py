@@ -108,3 +108,81 @@ def test_predicting_leaves_dropout_out_and_takes_any_number_of_samples(tensorflo
     predicted = trainer.predict(INPUTS, 4)
     assert predicted.shape == (SAMPLES, CLASSES)
     np.testing.assert_allclose(predicted, model.predict(INPUTS, verbose=0), rtol=1e-5)
+
+
+def test_windows_are_cut_from_the_series_as_they_are_needed(tensorflow: TensorFlow) -> None:
+    keras, window = tensorflow.keras, 5
+    tensorflow.seed(7)
+    model = keras.Sequential([keras.Input((window, 4)), keras.layers.GRU(3, return_sequences=True)])
+    model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
+    series = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    targets, starts = series[:, :3] / 2, np.array([0, 3, 25, 11, 8, 9, 1], np.int32)
+    trainer = tensorflow.trainer(model, Samples(series, targets, window, starts), 3, 0)
+    assert trainer.batch_size == 3
+    trainer.steps(2)
+    trainer.tail()
+    rows = starts[:, np.newaxis] + np.arange(window)
+    expected = model.evaluate(series[rows], targets[rows], verbose=0, return_dict=True)
+    assert trainer.finish_epoch()["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+
+
+def test_whole_numbers_come_as_they_are_whatever_their_width(tensorflow: TensorFlow) -> None:
+    keras = tensorflow.keras
+    tensorflow.seed(7)
+    layers = [keras.Input((3,), dtype="int32"), keras.layers.Embedding(256, 4), keras.layers.Flatten()]
+    model = keras.Sequential([*layers, keras.layers.Dense(CLASSES, "softmax")])
+    loss = "sparse_categorical_crossentropy"
+    model.compile(keras.optimizers.Adam(0.1), loss, metrics=["accuracy"], jit_compile=False)
+    inputs = np.random.default_rng(0).integers(0, 256, (30, 3)).astype(np.uint8)
+    trainer = tensorflow.trainer(model, Samples(inputs, (inputs[:, 0] % CLASSES).astype(np.uint8)), 10, 0)
+    trainer.steps(60)
+    trainer.finish_epoch()
+    trainer.steps(3)
+    assert trainer.finish_epoch()["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("counts", [(7,), (1, 2, 4), (3, 3, 1)])
+def test_several_steps_in_one_call_are_those_steps(tensorflow: TensorFlow, counts: tuple[int, ...]) -> None:
+    def left_by(steps_per_execution: int, counts: tuple[int, ...]) -> tuple[list[float], Any]:
+        model = _model(tensorflow, 0.1, jit_compile=False)
+        trainer = tensorflow.trainer(model, DATA, 2, 5, steps_per_execution)
+        return [trainer.steps(count) for count in counts], model.get_weights()
+
+    losses, weights = left_by(3, counts)
+    singly, same = left_by(1, (1,) * 7)
+    assert losses == pytest.approx([singly[sum(counts[: index + 1]) - 1] for index in range(len(counts))], rel=1e-5)
+    for one, other in zip(weights, same, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_shape_is_traced_once_for_all_predictions(tensorflow: TensorFlow) -> None:
+    keras, traced = tensorflow.keras, []
+
+    def noted(value: Any) -> Any:
+        traced.append(value.shape)
+        return value
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Lambda(noted), keras.layers.Dense(CLASSES)])
+    model.compile(loss="mse", jit_compile=False)
+    trainer = tensorflow.trainer(model, DATA, 4, 0)
+    trainer.predict(INPUTS, 4)
+    before = len(traced)
+    for count in (10, 4, 9):  # the last batch is filled up
+        assert trainer.predict(INPUTS[:count], 4).shape == (count, CLASSES)
+    assert len(traced) == before
+    trainer.predict(INPUTS[:1], 4)
+    assert len(traced) == before + 1
+
+
+def test_an_epoch_s_figures_are_those_of_any_keras_metrics(tensorflow: TensorFlow) -> None:
+    keras = tensorflow.keras
+    model = _model(tensorflow, 0.0)
+    metrics = ["mae", keras.metrics.TopKCategoricalAccuracy(CLASSES, name="top"), keras.metrics.F1Score(name="f1")]
+    model.compile(keras.optimizers.SGD(0.0), "categorical_crossentropy", metrics=metrics, jit_compile=False)
+    trainer = tensorflow.trainer(model, DATA, 5, 0)
+    trainer.steps(2)
+    figures = trainer.finish_epoch()
+    expected = model.evaluate(INPUTS, TARGETS, verbose=0, return_dict=True)
+    assert figures.keys() == {"loss", "mae", "top", "f1"}
+    assert figures["top"] == 1.0
+    assert figures == pytest.approx({name: float(np.mean(value)) for name, value in expected.items()}, rel=1e-4)

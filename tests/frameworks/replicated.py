@@ -1,0 +1,88 @@
+"""One small training over so many replicas: `python -m tests.frameworks.replicated 4` prints what came of it.
+
+Also called in pytest's own process, for one replica: virtual devices can't be made once TensorFlow has started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+from dyno.errors import RunFailed
+from dyno.frameworks.contract import Samples
+from dyno.frameworks.tensorflow import TensorFlow
+
+SAMPLES, CLASSES, BATCH = 70, 3, 16
+
+
+def trained(framework: TensorFlow) -> dict[str, Any]:
+    """Three steps, then an epoch of one step and its tail, then predictions."""
+    samples = _samples()
+    trainer = framework.trainer(made(framework, jit_compile=False), samples, BATCH, 3)
+    trainer.compile()
+    losses = [trainer.steps(2), trainer.steps(1)]
+    trainer.finish_epoch()
+    trainer.shuffle()
+    losses += [trainer.steps(1), trainer.tail()]
+    return {
+        "replicas": trainer.replicas,
+        "losses": losses,
+        "epoch": trainer.finish_epoch(),
+        "predicted": trainer.predict(samples.inputs[:6], BATCH).tolist(),
+        "all": trainer.predict(samples.inputs, BATCH).argmax(-1).tolist(),
+    }
+
+
+def in_calls_of_two(framework: TensorFlow) -> list[float]:
+    """The losses of the same three steps, two of them in one call."""
+    trainer = framework.trainer(made(framework, jit_compile=False), _samples(), BATCH, 3, 2)
+    return [trainer.steps(2), trainer.steps(1)]
+
+
+def _samples() -> Samples:
+    rows = np.arange(SAMPLES)
+    inputs = np.random.default_rng(0).normal(size=(SAMPLES, 8)).astype(np.float32)
+    inputs[rows, rows % CLASSES] += 2
+    return Samples(inputs, (rows % CLASSES).astype(np.uint8))
+
+
+def made(framework: TensorFlow, *, jit_compile: bool) -> Any:
+    framework.seed(7)
+    keras = framework.keras
+    layers = [keras.Input((8,)), keras.layers.Dense(5, "relu"), keras.layers.Dense(CLASSES, "softmax")]
+    with framework.scope():
+        model = keras.Sequential(layers)
+        loss = "sparse_categorical_crossentropy"
+        model.compile(keras.optimizers.Adam(0.05), loss, metrics=["accuracy"], jit_compile=jit_compile)
+    return model
+
+
+def refusals(framework: TensorFlow) -> list[str]:
+    """The reasons of what several replicas can't do: XLA, and a sample for less than each."""
+    found = []
+    for jit_compile, count in ((True, 16), (False, 2)):
+        samples = Samples(np.zeros((count, 8), np.float32), np.zeros(count, np.uint8))
+        try:
+            framework.trainer(made(framework, jit_compile=jit_compile), samples, count, 0)
+        except RunFailed as refused:
+            found.append(refused.reason)
+    return found
+
+
+def main() -> None:
+    replicas = int(sys.argv[1])
+    framework = TensorFlow()
+    framework.load()
+    framework.start("cpu", len(os.sched_getaffinity(0)), replicas)
+    found = {**trained(framework), "in_calls_of_two": in_calls_of_two(framework), "refusals": refusals(framework)}
+    sys.stdout.write(json.dumps(found))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.errors import DeviceUnavailable
+from dyno.frameworks import framework as framework_named
+from dyno.frameworks.contract import Framework
+
+RANDOM = np.random.default_rng(0)
+
+
+def test_keras_runs_on_it_and_its_versions_are_told(framework: Framework) -> None:
+    assert framework.keras.backend.backend() == framework.name
+    assert framework.versions().keys() == {framework.name, "keras"}
+    assert all(version.count(".") >= 2 for version in framework.versions().values())
+
+
+def test_a_device_that_is_not_here_is_unavailable(framework: Framework) -> None:
+    again = framework_named(framework.name)
+    again.load()
+    with pytest.raises(DeviceUnavailable, match="tpu"):
+        again.start("tpu", 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_an_array_comes_back_as_numpy_knows_it_rounded_once(framework: Framework, dtype: str) -> None:
+    values = np.array([[1.0, 1 / 3], [-2.5, 1e-3]], np.float32)
+    back = framework.numpy(framework.array(values, dtype))
+    assert back.dtype == np.float32
+    np.testing.assert_allclose(back, values, rtol=2.0**-8)
+    assert (back == values).all() == (dtype == "float32")
+
+
+@pytest.mark.parametrize("count", [1, 19, 20, 21, 67])
+def test_repeat_applies_the_body_exactly_so_often(framework: Framework, count: int) -> None:
+    def counted(start: Any) -> Any:
+        return framework.repeat(count, lambda value: value + 1, start)
+
+    start = framework.array(np.zeros(()), "float32")
+    assert framework.scalar(framework.compile(counted, start)(start)) == count
+
+
+def test_a_compiled_function_gives_what_the_function_gives(framework: Framework) -> None:
+    def both(a: Any, b: Any) -> tuple[Any, Any]:
+        product = framework.matmul(a, b)
+        return product, framework.total(product)
+
+    a, b = (framework.array(RANDOM.normal(size=(8, 8)), "float32") for _ in range(2))
+    product, total = framework.compile(both, a, b)(a, b)
+    np.testing.assert_allclose(framework.numpy(product), framework.numpy(a) @ framework.numpy(b), rtol=1e-4, atol=1e-6)
+    assert framework.scalar(total) == pytest.approx(float(framework.numpy(product).sum()), rel=1e-4)
+
+
+@pytest.mark.parametrize("tf32", [None, False, True])
+def test_a_float32_product_on_a_cpu_is_rounded_as_float32(framework: Framework, tf32: bool | None) -> None:
+    if tf32 is not None:
+        framework.allow_tf32(tf32)
+    a, b = (RANDOM.normal(size=(64, 64)).astype(np.float32) for _ in range(2))
+    found = framework.numpy(framework.matmul(framework.array(a, "float32"), framework.array(b, "float32")))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.linalg.norm(found - exact) / np.linalg.norm(exact) < 1e-6  # bfloat16: 2e-3, TF32: 3e-4
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_product_has_the_dtype_of_its_factors(framework: Framework, dtype: str) -> None:
+    a = framework.array(RANDOM.normal(size=(8, 8)), dtype)
+    assert str(framework.matmul(a, a).dtype).find(dtype) >= 0
+
+
+def test_integers_are_summed_in_32_bits(framework: Framework) -> None:
+    a, b = (RANDOM.integers(-128, 128, (32, 32), dtype=np.int8) for _ in range(2))
+    found = framework.numpy(framework.integer_matmul(framework.array(a, "int8"), framework.array(b, "int8")))
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, a.astype(np.int32) @ b.astype(np.int32))
+
+
+def test_the_total_of_narrow_numbers_is_summed_in_float32(framework: Framework) -> None:
+    ones = framework.array(np.ones((100, 100)), "float16")  # which skips odd numbers from 2,048
+    assert framework.scalar(framework.total(ones)) == 10_000
+
+
+def test_a_seed_decides_the_weights(framework: Framework) -> None:
+    def weights(seed: int) -> list[float]:
+        framework.seed(seed)
+        layer = framework.keras.layers.Dense(3)
+        layer.build((None, 2))
+        return [float(value) for value in np.ravel(layer.get_weights()[0])]
+
+    assert weights(1) == weights(1)
+    assert weights(1) != weights(2)
+
+
+def test_it_knows_its_own_way_of_running_out_of_memory(framework: Framework) -> None:
+    if framework.name == "tensorflow":
+        pytest.skip("TensorFlow's allocator retries for 10 s; its own test makes the error")
+    long = framework.array(np.zeros((1 << 24, 1)), "float32")
+    wide = framework.array(np.zeros((1, 1 << 24)), "float32")
+    assert framework.out_of_memory(_raised(lambda: framework.scalar(framework.total(framework.matmul(long, wide)))))
+    assert not framework.out_of_memory(ValueError("shapes"))
+    assert not framework_named(framework.name).out_of_memory(ValueError("before it was loaded"))
+
+
+def test_a_cpu_counts_no_device_memory(framework: Framework) -> None:
+    assert framework.device_peak_bytes("cpu") is None
+
+
+def _raised(call: Callable[[], object]) -> Exception:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - which one it is, is what is asked
+        call()
+    return caught.value

@@ -1,0 +1,144 @@
+"""Which `jit_compile` a training gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.frameworks.contract import JitCompile, Samples
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.result import DataOrigin
+from dyno.workloads._jit import JitChoice, choose
+from dyno.workloads._training import ModelTraining, Outcome, Plan, TrainingParams
+from dyno.workloads.contract import BuildContext
+
+Context = Callable[..., BuildContext]
+INPUTS = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
+TARGETS = INPUTS.sum(axis=-1, keepdims=True)
+
+
+class Made:
+    """Plans whose models are counted, by setting."""
+
+    def __init__(self, framework: TensorFlow, *more: Any) -> None:
+        self.settings: list[JitCompile] = []
+        self._keras, self._more = framework.keras, more
+
+    def plan(self) -> Plan:
+        origin = DataOrigin(name="sums", kind="synthetic", train_samples=100, test_samples=0, sha256={})
+        return Plan(self._model, Samples(INPUTS, TARGETS), origin, lambda model, trainer: Outcome())
+
+    def _model(self, jit_compile: JitCompile) -> Any:
+        self.settings.append(jit_compile)
+        keras = self._keras
+        model = keras.Sequential([keras.Input((4,)), *self._more, keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=jit_compile)
+        return model
+
+
+@pytest.fixture
+def untold(context: Context) -> BuildContext:
+    """Of a first run: nothing was chosen before."""
+    return replace(context(), tuned={})
+
+
+def _chosen(made: Made, context: BuildContext, jit_compile: JitCompile = "auto") -> JitChoice:
+    return choose(TrainingParams(jit_compile=jit_compile, batch_size=48), made.plan(), context)
+
+
+@pytest.fixture(scope="module")
+def measured(tensorflow: TensorFlow, context: Context) -> tuple[Made, JitChoice]:
+    made = Made(tensorflow)
+    return made, _chosen(made, replace(context(), tuned={}))
+
+
+def test_auto_is_the_faster_one_of_both(measured: tuple[Made, JitChoice]) -> None:
+    made, choice = measured
+    assert made.settings == [False, True]
+    times = choice.details["step_s"]
+    assert isinstance(times, dict)
+    assert times.keys() == {"true", "false"}
+    assert choice.setting == (times["true"] < times["false"])
+    assert choice.details["chosen"] == choice.setting == choice.tuned["jit_compile"]
+    assert choice.details["batch_size"] == 32
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_was_asked_for_is_not_measured(tensorflow: TensorFlow, untold: BuildContext, asked: bool) -> None:
+    made = Made(tensorflow)
+    choice = _chosen(made, untold, asked)
+    assert (made.settings, choice.setting, choice.details["how"]) == ([], asked, "as asked for")
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_later_runs_do_as_the_first(tensorflow: TensorFlow, context: Context, first: bool) -> None:
+    made = Made(tensorflow)
+    choice = _chosen(made, replace(context(), tuned={"jit_compile": first}))
+    assert (made.settings, choice.setting, choice.details["how"]) == ([], first, "as the first run")
+
+
+def test_over_replicas_it_is_off_without_measuring(tensorflow: TensorFlow, untold: BuildContext) -> None:
+    made = Made(tensorflow)
+    assert not _chosen(made, replace(untold, replicas=8)).setting
+    assert made.settings == []
+
+
+class Renamed(TensorFlow):
+    """The real framework under another one's name: only the name decides there."""
+
+    def __init__(self, sound: TensorFlow, name: str) -> None:
+        super().__init__()
+        self._tf, self._keras, self.name = sound._tf, sound._keras, name
+
+
+@pytest.mark.parametrize(("name", "setting"), [("jax", True), ("torch", False)])
+def test_frameworks_with_one_way_only_are_not_measured(
+    tensorflow: TensorFlow, untold: BuildContext, name: str, setting: bool
+) -> None:
+    made = Made(tensorflow)
+    assert _chosen(made, replace(untold, framework=Renamed(tensorflow, name))).setting == setting
+    assert made.settings == []
+
+
+def test_what_xla_can_not_compile_is_not_compiled(tensorflow: TensorFlow, untold: BuildContext) -> None:
+    import tensorflow as tf
+
+    def unknown_to_xla(value: Any) -> Any:
+        return tf.ensure_shape(tf.numpy_function(lambda array: array, [value], tf.float32), (None, 4))
+
+    made = Made(tensorflow, tensorflow.keras.layers.Lambda(unknown_to_xla, output_shape=(4,)))
+    choice = _chosen(made, untold)
+    assert not choice.setting
+    assert "XLA failed on it" in str(choice.details["how"])
+
+
+def test_measuring_leaves_the_training_as_it_would_have_been(tensorflow: TensorFlow, untold: BuildContext) -> None:
+    def losses(context: BuildContext) -> list[float]:
+        context.framework.seed(context.seed)
+        params = TrainingParams(epochs=2, batch_size=10)
+        training = ModelTraining(params, Made(tensorflow).plan(), context)
+        training.compile()
+        training.execute(1)
+        return [epoch.loss for epoch in training.complete(0.0, 0.0).epochs]
+
+    assert losses(untold) == pytest.approx(losses(replace(untold, tuned={"jit_compile": False})), rel=1e-5)
+
+
+def test_the_choice_is_in_the_details_and_handed_on_and_its_time_is_the_build_s(
+    tensorflow: TensorFlow, untold: BuildContext
+) -> None:
+    phases: list[str] = []
+
+    def phase(name: str) -> Any:
+        phases.append(name)
+        return nullcontext()
+
+    training = ModelTraining(TrainingParams(batch_size=10), Made(tensorflow).plan(), replace(untold, phase=phase))
+    assert phases == ["build"]
+    found = training.verify()
+    assert found.details["jit_compile_choice"]["chosen"] == found.details["jit_compile"] == found.tuned["jit_compile"]

@@ -62,6 +62,7 @@ class RunRecord(Stored):
     details: dict[str, Any] = {}
     amounts: dict[str, float] = {}  # for MetricSpec.amount: how much of `work` one epoch, one execution, … is
     tuned: dict[str, JsonValue] = {}  # for the runs after it
+    flops: float | None = None  # of one execution, where it isn't what the params alone tell
     figures: dict[str, float] = {}  # for MetricSpec.once: by metric name, what is taken once and not sampled
     cases: list[CaseRecord] = []
 

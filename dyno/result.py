@@ -176,7 +176,7 @@ class DataOrigin(Stored):
 class Training(Stored):
     """The first run's full training. `accuracy` is on the test set, 0 to 1, with a 95 % Wilson interval.
 
-    With several trials it is the mean over them, with Student's t over the seeds; the epochs are those of the first.
+    With several trials it is the mean over them, with Student's t over the seeds; all else is of the first.
     `test` are figures on the test set by name; `baselines` what a forecast without any training reaches there.
     """
 

@@ -37,7 +37,8 @@ def assemble(
     """
     if not records:
         raise ValueError("a result needs at least one run")
-    peak = metrics.peak(device, params, workload.flops(params), records)
+    executed = records[0].flops
+    peak = metrics.peak(device, params, workload.flops(params) if executed is None else executed, records)
     training = next((record.training for record in records if record.training is not None), None)
     warnings = _warnings(spec, workload.lint(params), device, records, peak, training)
     missing = unchecked([record.precision for record in records], peak)

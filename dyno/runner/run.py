@@ -128,6 +128,7 @@ class Run:
             amounts=found.amounts,
             figures=found.figures,
             tuned=found.tuned,
+            flops=found.flops,
             cases=case_records(measured.cases, lambda of_case, first_s: self._of_case(of_case, measured, first_s)),
         )
 

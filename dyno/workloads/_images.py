@@ -110,8 +110,9 @@ class Network:
         """What one execution is, in words."""
         count = execution_samples(params, self.work(params))
         batch = min(params.batch_size, count)
-        steps = "one training step" if count == batch else f"{count // batch} training steps"
-        return f"{steps} on a full batch of {batch} samples"
+        if count == batch:
+            return f"one training step on a full batch of {batch} samples"
+        return f"{count // batch} training steps on full batches of {batch} samples"
 
     def build(self, params: ImageParams, context: BuildContext) -> Built:
         return ModelTraining(params, self._plan(params, context), context)
@@ -126,6 +127,7 @@ class Network:
             make=lambda jit_compile: self.model(keras, params.learning_rate, jit_compile),
             train=Samples(data.train_images, one_hot),
             data=data.origin,
+            flops_per_sample=self.flops_per_sample,
             judge=lambda model, trainer: judged(data, self.noun, trainer, context, params.recognise),
         )
 

@@ -82,6 +82,7 @@ class Plan:
     validation: Samples | None = None
     steps_per_epoch: int | None = None
     amounts: dict[str, float] = field(default_factory=dict)  # beside "epoch"; see MetricSpec.amount
+    flops_per_sample: float | None = None  # of a training step
 
 
 class ModelTraining:
@@ -130,6 +131,7 @@ class ModelTraining:
         trainer, validation = self._trainer, self._plan.validation
         return Verification(
             details={
+                "execution": _in_words(trainer),
                 "batch_size": trainer.batch_size,
                 "batch_size_per_replica": trainer.batch_size // trainer.replicas,
                 "replicas": trainer.replicas,
@@ -144,6 +146,7 @@ class ModelTraining:
             },
             amounts={"epoch": float(self._samples_per_epoch()), **self._plan.amounts},
             figures=self._figures,
+            flops=None if self._plan.flops_per_sample is None else self._plan.flops_per_sample * self.work,
             tuned=self._jit.tuned,
         )
 
@@ -207,6 +210,14 @@ def _figures(epochs: list[Epoch]) -> dict[str, float]:
     figures = {"first_epoch_time": epochs[0].time_s, "training_time": sum(epoch.time_s for epoch in epochs)}
     accuracy = epochs[-1].accuracy
     return figures if accuracy is None else figures | {"train_accuracy": accuracy}
+
+
+def _in_words(trainer: Trainer) -> str:
+    """What one execution was."""
+    steps, batch = trainer.steps_per_execution, trainer.batch_size
+    if steps == 1:
+        return f"one training step on a full batch of {batch} samples"
+    return f"{steps} training steps on full batches of {batch} samples"
 
 
 def _named(loss: Any) -> str:

@@ -71,6 +71,7 @@ class Verification:
     amounts: dict[str, float] = field(default_factory=dict)  # see MetricSpec.amount; in units of `work`
     figures: dict[str, float] = field(default_factory=dict)  # see MetricSpec.once; by metric name
     tuned: dict[str, JsonValue] = field(default_factory=dict)  # see BuildContext.tuned
+    flops: float | None = None  # of one execution as it was, where not the params alone decide
 
 
 @dataclass(frozen=True)

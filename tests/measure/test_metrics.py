@@ -76,6 +76,13 @@ def test_the_fraction_of_peak_uses_the_peak_of_the_dtype_that_ran(result: Callab
     assert peak.provenance == "measured here"
 
 
+def test_the_fraction_of_peak_counts_what_was_executed_where_a_run_says_it(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    told = [record([1.0] * 20, amounts={"execution": 1.0}, flops=flops) for flops in (None, 250.0)]
+    assert [result([each]).peak.fraction for each in told] == pytest.approx([0.1, 0.025])
+
+
 @pytest.mark.parametrize(("dtype", "reason"), [("bfloat16", "no unit"), ("float16", "was not measured")])
 def test_an_unknown_peak_is_null_with_a_reason(result: Callable[..., Result], dtype: str, reason: str) -> None:
     peak = result(dtype=dtype).peak

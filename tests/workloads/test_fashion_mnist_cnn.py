@@ -13,7 +13,15 @@ from dyno.workloads.contract import BuildContext
 from dyno.workloads.fashion_mnist_cnn import CLOTHES, FashionMnistCnnParams
 
 FASHION = workload("fashion_mnist_cnn")
-TINY = {"data": "sample", "batch_size": 32, "epochs": 2, "train_samples": 160, "test_samples": 40, "recognise": 7}
+TINY = {
+    "data": "sample",
+    "jit_compile": False,
+    "batch_size": 16,
+    "epochs": 2,
+    "train_samples": 96,
+    "test_samples": 40,
+    "recognise": 7,
+}
 
 
 def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(

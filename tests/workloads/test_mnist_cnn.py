@@ -30,7 +30,14 @@ Context = Callable[..., BuildContext]
 
 
 def _params(**params: Any) -> MnistCnnParams:
-    tiny = {"data": "sample", "batch_size": 64, "epochs": 2, "train_samples": 200, "test_samples": 50} | params
+    tiny = {
+        "data": "sample",
+        "jit_compile": False,
+        "batch_size": 64,
+        "epochs": 2,
+        "train_samples": 200,
+        "test_samples": 50,
+    } | params
     valid = validate_params(MNIST, tiny)
     assert isinstance(valid, MnistCnnParams)
     return valid
@@ -179,8 +186,8 @@ def test_an_estimate_and_the_flops_count_no_more_data_than_the_sample_has(device
     [
         ({"batch_size": 100}, 100, "one training step on a full batch of 100 samples"),
         ({"batch_size": 200, "validation_share": 0.5}, 100, "one training step on a full batch of 100 samples"),
-        ({"batch_size": 50, "steps_per_execution": 3}, 150, "3 training steps on a full batch of 50 samples"),
-        ({"batch_size": 50, "steps_per_execution": 9}, 200, "4 training steps on a full batch of 50 samples"),
+        ({"batch_size": 50, "steps_per_execution": 3}, 150, "3 training steps on full batches of 50 samples"),
+        ({"batch_size": 50, "steps_per_execution": 9}, 200, "4 training steps on full batches of 50 samples"),
     ],
 )
 def test_one_execution_is_told_as_it_is_timed(
@@ -189,7 +196,10 @@ def test_one_execution_is_told_as_it_is_timed(
     asked = _params(**params)
     assert MNIST.executions(asked) == words
     assert MNIST.flops(asked) == samples * DIGITS.flops_per_sample
-    assert MNIST.build(asked, context()).work == samples
+    built = MNIST.build(asked, context())
+    assert built.work == samples
+    found = built.verify()
+    assert (found.details["execution"], found.flops) == (words, MNIST.flops(asked))
 
 
 def test_the_linter_says_when_accuracy_will_not_be_comparable() -> None:

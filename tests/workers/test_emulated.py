@@ -20,7 +20,7 @@ from dyno.wake import wake
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
 
-DIGITS = {"data": "sample", "epochs": 1, "batch_size": 32, "train_samples": 70, "test_samples": 6}
+DIGITS = {"data": "sample", "epochs": 1, "batch_size": 32, "train_samples": 32, "test_samples": 6}
 
 
 @pytest.fixture(scope="module")

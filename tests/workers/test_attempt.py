@@ -1,0 +1,40 @@
+"""What the runs of one attempt are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dyno.frames import RunRequest
+from dyno.job import Status
+from dyno.settings import Settings
+from tests.workers.conftest import Store, tiny
+from workers.launcher import Launcher
+from workers.running import Runner
+from workers.supervisor import Supervisor
+
+DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "test_samples": 2, "jit_compile": False}
+
+
+def test_what_the_first_run_chose_is_told_to_those_after_it(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    told: list[RunRequest] = []
+
+    def start(request: RunRequest) -> Runner:
+        told.append(request)
+        return Launcher.start(forking, request)
+
+    monkeypatch.setattr(forking, "start", start)
+    job_id = store.submit(tiny(workload="mnist_cnn", params=DIGITS, measure={"processes": 3}))
+    files = quick.model_copy(update={"artifact_url": f"file://{tmp_path}/files"})
+    supervisor_of(files, forking).serve()
+    assert store.job(job_id).status is Status.SUCCEEDED, store.job(job_id).failure
+    assert [request.tuned for request in told] == [{}, {"jit_compile": False}, {"jit_compile": False}]

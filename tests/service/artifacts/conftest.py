@@ -1,0 +1,92 @@
+"""A service with a folder for artifacts, and a worker that stores some without running a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from dyno.devices.device import Device
+from dyno.job import Failure, FailureClass, WorkerRef
+from dyno.result import Artifact
+from dyno.settings import Settings
+from dyno.store.connect import sync_client
+from dyno.store.leases import Claim, Leases
+from dyno.store.queues import queues_served
+from tests.results import a_result
+
+MAX_BYTES = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def settings(redis_url: str, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("data") / "artifacts"
+    return Settings(
+        redis_url=redis_url,
+        namespace=namespace,
+        device_ttl_s=600,
+        reap_every_s=0.3,
+        artifact_dir=folder,
+        artifact_max_bytes=MAX_BYTES,
+    )
+
+
+class Worker:
+    """What a worker does with a job, without running it."""
+
+    def __init__(self, http: httpx.Client, settings: Settings, device: Device) -> None:
+        self._http, self._device = http, device
+        self._leases = Leases(sync_client(settings), settings)
+        self._claims: list[Claim] = []
+
+    def claim(self, **fields: Any) -> Claim:
+        body = {"workload": "mnist_cnn", "device": "cpu", "expires_in_s": 60} | fields
+        submitted = self._http.post("/v1/jobs", json=body)
+        assert submitted.status_code == 202, submitted.text
+        ref = WorkerRef(id="w", device=self._device.id, host=self._device.host)
+        claim = self._leases.claim(self._device.full_id, queues_served(self._device), ref)
+        assert claim is not None
+        self._claims.append(claim)
+        return claim
+
+    def end(self) -> None:
+        """Leave no lease and no waiting job to the next test."""
+        for claim in self._claims:
+            self._leases.finish(claim, "stop")
+            self._http.post(f"/v1/jobs/{claim.job_id}/cancel")
+
+    def put(self, claim: Claim, name: str, content: bytes) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {claim.token}"}
+        return self._http.put(f"/v1/jobs/{claim.job_id}/artifacts/{name}", content=content, headers=headers)
+
+    def succeed(self, claim: Claim, artifacts: list[Artifact]) -> None:
+        assert self._leases.finish(claim, "succeed", result=a_result(claim.job_id, artifacts))
+
+    def fail(self, claim: Claim) -> None:
+        failure = Failure(failure_class=FailureClass.BENCHMARK, reason="why", message="why")
+        assert self._leases.finish(claim, "fail", failure=failure)
+
+    def hand_back(self, claim: Claim) -> None:
+        assert self._leases.requeue(claim, reason="worker_shutdown", counts_attempt=False)
+
+
+@pytest.fixture
+def worker(http: httpx.Client, settings: Settings, offered: Device) -> Iterator[Worker]:
+    worker = Worker(http, settings, offered)
+    yield worker
+    worker.end()
+
+
+@pytest.fixture
+def left(worker: Worker) -> Callable[..., str]:
+    """A job that succeeded and left files, given as name and content; its id."""
+
+    def job(**contents: bytes) -> str:
+        claim = worker.claim()
+        kept = [worker.put(claim, name.replace("__", "."), content) for name, content in contents.items()]
+        worker.succeed(claim, [Artifact.model_validate(answer.raise_for_status().json()) for answer in kept])
+        return claim.job_id
+
+    return job

@@ -1,0 +1,103 @@
+"""What is given out of a job's files, how, and to which other jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+from typer.testing import CliRunner
+
+from dyno.cli import app as command
+from dyno.result import Artifact
+from dyno.settings import Settings
+from tests.service.artifacts.conftest import Worker
+
+HTML = b"<script>alert(1)</script>"
+
+
+def test_what_a_worker_stores_is_given_out_once_its_job_has_succeeded(http: httpx.Client, worker: Worker) -> None:
+    claim = worker.claim()
+    kept = worker.put(claim, "a.txt", b"content")
+    url = f"/v1/jobs/{claim.job_id}/artifacts/a.txt"
+    assert kept.json() == {
+        "name": "a.txt",
+        "bytes": 7,
+        "sha256": hashlib.sha256(b"content").hexdigest(),
+        "url": url,
+    }
+    assert http.get(url).json()["code"] == "result-not-ready"
+    worker.succeed(claim, [Artifact.model_validate(kept.json())])
+    assert http.get(url).content == b"content"
+
+
+def test_what_is_in_no_result_is_not_given_out(http: httpx.Client, worker: Worker) -> None:
+    claim = worker.claim()
+    worker.put(claim, "stray.txt", b"content")
+    worker.succeed(claim, [])
+    assert http.get(f"/v1/jobs/{claim.job_id}/artifacts").json() == {"data": []}
+    assert http.get(f"/v1/jobs/{claim.job_id}/artifacts/stray.txt").json()["code"] == "artifact-not-found"
+
+
+def test_a_page_that_calls_itself_a_picture_stays_harmless(http: httpx.Client, left: Callable[..., str]) -> None:
+    answer = http.get(f"/v1/jobs/{left(gallery__png=HTML)}/artifacts/gallery.png")
+    assert answer.content == HTML
+    assert answer.headers["content-type"] == "image/png"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert "sandbox" in answer.headers["content-security-policy"]
+
+
+def test_a_file_that_the_caller_has_is_not_sent_again(http: httpx.Client, left: Callable[..., str]) -> None:
+    url = f"/v1/jobs/{left(a__txt=b'content')}/artifacts/a.txt"
+    again = http.get(url, headers={"If-None-Match": http.get(url).headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_file_that_is_gone_from_the_store_is_a_404(
+    http: httpx.Client, left: Callable[..., str], settings: Settings
+) -> None:
+    job = left(a__txt=b"content")
+    shutil.rmtree(settings.artifact_dir / job)
+    assert http.get(f"/v1/jobs/{job}/artifacts/a.txt").json()["code"] == "artifact-not-found"
+
+
+def test_weights_of_a_job_that_failed_are_refused_with_its_status(http: httpx.Client, worker: Worker) -> None:
+    claim = worker.claim()
+    worker.fail(claim)
+    weights = {"job": claim.job_id, "name": "model.weights.h5"}
+    refused = http.post("/v1/jobs", json={"workload": "mnist_cnn", "params": {"weights": weights}})
+    [error] = refused.json()["errors"]
+    assert (error["pointer"], error["code"]) == ("/params/weights/job", "not-succeeded")
+    assert "failed" in error["detail"]
+
+
+def test_weights_that_are_there_are_accepted(http: httpx.Client, left: Callable[..., str]) -> None:
+    weights = {"job": left(model__keras=b"not opened before it runs"), "name": "model.keras"}
+    body = {"workload": "mnist_cnn", "params": {"weights": weights}}
+    assert http.post("/v1/jobs", json=body, params={"validate_only": True}).status_code == 200
+
+
+def test_the_command_lists_and_saves_them(http: httpx.Client, left: Callable[..., str], tmp_path: Path) -> None:
+    job, url = left(a__txt=b"content"), str(http.base_url)
+    listed = CliRunner().invoke(command, ["artifacts", job, "--url", url], env={"COLUMNS": "120"})
+    assert listed.exit_code == 0
+    assert "a.txt" in listed.output
+    saved = CliRunner().invoke(command, ["artifacts", job, "--url", url, "--json", "--save", str(tmp_path / "new")])
+    assert json.loads(saved.output)[0]["bytes"] == 7
+    assert [(path.name, path.read_bytes()) for path in (tmp_path / "new").iterdir()] == [("a.txt", b"content")]
+
+
+def test_the_command_saves_nothing_that_arrives_otherwise_than_listed(
+    http: httpx.Client, left: Callable[..., str], settings: Settings, tmp_path: Path
+) -> None:
+    job = left(a__txt=b"content")
+    [file] = (settings.artifact_dir / job).iterdir()
+    file.write_bytes(b"Content")
+    saved = CliRunner().invoke(command, ["artifacts", job, "--url", str(http.base_url), "--save", str(tmp_path)])
+    assert saved.exit_code == 1
+    assert "SHA-256" in saved.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -90,6 +90,10 @@ class ServedModel(Protocol):
     file: bytes
     format: str
 
+    @property
+    def tensors(self) -> dict[str, int]:
+        """How many tensors of each dtype the file has."""
+
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """The outputs for all `inputs` as one batch. A batch of another size than the last one is prepared first."""
 

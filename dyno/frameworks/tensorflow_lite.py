@@ -24,6 +24,15 @@ class LiteModel:
         self._output = self._interpreter.get_output_details()[0]["index"]
         self._shape: tuple[int, ...] = ()
 
+    @property
+    def tensors(self) -> dict[str, int]:
+        """How many tensors of each dtype the file has: what was really made int8."""
+        found: dict[str, int] = {}
+        for tensor in self._interpreter.get_tensor_details():
+            dtype = tensor["dtype"].__name__
+            found[dtype] = found.get(dtype, 0) + 1
+        return found
+
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         interpreter = self._interpreter
         if inputs.shape != self._shape:

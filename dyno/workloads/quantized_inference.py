@@ -1,0 +1,97 @@
+"""A trained network in float32 and in int8: the size of its file, latency, throughput and accuracy of both.
+
+The network is trained here first, or comes with the weights of another job. What int8 means depends on the engine (see
+`_quantized`), and the result says it: which layers, and with what share of the multiplications.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dyno.devices.device import Device
+from dyno.frameworks.contract import JitCompile
+from dyno.result import Reference
+from dyno.workloads._digits import DIGITS
+from dyno.workloads._images import ImageParams, Network, lint
+from dyno.workloads._quantized import Engine
+from dyno.workloads._quantized_run import QuantizedRun
+from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
+from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
+
+NETWORKS: dict[str, Network] = {"mnist_cnn": DIGITS, "cifar10_cnn": PHOTOGRAPHS}
+_CONVERSION_S = 10.0
+_CASES = 4
+_CASE_S = 4.0  # the default budget of one case, whose calls are short
+
+
+class QuantizedInferenceParams(ImageParams):
+    model: Literal["mnist_cnn", "cifar10_cnn"] = "mnist_cnn"
+    batch_size: Annotated[int, Field(ge=2, le=10_000)] = Field(256, description="Of throughput, and of the training")
+    epochs: Annotated[int, Field(ge=1, le=1000)] = Field(3, description="Of the training; with `weights` there is none")
+    jit_compile: JitCompile = Field(False, description="Of the training, whose speed is not the question here")
+    engine: Engine | None = Field(
+        None, description="litert: all layers int8; keras: dense layers alone; null: litert on a CPU with TensorFlow"
+    )
+
+    @property
+    def dtype(self) -> str:
+        """Of the run's own figures; those in float32 are further cases."""
+        return "int8"
+
+    @property
+    def network(self) -> Network:
+        return NETWORKS[self.model]
+
+
+def flops(params: QuantizedInferenceParams) -> float:
+    """Of one execution: the forward pass of a batch, a third of a training step."""
+    return params.network.flops_per_sample / 3 * params.batch_size
+
+
+def estimate(params: QuantizedInferenceParams, device: Device) -> Estimate:
+    """The training where there is one, and four cases with short calls."""
+    trained = params.network.estimate(params, device)
+    train_s = trained.train_s if params.weights is None else 0.0
+    return Estimate(_CONVERSION_S + _CASES * _CASE_S, trained.memory_bytes, train_s)
+
+
+def build(params: QuantizedInferenceParams, context: BuildContext) -> Built:
+    return QuantizedRun(params, params.network, flops(params) / params.batch_size, context)
+
+
+_ARTICLE = "Google now offers TPUs on Google Colaboratory"
+_INCEPTION = "Inception's file, as the article repeats it from Google: a quarter, which follows from the dtypes alone."
+_UP_TO = "Of TPU hardware in general, not of a model that was timed: no network, batch or precision is given."
+
+
+def _reference(metric: str, value: float, unit: str, doubt: str, hardware: str = "not said") -> Reference:
+    return Reference(title=_ARTICLE, year="2018", hardware=hardware, metric=metric, value=value, unit=unit, doubt=doubt)
+
+
+WORKLOAD = Workload(
+    name="quantized_inference",
+    description="A trained network in float32 and in int8: size, latency, throughput and accuracy of both",
+    params=QuantizedInferenceParams,
+    metrics=(
+        MetricSpec("throughput", "images/s", "higher", "Images recognised per second, in int8, in full batches"),
+        MetricSpec("latency", "s", "lower", "Time of one call", amount="call"),
+        MetricSpec("size_float32", "bytes", "lower", "The file of the model in float32", once=True),
+        MetricSpec("size_int8", "bytes", "lower", "The file of the model in int8", once=True),
+        MetricSpec("accuracy_float32", "1", "higher", "Share of the test images that are recognised", once=True),
+        MetricSpec("accuracy_int8", "1", "higher", "The same of the model in int8", once=True),
+        MetricSpec("agreement", "1", "higher", "Share of the test images of which both say the same", once=True),
+    ),
+    flops=flops,
+    estimate=estimate,
+    build=build,
+    lint=lint,
+    references=(
+        _reference("size_float32", 91e6, "bytes", _INCEPTION),
+        _reference("size_int8", 23e6, "bytes", _INCEPTION),
+        _reference("speed_up", 25.0, "times", _UP_TO, "TPU"),
+    ),
+    datasets=("mnist", "cifar10"),
+    executions=lambda params: f"the outputs of the int8 model for a batch of {params.batch_size} images",
+)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.devices.device import Device
+from dyno.errors import RunFailed
+from dyno.result import Training
+from dyno.workloads import validate_params, workload
+from dyno.workloads._quantized import ready
+from dyno.workloads._quantized_run import QuantizedRun
+from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
+from dyno.workloads.contract import BuildContext, Several
+from dyno.workloads.quantized_inference import QuantizedInferenceParams, estimate, flops
+
+QUANTIZED = workload("quantized_inference")
+Context = Callable[..., BuildContext]
+CASES = ["int8_batch_8", "float32_batch_8", "int8_batch_1", "float32_batch_1"]
+
+
+def _params(**params: Any) -> QuantizedInferenceParams:
+    tiny = {"data": "sample", "train_samples": 600, "test_samples": 100, "batch_size": 8, "epochs": 1}
+    valid = validate_params(QUANTIZED, tiny | params)
+    assert isinstance(valid, QuantizedInferenceParams)
+    return valid
+
+
+def _run(context: BuildContext, **params: Any) -> QuantizedRun:
+    built = QUANTIZED.build(_params(**params), context)
+    assert isinstance(built, QuantizedRun)
+    built.compile()
+    built.execute(1)
+    return built
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("artifacts")
+
+
+@pytest.fixture(scope="module")
+def run(context: Context, folder: Path) -> QuantizedRun:
+    return _run(context(artifacts=folder))
+
+
+@pytest.fixture(scope="module")
+def training(run: QuantizedRun) -> Training:
+    trained = run.complete(0.0, 0.0)
+    assert trained is not None
+    return trained
+
+
+def test_both_formats_are_timed_in_batches_and_one_by_one(run: QuantizedRun) -> None:
+    assert isinstance(run, Several)
+    assert [case.name for case in run.cases] == CASES
+    assert [case.work for case in run.cases] == [8.0, 8.0, 1.0, 1.0]
+    assert [case.dtype for case in run.cases] == ["int8", "float32"] * 2
+    assert run.cases[0].flops == flops(_params()) == 8 * run.cases[2].flops
+    for case in run.cases:
+        case.execute(2)
+
+
+def test_the_int8_model_is_a_quarter_of_the_size_and_about_as_good(run: QuantizedRun, training: Training) -> None:
+    found = run.verify()
+    figures = found.figures
+    assert 3.5 < figures["size_float32"] / figures["size_int8"] < 4.0
+    assert training.accuracy == figures["accuracy_float32"] > 0.4
+    assert figures["accuracy_int8"] > figures["accuracy_float32"] - 0.1
+    assert figures["agreement"] > 0.85
+    low, high = found.details["accuracy_int8_interval"]
+    assert low < figures["accuracy_int8"] < high
+    assert {spec.name for spec in QUANTIZED.metrics if spec.once} == figures.keys()
+    assert {spec.amount for spec in QUANTIZED.metrics if spec.amount} <= found.amounts.keys()
+    assert [raised.code for raised in found.warnings] == ["SYNTHETIC_DATA"]
+
+
+def test_no_tensor_of_the_int8_file_but_input_and_output_is_left_in_float32(run: QuantizedRun) -> None:
+    details = run.verify().details
+    assert details["engine"] == "litert"
+    assert details["int8"]["tensors"]["float32"] == 2
+    assert details["int8"]["tensors"]["int8"] > 8
+    assert "int8" not in details["float32"]["tensors"]
+
+
+@pytest.mark.usefixtures("training")
+def test_both_files_are_left_behind_beside_those_of_the_training(run: QuantizedRun, folder: Path) -> None:
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    assert {"model.float32.tflite", "model.int8.tflite", "model.weights.h5"} <= sizes.keys()
+    assert sizes["model.int8.tflite"] == run.verify().figures["size_int8"]
+
+
+@pytest.mark.usefixtures("training")
+def test_another_job_s_weights_are_not_trained_any_further(run: QuantizedRun, context: Context, folder: Path) -> None:
+    weights = {"job": "job_1", "name": "model.weights.h5"}
+    loaded = _run(dataclasses.replace(context(), weights=folder / "model.weights.h5"), weights=weights)
+    assert loaded.complete(0.0, 0.0) is None
+    for name in ("accuracy_float32", "accuracy_int8", "agreement"):
+        assert loaded.verify().figures[name] == run.verify().figures[name]
+
+
+def test_a_later_run_on_keras_own_quantisation_says_what_stays_in_float32_and_evaluates_nothing(
+    context: Context,
+) -> None:
+    run = _run(context(run=1), engine="keras")
+    for case in run.cases:
+        case.execute(1)
+    found = run.verify()
+    assert [len(found.details["int8"][f"{dtype}_layers"]) for dtype in ("int8", "float32")] == [2, 2]
+    assert found.details["float32"]["int8_layers"] == []
+    assert found.details["int8_flop_share"] == pytest.approx(0.18, abs=0.01)
+    assert found.details["largest_difference"] < 0.05
+    assert found.figures.keys() == {"size_float32", "size_int8"}
+    assert found.figures["size_int8"] < 0.3 * found.figures["size_float32"]
+    assert "training" not in found.details
+
+
+def test_the_photographs_network_is_quantised_whole_with_its_normalisation(context: Context) -> None:
+    keras = context().framework.keras
+    model = keras.Sequential([keras.Input(PHOTOGRAPHS.shape), *PHOTOGRAPHS.make(keras)])
+    images = np.random.default_rng(0).random((16, *PHOTOGRAPHS.shape), dtype=np.float32)
+    float32, int8 = ready(model, "litert", images, context())
+    tensors: Any = int8.details["tensors"]
+    assert tensors["float32"] == 2
+    assert len(float32.file[1]) > 3 * len(int8.file[1])
+    np.testing.assert_allclose(int8.predict(images), float32.predict(images), atol=0.05)
+
+
+def test_litert_is_refused_where_it_would_not_run_on_the_device(context: Context, device: Device) -> None:
+    on_gpu = dataclasses.replace(context(), device=device.model_copy(update={"kind": "gpu"}))
+    with pytest.raises(RunFailed, match="runs on a CPU") as failed:
+        QUANTIZED.build(_params(engine="litert"), on_gpu)
+    assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "engine_unsupported")
+
+
+def test_weights_of_another_job_cost_no_training(device: Device) -> None:
+    weights = {"job": "job_1", "name": "model.weights.h5"}
+    assert estimate(_params(weights=weights), device).train_s == 0 < estimate(_params(), device).train_s

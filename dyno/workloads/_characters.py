@@ -16,7 +16,7 @@ from dyno.settings import Settings
 from dyno.workloads._evaluation import evaluate
 from dyno.workloads._holdout import held_out_count
 from dyno.workloads._passage import ALPHABET, write
-from dyno.workloads._recurrent import layer_options, rnn_kernel
+from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
 from dyno.workloads._training import Outcome, Plan
 from dyno.workloads.contract import BuildContext
 
@@ -78,6 +78,7 @@ def plan(params: ShakespeareLstmParams, context: BuildContext) -> Plan:
         judge=lambda model, trainer: _judged(params, text, test, model, trainer, context),
         steps_per_epoch=params.steps_per_epoch,
         amounts={"character": 1 / params.window},
+        jit_unmeasured=jit_unmeasured(params.recurrence),
     )
 
 

@@ -16,7 +16,7 @@ from dyno.settings import Settings
 from dyno.workloads._evaluation import batches
 from dyno.workloads._holdout import held_out_count
 from dyno.workloads._plots import forecast
-from dyno.workloads._recurrent import layer_options, rnn_kernel
+from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
 from dyno.workloads._training import Outcome, Plan
 from dyno.workloads.contract import BuildContext
 
@@ -136,6 +136,7 @@ def plan(params: WeatherGruParams, context: BuildContext) -> Plan:
         data=data.origin,
         judge=lambda model, trainer: _judged(params, hours, test, trainer, context),
         steps_per_epoch=params.steps_per_epoch,
+        jit_unmeasured=jit_unmeasured(params.recurrence),
     )
 
 

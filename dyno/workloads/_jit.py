@@ -62,6 +62,8 @@ def _chosen(params: TrainingParams, plan: Plan, context: BuildContext) -> JitCho
         return _settled(*_SETTLED[name])
     if context.replicas > 1:
         return _settled(False, "TensorFlow's XLA compiles no step over several replicas")
+    if plan.jit_unmeasured is not None:
+        return _settled(False, plan.jit_unmeasured)
     return _measured(min(_BATCH, params.batch_size, len(plan.train)), plan, context)
 
 

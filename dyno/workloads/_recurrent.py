@@ -31,7 +31,7 @@ _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 2e12, "tpu": 4e12}  # per CPU core, p
 # up their gradients. CPU: fitted to 4 to 256 samples of the three workloads on two Zen 4 cores.
 _STEP_S = {"cpu": 3e-4, "gpu": 1e-4, "tpu": 5e-5}
 _STEP_S_PER_WEIGHT = {"cpu": 2e-9, "gpu": 2e-11, "tpu": 2e-11}
-_STATE_BYTES = 60  # kept for the way back, for each sample, step in time and unit; measured 35 to 62
+_STATE_BYTES = 75  # kept for the way back, for each sample, step in time and unit; measured 36 (TensorFlow) to 76 (JAX)
 _WEIGHT_BYTES = 4 * 6  # a weight, its gradient, the optimiser's one or two, and copies while they are made
 _RUNTIME_BYTES = 700_000_000  # a framework and Keras imported, on a CPU host
 _UNROLLED_STEP_S = 0.1  # to build one step of an unrolled loop
@@ -64,6 +64,17 @@ def gru_flops(inputs: int, units: int) -> float:
 def layer_options(recurrence: Recurrence) -> dict[str, Any]:
     """What Keras' LSTM and GRU are told."""
     return {"unroll": recurrence == "unrolled", "use_cudnn": "auto" if recurrence == "auto" else False}
+
+
+def jit_unmeasured(recurrence: Recurrence) -> str | None:
+    """Why TensorFlow's XLA isn't tried on a loop: on a CPU a try alone could take all memory.
+
+    Measured on 2 cores, a step's time and memory with XLA by that without: 1.2 and 4 (`imdb_lstm`), over 7 and 10
+    (`shakespeare_lstm`, 32 windows); eight windows of `weather_gru` took more than 18e9 bytes.
+    """
+    if recurrence == "unrolled":
+        return None
+    return "XLA on a CPU makes recurrent loops slower and several times as large; fused kernels it can't compile"
 
 
 def rnn_kernel(context: BuildContext, recurrence: Recurrence, layer: Literal["lstm", "gru"]) -> JsonValue:

@@ -12,7 +12,7 @@ from dyno.datasets import imdb
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.measure.statistics import wilson_interval
 from dyno.settings import Settings
-from dyno.workloads._recurrent import layer_options, rnn_kernel
+from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
 from dyno.workloads._training import Outcome, Plan
 from dyno.workloads.contract import BuildContext
 
@@ -56,6 +56,7 @@ def plan(params: ImdbLstmParams, context: BuildContext) -> Plan:
         train=train,
         data=data.origin.model_copy(update={"train_samples": len(train), "test_samples": len(test)}),
         judge=lambda model, trainer: _judged(params, test, trainer, context),
+        jit_unmeasured=jit_unmeasured(params.recurrence),
     )
 
 

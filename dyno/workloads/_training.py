@@ -82,6 +82,7 @@ class Plan:
     validation: Samples | None = None
     steps_per_epoch: int | None = None
     amounts: dict[str, float] = field(default_factory=dict)  # beside "epoch"; see MetricSpec.amount
+    jit_unmeasured: str | None = None  # why "auto" is False on TensorFlow for this model, without measuring
     flops_per_sample: float | None = None  # of a training step
 
 

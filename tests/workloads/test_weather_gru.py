@@ -111,6 +111,14 @@ def test_no_hour_is_in_two_of_training_validation_and_test(context: Context, hou
     assert ends[0][1] <= ends[1][0] < ends[1][1] == hours.train + 24 == found.data.train_samples
 
 
+def test_xla_is_not_even_tried_on_a_loop(context: Context) -> None:
+    built = WEATHER.build(_params(**BARELY, jit_compile="auto"), replace(context(), tuned={}))
+    choice = built.verify().details["jit_compile_choice"]
+    assert choice["chosen"] is False
+    assert "recurrent loops" in choice["how"]
+    assert plan(_params(recurrence="unrolled"), context()).jit_unmeasured is None
+
+
 def test_windows_take_no_memory_of_their_own(context: Context) -> None:
     found = plan(_params(), context())
     assert len(found.train) > 20_000
@@ -175,7 +183,7 @@ def test_a_warmup_must_leave_steps_for_the_loss() -> None:
 
 
 def test_the_memory_of_the_reference_size_is_known_beforehand(device: Device) -> None:
-    """Measured on a CPU: 7.1e9 bytes."""
+    """Measured on a CPU: 7.1e9 bytes (TensorFlow), and for JAX 1.4e10 by two smaller batches."""
     assert 7.1e9 < estimate(WeatherGruParams(), device).memory_bytes < 24 << 30
-    assert estimate(WeatherGruParams(batch_size=128), device).memory_bytes < 7.1e9
-    assert estimate(WeatherGruParams(window=672), device).memory_bytes < 7.1e9
+    assert estimate(WeatherGruParams(batch_size=128), device).memory_bytes < 8e9
+    assert estimate(WeatherGruParams(window=672), device).memory_bytes < 8e9

@@ -124,6 +124,7 @@ def run(
     param: Annotated[list[str] | None, typer.Option(help="name=value; the value is JSON or a word.")] = None,
     device: Annotated[str, typer.Option(help='"cpu", "gpu", "tpu", "any" or an id.')] = "any",
     framework: Annotated[str, typer.Option(help="tensorflow")] = "tensorflow",
+    replicas: Annotated[int, typer.Option(help="Copies of the model, the batch split evenly.")] = 1,
     processes: Annotated[int, typer.Option(help="Fresh processes the result rests on.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 0,
     measure: Annotated[list[str] | None, typer.Option(help="name=value of the spec's `measure`.")] = None,
@@ -136,6 +137,7 @@ def run(
         "params": _assignments(param),
         "device": device,
         "framework": framework,
+        "replicas": replicas,
         "seed": seed,
         "measure": {"processes": processes, **_assignments(measure)},
     }

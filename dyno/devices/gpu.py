@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dyno.devices import cpulist
 from dyno.devices.cpu import free_cores
 from dyno.devices.device import Device, PeakFigure
 from dyno.errors import DeviceUnavailable
@@ -18,26 +19,29 @@ _NO_PEAK = PeakFigure(value=None, reason="this version has no data sheet figure 
 def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
     """The GPU that NVML numbers `index`, by default the one that a framework here computes on.
 
-    Raises DeviceUnavailable, saying what was looked at; also for a GPU where a framework would take another.
+    Several of one model ("0-1") are one device that takes a replica on each; `memory_bytes` is that of one.
+    Raises DeviceUnavailable, saying what was looked at; also for GPUs where a framework would take others.
     """
     with opened_nvml() as nvml:
         count = nvml.nvmlDeviceGetCount()
-        number = _computing(count) if index is None else _number(index)
-        if number >= count:
-            raise DeviceUnavailable(f"gpu:{number} not found: NVML lists {count} here")
-        if number != (computing := _computing(count)):
-            needed = f"a worker for it needs CUDA_VISIBLE_DEVICES={number}"
-            raise DeviceUnavailable(f"gpu:{number} would be measured on gpu:{computing}: {needed}")
-        handle = nvml.nvmlDeviceGetHandleByIndex(number)
+        visible = _visible(count)
+        numbers = visible[:1] if index is None else _numbers(index)
+        if numbers[-1] >= count:
+            raise DeviceUnavailable(f"gpu:{numbers[-1]} not found: NVML lists {count} here")
+        if numbers != (taken := sorted(visible[: len(numbers)])):
+            needed = f"a worker for it needs CUDA_VISIBLE_DEVICES={','.join(map(str, numbers))}"
+            raise DeviceUnavailable(f"gpu:{_listed(numbers)} would be measured on gpu:{_listed(taken)}: {needed}")
+        handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in numbers]
         return Device(
-            id=f"gpu:{number}",
+            id=f"gpu:{_listed(numbers)}",
             kind="gpu",
-            model=_text(nvml.nvmlDeviceGetName(handle)),
+            model=_one_model([_text(nvml.nvmlDeviceGetName(handle)) for handle in handles]),
             host=host,
             cores=free_cores(settings),
-            memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-            isa=_capability(nvml, handle),
+            memory_bytes=min(int(nvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles),
+            isa=_capability(nvml, handles[0]),
             peak=dict.fromkeys(("float32", "bfloat16", "float16"), _NO_PEAK),
+            units=len(numbers),
         )
 
 
@@ -69,21 +73,34 @@ def _capability(nvml: Any, handle: Any) -> list[str]:
     return [f"sm_{major}{minor}"]
 
 
-def _computing(count: int) -> int:
-    """The number of the GPU that a framework takes first; NVML lists all, whatever CUDA_VISIBLE_DEVICES says."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-    first = visible.split(",")[0].strip()
-    if first.isdigit():
-        return int(first)
-    if first.startswith("GPU-") and count == 1:
-        return 0
-    raise DeviceUnavailable(f"CUDA_VISIBLE_DEVICES={visible!r} gives no number of a GPU, such as 0")
+def _visible(count: int) -> list[int]:
+    """The numbers of the GPUs that a framework takes, in its order; NVML lists all `count`, whatever is visible."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return list(range(count)) or [0]
+    names = [name.strip() for name in given.split(",")]
+    if names[0].startswith("GPU-") and count == 1:
+        return [0]
+    if not all(name.isdigit() for name in names):
+        raise DeviceUnavailable(f"CUDA_VISIBLE_DEVICES={given!r} gives no number of a GPU, such as 0")
+    return [int(name) for name in names]
 
 
-def _number(index: str) -> int:
-    if not index.isdigit():
-        raise DeviceUnavailable(f"gpu:{index}: a GPU has one number, such as gpu:0")
-    return int(index)
+def _numbers(index: str) -> list[int]:
+    try:
+        return cpulist.parse(index)
+    except ValueError:
+        raise DeviceUnavailable(f'gpu:{index}: GPUs are numbered, as in "gpu:0" or "gpu:0-1"') from None
+
+
+def _listed(numbers: list[int]) -> str:
+    return cpulist.render(numbers) if len(numbers) > 1 else str(numbers[0])
+
+
+def _one_model(names: list[str]) -> str:
+    if len(set(names)) > 1:
+        raise DeviceUnavailable(f"GPUs of one device must be of one model; these are {', '.join(names)}")
+    return names[0]
 
 
 def _text(name: str | bytes) -> str:

@@ -1,8 +1,8 @@
 """One benchmark at a time: a lock file per core or accelerator, held by the runner itself.
 
 `flock` ends with the process however it dies, and a live runner of a dead supervisor still blocks its successor.
-CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other. Emulated devices share the
-cores they are made of with one another, but not with a CPU device, whose figures count.
+CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other; GPU devices each GPU. Emulated
+devices share the cores they are made of with one another, but not with a CPU device, whose figures count.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from dyno.devices import cpulist
 from dyno.devices.device import Device
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
@@ -26,7 +27,8 @@ def lock_paths(device: Device, settings: Settings) -> list[str]:
     """The files a runner must hold to use `device`, in the one order that everybody takes them in (no deadlock)."""
     if device.kind == "cpu":
         return _of_cores(device, settings)
-    return [str(settings.run_dir / (device.id.replace(":", "-") + ".lock"))]
+    numbers = cpulist.parse(device.id.partition(":")[2])
+    return [str(settings.run_dir / f"{device.kind}-{number}.lock") for number in numbers]
 
 
 def shared_lock_paths(device: Device, settings: Settings) -> list[str]:

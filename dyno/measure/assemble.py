@@ -75,6 +75,8 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
         words += ["--param", f"{name}={_argument(value)}"]
     words += ["--device", spec.device.id or spec.device.kind or device.kind]
     words += ["--framework", spec.framework, "--seed", str(spec.seed)]
+    if spec.replicas > 1:
+        words += ["--replicas", str(spec.replicas)]
     measure = spec.measure.model_dump(mode="json", exclude_defaults=True, exclude={"processes"})
     processes = spec.measure.processes
     if processes.min == processes.max:

@@ -146,6 +146,21 @@ def test_a_gpu_that_a_framework_would_not_compute_on_is_refused(
         discover(name, SETTINGS)
 
 
+def test_gpus_of_one_model_are_one_device_that_takes_a_replica_on_each(
+    recorded_nvml: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded_nvml.nvmlDeviceGetCount = lambda: 4
+    device = discover("gpu:0-1", SETTINGS)
+    assert (device.id, device.units, device.memory_bytes) == ("gpu:0-1", 2, 150_754_820_096)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    assert discover("gpu:1,3", SETTINGS).units == 2
+    with pytest.raises(DeviceUnavailable, match=r"measured on gpu:1,3: .* CUDA_VISIBLE_DEVICES=0,1"):
+        discover("gpu:0-1", SETTINGS)
+    recorded_nvml.nvmlDeviceGetName = lambda handle: f"model {handle}"
+    with pytest.raises(DeviceUnavailable, match="of one model; these are model 1, model 3"):
+        discover("gpu:1,3", SETTINGS)
+
+
 def test_a_gpu_that_falls_off_the_bus_is_unavailable(recorded_nvml: types.SimpleNamespace) -> None:
     def lost(handle: int) -> None:
         raise RuntimeError("GPU is lost")

@@ -42,6 +42,8 @@ def test_overlapping_cpu_devices_share_a_lock_and_others_do_not(settings: Settin
 def test_an_accelerator_has_a_lock_of_its_own(settings: Settings) -> None:
     gpu = Device(id="gpu:1", kind="gpu", model="m", host="h", cores=[0, 1], memory_bytes=1)
     assert lock_paths(gpu, settings) == [str(settings.run_dir / "gpu-1.lock")]
+    both = lock_paths(gpu.model_copy(update={"id": "gpu:0-1"}), settings)
+    assert both == [str(settings.run_dir / f"gpu-{number}.lock") for number in (0, 1)]
 
 
 def test_locks_are_taken_in_the_same_order_whatever_the_order_of_cores(settings: Settings) -> None:

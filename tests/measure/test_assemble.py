@@ -144,6 +144,7 @@ def test_the_command_that_reproduces_it_can_be_pasted_into_a_shell(result: Calla
     )
     assert result(spec=spec).reproduce == command
     assert "--device cpu " in (result(spec=Spec(workload="some")).reproduce or "")
+    assert "--replicas 8 " in (result(spec=Spec(workload="some", replicas=8)).reproduce or "")
 
 
 def test_the_command_writes_values_as_the_command_line_reads_them(device: Device) -> None:

@@ -41,6 +41,8 @@ class Jax:
         self._keras = keras_on("jax")
         import jax
 
+        # Whatever the environment says: a time to compile is to be that of compiling, not of finding a file.
+        jax.config.update("jax_enable_compilation_cache", False)
         self._jax = jax
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:

@@ -1,0 +1,77 @@
+"""What a trainer must do over any number of replicas. The model of the first cases never learns: each sample's loss
+stays what it is, so that a mean tells which samples were seen."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.frameworks.contract import Framework, Samples, Trainer
+
+SAMPLES, CLASSES, WINDOW = 10, 3, 4
+INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
+TARGETS = np.eye(CLASSES, dtype=np.float32)[np.arange(SAMPLES) % CLASSES]
+DATA = Samples(INPUTS, TARGETS)
+STARTS = np.array([0, 1, 2, 3, 5, 6], np.int32)
+WINDOWS = Samples(INPUTS, TARGETS, WINDOW, STARTS)
+
+Maker = Callable[..., Any]
+
+
+def _epoch(trainer: Trainer, count: int) -> dict[str, float]:
+    trainer.steps(count // trainer.batch_size)
+    if count % trainer.batch_size:
+        trainer.tail()
+    return trainer.finish_epoch()
+
+
+@pytest.mark.parametrize("batch_size", [4, 7, 1000])
+def test_an_epoch_sees_every_sample_once(framework: Framework, model_of: Maker, batch_size: int) -> None:
+    model = model_of(rate=0.0)
+    trainer = framework.trainer(model, DATA, batch_size, seed=0)
+    assert trainer.batch_size == min(batch_size, SAMPLES) // trainer.replicas * trainer.replicas
+    first = _epoch(trainer, SAMPLES)
+    trainer.shuffle()
+    second = _epoch(trainer, SAMPLES)
+    expected = model_of(rate=0.0).evaluate(INPUTS, TARGETS, verbose=0, return_dict=True)
+    assert first == pytest.approx(expected, rel=1e-5)
+    assert second == pytest.approx(expected, rel=1e-5)
+
+
+def test_samples_that_no_replica_could_share_are_left_out(framework: Framework, model_of: Maker) -> None:
+    trainer = framework.trainer(model_of(rate=0.0), Samples(INPUTS[:5], TARGETS[:5]), 4, seed=0)
+    trainer.steps(1)
+    assert np.isfinite(trainer.tail())
+    assert np.isfinite(trainer.finish_epoch()["loss"])
+
+
+def test_windows_are_cut_from_one_series(framework: Framework, model_of: Maker) -> None:
+    trainer = framework.trainer(model_of(rate=0.0, shape=(WINDOW, 4)), WINDOWS, 2, seed=0)
+    rows = STARTS[:, np.newaxis] + np.arange(WINDOW)
+    reference = model_of(rate=0.0, shape=(WINDOW, 4))
+    expected = reference.evaluate(INPUTS[rows], TARGETS[rows], verbose=0, return_dict=True)
+    assert _epoch(trainer, len(STARTS)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 10])
+def test_any_number_is_predicted_without_dropout(framework: Framework, model_of: Maker, count: int) -> None:
+    model = model_of(rate=0.0, dropout=0.9)
+    trainer = framework.trainer(model, DATA, 4, 0)
+    predicted = trainer.predict(INPUTS[:count], 4)
+    kernel, bias = model.get_weights()
+    scores = np.exp(INPUTS[:count] @ kernel + bias)
+    np.testing.assert_allclose(predicted, scores / scores.sum(axis=1, keepdims=True), rtol=1e-4)
+    assert predicted.dtype == np.float32
+
+
+def test_losses_to_compare_over_replicas(framework: Framework, model_of: Maker) -> None:
+    trainer = framework.trainer(model_of(rate=0.5), DATA, 4, seed=3)
+    losses = [trainer.steps(1) for _ in range(6)]
+    assert len(set(losses)) == len(losses)
+    Path(os.environ["CASES_LOSSES"]).write_text(json.dumps(losses))

@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 UV := $(BIN)/uv pip
 LOCK := $(UV) compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
 
-.PHONY: help install demo test lint bench lock clean
+.PHONY: help install demo test lint bench workloads reproduce lock clean
 
 help:
 	@grep -hE '^[a-z]+:.*#' $(MAKEFILE_LIST) | sed -E 's/:[^#]*# */\t/' | expand -t 12
@@ -36,6 +36,12 @@ lint: install  # ruff and mypy alone
 
 bench: install  # how fast Dyno itself is; minutes, writes docs/results/
 	$(BIN)/python -m benchmarks
+
+workloads: install  # every workload on every framework, in minutes each; resumes, writes docs/results/workloads.md
+	$(BIN)/python -m benchmarks.workloads
+
+reproduce: install  # the articles' experiments; hours, resumes, writes docs/results/reproduction.md
+	$(BIN)/python -m benchmarks.reproduce
 
 lock: install  # compile requirements/*.txt from pyproject.toml
 	$(LOCK) --extra cpu --extra jax --extra build pyproject.toml -o requirements/cpu.txt

@@ -1,0 +1,1 @@
+"""The experiments of the reference articles, as near to their size as the machine allows."""

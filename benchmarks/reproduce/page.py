@@ -1,0 +1,56 @@
+"""docs/results/reproduction.md: each article's figure beside ours, on what, and what was reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from benchmarks.kept import MISSING, Answer
+from benchmarks.reproduce.experiments import Experiment
+from benchmarks.results import data, epochs, figure, framework, hardware, memory, named, quality
+from dyno.result import Result
+
+
+def lines(experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) -> list[str]:
+    """A section for each article, with a table of its experiments."""
+    articles = dict.fromkeys(experiment.article for experiment in experiments.values())
+    return [
+        "The articles' figures are of 2018-19 and of machines lent by Colab; they are history and no pass mark. Ours",
+        "were taken through Dyno's own API, with its defaults (Keras' for what an article leaves open). A time is",
+        "the median of samples on full batches in a steady state, the first epoch apart; an article's is what Keras",
+        "printed.",
+        *(line for article in articles for line in _section(article, experiments, found)),
+    ]
+
+
+def _section(article: str, experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) -> Iterable[str]:
+    yield from ("", f"## {article}", "", "| experiment | the article | here | data (train + test) | reduced |")
+    yield "|---|---|---|---|---|"
+    for name, experiment in experiments.items():
+        if experiment.article == article:
+            yield _row(experiment, found[name])
+
+
+def _row(experiment: Experiment, answer: Answer) -> str:
+    result = answer.result
+    here = _not_run(answer) if result is None else "; ".join(_here(experiment, result, answer.took_s or 0.0))
+    learnt_from = "–" if result is None else data(result.training)
+    cells = (experiment.what, "; ".join(experiment.figures), here, learnt_from, experiment.reduced or "nothing")
+    return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"
+
+
+def _not_run(answer: Answer) -> str:
+    if answer.reason == MISSING:
+        return f"skipped, this machine hasn't the data: {answer.message}"
+    return str(answer.message)
+
+
+def _here(experiment: Experiment, result: Result, took_s: float) -> Iterable[str]:
+    for name in experiment.shows:
+        yield f"{name} {figure(named(result, name))}"
+    if result.training is not None:
+        yield epochs(result.training)
+        yield quality(result.training)
+    for name in experiment.details:
+        yield f"{name} {result.details[name]}"
+    yield f"peak memory {memory(result)}"
+    yield f"{hardware(result)}, {framework(result)}, {took_s:.0f} s in all"

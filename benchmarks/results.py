@@ -1,0 +1,81 @@
+"""A result's figures in the words of a page's table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dyno.render import quantity
+from dyno.result import Metric, Result, Training
+
+
+def named(result: Result, name: str) -> Metric:
+    """Raises KeyError for a metric that the result hasn't."""
+    return {metric.name: metric for metric in result.metrics}[name]
+
+
+def headline(result: Result) -> Metric:
+    """The time of one sample where there are samples, else the workload's first metric."""
+    return next((metric for metric in result.metrics if metric.name == "time_per_sample"), result.metrics[0])
+
+
+def figure(metric: Metric) -> str:
+    """The value, its 95 % interval over the runs, how many runs and samples it rests on."""
+    value = quantity(metric.value, metric.unit)
+    if metric.runs == 1 or metric.low is None or metric.high is None:
+        return f"{value} ({metric.samples} samples of one run)" if metric.samples > 1 else value
+    low, high = quantity(metric.low, metric.unit), quantity(metric.high, metric.unit)
+    return f"{value} [{low} to {high}, {metric.runs} runs, {metric.samples} samples]"
+
+
+def quality(training: Training | None) -> str:
+    """What was learnt: accuracy with its interval, or the figures on the test set beside those without training."""
+    if training is None:
+        return "–"
+    said = []
+    if training.accuracy is not None and training.accuracy_low is not None and training.accuracy_high is not None:
+        said.append(f"{training.accuracy:.2%} [{training.accuracy_low:.2%} to {training.accuracy_high:.2%}]")
+    if training.wrong is not None:
+        said.append(f"{training.wrong:,} of {training.data.test_samples:,} wrong")
+    if training.test:
+        said.append(_listed(training.test))
+    if training.baselines:
+        said.append(f"without training {_listed(training.baselines)}")
+    return ", ".join(said) or f"loss {training.epochs[-1].loss:.4g}"
+
+
+def epochs(training: Training) -> str:
+    """How long they took, the first one (with compiling) apart, and where the loss went."""
+    first, *further = training.epochs
+    times = f"first epoch {quantity(first.time_s, 's')}"
+    if further:
+        times += f", further {quantity(sum(epoch.time_s for epoch in further) / len(further), 's')} on average"
+    return f"{len(training.epochs)} epochs: {times}; loss {first.loss:.4g} to {training.epochs[-1].loss:.4g}"
+
+
+def data(training: Training | None) -> str:
+    """Which set it was, whether the real one, and how much of it."""
+    if training is None:
+        return "–"
+    origin = training.data
+    return f"{origin.name}, {origin.kind}, {origin.train_samples:,} + {origin.test_samples:,}"
+
+
+def memory(result: Result) -> str:
+    """The peak of one process: the device's where it has memory of its own."""
+    peak_bytes = result.memory.device_peak_bytes or result.memory.host_peak_bytes
+    return "–" if peak_bytes is None else f"{peak_bytes / 2**20:,.0f} MiB"
+
+
+def hardware(result: Result) -> str:
+    cores = len(result.device["cores"])
+    return f"{result.device['model']}, {cores} cores" if result.device["kind"] == "cpu" else result.device["model"]
+
+
+def framework(result: Result) -> str:
+    """Which one executed it, and its version."""
+    name, packages = str(result.environment.get("framework")), result.environment["packages"]
+    return " ".join([name, *(packages[each] for each in (name, f"{name}-cpu") if each in packages)][:2])
+
+
+def _listed(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())

@@ -1,0 +1,104 @@
+"""Every workload on every framework, in minutes each: time per sample, accuracy, memory. Goes on where it was ended.
+
+Real data sets are taken from DYNO_DATA_DIR; without it the samples that ship, or synthetic twins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from benchmarks.kept import Answer, Kept, Spec, answers, so_far
+from benchmarks.report import write
+from benchmarks.results import data, figure, framework, hardware, headline, memory, quality
+from dyno.devices.frameworks import installed_frameworks
+from dyno.workloads import registry
+
+STATE = Path("build") / "workloads"
+MEASURE: dict[str, JsonValue] = {"processes": 3, "max_s": 20}
+# Large enough for a stable time per sample and an accuracy above chance, small enough for minutes on two cores.
+PARAMS: dict[str, dict[str, JsonValue]] = {
+    "matmul": {"n": 2048, "repeats": 5},
+    "mnist_cnn": {"train_samples": 8192, "epochs": 3, "batch_size": 256},
+    "fashion_mnist_cnn": {"train_samples": 4096, "test_samples": 2000, "epochs": 2, "batch_size": 128},
+    "cifar10_cnn": {"train_samples": 4096, "test_samples": 1000, "epochs": 3, "batch_size": 128},
+    "imdb_lstm": {"train_samples": 4096, "test_samples": 2000, "epochs": 2, "batch_size": 64},
+    "weather_gru": {"window": 336, "units": 128, "batch_size": 64, "epochs": 3},
+    "shakespeare_lstm": {"units": 256, "embedding": 128, "batch_size": 64, "epochs": 3, "steps_per_epoch": 50},
+    "resnet50": {"image_size": 128, "batch_size": 16},
+    "quantized_inference": {"train_samples": 8192},
+    "device_info": {},
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.workloads", description=__doc__)
+    parser.add_argument("--workload", action="append", choices=list(PARAMS), help="only these; may be repeated")
+    parser.add_argument("--framework", action="append", choices=list(installed_frameworks()), help="only these")
+    parser.add_argument("--state", type=Path, default=STATE, help="where finished jobs are kept")
+    asked = parser.parse_args(arguments)
+    kept, every = Kept(asked.state), specs(PARAMS, installed_frameworks())
+    wanted = specs(asked.workload or PARAMS, asked.framework or installed_frameworks())
+    found: dict[str, Answer] = {}
+    try:
+        found.update(answers(wanted, kept))
+    finally:  # also when it is ended by Ctrl-C
+        write("workloads", "Every workload on every framework", lines(every, so_far(every, found, kept)))
+
+
+def specs(workloads: Iterable[str], frameworks: Sequence[str] | Mapping[str, str]) -> dict[str, Spec]:
+    """What is to run, by "<workload>.<framework>"."""
+    return {
+        f"{workload}.{name}": {
+            "workload": workload,
+            "params": PARAMS[workload],
+            "framework": name,
+            "device": "cpu",
+            "measure": MEASURE,
+        }
+        for workload in workloads
+        for name in frameworks
+        if name in registry()[workload].frameworks
+    }
+
+
+def lines(wanted: Mapping[str, Spec], found: Mapping[str, Answer]) -> list[str]:
+    """The page: a row for each workload and framework, and what was asked for."""
+    machines = sorted({hardware(answer.result) for answer in found.values() if answer.result})
+    params = {str(spec["workload"]): json.dumps(spec["params"]) for spec in wanted.values()}
+    return [
+        f"One job each over HTTP, on {' and '.join(machines) or 'nothing'}. The first run trains in full, all",
+        "of them time the same compiled step; a value is the mean of the runs' medians, its interval Student's t over",
+        "the runs, each of them a fresh process. Quality is on the test set; on a sample or a synthetic twin it",
+        "compares the frameworks with each other, and with nothing else. Memory is the peak of the largest process.",
+        "",
+        "| workload | framework | metric | value | quality | data (train + test) | memory | whole job |",
+        "|---|---|---|---|---|---|---|---|",
+        *(_row(wanted[name], answer) for name, answer in found.items()),
+        "",
+        "## Params",
+        "",
+        f"All others have their defaults; `measure` is `{json.dumps(MEASURE)}`.",
+        "",
+        *(f"- `{workload}`: `{text}`" for workload, text in params.items()),
+    ]
+
+
+def _row(spec: Spec, answer: Answer) -> str:
+    result = answer.result
+    if result is None:
+        cells = [f"`{spec['workload']}`", str(spec["framework"]), "–", str(answer.message), *["–"] * 4]
+    else:
+        first = headline(result)
+        took = f"{answer.took_s:.0f} s"
+        learnt = (quality(result.training), data(result.training))
+        cells = [f"`{result.workload}`", framework(result), first.name, figure(first), *learnt, memory(result), took]
+    return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The long benchmarks ask for nothing that a Dyno would refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import workloads
+from benchmarks.reproduce.__main__ import main
+from benchmarks.reproduce.experiments import EXPERIMENTS
+from dyno.spec import Spec
+from dyno.workloads import normalise, registry
+
+SPECS = {name: experiment.spec for name, experiment in EXPERIMENTS.items()}
+SPECS |= workloads.specs(workloads.PARAMS, ["tensorflow", "jax"])
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_each_spec_is_one_that_its_workload_takes(name: str) -> None:
+    assert normalise(Spec.model_validate(SPECS[name], strict=True)).workload in registry()
+
+
+def test_no_workload_is_left_out() -> None:
+    assert workloads.PARAMS.keys() == registry().keys()
+    assert {experiment.spec["workload"] for experiment in EXPERIMENTS.values()} == registry().keys()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_each_experiment_shows_metrics_that_its_workload_has(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    has = {metric.name for metric in registry()[str(experiment.spec["workload"])].metrics}
+    assert set(experiment.shows) <= has | {f"cold_{name}" for name in has}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_on_a_data_set_takes_no_other_than_the_real_one(name: str) -> None:
+    params = EXPERIMENTS[name].spec["params"]
+    assert isinstance(params, dict)
+    takes_data = "data" in registry()[str(EXPERIMENTS[name].spec["workload"])].params.model_fields
+    assert params.get("data") == ("real" if takes_data else None)
+
+
+def test_listing_says_what_is_to_do_and_runs_nothing(capsys: pytest.CaptureFixture[str], tmp_path: object) -> None:
+    main(["--list", "--state", str(tmp_path)])
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in printed] == [["to", "do", name] for name in EXPERIMENTS]

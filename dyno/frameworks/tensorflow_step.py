@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dyno.errors import RunFailed
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dyno.frameworks.contract import Samples
 
 Graph = Callable[..., Any]
@@ -21,21 +25,23 @@ class Resident:
     """The samples, in the memory of every device that takes part. Virtual CPU devices share one copy."""
 
     def __init__(self, tf: Any, strategy: Any, samples: Samples) -> None:
-        import numpy as np
-
         self._tf, self._window = tf, samples.window
         starts = np.zeros(0, np.int32) if samples.starts is None else samples.starts
-        replicas = strategy.num_replicas_in_sync
-        self.tensors = tuple(
-            spread(tf, strategy, [each] * replicas) for each in (samples.inputs, samples.targets, starts)
-        )
+        replicas, accelerated = strategy.num_replicas_in_sync, bool(tf.config.list_logical_devices("GPU"))
+        kept = [kept_as(each, accelerated=accelerated) for each in (samples.inputs, samples.targets, starts)]
+        self.tensors = tuple(spread(tf, strategy, [each] * replicas) for each in kept)
 
     def batch(self, chosen: Any, inputs: Any, targets: Any, starts: Any) -> tuple[Any, Any]:
         """Of the samples `chosen` by number: their rows (size, …), or those of their windows (size, window, …)."""
         tf = self._tf
         if self._window is not None:
-            chosen = tf.gather(starts, chosen)[:, tf.newaxis] + tf.range(self._window)
+            chosen = tf.gather(starts, chosen)[:, tf.newaxis] + tf.range(self._window, dtype=starts.dtype)
         return tf.gather(inputs, chosen), tf.gather(targets, chosen)
+
+
+def kept_as(values: NDArray[Any], *, accelerated: bool) -> NDArray[Any]:
+    """int64 for int32 where there is a GPU: TensorFlow keeps int32 in host memory, and would copy all at every step."""
+    return values.astype(np.int64) if accelerated and values.dtype == np.int32 else values
 
 
 def spread(tf: Any, strategy: Any, values: Sequence[Any]) -> Any:

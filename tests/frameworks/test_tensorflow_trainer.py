@@ -7,6 +7,7 @@ import pytest
 
 from dyno.frameworks.contract import Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
+from dyno.frameworks.tensorflow_step import kept_as
 
 SAMPLES, CLASSES = 10, 3
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
@@ -186,3 +187,11 @@ def test_an_epoch_s_figures_are_those_of_any_keras_metrics(tensorflow: TensorFlo
     assert figures.keys() == {"loss", "mae", "top", "f1"}
     assert figures["top"] == 1.0
     assert figures == pytest.approx({name: float(np.mean(value)) for name, value in expected.items()}, rel=1e-4)
+
+
+def test_only_for_a_gpu_whole_numbers_are_kept_in_the_width_that_tensorflow_keeps_there() -> None:
+    for dtype, kept in ((np.int32, np.int64), (np.uint8, np.uint8), (np.float32, np.float32)):
+        values = np.arange(3).astype(dtype)
+        np.testing.assert_array_equal(kept_as(values, accelerated=True), values)
+        assert kept_as(values, accelerated=True).dtype == kept
+        assert kept_as(values, accelerated=False) is values

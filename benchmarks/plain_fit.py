@@ -50,7 +50,7 @@ class Clock(keras.callbacks.Callback):
 def digits(train_samples: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Images of shape (train_samples, 28, 28, 1) in 0 to 1 and one-hot labels of shape (train_samples, 10)."""
     data = mnist.load(Settings(), "auto")
-    images = data.train_images[:train_samples].astype(np.float32)[..., None] / np.float32(255)
+    images = data.train_images[:train_samples].astype(np.float32) / np.float32(255)
     return images, np.eye(10, dtype=np.float32)[data.train_labels[:train_samples]]
 
 

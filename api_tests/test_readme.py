@@ -78,6 +78,8 @@ def test_the_callers_lines_work_as_they_stand(http: httpx.Client, url: str, tool
         '"/params/n"',
         '"/params/dtype"',
         "fraction of peak",
+        '"name": "wrong.png"',
+        '"name": "model.weights.h5"',
     ):
         assert words in shown, f"{words} is not in {shown}"
     assert re.search(r'"status": "(canceled|running)"', shown)

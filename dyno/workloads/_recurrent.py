@@ -96,6 +96,7 @@ class Cost:
     """What an estimate goes by. `steps` are those in time of one sample, over all its recurrent layers."""
 
     batch: int
+    batches: int  # in one execution
     flops_per_sample: float
     steps: int
     units: int
@@ -114,14 +115,15 @@ def estimate(cost: Cost, device: Device) -> Estimate:
     rate = _rate_flop_per_s(device, kind)
     loop_s = cost.steps * (_STEP_S[kind] + cost.weights * _STEP_S_PER_WEIGHT[kind])
     step_s = cost.batch * cost.flops_per_sample / rate + loop_s
-    sampling_s = min(max(25 * max(step_s, 0.1), 3.0), 60.0 + step_s)
+    execution_s = step_s * cost.batches
+    sampling_s = min(max(25 * max(execution_s, 0.1), 3.0), 60.0 + execution_s)
     build_s = 4.0 + (_UNROLLED_STEP_S * cost.steps if cost.unrolled else 0.0)
     states_bytes = cost.batch * (cost.steps * cost.units * _STATE_BYTES + cost.batch_bytes)
     memory_bytes = cost.data_bytes + states_bytes + cost.all_weights * _WEIGHT_BYTES
     if kind == "cpu":
         memory_bytes += _RUNTIME_BYTES
     train_s = step_s / cost.batch * (cost.trained + cost.evaluated / 3)
-    return Estimate(build_s + 2 * step_s + sampling_s, memory_bytes, train_s)
+    return Estimate(build_s + 2 * execution_s + sampling_s, memory_bytes, train_s)
 
 
 def _rate_flop_per_s(device: Device, kind: str) -> float:
@@ -143,5 +145,6 @@ METRICS = (
     MetricSpec("throughput", "samples/s", "higher", "Samples trained on per second"),
     MetricSpec("epoch_time", "s", "lower", "Time of an epoch of such steps, validation apart", amount="epoch"),
     MetricSpec("first_epoch_time", "s", "lower", "The first epoch as it was, compiling included", once=True),
+    MetricSpec("training_time", "s", "lower", "All epochs as they were, compiling included, validation not", once=True),
 )
 Size = Annotated[int, Field(ge=1, le=65536)]

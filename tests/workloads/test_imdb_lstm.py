@@ -125,6 +125,8 @@ def test_an_estimate_grows_with_what_is_asked_for(device: Device) -> None:
 def test_no_more_reviews_are_counted_in_a_step_than_are_left_to_train_on() -> None:
     params = ImdbLstmParams(batch_size=1000, train_samples=100, validation_share=0.2)
     assert flops(params) == 80 * flops_per_sample(params)
+    several = params.model_copy(update={"batch_size": 30, "steps_per_execution": 10})
+    assert flops(several) == 2 * 30 * flops_per_sample(params)
 
 
 def test_the_linter_says_when_accuracy_will_not_be_comparable() -> None:

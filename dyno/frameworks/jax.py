@@ -41,9 +41,9 @@ class Jax:
         self._keras = keras_on("jax")
         import jax
 
-        # Whatever the environment says: a time to compile is to be that of compiling, not of finding a file.
-        jax.config.update("jax_enable_compilation_cache", False)
         self._jax = jax
+        # Whatever the environment says: a time to compile is to be that of compiling, not of finding a file.
+        self._jax.config.update("jax_enable_compilation_cache", False)
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
         jax = self._jax

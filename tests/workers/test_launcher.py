@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices import discover
+from dyno.devices import discover, installed_frameworks
 from dyno.devices.device import Device
 from dyno.frames import RunRequest
 from dyno.settings import Settings
@@ -60,6 +60,7 @@ def test_a_runner_outlives_the_thread_that_asked_for_it(request_for: Callable[..
         assert watched(asked[0]).record is not None
 
 
+@pytest.mark.skipif("torch" in installed_frameworks(), reason="torch can be loaded here")
 def test_a_framework_that_cannot_be_loaded_is_refused_with_the_reason(
     automatic: Launcher, request_for: Callable[..., RunRequest]
 ) -> None:

@@ -1,6 +1,6 @@
-"""What every framework must do alike, as cases that a process of its own runs on one framework: see test_contract.py.
+"""What every framework must do alike. Here on TensorFlow; test_contract.py has others run the same cases.
 
-The framework and the number of replicas come in the environment, because a process can load but one.
+A process can hold only one Keras backend, so the others come in processes of their own, named by the environment.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ CLASSES = 3
 
 @pytest.fixture(scope="session")
 def replicas() -> int:
-    return int(os.environ["CASES_REPLICAS"])
+    return int(os.environ.get("CASES_REPLICAS", "1"))
 
 
 @pytest.fixture(scope="session")
-def framework(replicas: int, tmp_path_factory: pytest.TempPathFactory) -> Framework:
-    one = framework_named(os.environ["CASES_FRAMEWORK"])
+def framework(replicas: int, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Framework:
+    name = os.environ.get("CASES_FRAMEWORK")
+    if name is None:
+        shared: Framework = request.getfixturevalue("tensorflow")
+        return shared
+    one = framework_named(name)
     one.load()
-    if one.name == "jax":
+    if name == "jax":
         _compile_once(tmp_path_factory.mktemp("compiled"))
     one.start("cpu", len(os.sched_getaffinity(0)), replicas)
     return one

@@ -1,0 +1,86 @@
+"""Whole runs on JAX, each in a process of its own that finds no TensorFlow: a host needn't have both."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from dyno.devices import installed_frameworks
+from dyno.devices.device import Device, DeviceKind
+from dyno.frames import FRAME, Done, Failed, RunRequest
+from dyno.spec import Measure, Spec
+
+pytestmark = pytest.mark.skipif("jax" not in installed_frameworks(), reason="jax is not installed here")
+
+# What `python -P -m dyno.runner` does, on a host without TensorFlow.
+RUNNER = """
+import importlib.abc, runpy, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] == "tensorflow":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+runpy.run_module("dyno.runner", run_name="__main__", alter_sys=True)
+"""
+BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 1})
+TINY: dict[str, dict[str, Any]] = {
+    "matmul": {"n": 64, "repeats": 5},
+    "mnist_cnn": {
+        "data": "sample",
+        "epochs": 1,
+        "train_samples": 48,
+        "test_samples": 18,
+        "batch_size": 16,
+    },
+}
+
+
+def _run(name: str, kind: DeviceKind = "cpu") -> Done | Failed:
+    """The last frame of the run."""
+    cores = sorted(os.sched_getaffinity(0))
+    device = Device(id=f"{kind}:0", kind=kind, model="test", host="here", cores=cores, memory_bytes=8 << 30)
+    spec = Spec(workload=name, params=TINY[name], framework="jax", measure=BRIEF)
+    request = RunRequest(job="job_1", spec=spec, run=0, runs=1, device=device, process_start="spawned")
+    asking, frames = os.memfd_create("request"), os.memfd_create("frames")
+    os.write(asking, request.model_dump_json().encode())
+    os.lseek(asking, 0, os.SEEK_SET)
+    command = [sys.executable, "-P", "-c", RUNNER, "--request-fd", str(asking), "--frames-fd", str(frames)]
+    ended = subprocess.run(command, pass_fds=(asking, frames), capture_output=True, check=False)
+    os.close(asking)
+    os.lseek(frames, 0, os.SEEK_SET)
+    with os.fdopen(frames, "rb") as stream:
+        last = FRAME.validate_json(stream.read().splitlines()[-1])
+    assert isinstance(last, Done | Failed), ended.stderr
+    return last
+
+
+def test_a_product_is_measured_and_verified() -> None:
+    done = _run("matmul")
+    assert isinstance(done, Done), done
+    assert done.record.precision is not None
+    assert done.record.precision.observed == "float32"
+    assert done.record.work == 2 * 64**3 * 5
+    assert (done.record.summary.phases.compile_s or 0) > 0
+    assert {raised.severity for raised in done.record.warnings} <= {"B", "C"}
+
+
+def test_a_network_is_trained_and_judged() -> None:
+    done = _run("mnist_cnn")
+    assert isinstance(done, Done), done
+    assert done.record.training is not None
+    assert len(done.record.training.epochs) == 1
+    assert done.record.training.accuracy is not None
+    assert done.record.details["jit_compile"] is True
+
+
+def test_a_device_that_jax_does_not_see_is_unsupported() -> None:
+    failed = _run("matmul", kind="tpu")
+    assert isinstance(failed, Failed)
+    assert (failed.failure_class, failed.reason) == ("unsupported", "no_such_device")
+    assert "tpu" in failed.message

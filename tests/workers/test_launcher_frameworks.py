@@ -1,0 +1,75 @@
+"""Forked runners of frameworks other than the default one, each proven before its first runner."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dyno.devices import installed_frameworks
+from dyno.devices.device import Device
+from dyno.frames import RunRequest
+from dyno.settings import Settings
+from tests.workers.conftest import tiny, watched
+from workers.launcher import Launcher
+from workers.proof import prove_fork
+
+JAX = "jax" in installed_frameworks()
+NO_JAX = "jax is not installed here"
+WITHOUT_TENSORFLOW = """
+from importlib import metadata
+found = metadata.version
+
+def version(name):
+    if name.startswith("tensorflow"):
+        raise metadata.PackageNotFoundError(name)
+    return found(name)
+
+metadata.version = version
+from workers.launcher import DEFAULT_FRAMEWORK
+print(DEFAULT_FRAMEWORK)
+"""
+
+
+@pytest.fixture
+def launcher(here: Device, settings: Settings) -> Iterator[Launcher]:
+    """One that has come through a worker's start, on a host whose default framework isn't looked at."""
+    with closing(Launcher("auto", here.cores)) as automatic:
+        prove_fork(automatic, here.model_copy(update={"frameworks": {}}), settings)
+        yield automatic
+
+
+@pytest.mark.skipif(not JAX, reason=NO_JAX)
+def test_jax_is_forked_after_one_proof_from_a_zygote_with_one_thread(
+    launcher: Launcher, request_for: Callable[..., RunRequest], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dyno.worker")
+    records = [watched(launcher.start(request_for(tiny(framework="jax")))).record for _ in range(2)]
+    assert [record.summary.process_start for record in records if record] == ["forked", "forked"]
+    assert [record.summary.phases.import_s for record in records if record] == [None, None]
+    assert caplog.text.count("fork-proved") == 1
+    zygote = launcher._zygotes["jax"].pid
+    assert len(list(Path(f"/proc/{zygote}/task").iterdir())) == 1
+
+
+@pytest.mark.skipif(not JAX, reason=NO_JAX)
+def test_a_framework_whose_proof_fails_is_spawned_from_its_first_runner_on(
+    here: Device, settings: Settings, request_for: Callable[..., RunRequest]
+) -> None:
+    with closing(Launcher("auto", here.cores)) as launcher:
+        prove_fork(launcher, here.model_copy(update={"frameworks": {}}), settings, deadline_s=0.05)
+        record = watched(launcher.start(request_for(tiny(framework="jax")))).record
+        assert record is not None
+        assert record.summary.process_start == "spawned"
+        assert "a forked runner failed at start" in (launcher.forks("jax")[1] or "")
+
+
+@pytest.mark.skipif(not JAX, reason=NO_JAX)
+def test_the_default_framework_is_the_first_that_is_installed() -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", WITHOUT_TENSORFLOW], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["jax"]

@@ -48,7 +48,8 @@ def spread(tf: Any, strategy: Any, values: Sequence[Any]) -> Any:
     """One value for each replica, on its device."""
     if len(values) == 1:
         return tf.convert_to_tensor(values[0])
-    shared = {id(value): tf.convert_to_tensor(value) for value in values}
+    distinct = {id(value): value for value in values}
+    shared = {number: tf.convert_to_tensor(value) for number, value in distinct.items()}
 
     def on_its_device(context: Any) -> Any:
         replica = context.replica_id_in_sync_group

@@ -83,6 +83,17 @@ class House:
     env: dict[str, str]
 
     @contextmanager
+    def another_worker(self, device: str) -> Iterator[None]:
+        """A second worker on the same store, from when it offers its device."""
+        with _process(self.env, "workers", "--device", device), httpx.Client(base_url=self.url) as http:
+
+            def offered() -> bool:
+                return device in {each["id"] for each in http.get("/v1/devices").json()["data"]}
+
+            until(offered, READY_WITHIN_S, f"a worker on {device}")
+            yield
+
+    @contextmanager
     def another_api(self) -> Iterator[tuple[subprocess.Popen[bytes], Api]]:
         """A second API process on the same store, to be maltreated."""
         with (

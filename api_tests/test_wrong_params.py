@@ -38,12 +38,42 @@ def test_a_param_that_there_is_not_is_named(api: Any, schemas: dict[str, dict[st
         ("matmul", {"m": 64, "k": 32, "n": 64}, {"k"}),
         ("mnist_cnn", {"early_stopping_patience": 1}, {"early_stopping_patience"}),
         ("mnist_cnn", {"reduce_lr_patience": 1, "best_weights": True}, {"reduce_lr_patience", "best_weights"}),
+        ("weather_gru", {"window": 24, "warmup_steps": 24}, {"warmup_steps"}),
+        ("imdb_lstm", {"recurrence": "unrolled", "length": 1000}, {"length"}),
     ],
 )
 def test_params_that_contradict_each_other_are_named(
     api: Any, workload: str, params: dict[str, Any], pointers: set[str]
 ) -> None:
     assert named(api, {"workload": workload, "params": params}) == pointers
+
+
+@pytest.mark.parametrize(
+    ("spec", "pointer", "detail"),
+    [
+        ({"workload": "mnist_cnn", "params": {"batch_size": 100}}, "/params/batch_size", "nearest valid: 96, 104"),
+        ({"workload": "matmul"}, "/replicas", "replicas must be 1"),
+    ],
+)
+def test_replicas_that_cannot_be_are_refused_with_what_can(
+    api: Any, spec: dict[str, Any], pointer: str, detail: str
+) -> None:
+    answer = api.http.post("/v1/jobs", json=spec | {"replicas": 8})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-spec")
+    (error,) = answer.json()["errors"]
+    assert error["pointer"] == pointer
+    assert detail in error["detail"]
+
+
+def test_a_framework_that_no_worker_has_is_unsupported_and_the_answer_says_how_to_get_it(api: Any) -> None:
+    if any("torch" in device["frameworks"] for device in api.http.get("/v1/devices").json()["data"]):
+        pytest.skip("a worker here has torch")
+    answer = api.http.post("/v1/jobs", json={"workload": "matmul", "framework": "torch"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "unsupported")
+    (error,) = answer.json()["errors"]
+    assert (error["pointer"], error["code"]) == ("/framework", "framework-missing")
+    assert "tensorflow" in error["detail"]
+    assert "tensordyno[torch]" in error["detail"]
 
 
 def named(api: Any, body: dict[str, Any]) -> set[str]:

@@ -42,7 +42,7 @@ class Trainer(Protocol):
     One step: gather a batch, forward, loss, gradients, optimiser and running metrics, as Keras' own `fit` has it.
     """
 
-    jit_compile: bool
+    jit_compile: bool  # what is done, whatever the model says: always on JAX, never on PyTorch
     batch_size: int  # of all replicas together
     replicas: int
     steps_per_execution: int  # steps in one call of the compiled function
@@ -50,7 +50,8 @@ class Trainer(Protocol):
     def compile(self) -> None:
         """Trace the step on a full batch into a graph; executes nothing.
 
-        With `jit_compile`, XLA compiles that graph when it first runs: in the first of `steps`.
+        On TensorFlow with `jit_compile` XLA compiles that graph when it first runs, in the first of `steps`; on JAX it
+        compiles here. PyTorch has no graph.
         """
 
     def shuffle(self) -> None:

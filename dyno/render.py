@@ -116,19 +116,27 @@ def _phases_line(answer: Result) -> str:
 
 
 def _training(console: Console, training: Training) -> None:
-    first, *steady = training.epochs
-    console.print(f"first epoch {quantity(first.time_s, 's')} (with compiling), loss {first.loss:.3f}", highlight=False)
+    first, steady = training.epochs[:1], training.epochs[1:]
+    for epoch in first:
+        took = quantity(epoch.time_s, "s")
+        console.print(f"first epoch {took} (with compiling), loss {epoch.loss:.3f}", highlight=False)
     if steady:
         times = ", ".join(quantity(epoch.time_s, "s") for epoch in steady)
         console.print(f"further epochs {times}, last loss {steady[-1].loss:.3f}", highlight=False)
+    data = training.data
     if training.accuracy is not None:
-        interval = f"{training.accuracy_low:.1%} to {training.accuracy_high:.1%}"
-        data = training.data
+        interval = ""
+        if training.accuracy_low is not None and training.accuracy_high is not None:
+            interval = f" ({training.accuracy_low:.1%} to {training.accuracy_high:.1%})"
+        wrong = "" if training.wrong is None else f", {training.wrong} wrong"
         console.print(
-            f"accuracy {training.accuracy:.1%} ({interval}) on {data.test_samples:,} test samples, "
-            f"{training.wrong} wrong; data: {data.name}, {data.kind}",
-            highlight=False,
+            f"accuracy {training.accuracy:.1%}{interval} on {data.test_samples:,} test samples{wrong}", highlight=False
         )
+    for name, value in training.test.items():
+        console.print(f"{name} {value:.4g} on the test set", highlight=False)
+    for name, value in training.baselines.items():
+        console.print(f"{name} {value:.4g}, without any training", highlight=False)
+    console.print(f"data: {data.name}, {data.kind}", highlight=False)
 
 
 def jobs(console: Console, rows: Iterable[Job]) -> None:

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.errors import InvalidSpec, UnknownWorkload
-from dyno.frames import RunRecord, RunRequest
+from dyno.frames import CaseRecord, RunRecord, RunRequest
 from dyno.job import Failure, FailureClass
 from dyno.measure.assemble import assemble
 from dyno.measure.processes import enough
@@ -161,15 +161,21 @@ def _unsupported(reason: str, message: str) -> Failed:
     return Failed(Failure(failure_class=FailureClass.UNSUPPORTED, reason=reason, message=message))
 
 
+def _measured(record: RunRecord) -> Sequence[RunRecord | CaseRecord]:
+    return record.cases or [record]
+
+
 def _raw(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    """Every sample of every run, seconds per execution, in the order they were taken."""
+    """Every sample of every run and case, seconds per execution, in the order they were taken."""
     return [
         {
             "run": number,
-            "warmup": record.warmup,
-            "samples": record.samples,
-            "sample_cpu_s": record.sample_cpu_s,
-            "executions_per_sample": record.summary.executions_per_sample,
+            **({"case": measured.name} if isinstance(measured, CaseRecord) else {}),
+            "warmup": measured.warmup,
+            "samples": measured.samples,
+            "sample_cpu_s": measured.sample_cpu_s,
+            "executions_per_sample": measured.summary.executions_per_sample,
         }
         for number, record in enumerate(records)
+        for measured in _measured(record)
     ]

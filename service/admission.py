@@ -51,7 +51,7 @@ def admit(request: Request, devices: Sequence[Device]) -> Admission:
         SpecWarning(code=w.code, message=w.message, evidence=dict(w.evidence))
         for w in request.workload.lint(request.params)
     ]
-    able = _able(request.spec, devices)
+    able = _able(request, devices)
     if not able:
         return Admission(None, [*warnings, _absent(request.spec)])
     candidates = [_candidate(request, device) for device in able]
@@ -68,20 +68,25 @@ def admit(request: Request, devices: Sequence[Device]) -> Admission:
     return Admission(estimate, warnings)
 
 
-def _able(spec: Spec, devices: Sequence[Device]) -> list[Device]:
-    """The devices whose workers would take the job; none only where it may wait for one."""
+def _able(request: Request, devices: Sequence[Device]) -> list[Device]:
+    """The devices whose workers would take the job and that can do it; none only where it may wait for one."""
+    spec = request.spec
     fitting = [device for device in devices if fits(spec.device, device)]
     able = [device for device in fitting if spec.framework in device.frameworks]
     enough = [device for device in able if not check_units(spec.replicas, device)]
-    if enough or spec.queue_if_absent:
-        return enough
+    willing = [device for device in enough if not request.workload.refuses(request.params, device)]
+    if willing or spec.queue_if_absent:
+        return willing
     if not fitting:
         there = ", ".join(sorted(device.full_id for device in devices)) or "none"
         asked = device_class(spec.device)
         raise NoDeviceFits(f'no live worker serves "{asked}"; devices now: {there}. {_WAITS}')
     if not able:
         raise Unsupported([FieldError("/framework", "framework-missing", _missing(spec.framework, fitting))])
-    raise Unsupported(check_units(spec.replicas, max(able, key=lambda device: device.units)))
+    if not enough:
+        raise Unsupported(check_units(spec.replicas, max(able, key=lambda device: device.units)))
+    refused = request.workload.refuses(request.params, enough[0])
+    raise Unsupported([FieldError(f"/params{found.pointer}", found.code, found.detail) for found in refused])
 
 
 def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:

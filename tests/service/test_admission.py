@@ -32,6 +32,16 @@ def test_a_job_that_fits_is_estimated_on_a_device_that_fits_it(device: DeviceMak
     assert 0 < admission.estimate.memory_bytes < device().memory_bytes
 
 
+def test_what_no_fitting_device_can_do_is_refused_by_the_param_that_asks_for_it(device: DeviceMaker) -> None:
+    asked = request(params={"n": 64, "dtype": "tf32"})
+    able = device(id="gpu:0", kind="gpu", isa=["sm_90"])
+    with pytest.raises(Unsupported) as refused:
+        admit(asked, [device()])
+    assert [error.pointer for error in refused.value.errors] == ["/params/dtype"]
+    assert (found := admit(asked, [device(), able]).estimate) is not None
+    assert found.device == able.full_id
+
+
 def test_more_runs_take_longer(device: DeviceMaker) -> None:
     few, many = (admit(request(measure={"processes": n}), [device()]).estimate for n in (1, 10))
     assert few is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -38,11 +39,16 @@ def test_an_attempt_that_loses_its_job_while_it_sends_stores_nothing(worker: Wor
 
     def content() -> Any:
         yield b"first half"
+        eventually(lambda: _files(settings))  # so it was let in
         worker.fail(claim)
         yield b"second half"
 
     assert worker.put(claim, "a.txt", content()).json()["code"] == "stale-token"
-    assert list((settings.artifact_dir / claim.job_id).iterdir()) == []
+    assert _files(settings) == []
+
+
+def _files(settings: Settings) -> list[Path]:
+    return [path for path in settings.artifact_dir.rglob("*") if path.is_file()]
 
 
 def test_a_file_that_is_too_large_is_refused_whether_it_says_so_or_not(worker: Worker, settings: Settings) -> None:

@@ -47,7 +47,9 @@ class Jax:
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
         jax = self._jax
-        os.environ["NPROC"] = str(cores)  # XLA's threads on a CPU; its own default is every core it may run on
+        # XLA's threads on a CPU; its own default is every core it may run on. A virtual device's thread may have to
+        # wait for the others, so there are enough to work meanwhile.
+        os.environ["NPROC"] = str(cores if replicas == 1 else cores + replicas)
         if kind == "cpu":
             jax.config.update("jax_num_cpu_devices", replicas)
         jax.config.update("jax_platforms", _PLATFORMS[kind])

@@ -46,6 +46,9 @@ class JaxTrainer:
         self.steps_per_execution = steps_per_execution
         self._jax = jax
         self._model = model
+        # Virtual devices share one pool of threads, in which each waits for the others' sums: two steps under way at
+        # once were seen to wait for each other for ever.
+        self._one_at_a_time = len(devices) > 1 and devices[0].platform == "cpu"
         self._window = samples.window
         self._count = len(samples)
         mesh = jax.sharding.Mesh(np.asarray(devices), ("batch",))
@@ -149,9 +152,11 @@ class JaxTrainer:
         return inputs.at[rows].get(mode="promise_in_bounds"), targets.at[rows].get(mode="promise_in_bounds")
 
     def _advance(self, steps: Callable[..., Any], size: int, count: int) -> None:
-        """`count` steps on batches of `size`; returns before the device has made them."""
+        """`count` steps on batches of `size`; may return before the device has made them."""
         self._loss, self._state = steps(self._state, self._data, self._order, self._next, count)
         self._next += size * count
+        if self._one_at_a_time:
+            self._jax.block_until_ready(self._loss)
 
     def _steps_of(self, size: int) -> Callable[..., Any]:
         if size not in self._compiled:

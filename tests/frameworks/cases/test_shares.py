@@ -79,3 +79,9 @@ def test_replicas_train_as_one_device_does(framework: Framework, model_of: Maker
     losses = [alone.steps(1) for _ in range(6)]
     assert len(set(losses)) == len(losses)
     assert [together.steps(1) for _ in range(6)] == pytest.approx(losses, rel=1e-5)
+
+
+def test_a_thousand_steps_in_a_row_go_through(framework: Framework, model_of: Maker) -> None:
+    """Steps under way at once on virtual devices can come to wait for each other for ever."""
+    trainer = framework.trainer(model_of(rate=0.01), DATA, 4, seed=0)
+    assert np.isfinite(trainer.steps(1000))

@@ -71,8 +71,10 @@ def assemble(
 def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
     """The command line that asks for the same work again, on a device of the same kind."""
     words = ["dyno", "run", spec.workload]
-    for name, value in params.model_dump(mode="json", exclude_none=True).items():
-        words += ["--param", f"{name}={_argument(value)}"]
+    fields = type(params).model_fields
+    for name, value in params.model_dump(mode="json").items():
+        if value is not None or fields[name].default is not None:  # a null that is the default goes without saying
+            words += ["--param", f"{name}={_argument(value)}"]
     words += ["--device", spec.device.id or spec.device.kind or device.kind]
     words += ["--framework", spec.framework, "--seed", str(spec.seed)]
     if spec.replicas > 1:

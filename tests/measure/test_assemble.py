@@ -166,6 +166,15 @@ def test_the_command_writes_values_as_the_command_line_reads_them(device: Device
     assert "--processes" not in words
 
 
+def test_the_command_says_a_null_unless_it_is_the_default(device: Device) -> None:
+    class Nullable(Params):
+        patience: int | None = 3
+        samples: int | None = None
+
+    words = shlex.split(reproduce(Spec(workload="some"), Nullable(patience=None), device))
+    assert [words[place + 1] for place, word in enumerate(words) if word == "--param"] == ["patience=null"]
+
+
 def test_a_result_is_json_without_nan(result: Callable[..., Result]) -> None:
     text = result().model_dump_json()
     assert Result.model_validate_json(text) == result()

@@ -39,7 +39,7 @@ def judged(data: Images, noun: str, trainer: Trainer, context: BuildContext, rec
     told: list[JsonValue] = [_told(data, probabilities, int(index)) for index in wrong[:_WRONG_TOLD]]
     details: dict[str, JsonValue] = {f"wrong_{noun}": told}
     if recognise is not None:
-        details["recognised"] = _recognised(data, probabilities, min(recognise, len(predicted) - 1))
+        details["recognised"] = recognised(data, probabilities, recognise)
     return Outcome(training, details)
 
 
@@ -56,10 +56,16 @@ def _told(data: Images, probabilities: NDArray[np.float32], index: int) -> dict[
     }
 
 
-def _recognised(data: Images, probabilities: NDArray[np.float32], index: int) -> dict[str, JsonValue]:
+def recognised(data: Images, probabilities: NDArray[np.float32], asked: int) -> dict[str, JsonValue]:
+    """What a model makes of test image `asked`; beyond the last one of the last, and then `asked` is told beside it.
+
+    `probabilities`: (images, classes), of the whole test set.
+    """
+    index = min(asked, len(probabilities) - 1)
     by_class = zip(data.classes, probabilities[index], strict=True)
     every: dict[str, JsonValue] = {name: float(probability) for name, probability in by_class}
-    return {**_told(data, probabilities, index), "probabilities": every}
+    clamped: dict[str, JsonValue] = {"asked": asked} if index < asked else {}
+    return {**_told(data, probabilities, index), "probabilities": every, **clamped}
 
 
 def _draw(data: Images, predicted: NDArray[np.intp], wrong: NDArray[np.intp], context: BuildContext) -> None:

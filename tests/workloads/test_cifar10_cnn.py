@@ -84,6 +84,7 @@ def test_an_image_is_recognised_alike_by_a_model_that_loads_the_weights_left(
     probabilities = model.predict(noise.test_images[-1:], verbose=0)[0]
     recognised = details["recognised"]
     assert (recognised["index"], recognised["label"]) == (31, noise.test_labels[-1])
+    assert recognised["asked"] == 9999
     assert list(recognised["probabilities"]) == list(cifar10.CLASS_NAMES)
     assert list(recognised["probabilities"].values()) == pytest.approx(probabilities.tolist(), abs=1e-5)
     assert recognised["predicted"] == int(np.argmax(probabilities))

@@ -1,9 +1,10 @@
 """Which `jit_compile` a training gets: the one asked for, or with "auto" the faster one by measurement.
 
-Measured is for TensorFlow alone: JAX compiles every step, PyTorch none. Run 0 of a job measures, on a model of its own
-and a small batch, so that XLA's compiling and its slow convolutions on a CPU cost seconds; the other runs do the same
-as run 0. The choice is that of a full batch: `mnist_cnn` on two cores of a Zen took 15 x as long with XLA at batch 32
-(23 and 345 ms a step), 11 x at 1024 (0.63 and 7.1 s).
+Measured is for TensorFlow alone: JAX compiles every step, PyTorch none, whatever was asked for. Run 0 of a job measures
+on a model of its own; the other runs do the same as run 0. On a CPU a small batch is enough, so that XLA's compiling
+and its slow convolutions cost seconds. The choice is that of a full batch: `mnist_cnn` on two cores of a Zen took 15 x
+as long with XLA at batch 32 (23 and 345 ms a step), 11 x at 1024 (0.63 and 7.1 s). An accelerator gets the full batch:
+it makes a small one in less time than the host needs to start the operations, which says nothing of a large one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from dyno.workloads._training import Plan, TrainingParams
     from dyno.workloads.contract import BuildContext
 
-_BATCH = 32
+_BATCH_ON_CPU = 32
 _BATCHES = 8  # of the samples taken, so that drawing their order is spread over so many steps
 _ROUNDS, _BUDGET_S = 5, 10.0
 _ROUND_S = 0.02  # long against the clock and one call
@@ -53,18 +54,25 @@ def choose(params: TrainingParams, plan: Plan, context: BuildContext) -> JitChoi
 
 
 def _chosen(params: TrainingParams, plan: Plan, context: BuildContext) -> JitChoice:
-    name, tuned = context.framework.name, context.tuned.get("jit_compile")
-    if params.jit_compile != "auto":
-        return _settled(params.jit_compile, "as asked for")
+    name, tuned, asked = context.framework.name, context.tuned.get("jit_compile"), params.jit_compile
+    if name in _SETTLED:
+        setting, how = _SETTLED[name]
+        return _settled(setting, how if asked in ("auto", setting) else f"asked for {str(asked).lower()}; {how}")
+    if asked != "auto":
+        return _settled(asked, "as asked for")
     if isinstance(tuned, bool):
         return _settled(tuned, "as the first run")
-    if name in _SETTLED:
-        return _settled(*_SETTLED[name])
     if context.replicas > 1:
         return _settled(False, "TensorFlow's XLA compiles no step over several replicas")
     if plan.jit_unmeasured is not None:
         return _settled(False, plan.jit_unmeasured)
-    return _measured(min(_BATCH, params.batch_size, len(plan.train)), plan, context)
+    return _measured(_batch_size(params, plan, context), plan, context)
+
+
+def _batch_size(params: TrainingParams, plan: Plan, context: BuildContext) -> int:
+    full = min(params.batch_size, len(plan.train))
+    on_cpu = context.device is None or context.device.driven_as == "cpu"
+    return min(full, _BATCH_ON_CPU) if on_cpu else full
 
 
 def _settled(setting: bool, how: str, details: Mapping[str, JsonValue] | None = None) -> JitChoice:
@@ -103,22 +111,21 @@ class _Candidates:
 
     def race(self, until_s: float) -> str:
         """Time both in turn, at least once each; how that went, in words."""
-        plain = self._ready(False)
-        self._time(False, plain)
-        try:
-            compiled = self._ready(True)
-            if not compiled.jit_compile:
-                return "a layer of the model can't be compiled by XLA, says Keras"
-            self._time(True, compiled)
-        except Exception as error:  # noqa: BLE001 - an operation that XLA lacks shows as any of TensorFlow's errors
-            return f"XLA failed on it: {type(error).__name__}"
-        for _ in range(_ROUNDS - 1):
+        plain, compiled = self._ready(False), None
+        for _ in range(_ROUNDS):
+            self._time(False, plain)
+            try:
+                compiled = compiled or self._ready(True)
+                if not compiled.jit_compile:
+                    return "a layer of the model can't be compiled by XLA, says Keras"
+                self._time(True, compiled)
+            except Exception as error:  # noqa: BLE001 - an operation that XLA lacks shows as any of TensorFlow's errors
+                self._taken.pop(True, None)  # however fast it was before it failed
+                return f"XLA failed on it: {type(error).__name__}"
             if self.step_s[True] > _HOPELESS * self.step_s[False]:
                 return f"measured; compiled by XLA a step takes more than {_HOPELESS:g} times as long"
             if time.perf_counter() > until_s:
                 break
-            self._time(False, plain)
-            self._time(True, compiled)
         return "the faster one, measured in turn"
 
     def _ready(self, setting: bool) -> Trainer:

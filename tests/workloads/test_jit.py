@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.contract import JitCompile, Samples
+from dyno.devices.device import Device
+from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.result import DataOrigin
 from dyno.workloads._jit import JitChoice, choose
@@ -103,6 +104,61 @@ def test_frameworks_with_one_way_only_are_not_measured(
     made = Made(tensorflow)
     assert _chosen(made, replace(untold, framework=Renamed(tensorflow, name))).setting == setting
     assert made.settings == []
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "how"),
+    [
+        ("jax", False, "asked for false; JAX compiles every step"),
+        ("jax", True, "JAX compiles every step"),
+        ("torch", True, "asked for true; PyTorch's step is not compiled"),
+        ("torch", False, "PyTorch's step is not compiled"),
+    ],
+)
+def test_a_framework_with_one_way_only_says_so_whatever_was_asked_for(
+    tensorflow: TensorFlow, untold: BuildContext, name: str, asked: bool, how: str
+) -> None:
+    choice = _chosen(Made(tensorflow), replace(untold, framework=Renamed(tensorflow, name)), asked)
+    assert (choice.setting, choice.details) == (name == "jax", {"chosen": name == "jax", "how": how})
+
+
+@pytest.mark.parametrize(("kind", "emulated", "size"), [("gpu", True, 32), ("gpu", False, 48)])
+def test_an_accelerator_is_measured_at_the_full_batch(
+    tensorflow: TensorFlow, untold: BuildContext, device: Device, kind: str, emulated: bool, size: int
+) -> None:
+    on = device.model_copy(update={"kind": kind, "emulated": emulated})
+    assert _chosen(Made(tensorflow), replace(untold, device=on)).details["batch_size"] == size
+
+
+class FailsLater(Renamed):
+    """The compiled step costs nothing in the first round, and fails in the second."""
+
+    def __init__(self, sound: TensorFlow) -> None:
+        super().__init__(sound, sound.name)
+        self.turns: list[bool] = []
+
+    def trainer(
+        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
+    ) -> Trainer:
+        trainer = super().trainer(model, samples, batch_size, seed, steps_per_execution)
+        sound, compiled = trainer.steps, trainer.jit_compile
+
+        def steps(count: int) -> float:
+            if self.turns[-1:] != [compiled]:
+                self.turns.append(compiled)
+            if self.turns == [False, True, False, True]:
+                raise RuntimeError("no such kernel")
+            return 0.0 if compiled else sound(count)
+
+        trainer.steps = steps  # type: ignore[method-assign]
+        return trainer
+
+
+def test_xla_that_failed_in_a_later_round_is_not_chosen(tensorflow: TensorFlow, untold: BuildContext) -> None:
+    choice = _chosen(Made(tensorflow), replace(untold, framework=FailsLater(tensorflow)))
+    assert not choice.setting
+    assert choice.details["how"] == "XLA failed on it: RuntimeError"
+    assert str(choice.details["step_s"]).startswith("{'false'")
 
 
 def test_what_xla_can_not_compile_is_not_compiled(tensorflow: TensorFlow, untold: BuildContext) -> None:

@@ -80,7 +80,9 @@ class Callbacks:
         if params.best_weights:
             made.append(callbacks.ModelCheckpoint(self._best, _MONITOR, save_best_only=True, save_weights_only=True))
         if params.reduce_lr_patience is not None:
-            made.append(callbacks.ReduceLROnPlateau(_MONITOR, factor=_FACTOR, patience=params.reduce_lr_patience))
+            # Keras' own min_delta, 1e-4, is no small step of a low loss; EarlyStopping's is 0.
+            patience = params.reduce_lr_patience
+            made.append(callbacks.ReduceLROnPlateau(_MONITOR, factor=_FACTOR, patience=patience, min_delta=0.0))
         if params.early_stopping_patience is not None:
             made.append(callbacks.EarlyStopping(_MONITOR, patience=params.early_stopping_patience))
         return callbacks.CallbackList(made, add_history=False, model=self._model)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import zipfile
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -85,6 +86,16 @@ def test_a_plateau_lowers_the_learning_rate_of_the_compiled_step(context: Contex
     assert rates == pytest.approx([RATE, RATE, RATE / 10])
     # four steps an epoch, each by the learning rate
     assert judge.weights == pytest.approx([4 * (RATE + RATE + RATE / 10)], rel=1e-4)
+
+
+def test_a_validation_loss_that_falls_however_slowly_is_no_plateau(context: Context) -> None:
+    small = Samples(np.full((40, 1), 0.01, np.float32), TRAIN.targets)  # the weight grows by a hundredth of the rate
+    near = Samples(np.ones((4, 1), np.float32), np.ones((4, 1), np.float32))
+    parts = {"train": small, "validation": near}
+    training = _trained(context(), Judge(), parts, epochs=4, validation_share=0.1, reduce_lr_patience=1)
+    losses = [epoch.validation_loss or 0.0 for epoch in training.epochs]
+    assert all(0 < before - after < 1e-4 for before, after in itertools.pairwise(losses))
+    assert training.callbacks == []
 
 
 def test_the_best_weights_are_those_that_the_model_ends_with(context: Context) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dyno.frameworks._even import even, full_batch
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -42,7 +44,7 @@ class JaxTrainer:
 
         self.jit_compile = True
         self.replicas = len(devices)
-        self.batch_size = _even(min(batch_size, len(samples)), self.replicas)
+        self.batch_size = full_batch(batch_size, len(samples), self.replicas)
         self.steps_per_execution = steps_per_execution
         self._jax = jax
         self._model = model
@@ -82,7 +84,7 @@ class JaxTrainer:
         return float(self._loss)
 
     def tail(self) -> float:
-        size = _even(self._count - self._next, self.replicas)
+        size = even(self._count - self._next, self.replicas)
         if size > 0:
             self._advance(self._steps_of(size), size, 1)
         return float(self._loss)
@@ -189,8 +191,3 @@ class JaxTrainer:
             .compile()
         )
         return compiled
-
-
-def _even(size: int, replicas: int) -> int:
-    """`size`, or the next multiple of the replicas below it."""
-    return size - size % replicas

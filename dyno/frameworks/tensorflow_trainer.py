@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dyno.errors import RunFailed
+from dyno.frameworks._even import even, full_batch
 from dyno.frameworks.tensorflow_predict import Forward
 from dyno.frameworks.tensorflow_step import Graph, StepGraphs
 
@@ -36,7 +36,7 @@ class TensorFlowTrainer:
     ) -> None:
         self.jit_compile = bool(model.jit_compile)
         self.replicas: int = strategy.num_replicas_in_sync
-        self.batch_size = _full_batch(min(batch_size, len(samples)), self.replicas)
+        self.batch_size = full_batch(batch_size, len(samples), self.replicas)
         self.steps_per_execution = steps_per_execution
         self._tf, self._model, self._count = tf, model, len(samples)
         with strategy.scope():
@@ -68,7 +68,7 @@ class TensorFlowTrainer:
         return float(loss.numpy()) if loss is not None else float("nan")
 
     def tail(self) -> float:
-        size = _divisible(self._count - self._next, self.replicas)
+        size = even(self._count - self._next, self.replicas)
         if size == 0:
             return self._figures()["loss"]
         loss = self._one(size)(self._order, self._tf.constant(self._next))
@@ -102,16 +102,6 @@ class TensorFlowTrainer:
     def _figures(self) -> dict[str, float]:
         """Over all replicas. A metric of several values (one a class, say) counts as their mean."""
         return {name: float(np.mean(value)) for name, value in self._model.get_metrics_result().items()}
-
-
-def _full_batch(size: int, replicas: int) -> int:
-    if size < replicas:
-        raise RunFailed("benchmark", "too_few_samples", f"{size} samples give {replicas} replicas not one each")
-    return _divisible(size, replicas)
-
-
-def _divisible(size: int, replicas: int) -> int:
-    return size - size % replicas
 
 
 def _first(samples: Samples) -> tuple[NDArray[Any], NDArray[Any]]:

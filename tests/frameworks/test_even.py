@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dyno.errors import RunFailed
+from dyno.frameworks._even import even, full_batch
+from dyno.frameworks.contract import Samples
+from dyno.frameworks.jax_trainer import JaxTrainer
+
+
+@pytest.mark.parametrize(("batch_size", "samples", "replicas", "size"), [(8, 100, 4, 8), (8, 7, 4, 4), (5, 9, 1, 5)])
+def test_a_batch_is_the_largest_that_the_replicas_share_evenly(
+    batch_size: int, samples: int, replicas: int, size: int
+) -> None:
+    assert full_batch(batch_size, samples, replicas) == size
+    assert even(size, replicas) == size
+
+
+def test_fewer_samples_than_replicas_are_told_before_jax_is_asked_for_anything() -> None:
+    three = Samples(np.ones((3, 1), np.float32), np.ones((3, 1), np.float32))
+    with pytest.raises(RunFailed, match="3 samples give 4 replicas not one each") as failed:
+        JaxTrainer(None, [None] * 4, None, three, batch_size=8, seed=0, steps_per_execution=1)
+    assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_few_samples")

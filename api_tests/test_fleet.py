@@ -44,7 +44,8 @@ def test_the_workloads_say_how_to_ask_for_them(http: httpx.Client) -> None:
     rows = http.get("/v1/workloads").json()["data"]
     assert {"matmul", "mnist_cnn"} <= {row["name"] for row in rows}
     for row in rows:
-        assert row.keys() == {"name", "description", "frameworks", "params", "metrics", "references"}
+        told = {"name", "description", "frameworks", "params", "metrics", "references"}
+        assert row.keys() == told | {"trains", "replicable", "datasets"}
         assert row["params"]["type"] == "object"
         assert row["metrics"]
         assert http.get(f"/v1/workloads/{row['name']}").json() == row
@@ -58,6 +59,8 @@ def test_openapi_describes_every_route_that_these_tests_use(http: httpx.Client) 
         "/v1/jobs/{job_id}",
         "/v1/jobs/{job_id}/cancel",
         "/v1/jobs/{job_id}/result",
+        "/v1/jobs/{job_id}/artifacts",
+        "/v1/jobs/{job_id}/artifacts/{name}",
         "/v1/workloads",
         "/v1/workloads/{name}",
         "/v1/devices",

@@ -1,7 +1,8 @@
-"""A real, private server for the whole test session, and a namespace of its own for every test."""
+"""A real, private server and a real TensorFlow for the whole test session, a namespace of its own for every test."""
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from dyno.frameworks.tensorflow import TensorFlow
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.server import EmbeddedServer
@@ -34,3 +36,12 @@ def settings(redis_url: str, namespace: str, tmp_path: Path) -> Settings:
 def client(settings: Settings) -> Iterator[redis.Redis]:
     with sync_client(settings) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def tensorflow() -> TensorFlow:
+    """The real one, started once for the whole process: its threads can't be set twice."""
+    framework = TensorFlow()
+    framework.load()
+    framework.start("cpu", len(os.sched_getaffinity(0)))
+    return framework

@@ -52,5 +52,7 @@ def _queue(device_class: str, framework: str) -> str:
 
 
 def _device_classes(device: Device) -> list[str]:
+    """An emulated device takes no job that asked for none in particular: its result would be untrusted."""
     slug = model_slug(device.model)
-    return [device.full_id, device.id, f"{device.kind}/{slug}", f"{ANY}/{slug}", device.kind, ANY]
+    particular = [device.full_id, device.id, f"{device.kind}/{slug}", f"{ANY}/{slug}", device.kind]
+    return particular if device.emulated else [*particular, ANY]

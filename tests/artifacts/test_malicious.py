@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from dyno.errors import RunFailed
+from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads._weights import load_weights
 
 
-def test_the_code_in_a_hostile_archive_does_not_run_when_its_weights_are_loaded(tmp_path: Path) -> None:
-    import keras
+def test_the_code_in_a_hostile_archive_does_not_run_when_its_weights_are_loaded(
+    tmp_path: Path, tensorflow: TensorFlow
+) -> None:
+    keras = tensorflow.keras
 
     ran, path = str(tmp_path / "ran"), tmp_path / "model.keras"
     dense = keras.layers.Dense(2)
@@ -27,10 +30,10 @@ def test_the_code_in_a_hostile_archive_does_not_run_when_its_weights_are_loaded(
     assert Path(ran).exists()  # it would have run
 
 
-def test_weights_that_lie_in_another_file_are_not_read(tmp_path: Path) -> None:
+def test_weights_that_lie_in_another_file_are_not_read(tmp_path: Path, tensorflow: TensorFlow) -> None:
     import h5py
-    import keras
 
+    keras = tensorflow.keras
     secret = tmp_path / "secret"
     secret.write_bytes(np.arange(6, dtype="float32").tobytes())
     path = tmp_path / "model.weights.h5"

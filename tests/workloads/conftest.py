@@ -18,15 +18,6 @@ PRODUCTS = {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "MatMul"}
 
 
 @pytest.fixture(scope="session")
-def tensorflow() -> TensorFlow:
-    """The real one, started once for the whole process: its threads can't be set twice."""
-    framework = TensorFlow()
-    framework.load()
-    framework.start("cpu", len(CORES))
-    return framework
-
-
-@pytest.fixture(scope="session")
 def device() -> Device:
     """A CPU with a small cache, so that rotating operands stay few."""
     return Device(

@@ -123,7 +123,7 @@ def run(
     workload: str,
     param: Annotated[list[str] | None, typer.Option(help="name=value; the value is JSON or a word.")] = None,
     device: Annotated[str, typer.Option(help='"cpu", "gpu", "tpu", "any" or an id.')] = "any",
-    framework: Annotated[str, typer.Option(help="tensorflow")] = "tensorflow",
+    framework: Annotated[str, typer.Option(help="tensorflow, jax or torch.")] = "tensorflow",
     replicas: Annotated[int, typer.Option(help="Copies of the model, the batch split evenly.")] = 1,
     processes: Annotated[int, typer.Option(help="Fresh processes the result rests on.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 0,

@@ -102,7 +102,10 @@ def validate_params(workload: Workload, params: Mapping[str, object], replicas: 
     try:
         valid = workload.params.model_validate(dict(params))
     except ValidationError as invalid:
-        errors = [FieldError(_pointer(error["loc"]), error["type"], error["msg"]) for error in invalid.errors()]
+        errors = [
+            FieldError(_pointer(params, error["loc"], missing=error["type"] == "missing"), error["type"], error["msg"])
+            for error in invalid.errors()
+        ]
         raise InvalidSpec(errors) from invalid
     conflicts = [FieldError(f"/params{found.pointer}", found.code, found.detail) for found in valid.conflicts()]
     conflicts += check_replicas(workload, valid, replicas)
@@ -111,9 +114,18 @@ def validate_params(workload: Workload, params: Mapping[str, object], replicas: 
     return valid
 
 
-def _pointer(path: Iterable[int | str]) -> str:
-    """The JSON pointer (RFC 6901) of a field under /params."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in ("params", *path))
+def _pointer(params: object, path: tuple[int | str, ...], *, missing: bool) -> str:
+    """The JSON pointer (RFC 6901) of a field under /params. Steps that Pydantic adds for unions are left out."""
+    parts, value = ["params"], params
+    for step in path:
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and isinstance(step, int):
+            value = value[step]
+        elif not (missing and step == path[-1]):
+            continue
+        parts.append(str(step))
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def normalise(spec: Spec) -> Spec:

@@ -31,6 +31,7 @@ def _pointers(name: str, params: dict[str, Any]) -> list[str]:
             {"n": 0, "repeats": -1, "dtype": 3, "colour": "red"},
             ["/params/n", "/params/repeats", "/params/dtype", "/params/colour"],
         ),
+        ({"sizes": [64, "x"]}, ["/params/sizes/1"] * 2),  # neither a number nor three of them
         ({"m": 2}, ["/params/k", "/params/n"]),
         ({"m": 2, "n": 3}, ["/params/k"]),
         ({"k": 2, "n": 3, "mode": "dispatch"}, ["/params/m"]),

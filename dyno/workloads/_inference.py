@@ -12,6 +12,7 @@ from dyno.measure.checks import output_nonfinite, result_incorrect
 from dyno.workloads.contract import BuildContext, Verification
 
 _COMPARED = 2  # inputs
+_ALWAYS = {"jax": True, "torch": False}  # JAX compiles every function, PyTorch none
 _DIFFERENCE = 0.02  # between probabilities: bfloat16 is good for less, another model's differ by more
 
 
@@ -49,12 +50,17 @@ class Inference:
             warnings=[each for each in raised if each is not None],
             details={
                 "batch_size": int(self.work),
+                "jit_compile": self._jit_compile(),
                 "weights": int(self._model.count_params()),
                 "difference": difference if np.isfinite(difference) else None,
                 "difference_tolerance": _DIFFERENCE,
             },
             amounts={"step": self.work},
         )
+
+    def _jit_compile(self) -> bool:
+        """What was done, whatever the model says; see `Framework.forward`."""
+        return _ALWAYS.get(self._framework.name, bool(self._model.jit_compile))
 
     def _by_keras(self) -> NDArray[np.float64]:
         ops = self._framework.keras.ops

@@ -13,8 +13,9 @@ def check_replicas(workload: Workload, params: Params, replicas: int) -> list[Fi
     """What is wrong with `replicas` (/replicas), or a `batch_size` for them (/params/batch_size); [] if nothing."""
     if replicas == 1:
         return []
-    if not workload.replicable:
-        return [FieldError("/replicas", "not-replicable", f"{workload.name} runs on one device: replicas must be 1")]
+    if not (workload.replicable and params.replicable):
+        what = f"{workload.name} with these params" if workload.replicable else workload.name
+        return [FieldError("/replicas", "not-replicable", f"{what} runs on one device: replicas must be 1")]
     batch_size = getattr(params, "batch_size", None)
     if not isinstance(batch_size, int) or batch_size % replicas == 0:
         return []

@@ -27,6 +27,19 @@ from dyno.workloads._weights import Export, can_export, leave_model, load_weight
 from dyno.workloads.contract import BuildContext, Params, Verification
 
 
+_ONLY_TRAINING = (
+    "epochs",
+    "learning_rate",
+    "steps_per_execution",
+    "validation_share",
+    "early_stopping_patience",
+    "reduce_lr_patience",
+    "best_weights",
+    "trials",
+    "export",
+)
+
+
 class TrainingParams(Params):
     """What every training can be asked for; each workload sets the defaults of its reference."""
 
@@ -46,6 +59,15 @@ class TrainingParams(Params):
     trials: Annotated[int, Field(ge=1, le=100)] = Field(1, description="Full trainings, each with another seed")
     weights: WeightsRef | None = Field(None, description="Start from the weights that another job left behind")
     export: Export | None = Field(None, description="Also leave the model in a format for serving; TensorFlow only")
+
+    def only_training(self, why: str, *further: str) -> list[FieldError]:
+        """For `conflicts` of a job that trains nothing: each field, or `further` one, that it would ignore.
+
+        A field left at its default asks for nothing. `why` is what the job does in place of training.
+        """
+        fields, detail = type(self).model_fields, f"{why}, so nothing is trained: leave it out"
+        ignored = [name for name in (*_ONLY_TRAINING, *further) if getattr(self, name) != fields[name].default]
+        return [FieldError(f"/{name}", "nothing-trained", detail) for name in ignored]
 
     def conflicts(self) -> list[FieldError]:
         asked = {
@@ -81,7 +103,7 @@ class Plan:
     judge: Callable[[Any, Trainer], Outcome]
     validation: Samples | None = None
     steps_per_epoch: int | None = None
-    amounts: dict[str, float] = field(default_factory=dict)  # beside "epoch"; see MetricSpec.amount
+    amounts: dict[str, float] = field(default_factory=dict)  # beside "epoch" and "step"; see MetricSpec.amount
     jit_unmeasured: str | None = None  # why "auto" is False on TensorFlow for this model, without measuring
     flops_per_sample: float | None = None  # of a training step
 
@@ -145,7 +167,11 @@ class ModelTraining:
                 "validation_samples": 0 if validation is None else len(validation),
                 **self._details,
             },
-            amounts={"epoch": float(self._samples_per_epoch()), **self._plan.amounts},
+            amounts={
+                "epoch": float(self._samples_per_epoch()),
+                "step": float(trainer.batch_size),
+                **self._plan.amounts,
+            },
             figures=self._figures,
             flops=None if self._plan.flops_per_sample is None else self._plan.flops_per_sample * self.work,
             tuned=self._jit.tuned,

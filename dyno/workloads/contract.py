@@ -35,6 +35,11 @@ class Params(Model):
         """All that is wrong between fields, pointers relative to the params ("/k"). Asked for by `validate_params`."""
         return []
 
+    @property
+    def replicable(self) -> bool:
+        """Whether a `Workload.replicable` one can be copied to several devices with these params."""
+        return True
+
 
 @dataclass(frozen=True)
 class Estimate:

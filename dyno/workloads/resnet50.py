@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from dyno.devices.device import Device
-from dyno.errors import RunFailed
+from dyno.errors import FieldError, RunFailed
 from dyno.frameworks.contract import Samples
 from dyno.measure.warnings import warning
 from dyno.result import DataOrigin, Reference, ResultWarning
@@ -22,6 +22,7 @@ from dyno.workloads._estimate import Work, estimated, execution_samples
 from dyno.workloads._inference import Inference
 from dyno.workloads._resnet import CHANNELS, DtypePolicy, forward_flops, make
 from dyno.workloads._training import ModelTraining, Outcome, Plan, TrainingParams
+from dyno.workloads._weights import load_weights
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
 
 _WEIGHTS = 25_600_000
@@ -42,6 +43,13 @@ class Resnet50Params(TrainingParams):
     images: Annotated[int, Field(ge=1, le=65536)] | None = Field(
         None, description="How many random images there are; null: two batches"
     )
+
+    def conflicts(self) -> list[FieldError]:
+        return super().conflicts() if self.mode == "train" else self.only_training("mode is inference")
+
+    @property
+    def replicable(self) -> bool:
+        return self.mode == "train"
 
     @property
     def dtype(self) -> str:
@@ -102,14 +110,17 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
             note="random labels too: nothing to be learned, so no accuracy",
         ),
         judge=lambda model, trainer: Outcome(),
-        amounts={"step": float(_batch(params))},
+        flops_per_sample=3 * forward_flops(params.image_size, params.classes),
     )
     if params.mode == "train":
         return ModelTraining(params, plan, context)
     if context.replicas > 1:
         raise RunFailed("unsupported", "not_replicable", "inference runs on one device: replicas must be 1")
     with context.phase("build"):
-        return Inference(plan.make(params.jit_compile is True), images[: _batch(params)], context)
+        model = plan.make(params.jit_compile is True)
+        if context.weights is not None:
+            load_weights(model, context.weights)
+        return Inference(model, images[: _batch(params)], context)
 
 
 def lint(params: Resnet50Params) -> list[ResultWarning]:

@@ -36,6 +36,11 @@ def test_a_workload_of_one_device_refuses_replicas() -> None:
     assert _errors("matmul", 2) == {"/replicas": "matmul runs on one device: replicas must be 1"}
 
 
+def test_params_of_one_device_refuse_replicas() -> None:
+    detail = "resnet50 with these params runs on one device: replicas must be 1"
+    assert _errors("resnet50", 2, mode="inference") == {"/replicas": detail}
+
+
 def test_what_is_wrong_with_the_batch_is_told_together_with_what_contradicts_itself() -> None:
     errors = _errors("mnist_cnn", 8, batch_size=1023, best_weights=True)
     assert errors.keys() == {"/params/best_weights", "/params/batch_size"}

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dyno.devices.device import Device
-from dyno.errors import RunFailed
+from dyno.errors import InvalidSpec, RunFailed
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import validate_params, workload
+from dyno.workloads._inference import Inference
 from dyno.workloads._resnet import convolutions, forward_flops, make
 from dyno.workloads.contract import BuildContext, Built
 from dyno.workloads.resnet50 import Resnet50Params, estimate, flops, lint
@@ -57,14 +59,15 @@ def test_the_convolutions_shrink_as_the_images_do(size: int, sides: list[int]) -
 
 
 def test_it_trains_and_answers_for_no_accuracy(context: Context) -> None:
-    built = _executed(context())
+    built = _executed(context(), batch_size=4, validation_share=0.25)  # one of the four images
     training = built.complete(1.0, 1.0)
     assert training is not None
     assert training.accuracy is None
     assert (training.data.kind, training.data.train_samples) == ("synthetic", 4)
     assert np.isfinite(training.epochs[0].loss)
     found = built.verify()
-    assert found.amounts["step"] == built.work == 2.0
+    assert found.amounts["step"] == built.work == found.details["batch_size"] == 3.0
+    assert found.flops == 3 * flops(_params(images=1))
     assert {spec.amount for spec in RESNET.metrics if spec.amount} <= found.amounts.keys()
 
 
@@ -94,6 +97,51 @@ def test_inference_is_checked_against_keras_own_call(inference: Built) -> None:
     assert found.warnings == []
     assert found.details["difference"] < 1e-4
     assert (inference.work, found.amounts) == (3.0, {"step": 3.0})
+
+
+def test_inference_with_another_job_s_weights_is_that_of_its_model(
+    inference: Any, context: Context, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.weights.h5"
+    inference._model.save_weights(path)
+    params = _params(mode="inference", weights={"job": "job_1", "name": path.name})
+    there = dataclasses.replace(context(), weights=path)
+    there.framework.seed(6)  # fresh weights would be others
+    loaded: Any = RESNET.build(params, there)
+    for mine, kept in zip(loaded._model.get_weights(), inference._model.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, kept)
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        {"epochs": 2},
+        {"learning_rate": 0.5},
+        {"steps_per_execution": 2},
+        {"validation_share": 0.5},
+        {"best_weights": True},
+        {"trials": 2},
+        {"export": "saved_model"},
+    ],
+)
+def test_inference_refuses_what_only_a_training_heeds(ignored: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec) as invalid:
+        _params(mode="inference", **ignored)
+    assert [(error.pointer, error.code) for error in invalid.value.errors] == [
+        (f"/params/{next(iter(ignored))}", "nothing-trained")
+    ]
+
+
+@pytest.mark.parametrize(("asked", "ran"), [("auto", False), (True, True)])
+def test_inference_says_whether_it_was_compiled_by_xla(
+    tensorflow: TensorFlow, context: Context, asked: Any, ran: bool
+) -> None:
+    small = tensorflow.keras.Sequential([tensorflow.keras.Input((4,)), tensorflow.keras.layers.Dense(2)])
+    small.compile(jit_compile=_params(mode="inference", jit_compile=asked).jit_compile is True)
+    built = Inference(small, np.ones((3, 4), np.float32), context())
+    built.compile()
+    built.execute(1)
+    assert built.verify().details["jit_compile"] is ran
 
 
 def test_outputs_of_another_model_are_found(inference: Any) -> None:

@@ -67,6 +67,11 @@ class JobFiles:
     def _delivery(self) -> Delivery:
         return delivery(self._settings, self._equipment.leases)
 
+    @property
+    def scratch(self) -> Path:
+        """The folder that goes with the attempt."""
+        return self._folder
+
     def empty(self) -> Path:
         """The folder for run 0, without what one that died in between has left in it."""
         folder = self._folder / "artifacts"

@@ -135,6 +135,7 @@ class Attempt:
             shared_lock_paths=shared_lock_paths(self._equipment.device, settings),
             data_dir=str(settings.data_dir) if settings.data_dir else None,
             artifact_dir=str(self._files.empty()) if run == 0 else None,
+            scratch_dir=str(self._files.scratch),
             weights_path=str(self._files.weights) if self._files.weights else None,
             tuned=self._tuned,
         )

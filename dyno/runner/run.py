@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ class Run:
 
     def record(self) -> RunRecord:
         """All that was measured. Raises whatever goes wrong."""
+        if self._request.scratch_dir is not None:
+            tempfile.tempdir = self._request.scratch_dir  # a killed runner leaves nothing behind there
         own_the_device(self._device, self._request.lock_paths, self._request.shared_lock_paths)
         reset_host_peak()
         first_op_at_s = self._start_device()

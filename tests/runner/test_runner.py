@@ -5,6 +5,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -209,3 +210,9 @@ def test_memory_that_cannot_be_had_is_a_lack_of_resources() -> None:
     """2^24 squared floats are a pebibyte: more than an address space holds."""
     failure = _failure(_in_process(_request(params={"n": 1 << 24})))
     assert (failure.failure_class, failure.reason) == ("resource", "out_of_memory")
+
+
+def test_temporary_files_lie_where_they_go_with_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    _record(_in_process(_request("matmul", scratch_dir=str(tmp_path))))
+    assert tempfile.gettempdir() == str(tmp_path)

@@ -128,15 +128,23 @@ def _training(console: Console, training: Training) -> None:
         interval = ""
         if training.accuracy_low is not None and training.accuracy_high is not None:
             interval = f" ({training.accuracy_low:.1%} to {training.accuracy_high:.1%})"
-        wrong = "" if training.wrong is None else f", {training.wrong} wrong"
         console.print(
-            f"accuracy {training.accuracy:.1%}{interval} on {data.test_samples:,} test samples{wrong}", highlight=False
+            f"accuracy {training.accuracy:.1%}{interval} on {data.test_samples:,} test samples{_wrong(training)}",
+            highlight=False,
         )
     for name, value in training.test.items():
         console.print(f"{name} {value:.4g} on the test set", highlight=False)
     for name, value in training.baselines.items():
         console.print(f"{name} {value:.4g}, without any training", highlight=False)
     console.print(f"data: {data.name}, {data.kind}", highlight=False)
+
+
+def _wrong(training: Training) -> str:
+    """After an accuracy: how many were wrong, in each trial where there are several."""
+    by_trial = [str(trial.wrong) for trial in training.trials if trial.wrong is not None]
+    if by_trial:
+        return f", mean of {len(training.trials)} trials ({', '.join(by_trial)} wrong)"
+    return "" if training.wrong is None else f", {training.wrong} wrong"
 
 
 def jobs(console: Console, rows: Iterable[Job]) -> None:

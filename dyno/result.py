@@ -160,6 +160,7 @@ class Trial(Stored):
     epochs: int
     loss: float
     accuracy: float | None = None
+    wrong: int | None = None
 
 
 class DataOrigin(Stored):
@@ -176,7 +177,8 @@ class DataOrigin(Stored):
 class Training(Stored):
     """The first run's full training. `accuracy` is on the test set, 0 to 1, with a 95 % Wilson interval.
 
-    With several trials it is the mean over them, with Student's t over the seeds; all else is of the first.
+    With several trials it is the mean over them, with Student's t over the seeds, and `wrong` is told by each trial
+    alone; all else is of the first.
     `test` are figures on the test set by name; `baselines` what a forecast without any training reaches there.
     """
 

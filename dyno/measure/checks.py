@@ -81,6 +81,13 @@ def clock_skew(monotonic_s: float, epoch_s: float) -> ResultWarning | None:
     return warning("CLOCK_SKEW", skew_s=skew_s, monotonic_s=monotonic_s, wall_clock_s=epoch_s)
 
 
+def loss_nonfinite(loss: float) -> ResultWarning | None:
+    """The loss of steps that were only timed is NaN or infinite; in the training itself it fails the job."""
+    if math.isfinite(loss):
+        return None
+    return warning("LOSS_NONFINITE", "The loss became NaN or infinite while steps were only timed.", loss=str(loss))
+
+
 def loss_rising(losses: Sequence[float]) -> ResultWarning | None:
     """Training loss per epoch: the last is above the first, or the second half lies above the first half on average."""
     if len(losses) < 2:

@@ -50,8 +50,6 @@ CODES: dict[str, tuple[Severity, str]] = {
     "SYNTHETIC_DATA": ("C", "The data is not the full real set, so accuracy is no reference accuracy."),
 }
 
-# Codes that no result carries: the job fails, with this reason, and has no result to warn about.
-FAILS_INSTEAD = {"LOSS_NONFINITE": "nonfinite_loss"}
 # Codes of class A and B that nothing checks yet. While there are any, no verdict is better than indicative.
 UNCHECKED: tuple[str, ...] = (
     "ASYNC_TIMING",

@@ -7,6 +7,7 @@ are ours (see `_epochs`), the callbacks at their ends are Keras' own (see `_call
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from pydantic import Field, JsonValue
 
 from dyno.errors import FieldError
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
+from dyno.measure.checks import loss_nonfinite
 from dyno.result import DataOrigin, Epoch, Training, Trial
 from dyno.spec import WeightsRef
 from dyno.workloads._callbacks import Callbacks
@@ -22,10 +24,10 @@ from dyno.workloads._epochs import Epochs, finite
 from dyno.workloads._holdout import hold_out
 from dyno.workloads._jit import choose
 from dyno.workloads._plots import curves
-from dyno.workloads._trials import over_seeds, seed_of
+from dyno.workloads._training_details import figures_of, of_model, of_step
+from dyno.workloads._trials import over_seeds, seed_of, trial_of
 from dyno.workloads._weights import Export, can_export, leave_model, load_weights
 from dyno.workloads.contract import BuildContext, Params, Verification
-
 
 _ONLY_TRAINING = (
     "epochs",
@@ -109,7 +111,10 @@ class Plan:
 
 
 class ModelTraining:
-    """One execution is `steps_per_execution` steps on full batches. `execute` trains on and on; `complete` ends it."""
+    """One execution is `steps_per_execution` steps on full batches. `execute` trains on and on; `complete` ends it.
+
+    A loss that becomes no number fails the run while it trains; where steps are only timed it is a warning.
+    """
 
     def __init__(self, params: TrainingParams, plan: Plan, context: BuildContext) -> None:
         can_export(context.framework.name, params.export)
@@ -119,6 +124,8 @@ class ModelTraining:
             self._jit = choose(params, self._plan, context)
             self._model, self._trainer = self._new(self._plan, context.seed)
         self.work = float(self._trainer.batch_size * self._trainer.steps_per_execution)
+        self._trains = context.run == 0  # until `complete`: whatever is executed otherwise is only timed
+        self._timed_loss = 0.0
         self._figures: dict[str, float] = {}
         self._details: dict[str, JsonValue] = {}
 
@@ -126,7 +133,11 @@ class ModelTraining:
         self._trainer.compile()
 
     def execute(self, count: int) -> None:
-        finite(self._trainer.steps(count * self._trainer.steps_per_execution), "while it was timed")
+        loss = self._trainer.steps(count * self._trainer.steps_per_execution)
+        if self._trains:
+            finite(loss, "in the first execution")
+        elif not math.isfinite(loss):
+            self._timed_loss = loss
 
     def complete(self, compile_s: float, first_execution_s: float) -> Training:
         """Every epoch; the first one takes in compiling and the execution before it. Then the further trials."""
@@ -134,12 +145,13 @@ class ModelTraining:
         epochs, callbacks = self._train(
             self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s
         )
-        self._figures = _figures(epochs)
+        self._trains = False
+        self._figures = figures_of(epochs)
         further = [self._further_trial(index) for index in range(1, self._params.trials)]
         outcome = self._plan.judge(self._model, self._trainer)  # last, so that the files left are those of this trial
         self._details = outcome.details
         self._leave(epochs)
-        first = _trial(self._context.seed, epochs, outcome)
+        first = trial_of(self._context.seed, epochs, outcome.training)
         return Training(
             epochs=epochs,
             seed=self._context.seed,
@@ -152,18 +164,15 @@ class ModelTraining:
 
     def verify(self) -> Verification:
         trainer, validation = self._trainer, self._plan.validation
+        steps = _steps_per_epoch(self._plan, trainer.batch_size)
+        diverged = loss_nonfinite(self._timed_loss)
         return Verification(
+            warnings=[] if diverged is None else [diverged],
             details={
-                "execution": _in_words(trainer),
-                "batch_size": trainer.batch_size,
-                "batch_size_per_replica": trainer.batch_size // trainer.replicas,
-                "replicas": trainer.replicas,
-                "steps_per_execution": trainer.steps_per_execution,
-                "jit_compile": trainer.jit_compile,
+                **of_step(trainer, self._context.framework.name, self._params.steps_per_execution, steps),
                 "jit_compile_choice": self._jit.details,
-                "weights": int(self._model.count_params()),
-                "optimizer": type(self._model.optimizer).__name__,
-                "loss": _named(self._model.loss),
+                **of_model(self._model),
+                "trained_samples": len(self._plan.train),
                 "validation_samples": 0 if validation is None else len(validation),
                 **self._details,
             },
@@ -191,14 +200,14 @@ class ModelTraining:
             load_weights(model, self._context.weights)
         batch_size = min(params.batch_size, len(plan.train))
         # no execution goes past the end of an epoch: the first epoch would see samples twice
-        steps = min(params.steps_per_execution, plan.steps_per_epoch or len(plan.train) // batch_size)
+        steps = min(params.steps_per_execution, _steps_per_epoch(plan, batch_size))
         return model, framework.trainer(model, plan.train, params.batch_size, seed, steps)
 
     def _train(
         self, plan: Plan, model: Any, trainer: Trainer, *, trial: int = 0, done: int = 0, spent_s: float = 0.0
     ) -> tuple[list[Epoch], Callbacks]:
         callbacks = Callbacks(self._params, self._context, model, trainer, plan.validation)
-        steps = plan.steps_per_epoch or len(plan.train) // trainer.batch_size
+        steps = _steps_per_epoch(plan, trainer.batch_size)
         tail = plan.steps_per_epoch is None and len(plan.train) % trainer.batch_size >= trainer.replicas
         epochs = Epochs(
             self._context, trainer, self._params.epochs, steps, tail=tail, trial=trial, trials=self._params.trials
@@ -212,7 +221,7 @@ class ModelTraining:
         plan = self._with_validation(seed)
         model, trainer = self._new(plan, seed)
         epochs, _ = self._train(plan, model, trainer, trial=index)
-        found = _trial(seed, epochs, plan.judge(model, trainer))
+        found = trial_of(seed, epochs, plan.judge(model, trainer).training)
         del model, trainer
         gc.collect()  # graphs refer to themselves, and hold the data on the device
         return found
@@ -228,25 +237,6 @@ class ModelTraining:
         leave_model(self._model, self._context.artifacts, self._params.export)
 
 
-def _trial(seed: int, epochs: list[Epoch], outcome: Outcome) -> Trial:
-    return Trial(seed=seed, epochs=len(epochs), loss=epochs[-1].loss, accuracy=outcome.training.get("accuracy"))
-
-
-def _figures(epochs: list[Epoch]) -> dict[str, float]:
-    """What a training has once; `train_accuracy` as Keras prints it: the running mean over the last epoch."""
-    figures = {"first_epoch_time": epochs[0].time_s, "training_time": sum(epoch.time_s for epoch in epochs)}
-    accuracy = epochs[-1].accuracy
-    return figures if accuracy is None else figures | {"train_accuracy": accuracy}
-
-
-def _in_words(trainer: Trainer) -> str:
-    """What one execution was."""
-    steps, batch = trainer.steps_per_execution, trainer.batch_size
-    if steps == 1:
-        return f"one training step on a full batch of {batch} samples"
-    return f"{steps} training steps on full batches of {batch} samples"
-
-
-def _named(loss: Any) -> str:
-    """A loss as it was compiled: its name, or that of the function or class."""
-    return loss if isinstance(loss, str) else str(getattr(loss, "name", getattr(loss, "__name__", type(loss).__name__)))
+def _steps_per_epoch(plan: Plan, batch_size: int) -> int:
+    """On full batches."""
+    return plan.steps_per_epoch or len(plan.train) // batch_size

@@ -22,6 +22,14 @@ def test_output_that_is_not_finite_is_counted() -> None:
     assert checks.output_nonfinite(0, 100) is None
 
 
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_told(loss: float) -> None:
+    raised = checks.loss_nonfinite(loss)
+    assert raised is not None
+    assert (raised.code, raised.severity, raised.evidence) == ("LOSS_NONFINITE", "A", {"loss": str(loss)})
+    assert checks.loss_nonfinite(2.5) is None
+
+
 @pytest.mark.parametrize(("error", "wrong"), [(1e-7, False), (1e-3, True), (math.inf, True), (math.nan, True)])
 def test_an_error_above_the_tolerance_is_an_incorrect_result(error: float, wrong: bool) -> None:
     assert (code(checks.result_incorrect(error, 1e-6)) == "RESULT_INCORRECT") is wrong

@@ -1,0 +1,56 @@
+"""What a result says of a training beside its epochs: how its step was made, of what, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from dyno.frameworks.contract import Trainer
+from dyno.result import Epoch
+
+
+def of_step(trainer: Trainer, framework: str, asked_steps: int, steps_per_epoch: int) -> dict[str, JsonValue]:
+    """`asked_steps` an execution were asked for; where it has fewer, `steps_per_execution_reason` says why."""
+    found: dict[str, JsonValue] = {
+        "execution": _in_words(trainer),
+        "batch_size": trainer.batch_size,
+        "batch_size_per_replica": trainer.batch_size // trainer.replicas,
+        "replicas": trainer.replicas,
+        "steps_per_execution": trainer.steps_per_execution,
+        "jit_compile": trainer.jit_compile,
+    }
+    if trainer.steps_per_execution < asked_steps:
+        fewer = trainer.steps_per_execution < min(asked_steps, steps_per_epoch)
+        why = f"{framework} makes each step a call of its own on this device" if fewer else "an epoch has no more steps"
+        found["steps_per_execution_reason"] = f"asked for {asked_steps}; {why}"
+    return found
+
+
+def of_model(model: Any) -> dict[str, JsonValue]:
+    return {
+        "weights": int(model.count_params()),
+        "optimizer": type(model.optimizer).__name__,
+        "loss": _named(model.loss),
+    }
+
+
+def figures_of(epochs: Sequence[Epoch]) -> dict[str, float]:
+    """What a training has once; `train_accuracy` as Keras prints it: the running mean over the last epoch."""
+    figures = {"first_epoch_time": epochs[0].time_s, "training_time": sum(epoch.time_s for epoch in epochs)}
+    accuracy = epochs[-1].accuracy
+    return figures if accuracy is None else figures | {"train_accuracy": accuracy}
+
+
+def _in_words(trainer: Trainer) -> str:
+    """What one execution was."""
+    steps, batch = trainer.steps_per_execution, trainer.batch_size
+    if steps == 1:
+        return f"one training step on a full batch of {batch} samples"
+    return f"{steps} training steps on full batches of {batch} samples"
+
+
+def _named(loss: Any) -> str:
+    """A loss as it was compiled: its name, or that of the function or class."""
+    return loss if isinstance(loss, str) else str(getattr(loss, "name", getattr(loss, "__name__", type(loss).__name__)))

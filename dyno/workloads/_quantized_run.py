@@ -13,11 +13,11 @@ from dyno.frameworks.contract import Samples, Trainer
 from dyno.measure.checks import output_nonfinite
 from dyno.measure.statistics import wilson_interval
 from dyno.measure.warnings import warning
-from dyno.result import ResultWarning, Training
+from dyno.result import DataOrigin, ResultWarning, Training
 from dyno.settings import Settings
 from dyno.workloads._images import Network
 from dyno.workloads._quantized import Float32, Ready, engine_for, ready
-from dyno.workloads._recognition import judged
+from dyno.workloads._recognition import judged, recognised
 from dyno.workloads._training import ModelTraining, Outcome, Plan
 from dyno.workloads._weights import load_weights
 from dyno.workloads.contract import BuildContext, Case, Verification
@@ -59,7 +59,8 @@ class QuantizedRun:
         """Evaluate both on the test set, and leave their files; the training was made before."""
         truth = self._data.test_labels
         self._context.report("evaluation", 0, 2 * len(truth), "samples")
-        by_float32, by_int8 = (self._classes(each) for each in (self._float32, self._int8))
+        probabilities = self._outputs(self._float32)
+        by_float32, by_int8 = probabilities.argmax(-1), self._outputs(self._int8).argmax(-1)
         right = {"float32": int((by_float32 == truth).sum()), "int8": int((by_int8 == truth).sum())}
         for name, count in right.items():
             found = wilson_interval(count, len(truth))
@@ -68,6 +69,8 @@ class QuantizedRun:
             **{f"accuracy_{name}": count / len(truth) for name, count in right.items()},
             "agreement": float((by_float32 == by_int8).mean()),
         }
+        if self._trained is None and self._params.recognise is not None:  # a training told it already
+            self._details["recognised"] = recognised(self._data, probabilities, self._params.recognise)
         if self._context.artifacts is not None:
             for name, content in (self._float32.file, self._int8.file):
                 (self._context.artifacts / name).write_bytes(content)
@@ -78,14 +81,15 @@ class QuantizedRun:
         batch = self._batch(self._params.batch_size)
         floats, integers = self._float32.predict(batch), self._int8.predict(batch)
         nonfinite = output_nonfinite(int((~np.isfinite(integers)).sum()), integers.size)
-        origin = self._data.origin
+        origin = self._origin()
         return Verification(
             warnings=[each for each in (nonfinite, _no_reference(origin.name, origin.kind)) if each is not None],
             details={
                 "engine": self._engine,
                 "int8": self._int8.details,
                 "float32": self._float32.details,
-                "int8_flop_share": 1.0 if self._engine == "litert" else self._dense_share(),
+                "int8_flop_share": self._int8_share,
+                "int8_note": self._int8_note(),
                 "largest_difference": float(np.abs(floats - integers).max()),
                 "data": origin.model_dump(mode="json"),
                 **self._details,
@@ -138,27 +142,54 @@ class QuantizedRun:
         found = []
         for size in (self._params.batch_size, 1):
             batch = self._batch(size)
-            for name, model in (("int8", self._int8), ("float32", self._float32)):
+            for name, dtype, model in (
+                ("int8", self._int8_dtype, self._int8),
+                ("float32", "float32", self._float32),
+            ):
                 execute = model.timed(batch)
                 label = f"{name}_batch_{size}"
-                found.append(Case(label, float(size), image_flops * size, name, execute, {"call": float(size)}))
+                found.append(Case(label, float(size), image_flops * size, dtype, execute, {"call": float(size)}))
         return found
 
     def _batch(self, size: int) -> Float32:
         """So many test images, again from the first where there are fewer."""
         return _scaled(np.resize(self._data.test_images, (size, *self._network.shape)))
 
-    def _classes(self, model: Ready) -> Any:
+    def _outputs(self, model: Ready) -> Float32:
+        """Of the whole test set."""
         size = self._params.batch_size
         starts = range(0, len(self._data.test_images), size)
         batches = (_scaled(self._data.test_images[start : start + size]) for start in starts)
-        return np.concatenate([model.predict(batch).argmax(-1) for batch in batches])
+        return np.concatenate([model.predict(batch) for batch in batches])
 
     def _sizes(self) -> dict[str, float]:
         return {"size_float32": float(len(self._float32.file[1])), "size_int8": float(len(self._int8.file[1]))}
 
-    def _dense_share(self) -> float:
-        """Of the multiplications: those of the dense layers."""
+    def _origin(self) -> DataOrigin:
+        """Of the data, claiming no training where there was none."""
+        origin = self._data.origin
+        if self._context.weights is None:
+            return origin
+        note = "nothing was trained here: the weights are another job's"
+        if self._engine == "litert":
+            note += f"; the first {min(_CALIBRATION, len(self._data.train_images))} training images calibrated int8"
+        notes = [each for each in (origin.note, note) if each]
+        return origin.model_copy(update={"train_samples": 0, "note": "; ".join(notes)})
+
+    def _int8_note(self) -> str:
+        if self._int8_share == 1.0:
+            return "all layers compute in int8"
+        return f"{1 - self._int8_share:.0%} of the multiplications stay in float32: these are no speeds of int8 alone"
+
+    @property
+    def _int8_dtype(self) -> str:
+        return "int8" if self._int8_share == 1.0 else "int8+float32"
+
+    @property
+    def _int8_share(self) -> float:
+        """Of the multiplications: all, or those of the dense layers."""
+        if self._engine == "litert":
+            return 1.0
         dense = sum(2.0 * into * out for into, out in self._network.dense)
         return dense / (self._network.flops_per_sample / 3)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dyno.devices.device import Device
+from dyno.errors import FieldError
 from dyno.frameworks.contract import JitCompile
 from dyno.result import Reference
 from dyno.workloads._digits import DIGITS
@@ -34,6 +35,11 @@ class QuantizedInferenceParams(ImageParams):
     engine: Engine | None = Field(
         None, description="litert: all layers int8; keras: dense layers alone; null: litert on a CPU with TensorFlow"
     )
+
+    def conflicts(self) -> list[FieldError]:
+        if self.weights is None:
+            return super().conflicts()
+        return self.only_training("the weights are another job's", "jit_compile")
 
     @property
     def dtype(self) -> str:

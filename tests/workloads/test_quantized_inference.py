@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dyno.devices.device import Device
-from dyno.errors import RunFailed
+from dyno.errors import InvalidSpec, RunFailed
 from dyno.result import Training
 from dyno.workloads import validate_params, workload
 from dyno.workloads._quantized import ready
@@ -97,10 +97,15 @@ def test_both_files_are_left_behind_beside_those_of_the_training(run: QuantizedR
 @pytest.mark.usefixtures("training")
 def test_another_job_s_weights_are_not_trained_any_further(run: QuantizedRun, context: Context, folder: Path) -> None:
     weights = {"job": "job_1", "name": "model.weights.h5"}
-    loaded = _run(dataclasses.replace(context(), weights=folder / "model.weights.h5"), weights=weights)
+    there = dataclasses.replace(context(), weights=folder / "model.weights.h5")
+    loaded = _run(there, weights=weights, epochs=3, recognise=500)
     assert loaded.complete(0.0, 0.0) is None
     for name in ("accuracy_float32", "accuracy_int8", "agreement"):
         assert loaded.verify().figures[name] == run.verify().figures[name]
+    details = loaded.verify().details
+    assert (details["recognised"]["index"], details["recognised"]["asked"]) == (99, 500)
+    assert (details["data"]["train_samples"], run.verify().details["data"]["train_samples"]) == (0, 600)
+    assert "nothing was trained here" in details["data"]["note"]
 
 
 def test_a_later_run_on_keras_own_quantisation_says_what_stays_in_float32_and_evaluates_nothing(
@@ -113,6 +118,8 @@ def test_a_later_run_on_keras_own_quantisation_says_what_stays_in_float32_and_ev
     assert [len(found.details["int8"][f"{dtype}_layers"]) for dtype in ("int8", "float32")] == [2, 2]
     assert found.details["float32"]["int8_layers"] == []
     assert found.details["int8_flop_share"] == pytest.approx(0.18, abs=0.01)
+    assert found.details["int8_note"].startswith("82% of the multiplications stay in float32")
+    assert [case.dtype for case in run.cases] == ["int8+float32", "float32"] * 2
     assert found.details["largest_difference"] < 0.05
     assert found.figures.keys() == {"size_float32", "size_int8"}
     assert found.figures["size_int8"] < 0.3 * found.figures["size_float32"]
@@ -137,6 +144,15 @@ def test_litert_is_refused_where_it_would_not_run_on_the_device(context: Context
     assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "engine_unsupported")
 
 
+@pytest.mark.parametrize(
+    "ignored", [{"epochs": 1}, {"trials": 2}, {"export": "saved_model"}, {"jit_compile": True}, {"best_weights": True}]
+)
+def test_with_another_job_s_weights_what_only_a_training_heeds_is_refused(ignored: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec) as invalid:
+        _params(**({"epochs": 3} | ignored), weights={"job": "job_1", "name": "model.weights.h5"})
+    assert [error.pointer for error in invalid.value.errors] == [f"/params/{next(iter(ignored))}"]
+
+
 def test_weights_of_another_job_cost_no_training(device: Device) -> None:
     weights = {"job": "job_1", "name": "model.weights.h5"}
-    assert estimate(_params(weights=weights), device).train_s == 0 < estimate(_params(), device).train_s
+    assert estimate(_params(weights=weights, epochs=3), device).train_s == 0 < estimate(_params(), device).train_s

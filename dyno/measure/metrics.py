@@ -38,11 +38,15 @@ def peak(device: Device, params: Any, flops: float, records: Sequence[RunRecord]
 
     The fraction is null, with a reason, where the peak isn't known.
     """
-    return peak_of(device, getattr(params, "dtype", "float32"), flops, records)
+    cases = records[0].cases  # the first one is the run's own figures, and knows what it really computed in
+    return peak_of(device, cases[0].dtype if cases else getattr(params, "dtype", "float32"), flops, records)
 
 
 def peak_of(device: Device, dtype: str, flops: float, records: Sequence[RunRecord]) -> Peak:
-    """The same for a `dtype`; of integers it is in OP/s."""
+    """The same for a `dtype`; of integers it is in OP/s. Work in several dtypes, "int8+float32", has no peak."""
+    if "+" in dtype:
+        reason = f"computed partly in each of {' and '.join(dtype.split('+'))}: the peak of neither is a measure of it"
+        return Peak(value=None, unit=_INTEGERS.unit, reason=reason)
     figure = device.peak.get(dtype, _INTEGERS if dtype.startswith("int") else _UNKNOWN)
     if flops == 0:
         return Peak(value=None, unit=figure.unit, reason="this workload does no arithmetic to speak of")

@@ -120,7 +120,8 @@ class Case:
     """One of several pieces of work that a run times one after the other: a size, a model in another format.
 
     `name` ends the names of its metrics ("throughput_512x512x512"). `flops` is per execution and goes with the peak
-    for `dtype`; `amounts` as in `Verification`.
+    for `dtype`; work in several dtypes ("int8+float32") has no peak. The first case's dtype is the run's own. `amounts`
+    as in `Verification`.
     """
 
     name: str

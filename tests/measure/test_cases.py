@@ -79,6 +79,19 @@ def test_the_table_of_cases_has_each_ones_fraction_of_its_own_peak(
     assert table["large"]["medians_s"] == [2.0]
 
 
+def test_work_in_several_dtypes_has_no_fraction_of_the_peak_of_one(
+    several: Callable[..., RunRecord], result: MakeResult
+) -> None:
+    run = several([1.0] * 20, [2.0] * 20)
+    cases = [case.model_copy(update={"dtype": "int8+float32"}) for case in run.cases]
+    found = result([run.model_copy(update={"cases": cases})])
+    table: Any = found.details["cases"]
+    assert (found.peak.value, found.peak.fraction, table["small"]["peak_fraction"]) == (None, None, None)
+    assert found.peak.reason == table["small"]["peak_reason"]
+    assert "int8 and float32" in (found.peak.reason or "")
+    assert "ABOVE_PEAK" in found.unchecked
+
+
 def test_a_case_above_the_peak_makes_the_result_untrusted(
     several: Callable[..., RunRecord], result: MakeResult, device: Device
 ) -> None:

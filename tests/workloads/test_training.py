@@ -132,9 +132,8 @@ def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(
     training.execute(1)
     training.complete(0.0, 0.0)
     assert judge.weights == pytest.approx([8 * RATE], rel=1e-4)
-    details = training.verify().details
+    details, reasons = training.verify().details, {8: "asked for 8; an epoch has no more steps"}
     assert details["steps_per_execution"] == whole
-    reasons = {8: "asked for 8; an epoch has no more steps"}
     assert details.get("steps_per_execution_reason") == reasons.get(several)
 
 

@@ -114,14 +114,16 @@ def validate_params(workload: Workload, params: Mapping[str, object], replicas: 
     return valid
 
 
+def _is_in(step: int | str, value: object) -> bool:
+    return step in value if isinstance(value, Mapping) else isinstance(value, list) and isinstance(step, int)
+
+
 def _pointer(params: object, path: tuple[int | str, ...], *, missing: bool) -> str:
     """The JSON pointer (RFC 6901) of a field under /params. Steps that Pydantic adds for unions are left out."""
     parts, value = ["params"], params
     for step in path:
-        if isinstance(value, Mapping) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and isinstance(step, int):
-            value = value[step]
+        if _is_in(step, value):
+            value = value[step]  # type: ignore[index]
         elif not (missing and step == path[-1]):
             continue
         parts.append(str(step))

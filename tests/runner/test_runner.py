@@ -127,7 +127,7 @@ def test_run_zero_trains_in_full_and_the_record_carries_what_it_rests_on(spawned
     assert record.training is not None
     assert len(record.training.epochs) == 1
     assert record.work == 64
-    assert record.amounts == {"epoch": 256.0}
+    assert record.amounts == {"epoch": 256.0, "step": 64.0}
     assert record.figures["first_epoch_time"] == record.training.epochs[0].time_s
     assert len(record.samples) == len(record.sample_cpu_s) >= 3
     assert record.memory.host_peak_bytes is not None

@@ -115,7 +115,7 @@ def test_an_epoch_sees_each_sample_once_though_they_make_no_whole_batches(traini
 
 def test_metrics_are_told_what_an_epoch_is_and_how_long_the_first_took(built: Built, training: Training) -> None:
     found = built.verify()
-    assert found.amounts == {"epoch": 200.0}
+    assert found.amounts == {"epoch": 200.0, "step": 64.0}
     assert found.figures == {
         "first_epoch_time": training.epochs[0].time_s,
         "training_time": sum(epoch.time_s for epoch in training.epochs),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dyno.datasets import idx, npz
 from dyno.datasets.fetch import Remote
 from dyno.datasets.images import Images
+from dyno.datasets.kinds import DataKind
 from dyno.errors import DatasetDamaged
 from dyno.result import DataOrigin
 
@@ -28,6 +29,11 @@ _TEST_EVERY = 5  # of a sample cut from the test files; why not its last part: s
 SAMPLE_TEST = TEST_SAMPLES // _TEST_EVERY
 SAMPLE_TRAIN = TEST_SAMPLES - SAMPLE_TEST
 _TRAIN, _TEST = "train", "t10k"
+
+
+def samples(kind: DataKind) -> tuple[int, int]:
+    """(train, test) samples at most: with `auto` the real set may be there."""
+    return (SAMPLE_TRAIN, SAMPLE_TEST) if kind == "sample" else (TRAIN_SAMPLES, TEST_SAMPLES)
 
 
 def _names(part: str) -> tuple[str, str]:

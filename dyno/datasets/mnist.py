@@ -55,8 +55,5 @@ def load(settings: Settings, kind: DataKind = "auto") -> Images:
 
 
 def _real(settings: Settings) -> Images | None:
-    for folder in folders(settings, SET.name):
-        found = SET.from_folder(folder)
-        if found is not None:
-            return found
-    return SET.from_npz(keras_cache() / "mnist.npz")
+    found = next(filter(None, map(SET.from_folder, folders(settings, SET.name))), None)
+    return found or SET.from_npz(keras_cache() / "mnist.npz")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dyno.datasets import mnist
-from dyno.datasets.kinds import DataKind
+from dyno.datasets import idx_images, mnist
 from dyno.frameworks.contract import JitCompile
 from dyno.workloads._images import Convolution, Network
 
@@ -27,16 +26,10 @@ def _layers(keras: Any) -> Sequence[Any]:
     ]
 
 
-def _samples(kind: DataKind) -> tuple[int, int]:
-    if kind == "sample":
-        return mnist.SAMPLE_TRAIN, mnist.SAMPLE_TEST
-    return mnist.TRAIN_SAMPLES, mnist.TEST_SAMPLES
-
-
 DIGITS = Network(
     load=mnist.load,
     shape=(28, 28, 1),
-    samples=_samples,
+    samples=idx_images.samples,
     make=_layers,
     convolutions=(Convolution(28, 2, (1, 64)), Convolution(14, 2, (64, 32))),
     dense=((7 * 7 * 32, 256), (256, mnist.CLASSES)),

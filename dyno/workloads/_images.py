@@ -23,6 +23,7 @@ from dyno.settings import Settings
 from dyno.workloads._estimate import Work, estimated, execution_samples
 from dyno.workloads._recognition import judged
 from dyno.workloads._training import ModelTraining, Plan, TrainingParams
+from dyno.workloads._training_details import TRAINING_METRICS
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec
 
 
@@ -139,11 +140,7 @@ def lint(params: ImageParams) -> list[ResultWarning]:
 
 
 METRICS = (
-    MetricSpec("time_per_sample", "s", "lower", "Training time of one sample in steady steps on full batches"),
-    MetricSpec("throughput", "samples/s", "higher", "Samples trained on per second"),
-    MetricSpec("epoch_time", "s", "lower", "Time of an epoch of such steps, validation apart", amount="epoch"),
-    MetricSpec("first_epoch_time", "s", "lower", "The first epoch as it was, compiling included", once=True),
-    MetricSpec("training_time", "s", "lower", "All epochs as they were, compiling included, validation not", once=True),
+    *TRAINING_METRICS,
     MetricSpec(
         "train_accuracy", "1", "higher", "Running mean over the last epoch, dropout on, as Keras prints it", once=True
     ),

@@ -18,7 +18,7 @@ from dyno.errors import FieldError
 from dyno.measure.warnings import warning
 from dyno.result import ResultWarning
 from dyno.workloads._training import TrainingParams
-from dyno.workloads.contract import BuildContext, Estimate, MetricSpec
+from dyno.workloads.contract import BuildContext, Estimate
 
 Recurrence = Literal["auto", "loop", "unrolled"]
 MAX_UNROLLED = 256  # steps; a graph grows with them, and so does the time to build it
@@ -140,11 +140,4 @@ def lint(params: RecurrentParams) -> list[ResultWarning]:
     return [warning("SYNTHETIC_DATA", f"{params.data} data was asked for, so no figure of quality is the reference's.")]
 
 
-METRICS = (
-    MetricSpec("time_per_sample", "s", "lower", "Training time of one sample in steady steps on full batches"),
-    MetricSpec("throughput", "samples/s", "higher", "Samples trained on per second"),
-    MetricSpec("epoch_time", "s", "lower", "Time of an epoch of such steps, validation apart", amount="epoch"),
-    MetricSpec("first_epoch_time", "s", "lower", "The first epoch as it was, compiling included", once=True),
-    MetricSpec("training_time", "s", "lower", "All epochs as they were, compiling included, validation not", once=True),
-)
 Size = Annotated[int, Field(ge=1, le=65536)]

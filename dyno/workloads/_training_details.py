@@ -9,6 +9,15 @@ from pydantic import JsonValue
 
 from dyno.frameworks.contract import Trainer
 from dyno.result import Epoch
+from dyno.workloads.contract import MetricSpec
+
+TRAINING_METRICS = (
+    MetricSpec("time_per_sample", "s", "lower", "Training time of one sample in steady steps on full batches"),
+    MetricSpec("throughput", "samples/s", "higher", "Samples trained on per second"),
+    MetricSpec("epoch_time", "s", "lower", "Time of an epoch of such steps, validation apart", amount="epoch"),
+    MetricSpec("first_epoch_time", "s", "lower", "The first epoch as it was, compiling included", once=True),
+    MetricSpec("training_time", "s", "lower", "All epochs as they were, compiling included, validation not", once=True),
+)
 
 
 def of_step(trainer: Trainer, framework: str, asked_steps: int, steps_per_epoch: int) -> dict[str, JsonValue]:

@@ -15,8 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dyno.datasets import fashion_mnist
-from dyno.datasets.kinds import DataKind
+from dyno.datasets import fashion_mnist, idx_images
 from dyno.result import Reference
 from dyno.workloads._images import METRICS, Convolution, ImageParams, Network, lint
 from dyno.workloads.contract import Workload
@@ -48,16 +47,10 @@ def _layers(keras: Any) -> Sequence[Any]:
     ]
 
 
-def _samples(kind: DataKind) -> tuple[int, int]:
-    if kind == "sample":
-        return fashion_mnist.SAMPLE_TRAIN, fashion_mnist.SAMPLE_TEST
-    return fashion_mnist.TRAIN_SAMPLES, fashion_mnist.TEST_SAMPLES
-
-
 CLOTHES = Network(
     load=fashion_mnist.load,
     shape=(28, 28, 1),
-    samples=_samples,
+    samples=idx_images.samples,
     make=_layers,
     convolutions=(Convolution(28, 5, (1, 64)), Convolution(14, 5, (64, 128)), Convolution(7, 5, (128, 256))),
     dense=((3 * 3 * 256, 256), (256, fashion_mnist.CLASSES)),

@@ -17,10 +17,11 @@ from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.result import Reference
 from dyno.workloads._holdout import held_out_count
-from dyno.workloads._recurrent import METRICS, Cost, RecurrentParams, Size, lint, lstm_flops
+from dyno.workloads._recurrent import Cost, RecurrentParams, Size, lint, lstm_flops
 from dyno.workloads._recurrent import estimate as recurrent_estimate
 from dyno.workloads._reviews import plan
 from dyno.workloads._training import ModelTraining
+from dyno.workloads._training_details import TRAINING_METRICS
 from dyno.workloads.contract import BuildContext, Built, Estimate, Workload
 
 REVIEWS = 25_000  # to train on, and as many to test on
@@ -127,7 +128,7 @@ WORKLOAD = Workload(
     name="imdb_lstm",
     description="Training an LSTM that tells film reviews for and against apart",
     params=ImdbLstmParams,
-    metrics=METRICS,
+    metrics=TRAINING_METRICS,
     flops=flops,
     estimate=estimate,
     build=build,

@@ -23,9 +23,10 @@ from dyno.errors import FieldError
 from dyno.result import ResultWarning
 from dyno.workloads._characters import plan
 from dyno.workloads._passage import ALPHABET
-from dyno.workloads._recurrent import METRICS, Cost, RecurrentParams, Size, lint, lstm_flops
+from dyno.workloads._recurrent import Cost, RecurrentParams, Size, lint, lstm_flops
 from dyno.workloads._recurrent import estimate as recurrent_estimate
 from dyno.workloads._training import ModelTraining
+from dyno.workloads._training_details import TRAINING_METRICS
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
 
 _LAYERS = 2
@@ -108,7 +109,7 @@ WORKLOAD = Workload(
     description="Training two LSTMs on Shakespeare's plays, character by character, and writing a passage",
     params=ShakespeareLstmParams,
     metrics=(
-        *METRICS,
+        *TRAINING_METRICS,
         MetricSpec(
             "time_per_character", "s", "lower", "Training time of one character of a window", amount="character"
         ),

@@ -23,9 +23,10 @@ from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.result import Reference
 from dyno.workloads._forecast import QUANTITIES, plan
-from dyno.workloads._recurrent import METRICS, Cost, RecurrentParams, gru_flops, lint
+from dyno.workloads._recurrent import Cost, RecurrentParams, gru_flops, lint
 from dyno.workloads._recurrent import estimate as recurrent_estimate
 from dyno.workloads._training import ModelTraining
+from dyno.workloads._training_details import TRAINING_METRICS
 from dyno.workloads.contract import BuildContext, Built, Estimate, Workload
 
 _SERIES_BYTES = 3 * HOURS * (len(SIGNALS) + len(QUANTITIES)) * 4  # as read, as scaled, on the device
@@ -116,7 +117,7 @@ WORKLOAD = Workload(
     name="weather_gru",
     description="Training a GRU that forecasts temperature, wind and pressure a day ahead",
     params=WeatherGruParams,
-    metrics=METRICS,
+    metrics=TRAINING_METRICS,
     flops=flops,
     estimate=estimate,
     build=build,

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ import pytest
 
 from dyno.processes import die_with_parent
 from dyno.store.server import EmbeddedServer
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
 READY_WITHIN_S = 60
@@ -34,15 +34,6 @@ LONG = {
     "params": {"n": 256},
     "measure": {"processes": 1, "min_s": 55, "max_s": 60},
 }
-
-
-def until(condition: Callable[[], Any], within_s: float, what: str) -> Any:
-    """What `condition` returns as soon as it is true."""
-    deadline_s = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, f"{what}: not within {within_s} s"
-        time.sleep(0.02)
-    return found
 
 
 @dataclass(frozen=True)
@@ -68,7 +59,7 @@ class Api:
 
     def running(self, job: dict[str, Any]) -> dict[str, Any]:
         """The job once a worker has it."""
-        found: dict[str, Any] = until(lambda: (now := self.job(job))["status"] != "queued" and now, 30, "running")
+        found: dict[str, Any] = eventually(lambda: (now := self.job(job))["status"] != "queued" and now, 30, "running")
         return found
 
     def cancel(self, job: dict[str, Any]) -> httpx.Response:
@@ -90,7 +81,7 @@ class House:
             def offered() -> bool:
                 return device in {each["id"] for each in http.get("/v1/devices").json()["data"]}
 
-            until(offered, READY_WITHIN_S, f"a worker on {device}")
+            eventually(offered, READY_WITHIN_S, f"a worker on {device}")
             yield
 
     @contextmanager
@@ -130,8 +121,8 @@ def url(house: House | None) -> str:
 @pytest.fixture(scope="session")
 def http(url: str) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=url, timeout=70) as http:
-        until(lambda: http.get("/readyz").status_code == 200, READY_WITHIN_S, "ready")
-        until(lambda: _offers(http), READY_WITHIN_S, "a device")
+        eventually(lambda: http.get("/readyz").status_code == 200, READY_WITHIN_S, "ready")
+        eventually(lambda: _offers(http), READY_WITHIN_S, "a device")
         yield http
 
 
@@ -196,7 +187,7 @@ def _assert_nothing_left(run_dir: str) -> None:
     def left() -> list[str]:
         return [pid for pid in _pids() if run_dir.encode() in _environment(pid)]
 
-    until(lambda: not left(), 5, f"no process left behind, but {left()}")
+    eventually(lambda: not left(), 5, f"no process left behind, but {left()}")
 
 
 def _pids() -> list[str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from api_tests.conftest import Api, House, until
+from api_tests.conftest import Api, House
+from tests.waiting import eventually
 
 WEIGHTS = "model.weights.h5"
 TRAINING = {
@@ -28,7 +29,7 @@ def starting_from(job: str, name: str = WEIGHTS) -> dict[str, Any]:
 
 
 def result(api: Api, job: dict[str, Any]) -> dict[str, Any]:
-    ended = until(lambda: (now := api.job(job, params={"wait": 60}))["done"] and now, 170, "done")
+    ended = eventually(lambda: (now := api.job(job, params={"wait": 60}))["done"] and now, 170, "done")
     assert ended["status"] == "succeeded", ended["failure"]
     found: dict[str, Any] = api.http.get(ended["urls"]["result"]).json()
     return found

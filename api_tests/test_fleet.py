@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from api_tests.conftest import until
+from tests.waiting import eventually
 
 
 def test_the_service_lives_and_is_ready(http: httpx.Client) -> None:
@@ -37,7 +37,7 @@ def test_a_busy_worker_names_its_job(api: Any, long: dict[str, Any]) -> None:
         return worker["state"], worker["job"]
 
     # A worker speaks for itself, a moment after its job's record does.
-    until(lambda: seen() == ("busy", long["id"]), 10, "the worker says that it is busy")
+    eventually(lambda: seen() == ("busy", long["id"]), 10, "the worker says that it is busy")
 
 
 def test_the_workloads_say_how_to_ask_for_them(http: httpx.Client) -> None:

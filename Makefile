@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 UV := $(BIN)/uv pip
 LOCK := $(UV) compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
 
-.PHONY: help install demo test lint bench workloads reproduce lock clean
+.PHONY: help install demo test lint bench method workloads reproduce lock clean
 
 help:
 	@grep -hE '^[a-z]+:.*#' $(MAKEFILE_LIST) | sed -E 's/:[^#]*# */\t/' | expand -t 12
@@ -28,14 +28,20 @@ $(READY): requirements/dev.txt requirements/uv.txt pyproject.toml
 demo: install  # start a Dyno, run a matmul and a short training over HTTP, end it
 	$(BIN)/dyno demo
 
+# Two files at a time, the long ones of api_tests first. What is marked alone follows, unless Ctrl-C or an error came.
 test: install  # everything that must hold, with ruff and mypy among the tests
-	$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not alone'; first=$$?; \
+		test $$first -le 1 || exit $$first; \
+		$(BIN)/python -m pytest -m alone && exit $$first
 
 lint: install  # ruff and mypy alone
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/mypy
 
-bench: install  # how fast Dyno itself is; minutes, writes docs/results/
+bench: install  # how fast Dyno itself is; half an hour, writes docs/results/
 	$(BIN)/python -m benchmarks
+
+method: install  # is the method right? an idle machine for 1.5 h; most of it resumes, writes docs/results/
+	$(BIN)/python -m benchmarks method
 
 workloads: install  # every workload on every framework, in minutes each; resumes, writes docs/results/workloads.md
 	$(BIN)/python -m benchmarks.workloads

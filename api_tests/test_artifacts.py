@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from api_tests.conftest import Api, House
-from tests.waiting import eventually
 
 WEIGHTS = "model.weights.h5"
 TRAINING = {
@@ -29,7 +28,7 @@ def starting_from(job: str, name: str = WEIGHTS) -> dict[str, Any]:
 
 
 def result(api: Api, job: dict[str, Any]) -> dict[str, Any]:
-    ended = eventually(lambda: (now := api.job(job, params={"wait": 60}))["done"] and now, 170, "done")
+    ended = api.finished(job)
     assert ended["status"] == "succeeded", ended["failure"]
     found: dict[str, Any] = api.http.get(ended["urls"]["result"]).json()
     return found
@@ -59,6 +58,10 @@ def test_what_a_job_left_is_listed_and_downloads_as_it_was_left(
     assert file.headers["etag"] == f'"{weights["sha256"]}"'
     assert file.headers["content-disposition"] == f'attachment; filename="{WEIGHTS}"'
     assert file.headers["x-content-type-options"] == "nosniff"
+    told = api.http.head(weights["url"])
+    assert (told.status_code, told.content) == (200, b"")
+    same = ("etag", "content-length", "content-type")
+    assert [told.headers[name] for name in same] == [file.headers[name] for name in same]
 
 
 def test_a_job_that_starts_from_the_weights_of_another_starts_better(api: Api, trained: dict[str, Any]) -> None:
@@ -142,4 +145,7 @@ def test_a_store_that_can_not_be_written_fails_the_job_at_once_and_the_next_job_
     assert (ended["status"], ended["status_reason"]) == ("failed", "artifact_store_unavailable")
     assert ended["failure"]["class"] == "infrastructure"
     assert "artifact store" in ended["failure"]["message"]
+    ready = api.http.get("/readyz")
+    assert ready.status_code == 503
+    assert "artifact store" in ready.json()["detail"]
     assert api.finished(api.submit(tiny))["status"] == "succeeded"

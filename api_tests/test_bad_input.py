@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 JSON = {"Content-Type": "application/json"}
+PYTHON = re.compile(r"dictionary|instance of|\btuple\b|\bNone\b|\bTrue\b|Value error")
 
 
 def problem(answer: Any) -> dict[str, Any]:
@@ -54,6 +56,7 @@ def test_every_wrong_field_is_named_at_once(api: Any, body: dict[str, Any], poin
     named = {error["pointer"] for error in found["errors"]}
     assert named == (all_wrong(body) if pointers is None else pointers)
     assert all(error["code"] and error["detail"] for error in found["errors"])
+    assert not PYTHON.search(answer.text), "a caller sent JSON, and is answered in its words"
 
 
 def all_wrong(body: dict[str, Any]) -> set[str]:

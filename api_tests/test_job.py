@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+import statistics
 from datetime import datetime
 from typing import Any
 
@@ -70,8 +73,9 @@ RESULT_FIELDS = {
     "artifacts",
     "reproduce",
     "reference",
+    "arms",
 }
-METRIC_FIELDS = {"name", "unit", "value", "low", "high", "confidence", "better", "runs", "samples", "reason"}
+METRIC_FIELDS = {"name", "unit", "value", "low", "high", "confidence", "better", "runs", "samples", "reason", "by_run"}
 PHASES = {"import_s", "device_s", "data_s", "build_s", "compile_s", "first_execution_s", "warmup_s", "steady_s"}
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
@@ -139,6 +143,26 @@ def test_the_figures_agree_with_each_other(result: dict[str, Any]) -> None:
     assert run["median"] == pytest.approx(time_s)
     assert run["samples"] == metrics["throughput"]["samples"] >= 3
     assert result["peak"]["value"] is None or 0 < result["peak"]["fraction"] < 1.2
+
+
+def test_the_samples_are_those_that_the_result_rests_on(
+    api: Any, finished: dict[str, Any], result: dict[str, Any]
+) -> None:
+    url = f"{finished['urls']['self']}/samples"
+    (run,) = api.http.get(url).raise_for_status().json()["data"]
+    assert (run["run"], run["case"]) == (0, None)
+    assert len(run["samples"]) == len(run["sample_cpu_s"]) == result["runs"][0]["samples"]
+    assert statistics.median(run["samples"]) == pytest.approx(result["runs"][0]["median"])
+    answer = api.http.get(url, params={"format": "csv"})
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert [float(row["time_s"]) for row in rows if row["phase"] == "sample"] == run["samples"]
+    assert [float(row["time_s"]) for row in rows if row["phase"] == "warmup"] == run["warmup"]
+
+
+def test_samples_in_a_format_that_is_none_are_refused(api: Any, finished: dict[str, Any]) -> None:
+    answer = api.http.get(f"{finished['urls']['self']}/samples", params={"format": "xml"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
 
 
 def test_so_few_samples_are_never_trusted(result: dict[str, Any]) -> None:

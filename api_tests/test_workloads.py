@@ -108,7 +108,7 @@ def submitted(
     installed = {name for device in devices for name in device["frameworks"]}
     calls = [item.callspec.params.get("test") for item in request.session.items if hasattr(item, "callspec")]
     able = [test for test in TESTS if test in calls and test[1] in described[test[0]]["frameworks"]]
-    with house.another_worker("cpu:1-1") if house else nullcontext():
+    with house.another_worker() if house else nullcontext():
         jobs = {test: api.submit(asked(*test)) for test in able if test[1] in installed}
         yield jobs
         for job in jobs.values():

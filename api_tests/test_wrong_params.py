@@ -40,12 +40,20 @@ def test_a_param_that_there_is_not_is_named(api: Any, schemas: dict[str, dict[st
         ("mnist_cnn", {"reduce_lr_patience": 1, "best_weights": True}, {"reduce_lr_patience", "best_weights"}),
         ("weather_gru", {"window": 24, "warmup_steps": 24}, {"warmup_steps"}),
         ("imdb_lstm", {"recurrence": "unrolled", "length": 1000}, {"length"}),
+        ("mnist_cnn", {"train_samples": 1, "validation_share": 0.5}, {"train_samples"}),
+        ("weather_gru", {"window": 4000}, {"window", "validation_share"}),
+        ("cifar10_cnn", {"data": "sample"}, {"data"}),
     ],
 )
 def test_params_that_contradict_each_other_are_named(
     api: Any, workload: str, params: dict[str, Any], pointers: set[str]
 ) -> None:
     assert named(api, {"workload": workload, "params": params}) == pointers
+
+
+def test_what_the_framework_can_not_do_is_named_by_the_param_that_asks_for_it(api: Any) -> None:
+    for workload, params in (("mnist_cnn", {"export": "saved_model"}), ("quantized_inference", {"engine": "litert"})):
+        assert named(api, {"workload": workload, "params": params, "framework": "jax"}) == params.keys()
 
 
 @pytest.mark.parametrize(

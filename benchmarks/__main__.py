@@ -1,13 +1,36 @@
-"""`python -m benchmarks [name …]`: run the named benchmarks, or all."""
+"""`python -m benchmarks [NAME …]`: run the named benchmarks, or all of Dyno's speed. Options behind are `trainings`'.
+
+`method` stands for those of the method: whether its figures are right. They want an idle machine, an hour and a half.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
-from benchmarks import matmul, mnist_cnn, start
+from benchmarks import alarms, cost, coverage, matmul, mnist_cnn, repeatability, resampled, scatter, start
+from benchmarks.trainings import __main__ as trainings
 
-ALL = {"start": start.main, "matmul": matmul.main, "mnist_cnn": mnist_cnn.main}
+asked = sys.argv[1:]
+first_option = next((place for place, word in enumerate(asked) if word.startswith("-")), len(asked))
+options = asked[first_option:]
+SPEED: dict[str, Callable[[], None]] = {
+    "start": start.main,
+    "matmul": matmul.main,
+    "mnist_cnn": mnist_cnn.main,
+    "trainings": lambda: trainings.main(options),
+}
+METHOD: dict[str, Callable[[], None]] = {
+    "coverage": coverage.main,
+    "scatter": scatter.main,
+    "resampled": resampled.main,  # of what `scatter` has recorded
+    "cost": cost.main,
+    "repeatability": repeatability.main,
+    "alarms": alarms.main,
+}
+BY_NAME = SPEED | METHOD
 
-for name in sys.argv[1:] or ALL:
-    print(f"== {name}", flush=True)
-    ALL[name]()
+for word in asked[:first_option] or SPEED:
+    for name in METHOD if word == "method" else [word]:
+        print(f"== {name}", flush=True)
+        BY_NAME[name]()

@@ -12,8 +12,8 @@ from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, Built
 
 
-def compiled(name: str, params: dict[str, Any]) -> Built:
-    """TensorFlow started on every core, the workload built, compiled and executed once."""
+def compiled(name: str, params: dict[str, Any], tuned: dict[str, Any] | None = None) -> Built:
+    """TensorFlow started on every core, the workload built, compiled and executed once. `tuned`: see BuildContext."""
     device = discover("cpu", Settings())
     engine = framework("tensorflow")
     engine.load()
@@ -28,6 +28,7 @@ def compiled(name: str, params: dict[str, Any]) -> Built:
         report=lambda *_: None,
         device=device,
         data_dir=Settings().data_dir,
+        tuned=tuned or {},
     )
     chosen = workload(name)
     built = chosen.build(validate_params(chosen, params), context)

@@ -9,15 +9,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import JsonValue
 from rich.console import Console
 
+from benchmarks.files import Files, Spec
 from benchmarks.fleet import fleet
 from dyno import render
 from dyno.client import Client, JobNotSucceeded, Refused
 from dyno.result import Result
 
-Spec = Mapping[str, JsonValue]
 MISSING = "dataset_missing"  # the failure of a job whose data this machine hasn't
 
 
@@ -32,32 +31,23 @@ class Answer:
 
 
 class Kept:
-    """One JSON file per finished job in `folder`, by the name given to its spec."""
+    """One file per finished job in `folder`, by the name given to its spec."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._files = Files(folder)
 
     def get(self, name: str, spec: Spec) -> Answer | None:
         """What was kept under this name, if it answers this very spec and can be read."""
+        found = self._files.get(name, spec)
         try:
-            found = json.loads(self._path(name).read_text())
-            if found["spec"] != spec:
-                return None
-            return Answer(Result.model_validate(found["result"]), found["took_s"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return None if found is None else Answer(Result.model_validate(found["result"]), found["took_s"])
+        except (ValueError, KeyError):
             return None
 
     def put(self, name: str, spec: Spec, answer: Answer) -> None:
         """Whole or not at all, whenever this process is ended."""
         assert answer.result is not None
-        self._folder.mkdir(parents=True, exist_ok=True)
-        content = {"spec": dict(spec), "took_s": answer.took_s, "result": answer.result.model_dump(mode="json")}
-        unfinished = self._path(name).with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(content))
-        unfinished.replace(self._path(name))
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.json"
+        self._files.put(name, spec, {"took_s": answer.took_s, "result": answer.result.model_dump(mode="json")})
 
 
 def answers(specs: Mapping[str, Spec], kept: Kept, device: str = "cpu") -> Iterator[tuple[str, Answer]]:

@@ -49,10 +49,10 @@ def interleave(first: Callable[[], float], second: Callable[[], float], pairs: i
     return a, b
 
 
-def printed(name: str, *arguments: float) -> str:
+def printed(name: str, *arguments: float | str) -> str:
     """The last line that a benchmark's own script prints, in a process of its own."""
     command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent)
     return done.stdout.splitlines()[-1]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dyno.devices import discover, environment
@@ -24,7 +25,7 @@ def write(name: str, title: str, lines: Sequence[str]) -> None:
         [
             f"# {title}",
             "",
-            *lines,
+            "\n".join(lines).rstrip(),
             "",
             "## Environment",
             "",
@@ -39,3 +40,14 @@ def write(name: str, title: str, lines: Sequence[str]) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.md").write_text(text)
     print(text)
+
+
+def prose(text: str) -> list[str]:
+    """`text` as the lines of a page, however it was broken before, and an empty one."""
+    return [*textwrap.wrap(" ".join(text.split()), 116, break_on_hyphens=False), ""]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """A Markdown table as lines, and an empty one."""
+    cells = [head, ["---"] * len(head), *rows]
+    return [*(f"| {' | '.join(map(str, row))} |" for row in cells), ""]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from benchmarks.kept import Answer, Kept, Spec, answers, so_far
+from benchmarks.files import Spec
+from benchmarks.kept import Answer, Kept, answers, so_far
 from benchmarks.report import write
 from benchmarks.results import data, figure, framework, hardware, headline, memory, quality
 from dyno.devices.frameworks import installed_frameworks

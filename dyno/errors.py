@@ -4,9 +4,11 @@ DynoError
 ├── InvalidSpec        what was asked for can't be run; lists every wrong field
 │   ├── DoesNotFit     … for want of memory; the fields to change, with the figures
 │   ├── ExceedsTimeout … in the time allowed; the same
-│   └── Unsupported    … with what the fitting devices have: no such framework beside them, too few of them
+│   ├── Unsupported    … with what the fitting devices have: no such framework beside them, too few of them
+│   └── InvalidComparison  a comparison was asked for with a wrong field
+├── NotComparable      the results are not of the same work, or not all of real devices; names every field
 ├── NoDeviceFits       no known worker can run it
-├── UnknownJob, UnknownWorkload
+├── UnknownJob, UnknownWorkload, UnknownComparison
 ├── JobFinished        a transition came after the end
 ├── ResultNotReady
 ├── IdempotencyKeyReused
@@ -14,7 +16,7 @@ DynoError
 ├── QueueFull          as many jobs wait as the settings allow; later there is room again
 ├── StaleToken         another attempt owns the job now
 ├── StoreUnavailable   Redis is away, full or read-only
-├── RecordUnreadable   a stored job is damaged, or of a version unknown here
+├── RecordUnreadable   a stored job, or what it left, is damaged, or of a version unknown here
 ├── StoreUnfit         Redis is there, but not set up to keep jobs (evicting, cluster)
 ├── DeviceUnavailable  the device isn't on this host; says what was looked at
 ├── FrameworkMissing   the framework isn't installed here
@@ -32,6 +34,7 @@ Each class has a stable `code`, the identity that callers may depend on. HTTP st
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -75,6 +78,20 @@ class Unsupported(InvalidSpec):
     code = "unsupported"
 
 
+class InvalidComparison(InvalidSpec):
+    code = "invalid-comparison"
+
+
+class NotComparable(DynoError):
+    """`fields`: what differs, by JSON pointer, with the value of each result in the order they were named."""
+
+    code = "not-comparable"
+
+    def __init__(self, detail: str, fields: Mapping[str, Sequence[object]]) -> None:
+        super().__init__(detail)
+        self.fields = fields
+
+
 class NoDeviceFits(DynoError):
     code = "no-device-fits"
 
@@ -85,6 +102,10 @@ class UnknownJob(DynoError):
 
 class UnknownWorkload(DynoError):
     code = "workload-not-found"
+
+
+class UnknownComparison(DynoError):
+    code = "comparison-not-found"
 
 
 class JobFinished(DynoError):

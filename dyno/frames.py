@@ -8,7 +8,8 @@ from pydantic import Field, JsonValue, TypeAdapter
 
 from dyno.devices.device import Device
 from dyno.job import FailureClass, Stored
-from dyno.result import Memory, Precision, ResultWarning, RunSummary, Training
+from dyno.readings import Memory
+from dyno.result import Precision, ResultWarning, RunSummary, Training
 from dyno.spec import Spec
 
 
@@ -56,6 +57,8 @@ class RunRecord(Stored):
     sample_cpu_s: list[tuple[float, float]] = []  # (user, system) processor seconds of each sample, all threads
     work: float  # FLOP or training samples in one execution
     warnings: list[ResultWarning] = []
+    unchecked: dict[str, str] = {}  # codes of A and B that this run was to check and couldn't: why
+    verified: list[str] = []  # which of the checks of an output this workload made
     precision: Precision | None = None
     training: Training | None = None
     memory: Memory = Memory()

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field
 
-from dyno.spec import Model, Spec
+from dyno.spec import InterleavedSpec, Model, Spec
 
 SCHEMA = 1
 MAX_ATTEMPTS = 2
@@ -109,10 +109,15 @@ class WorkerRef(Stored):
 
 
 class QueuePlace(Stored):
-    """Where a queued job waits; `position` 0 is next. Computed when read, no part of the version."""
+    """Where a queued job waits: `position` jobs are before it. Computed when read, no part of the version.
+
+    `passed_over`: a device of the queue was free in the last minute, but the job doesn't fit it and waits for one that
+    it fits; jobs behind it may go first.
+    """
 
     name: str
     position: int | None = None
+    passed_over: bool = False
     eta_s: float | None = None
 
 
@@ -141,7 +146,7 @@ class Job(Stored):
     status_reason: str | None = None
     done: bool
     attempt: int
-    spec: Spec
+    spec: InterleavedSpec | Spec
     warnings: list[SpecWarning] = []
     queue: QueuePlace
     progress: Progress | None = None
@@ -165,10 +170,15 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def new_job_id(now_s: float | None = None) -> str:
-    """`job_` and a ULID: 48 bits of milliseconds, 80 random bits, so ids sort by time of creation."""
+    """`job_` and a ULID."""
+    return f"job_{new_ulid(now_s)}"
+
+
+def new_ulid(now_s: float | None = None) -> str:
+    """48 bits of milliseconds, 80 random bits, in Crockford's base 32: ids sort by time of creation."""
     millis = int((time.time() if now_s is None else now_s) * 1000)
     value = (millis << 80) | secrets.randbits(80)
-    return "job_" + "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
 
 
 def new_token() -> str:

@@ -1,4 +1,4 @@
-"""Jobs and results for a person, in a terminal. The only place besides `cli` with scaled units."""
+"""Jobs, results and comparisons for a person, in a terminal."""
 
 from __future__ import annotations
 
@@ -10,23 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from dyno.comparison import Compared, Comparison, Ratio
 from dyno.job import Job
+from dyno.quantity import quantity
 from dyno.result import Artifact, Metric, Result, Training
-
-_PREFIXED = {"s", "FLOP/s", "FLOP", "bytes/s"}
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-
-
-def quantity(value: float | None, unit: str) -> str:
-    """A figure with an SI prefix, where its unit takes one: 1.58e14 FLOP/s becomes "158 TFLOP/s"."""
-    if value is None:
-        return "–"
-    if unit not in _PREFIXED:
-        return f"{value:,.4g} {unit}" if abs(value) < 1e4 else f"{value:,.0f} {unit}"
-    for factor, prefix in _PREFIXES:
-        if abs(value) >= factor:
-            return f"{value / factor:.4g} {prefix}{unit}"
-    return f"{value:.4g} {unit}"
 
 
 @contextmanager
@@ -82,6 +69,46 @@ def result(console: Console, answer: Result) -> None:
         console.print(f"  {warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
     if answer.unchecked:
         console.print(f"  not checked yet, so never better than indicative: {', '.join(answer.unchecked)}", style="dim")
+
+
+def comparison(console: Console, answer: Comparison) -> None:
+    """Ratios to the first, what else differs, and what to know before believing it."""
+    table = Table(title=f"{answer.workload}: {answer.metric}, {answer.better} is better")
+    headings = ("job", "device", "value", "times as good", f"{100 * answer.confidence:g} % interval", "verdict")
+    for heading in (*headings, "would have shown", "result"):
+        table.add_column(heading)
+    for row in answer.results:
+        table.add_row(*_compared_cells(row, answer.unit))
+    console.print(table)
+    if answer.control is not None:
+        console.print(f"control, the first against itself: {_ratio(answer.control)}", highlight=False)
+    for difference in answer.differences:
+        values = " | ".join(str(value) for value in difference.values)
+        console.print(f"differs: {difference.field}: {values}", markup=False, highlight=False)
+    for warning in answer.warnings:
+        console.print(f"{warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
+    for note in answer.notes:
+        console.print(note, style="dim", markup=False, highlight=False)
+
+
+def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:
+    known = row.arm or row.job, f"{row.device_model or row.device}, {row.framework}", quantity(row.value, unit)
+    ratio = row.ratio
+    if ratio is None:
+        return *known, "1", "–", "the first", "–", row.verdict
+    value = "–" if ratio.value is None else f"{ratio.value:.4g}"
+    interval = _bounds(ratio) or ratio.reason or "–"
+    effect = "–" if ratio.smallest_effect is None else f"{1 + ratio.smallest_effect:.4g} times"
+    return *known, value, interval, ratio.verdict, effect, row.verdict
+
+
+def _bounds(ratio: Ratio) -> str | None:
+    return None if ratio.low is None or ratio.high is None else f"{ratio.low:.4g} to {ratio.high:.4g}"
+
+
+def _ratio(ratio: Ratio) -> str:
+    value = "–" if ratio.value is None else f"{ratio.value:.4g}"
+    return f"{value} times ({_bounds(ratio) or ratio.reason}), {ratio.verdict}"
 
 
 def _metrics_table(answer: Result) -> Table:
@@ -169,11 +196,17 @@ def artifacts(console: Console, rows: Iterable[Artifact]) -> None:
 
 def devices(console: Console, rows: Iterable[dict[str, Any]]) -> None:
     table = Table()
-    for heading in ("device", "model", "state", "peak float32", "frameworks", "started with"):
+    for heading in ("device", "model", "state", "peak", "frameworks", "started with"):
         table.add_column(heading)
     for row in rows:
-        peak = (row.get("peak") or {}).get("float32") or {}
         frameworks = ", ".join(f"{name} {version}" for name, version in (row.get("frameworks") or {}).items())
-        shown = (row["id"], row["model"], row.get("state"), quantity(peak.get("value"), "FLOP/s"), frameworks)
+        shown = (row["id"], row["model"], row.get("state"), _known_peak(row.get("peak") or {}), frameworks)
         table.add_row(*(str(cell or "") for cell in shown), str(row.get("started_with") or ""))
     console.print(table)
+
+
+def _known_peak(peaks: dict[str, dict[str, Any]]) -> str:
+    """The first that is known, float32 before all others: a TPU's data sheet has none of it."""
+    known = [(dtype, figure) for dtype, figure in peaks.items() if figure.get("value")]
+    dtype, figure = min(known, key=lambda each: each[0] != "float32", default=("", {}))
+    return f"{quantity(figure.get('value'), figure.get('unit', 'FLOP/s'))} {dtype}".rstrip()

@@ -11,23 +11,29 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue
 
 from dyno.job import Stored
+from dyno.readings import Cpu, Energy, Memory, Sensors
 
 METHOD_VERSION = "1"
 
 
 class Verdict(StrEnum):
-    TRUSTED = "trusted"
-    INDICATIVE = "indicative"
     UNTRUSTED = "untrusted"
+    INDICATIVE = "indicative"
+    TRUSTED = "trusted"
+
+    @property
+    def rank(self) -> int:
+        """0 for the least."""
+        return list(Verdict).index(self)
 
 
 class ResultWarning(Stored):
     """A reason against the number: class A (wrong), B (may not repeat) or C (read with care)."""
 
-    code: str
+    code: str = Field(description="Its section in docs/warnings.md: what it means, how it was found, what to do")
     severity: Literal["A", "B", "C"]
     message: str
-    evidence: dict[str, JsonValue] = {}
+    evidence: dict[str, JsonValue] = Field({}, description="The figures that raised it")
 
 
 class Metric(Stored):
@@ -46,6 +52,7 @@ class Metric(Stored):
     runs: int
     samples: int
     reason: str | None = None
+    by_run: list[float] = []  # one figure per run, in their order: `value` is their mean; none where it is taken once
 
 
 class Phases(Stored):
@@ -66,26 +73,17 @@ class Phases(Stored):
     steady_s: float | None = None
 
 
-class Cpu(Stored):
-    """Processor time over the sampled window: user_s / wall_s is the number of cores kept busy."""
-
-    wall_s: float
-    user_s: float
-    system_s: float
-
-
-class Memory(Stored):
-    device_peak_bytes: int | None = None
-    host_peak_bytes: int | None = None
-    reason: str | None = None
-
-
 class Peak(Stored):
-    """What the device could do at most. `provenance`: datasheet, measured clock or measured here."""
+    """What the used part of the device could do at most in `dtype`, the precision that ran.
+
+    `provenance`: datasheet (`source` names it), measured clock or measured here.
+    """
 
     value: float | None
     unit: str = "FLOP/s"
+    dtype: str | None = None
     provenance: str | None = None
+    source: str | None = None
     fraction: float | None = None
     reason: str | None = None
 
@@ -98,13 +96,11 @@ class Precision(Stored):
     rel_error: float | None = None
 
 
-class Energy(Stored):
-    joules: float | None = None
-    reason: str | None = None
-
-
 class RunSummary(Stored):
-    """One runner process. Times are per execution, in seconds; nothing is dropped as an outlier."""
+    """One runner process. Times are per execution, in seconds; nothing is dropped as an outlier.
+
+    `clock_hz` is the device's: of a CPU measured after the samples, of a GPU the median over them.
+    """
 
     process_start: Literal["forked", "spawned"]
     pid: int
@@ -124,6 +120,7 @@ class RunSummary(Stored):
     phases: Phases
     cpu: Cpu | None = None
     clock_hz: float | None = None
+    sensors: Sensors | None = None
     started_at_s: float
     first_op_at_s: float | None = None
 
@@ -245,3 +242,8 @@ class Result(Stored):
     artifacts: list[Artifact] = []
     reproduce: str | None = None
     reference: list[Reference] = []
+    arms: list[Result] = Field(
+        default=[],
+        description="Where a job ran two specs in turns: what the second gave, and the control, which is the first "
+        "once more. All else is of the first alone.",
+    )

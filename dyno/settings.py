@@ -27,7 +27,7 @@ class Settings(BaseSettings):
     artifact_url: str | None = None  # an fsspec URL that API and workers share: file:///srv/x, s3://…; else by the API
     artifact_dir: Path = DATA_DIR / "artifacts"  # where the API keeps them without artifact_url
     artifact_max_bytes: Annotated[int, Field(gt=0)] = 2 * 2**30  # of one file
-    artifact_patience_s: Annotated[float, Field(gt=0)] = 60.0  # how long a worker tries to deliver what a job has left
+    artifact_patience_s: Annotated[float, Field(gt=0)] = 300.0  # what a worker can't deliver in that time is lost
     api_url: str | None = None  # where workers find the API; null: on this host, at `port`
 
     # the API

@@ -25,6 +25,13 @@ DeviceKind = Literal["cpu", "gpu", "tpu"]
 Priority = Literal["low", "normal", "high"]
 MAX_REPLICAS = 64
 MIN_S = 2.0  # of samples in each run, unless asked otherwise
+MARGIN = 0.02
+CONFIDENCE = 0.95
+MOST_PAIRS = 100
+MetricName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Margin = Annotated[float, Field(gt=0, le=0.5)]
+Confidence = Annotated[float, Field(ge=0.5, le=0.999)]
+Pairs = Annotated[int, Field(ge=2, le=MOST_PAIRS, multiple_of=2)]
 LabelText = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 DEVICE_ID = re.compile(r"^(?P<kind>cpu|gpu|tpu):(?P<index>[0-9][0-9,-]*)(@(?P<host>[A-Za-z0-9._-]+))?$")
@@ -143,3 +150,33 @@ class Spec(Model):
     webhook: None = None
     expires_in_s: Annotated[int, Field(ge=60, le=366 * 86400)] = 30 * 86400
     queue_if_absent: bool = False
+
+    @property
+    def arms(self) -> list[Spec]:
+        """What is run in turns: this alone, or of an InterleavedSpec the first, the second and the control."""
+        return [self]
+
+    @property
+    def most_runs(self) -> int:
+        """How many processes there may be at most, of all arms together."""
+        return sum(arm.measure.processes.max for arm in self.arms)
+
+
+class InterleavedSpec(Spec):
+    """Two specs whose runs take turns on one device, under one lease, so that what drifts meets both alike.
+
+    Its own fields are those of the first, and of the job. Each arm has as many runs as there are pairs; every other
+    round goes backwards: A B, B A, or with the control, which is the first spec once more, A B A', A' B A.
+    """
+
+    against: Spec
+    pairs: Pairs
+    control: bool
+    metric: MetricName
+    margin: Margin = MARGIN
+    confidence: Confidence = CONFIDENCE
+
+    @property
+    def arms(self) -> list[Spec]:
+        first = Spec(**{name: getattr(self, name) for name in Spec.model_fields})
+        return [first, self.against, first] if self.control else [first, self.against]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import BaseModel, Field
 
 from dyno.devices.device import Device
-from dyno.errors import DoesNotFit, ExceedsTimeout, FieldError, NoDeviceFits, Unsupported
+from dyno.errors import DoesNotFit, DynoError, ExceedsTimeout, FieldError, InvalidSpec, NoDeviceFits, Unsupported
 from dyno.job import SpecWarning
 from dyno.spec import FrameworkName, Spec
+from dyno.store.fitting import profile
 from dyno.store.queues import device_class, fits, queue_for
-from dyno.workloads import check_units
+from dyno.workloads import can_run, check_units
 from dyno.workloads.contract import Estimate, Params
 from service.specs import Request
 
@@ -30,10 +31,11 @@ class JobEstimate(BaseModel):
 
 
 class Admission(NamedTuple):
-    """`estimate` is null where no device is there to estimate for."""
+    """`estimate` is null where no device is there to estimate for; `fits` is by profile, of those that there are."""
 
     estimate: JobEstimate | None
     warnings: list[SpecWarning]
+    fits: Mapping[str, bool]
 
 
 class _Candidate(NamedTuple):
@@ -47,46 +49,55 @@ class _Candidate(NamedTuple):
 
 def admit(request: Request, devices: Sequence[Device]) -> Admission:
     """Raises NoDeviceFits, Unsupported, DoesNotFit or ExceedsTimeout, each with what there is."""
-    warnings = [
-        SpecWarning(code=w.code, message=w.message, evidence=dict(w.evidence))
-        for w in request.workload.lint(request.params)
-    ]
-    able = _able(request, devices)
+    answers = [(device, _can_run(request, device)) for device in _serving(request.spec, devices)]
+    by_profile = {profile(device): can for device, can in answers}
+    able = [device for device, can in answers if can]
     if not able:
-        return Admission(None, [*warnings, _absent(request.spec)])
-    candidates = [_candidate(request, device) for device in able]
-    roomy = [c for c in candidates if c.run.memory_bytes <= c.device.memory_bytes]
-    if not roomy:
-        raise _does_not_fit(request, max(candidates, key=lambda c: c.device.memory_bytes))
-    first = min(roomy, key=lambda c: c.time_s)
+        refusal = _refusal(request, devices)
+        if not request.spec.queue_if_absent:
+            raise refusal
+        absent = _absent(request.spec, refusal if answers else None)
+        return Admission(None, [*_linted(request, None), absent], by_profile)
+    first = min((_candidate(request, device) for device in able), key=lambda c: c.time_s)
+    warnings = _linted(request, first.device)
     timeout_s = request.spec.timeout_s
     if timeout_s is not None and first.time_s > timeout_s:
         if first.time_s > HONEST_FACTOR * timeout_s or first.sure_s > timeout_s:
             raise _exceeds_timeout(request, first, timeout_s)
-        warnings.append(_tight(first, timeout_s))
+        warnings.append(tight(first.time_s, timeout_s))
     estimate = JobEstimate(device=first.device.full_id, time_s=first.time_s, memory_bytes=first.run.memory_bytes)
-    return Admission(estimate, warnings)
+    return Admission(estimate, warnings, by_profile)
 
 
-def _able(request: Request, devices: Sequence[Device]) -> list[Device]:
-    """The devices whose workers would take the job and that can do it; none only where it may wait for one."""
+def _linted(request: Request, device: Device | None) -> list[SpecWarning]:
+    found = request.workload.lint(request.params, device, request.spec.replicas)
+    return [SpecWarning(code=w.code, message=w.message, evidence=dict(w.evidence)) for w in found]
+
+
+def _serving(spec: Spec, devices: Sequence[Device]) -> list[Device]:
+    """The devices whose workers look for jobs in the queue that this one would wait in."""
+    return [device for device in devices if fits(spec.device, device) and spec.framework in device.frameworks]
+
+
+def _can_run(request: Request, device: Device) -> bool:
+    return can_run(request.workload, request.params, request.spec.replicas, request.spec.framework, device)
+
+
+def _refusal(request: Request, devices: Sequence[Device]) -> DynoError:
+    """Why none of the devices can do the job: what the nearest to it lack."""
     spec = request.spec
-    fitting = [device for device in devices if fits(spec.device, device)]
-    able = [device for device in fitting if spec.framework in device.frameworks]
-    enough = [device for device in able if not check_units(spec.replicas, device)]
-    willing = [device for device in enough if not request.workload.refuses(request.params, device)]
-    if willing or spec.queue_if_absent:
-        return willing
-    if not fitting:
+    if not (meant := [device for device in devices if fits(spec.device, device)]):
         there = ", ".join(sorted(device.full_id for device in devices)) or "none"
         asked = device_class(spec.device)
-        raise NoDeviceFits(f'no live worker serves "{asked}"; devices now: {there}. {_WAITS}')
-    if not able:
-        raise Unsupported([FieldError("/framework", "framework-missing", _missing(spec.framework, fitting))])
-    if not enough:
-        raise Unsupported(check_units(spec.replicas, max(able, key=lambda device: device.units)))
-    refused = request.workload.refuses(request.params, enough[0])
-    raise Unsupported([FieldError(f"/params{found.pointer}", found.code, found.detail) for found in refused])
+        return NoDeviceFits(f'no live worker serves "{asked}"; devices now: {there}. {_WAITS}')
+    if not (able := _serving(spec, meant)):
+        return Unsupported([FieldError("/framework", "framework-missing", _missing(spec.framework, meant))])
+    if not (enough := [device for device in able if not check_units(spec.replicas, device)]):
+        return Unsupported(check_units(spec.replicas, max(able, key=lambda device: device.units)))
+    if not (willing := [device for device in enough if not request.workload.refuses(request.params, device)]):
+        refused = request.workload.refuses(request.params, enough[0])
+        return Unsupported([FieldError(f"/params{found.pointer}", found.code, found.detail) for found in refused])
+    return _does_not_fit(request, max(willing, key=lambda device: device.memory_bytes))
 
 
 def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
@@ -100,18 +111,22 @@ def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
 
 
 def _candidate(request: Request, device: Device) -> _Candidate:
-    run = request.workload.estimate(request.params, device)
+    run = _estimate(request, request.params, device)
     measure = request.spec.measure
     runs, samples_s = measure.processes.min, measure.min_s  # at most max_s, so every run samples for so long
     return _Candidate(device, run, runs * max(run.time_s, samples_s) + run.train_s, runs * samples_s)
 
 
-def _does_not_fit(request: Request, best: _Candidate) -> DoesNotFit:
+def _estimate(request: Request, params: Params, device: Device) -> Estimate:
+    return request.workload.estimate(params, device, request.spec.replicas, request.spec.framework)
+
+
+def _does_not_fit(request: Request, best: Device) -> DoesNotFit:
     detail = (
-        f"about {best.run.memory_bytes} bytes are needed, "
-        f"{best.device.full_id} has the most of the fitting devices: {best.device.memory_bytes} bytes"
+        f"about {_estimate(request, request.params, best).memory_bytes} bytes are needed, "
+        f"{best.full_id} has the most of the fitting devices: {best.memory_bytes} bytes"
     )
-    fields = _that_shrink(request, best.device, lambda estimate: estimate.memory_bytes)
+    fields = _that_shrink(request, best, lambda estimate: estimate.memory_bytes)
     return DoesNotFit([FieldError(pointer, "does-not-fit", detail) for pointer in fields or ["/params"]])
 
 
@@ -127,11 +142,11 @@ def _exceeds_timeout(request: Request, first: _Candidate, timeout_s: float) -> E
 
 def _that_shrink(request: Request, device: Device, cost: Callable[[Estimate], float]) -> list[str]:
     """Pointers to the whole-number params that lower the cost when they are halved: those to change."""
-    full = cost(request.workload.estimate(request.params, device))
+    full = cost(_estimate(request, request.params, device))
     return [
         f"/params/{name}"
         for name in type(request.params).model_fields
-        if (smaller := _halved(request.params, name)) and cost(request.workload.estimate(smaller, device)) < full
+        if (smaller := _halved(request.params, name)) and cost(_estimate(request, smaller, device)) < full
     ]
 
 
@@ -142,18 +157,27 @@ def _halved(params: Params, name: str) -> Params | None:
     return params.model_copy(update={name: value // 2})
 
 
-def _absent(spec: Spec) -> SpecWarning:
+def _absent(spec: Spec, refusal: DynoError | None) -> SpecWarning:
+    """`refusal`: what the devices that serve the job's queue lack; null where there are none."""
     queue = queue_for(spec.device, spec.framework)
-    return SpecWarning(
-        code="NO_DEVICE_YET",
-        message=f'no live worker serves "{queue}" now; the job waits until one does',
-        evidence={"queue": queue},
-    )
+    if refusal is None:
+        message = f'no live worker serves "{queue}" now; the job waits until one does'
+    else:
+        message = f'no live device of "{queue}" fits it now; the job waits until one does: {_why(refusal)}'
+    return SpecWarning(code="NO_DEVICE_YET", message=message, evidence={"queue": queue})
 
 
-def _tight(first: _Candidate, timeout_s: float) -> SpecWarning:
+def _why(refusal: DynoError) -> str:
+    """Once, however many fields would help against it."""
+    if not isinstance(refusal, InvalidSpec):
+        return refusal.detail
+    return "; ".join(dict.fromkeys(error.detail for error in refusal.errors))
+
+
+def tight(expected_s: float, timeout_s: float) -> SpecWarning:
+    """For a job that may be stopped before it is done."""
     return SpecWarning(
         code="TIMEOUT_TIGHT",
-        message=f"about {first.time_s:.3g} s are expected, timeout_s is {timeout_s:.3g}: the job may be stopped",
-        evidence={"estimate_s": first.time_s, "timeout_s": timeout_s},
+        message=f"about {expected_s:.3g} s are expected, timeout_s is {timeout_s:.3g}: the job may be stopped",
+        evidence={"estimate_s": expected_s, "timeout_s": timeout_s},
     )

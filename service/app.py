@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from dyno.artifacts import service_store
 from dyno.settings import Settings
 from dyno.workloads import registry
-from service import artifacts, fleet, health, jobs, openapi, problems, workloads
+from service import artifacts, comparisons, fleet, health, jobs, openapi, problems, samples, workloads
 from service.state import opened
 
 
@@ -41,7 +41,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.stopping = stopping
-    routers = [part.router for part in (jobs, artifacts, workloads, fleet, health)]
+    routers = [part.router for part in (jobs, samples, artifacts, comparisons, workloads, fleet, health)]
     for router in routers:
         app.include_router(router)
     problems.install(app, [route for router in routers for route in router.routes])

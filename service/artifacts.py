@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
@@ -28,25 +28,32 @@ class ArtifactList(BaseModel):
     data: list[Artifact]
 
 
-@router.get("", responses=documented("job-not-found", "result-not-ready", "store-unavailable"))
+_OF_LIST = documented("job-not-found", "result-not-ready", "record-unreadable", "store-unavailable")
+_OF_FILE: dict[int | str, dict[str, Any]] = {
+    304: {"description": "The ETag given is that of the file"},
+    **documented(
+        *("job-not-found", "artifact-not-found", "result-not-ready", "record-unreadable", "store-unavailable"),
+        "artifact-store-unavailable",
+    ),
+}
+_FILE_SENT: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The file; its ETag is its SHA-256", "content": _BYTES}
+}
+_FILE_TOLD: dict[int | str, dict[str, Any]] = {200: {"description": "Its size, type and ETag, without the file"}}
+
+
+@router.head("", responses=_OF_LIST)
+@router.get("", responses=_OF_LIST)
 async def browse(job_id: JobId, jobs: JobsDep) -> ArtifactList:
     """The files of a job that succeeded, by name. They go with its record."""
     return ArtifactList(data=(await jobs.result(job_id)).artifacts)
 
 
-@router.get(
-    "/{name}",
-    response_class=Response,
-    responses={
-        200: {"description": "The file; its ETag is its SHA-256", "content": _BYTES},
-        304: {"description": "The ETag given is that of the file"},
-        **documented(
-            *("job-not-found", "artifact-not-found", "result-not-ready", "store-unavailable"),
-            "artifact-store-unavailable",
-        ),
-    },
-)
-async def download(job_id: JobId, name: ArtifactName, state: StateDep, if_none_match: IfNoneMatch = None) -> Response:
+@router.head("/{name}", response_class=Response, responses=_FILE_TOLD | _OF_FILE)
+@router.get("/{name}", response_class=Response, responses=_FILE_SENT | _OF_FILE)
+async def download(
+    job_id: JobId, name: ArtifactName, request: Request, state: StateDep, if_none_match: IfNoneMatch = None
+) -> Response:
     """One file, as it was left: to be saved, never to be shown in place."""
     listed = (await state.jobs.result(job_id)).artifacts
     artifact = next((each for each in listed if each.name == name), None)
@@ -63,6 +70,9 @@ async def download(job_id: JobId, name: ArtifactName, state: StateDep, if_none_m
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
+    if request.method == "HEAD":
+        await anyio.to_thread.run_sync(file.close)
+        return Response(headers=headers, media_type=media_type(name))
     return StreamingResponse(_pieces(file), headers=headers, media_type=media_type(name))
 
 

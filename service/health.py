@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
+import anyio
+import anyio.to_thread
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from dyno.errors import StoreUnavailable, StoreUnfit
+from dyno.errors import ArtifactStoreUnavailable, StoreUnavailable, StoreUnfit
 from dyno.store.connect import check_server_async
 from service.dependencies import StateDep
 from service.errors import NotReady
 from service.problems import documented
+from service.state import State
+
+FILES_WITHIN_S = 2.0
 
 router = APIRouter(tags=["health"])
 
@@ -28,11 +33,24 @@ async def livez() -> Health:
 
 @router.get("/readyz", responses=documented("not-ready"))
 async def readyz(state: StateDep) -> Health:
-    """Whether a job can be taken and kept: the store is reachable, persists and doesn't evict."""
+    """Whether a job can be taken and kept: the store is reachable, persists and doesn't evict, and takes files."""
     try:
         reasons = await check_server_async(state.client)
     except (StoreUnavailable, StoreUnfit) as error:
         reasons = [error.detail]
+    reasons += await _of_files(state)
     if reasons:
         raise NotReady("; ".join(reasons))
     return Health()
+
+
+async def _of_files(state: State) -> list[str]:
+    """On a thread, and one at a time: a folder on a mount that hangs must not take all threads, nor this answer."""
+    try:
+        with anyio.fail_after(FILES_WITHIN_S):
+            await anyio.to_thread.run_sync(state.artifacts.check, abandon_on_cancel=True, limiter=state.checking)
+    except ArtifactStoreUnavailable as error:
+        return [error.detail]
+    except TimeoutError:
+        return [f"the artifact store gave no answer in {FILES_WITHIN_S:g} s"]
+    return []

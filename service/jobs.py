@@ -163,7 +163,10 @@ async def cancel(job_id: JobId, jobs: JobsDep, response: Response) -> Job:
     return job
 
 
-@router.get("/{job_id}/result", responses=documented("job-not-found", "result-not-ready", "store-unavailable"))
+@router.get(
+    "/{job_id}/result",
+    responses=documented("job-not-found", "result-not-ready", "record-unreadable", "store-unavailable"),
+)
 async def result(job_id: JobId, jobs: JobsDep) -> Result:
     """The result of a job that succeeded."""
     return await jobs.result(job_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -14,8 +14,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 
-from dyno.errors import DynoError, FieldError, InvalidSpec, ResultNotReady
+from dyno.comparison import Difference
+from dyno.errors import DynoError, FieldError, InvalidSpec, NotComparable, ResultNotReady
 from dyno.job import Status
+from dyno.sentences import sentence
 
 log = logging.getLogger(__name__)
 
@@ -32,17 +34,20 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "job-not-found": (404, "No such job"),
     "artifact-not-found": (404, "The job has no such file"),
     "workload-not-found": (404, "No such workload"),
+    "comparison-not-found": (404, "No such comparison"),
     "method-not-allowed": (405, "The method isn't allowed here"),
     "body-timeout": (408, "The body came too slowly"),
     "job-expired": (409, "The job of this idempotency key is gone"),
     "job-finished": (409, "The job is done already"),
     "result-not-ready": (409, "The job has no result"),
+    "not-comparable": (409, "The results can't be compared"),
     "stale-token": (409, "Another attempt owns the job"),
     "body-too-large": (413, "The body is too large"),
     "artifact-too-large": (413, "The file is too large"),
     "unsupported-media-type": (415, "The body must be JSON"),
     "invalid-request": (422, "A parameter of the request is wrong"),
     "invalid-spec": (422, "The spec can't be run as it is"),
+    "invalid-comparison": (422, "This can't be compared"),
     "does-not-fit": (422, "The job needs more memory than any device has"),
     "exceeds-timeout": (422, "The job would take longer than its timeout"),
     "unsupported": (422, "No fitting device has what the job needs"),
@@ -52,7 +57,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "queue-full": (429, "Too many jobs are queued"),
     "dyno-error": (500, "Something went wrong"),
     "internal-error": (500, "Something went wrong"),
-    "record-unreadable": (500, "The record of the job can't be read"),
+    "record-unreadable": (500, "What is stored can't be read"),
     "run-failed": (500, "The run failed"),
     "dataset-damaged": (500, "A data file is damaged"),
     "workload-fault": (500, "A workload is broken"),
@@ -91,6 +96,9 @@ class Problem(BaseModel):
         default=None, description="Every wrong field at once; always and only with status 422."
     )
     job_status: Status | None = Field(default=None, description="Of the job; only with `result-not-ready`.")
+    differing: list[Difference] | None = Field(
+        default=None, description="Every field in which the results differ; only with `not-comparable`."
+    )
 
 
 def problem(
@@ -100,6 +108,7 @@ def problem(
     errors: list[FieldError] | None = None,
     headers: dict[str, str] | None = None,
     job_status: str | None = None,
+    differing: Mapping[str, Sequence[object]] | None = None,
 ) -> Response:
     """The answer for `code`; 429 and 503 always say when to come back."""
     status, title = PROBLEMS[code]
@@ -114,6 +123,8 @@ def problem(
         content["errors"] = [{"pointer": e.pointer, "code": e.code, "detail": e.detail} for e in errors[:MAX_ERRORS]]
     if job_status is not None:
         content["job_status"] = job_status
+    if differing is not None:
+        content["differing"] = [{"field": field, "values": values} for field, values in differing.items()]
     answer = JSONResponse(content, status, headers, MEDIA_TYPE)
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         answer.headers["Retry-After"] = str(RETRY_AFTER_S)
@@ -155,8 +166,12 @@ async def _of_dyno(request: Request, error: Exception) -> Response:
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     detail = _summary(error.errors) if isinstance(error, InvalidSpec) else error.detail
-    job_status = error.job_status if isinstance(error, ResultNotReady) else None
-    return problem(error.code, detail, errors=errors, headers=headers, job_status=job_status)
+    more: dict[str, Any] = {}
+    if isinstance(error, ResultNotReady):
+        more["job_status"] = error.job_status
+    if isinstance(error, NotComparable):
+        more["differing"] = error.fields
+    return problem(error.code, detail, errors=errors, headers=headers, **more)
 
 
 def _field_errors(error: DynoError, status: int) -> list[FieldError] | None:
@@ -194,7 +209,7 @@ def _methods(request: Request) -> list[str]:
 async def _of_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     errors = [
-        FieldError("".join(f"/{step}" for step in found["loc"]), found["type"].replace("_", "-"), found["msg"])
+        FieldError("".join(f"/{step}" for step in found["loc"]), found["type"].replace("_", "-"), sentence(found))
         for found in error.errors()
     ]
     return problem("invalid-request", _summary(errors), errors=errors)

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dyno.errors import FieldError, InvalidSpec
+from dyno.sentences import sentence
 from dyno.spec import Spec
 from dyno.workloads import normalise, validate_params
 from dyno.workloads.contract import Params, Workload
@@ -32,18 +33,19 @@ def read(document: Mapping[str, Any], faults: Iterable[FieldError], workloads: M
     workload = workloads.get(name) if isinstance(name := document.get("workload"), str) else None
     errors = [*faults]
     spec = _envelope(document, errors)
-    params = _params(document, workload, 1 if spec is None else spec.replicas, errors)
+    params = _params(document, workload, spec, errors)
     if isinstance(name, str) and name and workload is None:
         errors.append(FieldError("/workload", "unknown-workload", f'no workload "{_shown(name)}"; {_known(workloads)}'))
     if workload is not None and spec is not None and spec.framework not in workload.frameworks:
         able = ", ".join(workload.frameworks)
         errors.append(FieldError("/framework", "framework-unsupported", f"{workload.name} runs on {able}"))
     if errors or spec is None or workload is None or params is None:
-        raise InvalidSpec(_first_of_each(errors))
-    return Request(normalise(spec), workload, params, _digest(document))
+        raise InvalidSpec(first_of_each(errors))
+    return Request(normalise(spec), workload, params, digest(document))
 
 
-def _digest(document: Mapping[str, Any]) -> str:
+def digest(document: Mapping[str, Any]) -> str:
+    """For `Request.body_sha256`."""
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -52,20 +54,29 @@ def _envelope(document: Mapping[str, Any], errors: list[FieldError]) -> Spec | N
     try:
         return Spec.model_validate(document, strict=True)
     except ValidationError as invalid:
-        for found in invalid.errors(include_url=False):
-            at = _locate(document, found["loc"], missing=found["type"] == "missing")
-            errors.append(FieldError(at, _code(found["type"]), found["msg"].removeprefix("Value error, ")))
+        errors += faults_of(document, invalid)
         return None
 
 
+def faults_of(document: Mapping[str, Any], invalid: ValidationError) -> list[FieldError]:
+    """Every wrong field that a model found in the document, with the pointer to it."""
+    return [
+        FieldError(
+            _locate(document, found["loc"], missing=found["type"] == "missing"), _code(found["type"]), sentence(found)
+        )
+        for found in invalid.errors(include_url=False)
+    ]
+
+
 def _params(
-    document: Mapping[str, Any], workload: Workload | None, replicas: int, errors: list[FieldError]
+    document: Mapping[str, Any], workload: Workload | None, spec: Spec | None, errors: list[FieldError]
 ) -> Params | None:
     params = document.get("params", {})
     if workload is None or not isinstance(params, dict):
         return None  # the envelope's errors name it
     try:
-        return validate_params(workload, params, replicas)
+        on = (spec.replicas, spec.framework) if spec is not None else ()
+        return validate_params(workload, params, *on)
     except InvalidSpec as invalid:
         errors += (FieldError(e.pointer, _code(e.code), e.detail) for e in invalid.errors)
         return None
@@ -83,7 +94,7 @@ def _locate(document: Any, path: tuple[int | str, ...], *, missing: bool) -> str
     return at
 
 
-def _first_of_each(errors: list[FieldError]) -> list[FieldError]:
+def first_of_each(errors: list[FieldError]) -> list[FieldError]:
     """One error per field, the first found: what the parser says of a NaN, the models needn't repeat."""
     found: dict[str, FieldError] = {}
     for error in errors:

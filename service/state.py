@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
+import anyio
 import redis
 import redis.asyncio
 
 from dyno.artifacts.store import ArtifactStore
 from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
-from dyno.store.artifacts import drop_orphans
+from dyno.store.artifacts import tidy_files
 from dyno.store.connect import async_client, check_server, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.upkeep import Upkeep
@@ -28,7 +29,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class State:
-    """One per process. `stopping` is set when the server begins to end: long polls then answer at once."""
+    """One per process. `stopping` is set when the server begins to end: long polls then answer at once. `checking`:
+    whoever looks at the artifact store's health."""
 
     settings: Settings
     workloads: Mapping[str, Workload]
@@ -37,6 +39,7 @@ class State:
     watch: Watch
     artifacts: ArtifactStore
     stopping: asyncio.Event
+    checking: anyio.CapacityLimiter
 
 
 def check_store(settings: Settings) -> None:
@@ -61,12 +64,14 @@ async def opened(
     client = async_client(settings)
     blocking = async_client(settings, blocking=True)
     watch = Watch(blocking, settings)
-    chores = {"dropping artifacts": partial(drop_orphans, settings=settings, drop=artifacts.drop)}
+    # Not in workers too: what they do beside a benchmark is in its figures, and the folder may be the API's own.
+    chores = {"tidying artifacts": partial(tidy_files, settings=settings, files=artifacts)}
     upkeep = Upkeep(settings, partial(wake, settings), chores)
     await watch.start()
     upkeep.start()
     try:
-        yield State(settings, workloads, client, Jobs(client, settings), watch, artifacts, stopping)
+        jobs, checking = Jobs(client, settings), anyio.CapacityLimiter(1)
+        yield State(settings, workloads, client, jobs, watch, artifacts, stopping, checking)
     finally:
         await asyncio.to_thread(upkeep.stop)
         await watch.stop()

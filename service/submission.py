@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
 import anyio.to_thread
 
 from dyno import wake
+from dyno.spec import Spec
 from dyno.store import fleet
 from dyno.store.fleet import DeviceStatus
 from dyno.store.jobs import Submitted
@@ -24,14 +27,26 @@ _wake_threads = anyio.CapacityLimiter(4)  # of their own: a broker that hangs mu
 
 async def submit(state: State, asked: Request, idempotency_key: str | None) -> Submitted:
     """Queue the job, or find the one that an earlier request with this key made."""
-    if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, asked.body_sha256)):
+    return await queue(state, asked.spec, asked.body_sha256, idempotency_key, partial(admitted, state, asked))
+
+
+async def queue(
+    state: State,
+    spec: Spec,
+    body_sha256: str,
+    idempotency_key: str | None,
+    admission_of: Callable[[], Awaitable[Admission]],
+) -> Submitted:
+    """As `submit`; `admission_of` raises where the spec can't be run, and isn't asked about a repeated request."""
+    if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
         return Submitted(earlier, wake=False, replayed=True)
-    admission = await admitted(state, asked)
+    admission = await admission_of()
     submitted = await state.jobs.submit(
-        asked.spec,
+        spec,
         warnings=admission.warnings,
+        fits=admission.fits,
         idempotency_key=idempotency_key,
-        body_sha256=asked.body_sha256,
+        body_sha256=body_sha256,
     )
     if submitted.wake:
         await _wake(state, submitted.job.queue.name)

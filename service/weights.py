@@ -6,7 +6,7 @@ from dyno.artifacts.names import WEIGHTS_SUFFIXES, is_weights
 from dyno.errors import FieldError, InvalidSpec, ResultNotReady, UnknownJob
 from dyno.result import Artifact
 from dyno.spec import WeightsRef
-from dyno.workloads._training import TrainingParams
+from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Params
 from service.state import State
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from dyno.errors import UnknownWorkload
 from dyno.result import Reference
-from dyno.workloads._training import TrainingParams
+from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Workload
 from service.dependencies import StateDep
 from service.problems import documented

@@ -15,6 +15,9 @@ from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.server import EmbeddedServer
 
+# pytest-xdist tells its processes a width, and rich's consoles keep the one they find when they are made.
+os.environ.pop("COLUMNS", None)
+
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dyno.result import Artifact, Energy, Memory, Peak, Phases, Result, Verdict
+from dyno.readings import Energy, Memory
+from dyno.result import Artifact, Peak, Phases, Result, Verdict
 
 
 def a_result(job_id: str, artifacts: Sequence[Artifact] = ()) -> Result:

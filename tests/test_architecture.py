@@ -14,7 +14,10 @@ PACKAGES = ("dyno", "service", "workers")
 FRAMEWORKS = {"tensorflow", "keras", "jax", "torch"}
 
 # part of the house -> the parts it may import besides itself and the contract's words
-WORDS = {"errors", "spec", "job", "result", "settings", "frames"}
+WORDS = {
+    *("errors", "sentences", "spec", "job", "result", "comparison", "peers", "readings", "samples", "settings"),
+    "frames",
+}
 ALLOWED = {
     "artifacts": WORDS,
     "measure": WORDS | {"devices", "workloads.contract"},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -55,3 +56,39 @@ def test_every_dyno_command_of_the_compose_file_exists() -> None:
 def test_every_setting_of_the_compose_file_exists() -> None:
     names = {name for s in COMPOSE["services"].values() for name in s.get("environment", {})}
     assert names <= {f"DYNO_{field.upper()}" for field in Settings.model_fields}
+
+
+def mounts(service: str) -> dict[str, tuple[str, str]]:
+    """Source and mode by path in the container; a source's default, where the host's environment may name another."""
+    found = {}
+    for volume in COMPOSE["services"][service]["volumes"]:
+        source, path, *mode = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", volume).split(":")
+        found[path] = (source, mode[0] if mode else "rw")
+    return found
+
+
+def test_every_volume_is_declared() -> None:
+    used = {source for name, s in COMPOSE["services"].items() if "volumes" in s for source, _ in mounts(name).values()}
+    assert used == COMPOSE["volumes"].keys()
+
+
+@pytest.mark.parametrize("worker", ["worker-cpu", "worker-gpu"])
+def test_workers_read_data_sets_where_they_look_for_them_and_can_not_write_there(worker: str) -> None:
+    service = COMPOSE["services"][worker]
+    source, mode = mounts(worker)[service["environment"]["DYNO_DATA_DIR"]]
+    assert (source, mode) == ("data", "ro")
+    assert any(volume.startswith("${DYNO_DATA_DIR:-data}:") for volume in service["volumes"])
+
+
+def test_files_of_jobs_outlast_the_container_that_keeps_them_and_its_user_may_write_them() -> None:
+    folder = PurePosixPath(COMPOSE["services"]["api"]["environment"]["DYNO_ARTIFACT_DIR"])
+    [mounted] = [path for path in mounts("api") if folder.is_relative_to(path)]
+    assert mounts("api")[mounted] == ("artifacts", "rw")
+    owned = re.search(r"install --directory --owner=dyno (.+)", (ROOT / "deploy" / "Dockerfile").read_text())
+    assert owned is not None
+    assert mounted in owned[1].split(), "a new volume takes its owner from the image"
+
+
+def test_workers_send_their_files_to_the_service() -> None:
+    for worker in ("worker-cpu", "worker-gpu"):
+        assert COMPOSE["services"][worker]["environment"]["DYNO_API_URL"] == "http://api:8000"

@@ -1,31 +1,14 @@
-"""What a person reads: scaled units, and unknown figures said to be unknown."""
+"""What a person reads."""
 
 from __future__ import annotations
+
+import io
 
 import pytest
 from rich.console import Console
 
-from dyno.render import _training, quantity
+from dyno.render import _training, devices
 from dyno.result import DataOrigin, Training, Trial
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (1.58e14, "FLOP/s", "158 TFLOP/s"),
-        (1.5e11, "FLOP/s", "150 GFLOP/s"),
-        (0.000182, "s", "182 µs"),
-        (1.5, "s", "1.5 s"),
-        (999.96, "s", "1000 s"),
-        (0.0, "s", "0 s"),
-        (3e-12, "s", "3e-12 s"),
-        (2404.4, "samples/s", "2,404 samples/s"),
-        (1234567.8, "samples/s", "1,234,568 samples/s"),
-        (None, "s", "–"),
-    ],
-)
-def test_a_quantity_gets_the_prefix_that_fits(value: float | None, unit: str, text: str) -> None:
-    assert quantity(value, unit) == text
 
 
 @pytest.mark.parametrize(
@@ -42,3 +25,19 @@ def test_how_many_were_wrong_is_told_of_each_trial(wrong: int | None, by_trial: 
     trials = [Trial(seed=seed, epochs=1, loss=1.0, wrong=count) for seed, count in enumerate(by_trial)]
     _training(console, Training(epochs=[], seed=0, data=data, accuracy=0.8, wrong=wrong, trials=trials))
     assert text in console.export_text().splitlines()
+
+
+def test_the_list_of_devices_shows_the_peak_that_is_known_and_of_which_dtype() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    unknown = {"value": None, "unit": "FLOP/s", "reason": "the peak table has no float32 figure for v5e"}
+    known = {"value": 1.576e15, "unit": "FLOP/s", "provenance": "datasheet"}
+    rows = [
+        {"id": "tpu:0", "model": "TPU v5e", "peak": {"float32": unknown, "bfloat16": known}},
+        {"id": "gpu:0", "model": "NVIDIA L4", "peak": {"bfloat16": known, "float32": {"value": 3.03e13}}},
+        {"id": "cpu:0", "model": "some", "peak": {}},
+    ]
+    devices(console, rows)
+    tpu, gpu, cpu = (line for line in console.export_text().splitlines() if "pu:0" in line)
+    assert "1576 TFLOP/s bfloat16" in tpu
+    assert "30.3 TFLOP/s float32" in gpu
+    assert "–" in cpu

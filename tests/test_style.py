@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -25,6 +26,10 @@ def _sources() -> list[Path]:
     return sorted(path for tree in TREES for path in (ROOT / tree).rglob("*.py"))
 
 
+def _packaged() -> list[Path]:
+    return [path for path in _sources() if path.relative_to(ROOT).parts[0] in ("dyno", "service", "workers")]
+
+
 def test_ruff_finds_nothing() -> None:
     _tool("ruff", "check", "--no-cache")
 
@@ -43,10 +48,24 @@ def test_a_file_fits_in_the_head(path: Path) -> None:
 
 
 def test_the_median_file_is_short() -> None:
-    packages = [p for p in _sources() if p.relative_to(ROOT).parts[0] in ("dyno", "service", "workers")]
-    assert median(len(p.read_text().splitlines()) for p in packages) <= 110
+    assert median(len(p.read_text().splitlines()) for p in _packaged()) <= 110
 
 
 def test_no_file_has_a_name_that_says_nothing() -> None:
     names = {part for path in _sources() for part in re.split(r"[_/.]", str(path.relative_to(ROOT)))}
     assert not names & FORBIDDEN_NAMES
+
+
+def test_no_local_name_hides_an_imported_one() -> None:
+    hiding = {str(path.relative_to(ROOT)): hidden for path in _packaged() if (hidden := _hidden(path))}
+    assert hiding == {}
+
+
+def _hidden(path: Path) -> set[str]:
+    """What a file imports at its top and what a function in it assigns to."""
+    tree = ast.parse(path.read_text())
+    imports = [each for each in tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
+    imported = {(name.asname or name.name).partition(".")[0] for each in imports for name in each.names}
+    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    names = [name for each in functions for name in ast.walk(each) if isinstance(name, ast.Name)]
+    return {name.id for name in names if isinstance(name.ctx, ast.Store)} & imported

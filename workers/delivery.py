@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from dyno.artifacts import shared_store
-from dyno.artifacts.store import PIECE_BYTES, ArtifactStore
+from dyno.artifacts.store import PIECE_BYTES, ArtifactStore, sha256_of, url_of
 from dyno.client import Client, DownloadDamaged, Refused, ServerUnreachable
 from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactTooLarge, DynoError, StaleToken
 from dyno.result import Artifact
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
+from workers.log import event
+
+Passing = tuple[type[Exception], ...]
+
+_PAUSE_S = 0.5
 
 
 class StoreAway(ArtifactStoreUnavailable):
@@ -37,6 +46,32 @@ def delivery(settings: Settings, leases: Leases) -> Delivery:
     if store is not None:
         return ToSharedStore(store, leases)
     return ThroughApi(settings.api_url or f"http://127.0.0.1:{settings.port}")
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Puts files of one claimed job, each again and again for what passes."""
+
+    delivery: Delivery
+    claim: Claim
+    clock: Callable[[], float]
+
+    def send(self, source: Path, patience_s: float, passing: Passing, abandoned: threading.Event) -> Artifact:
+        """Under the name of `source`. Raises what is not `passing`, and what still fails `patience_s` after the first
+        failure: a transfer that goes well may take as long as it does.
+        """
+        name, size_bytes, sha256 = source.name, source.stat().st_size, sha256_of(source)
+        deadline_s = math.inf
+        while True:
+            try:
+                self.delivery.put(self.claim, name, sha256, source)
+                return Artifact(name=name, bytes=size_bytes, sha256=sha256, url=url_of(self.claim.job_id, name))
+            except passing as error:
+                deadline_s = min(deadline_s, self.clock() + patience_s)
+                if abandoned.is_set() or self.clock() + _PAUSE_S >= deadline_s:
+                    raise
+                event("file-not-stored", logging.WARNING, job=self.claim.job_id, file=name, why=str(error))
+            abandoned.wait(_PAUSE_S)
 
 
 class ToSharedStore:

@@ -6,11 +6,12 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from dyno.errors import StoreUnavailable
 from dyno.job import Failure, FailureClass
+from dyno.peers import Headline
 from dyno.result import Result
+from dyno.samples import RunSamples
 from dyno.store.leases import Claim, Leases
 from workers.log import event
 from workers.stop import StopSwitch
@@ -22,10 +23,11 @@ _LONGEST_PAUSE_S = 2.0
 @dataclass(frozen=True)
 class Succeeded:
     result: Result
-    samples: list[dict[str, Any]]
+    samples: list[RunSamples]
+    headline: Headline | None = None
 
     def write(self, leases: Leases, claim: Claim) -> bool:
-        return leases.finish(claim, "succeed", result=self.result, samples=self.samples)
+        return leases.finish(claim, "succeed", result=self.result, samples=self.samples, headline=self.headline)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -24,20 +25,33 @@ class EndsHere(Exception):
         self.ending = ending
 
 
-def errand(work: Callable[[threading.Event], T], phase: str, run: int, pulse: Pulse, equipment: Equipment) -> T:
-    """What `work(abandoned)` returns or raises. Raises EndsHere where the job is canceled, lost or handed back first:
+class TookTooLong(Exception):
+    """Nothing was heard of it for as long as it may take at most: a mount, for one, can hang for ever."""
 
-    then `abandoned` is set, and what `work` does from there on counts no more.
+
+def errand(
+    work: Callable[[threading.Event], T],
+    phase: str,
+    run: int,
+    pulse: Pulse,
+    equipment: Equipment,
+    within_s: float = math.inf,
+) -> T:
+    """What `work(abandoned)` returns or raises. Raises EndsHere where the job is canceled, lost or handed back first,
+    and TookTooLong after `within_s`: then `abandoned` is set, and what `work` does from there on counts no more.
     """
     abandoned, outcome = threading.Event(), Future[T]()
+    deadline_s = equipment.clock() + within_s
     threading.Thread(target=_fulfil, args=(outcome, work, abandoned), name=phase, daemon=True).start()
     try:
         while not outcome.done():
-            wait([outcome], max(0.0, pulse.due_s - equipment.clock()))
+            wait([outcome], max(0.0, min(pulse.due_s, deadline_s) - equipment.clock()))
             if equipment.clock() >= pulse.due_s:
                 _beat(phase, run, pulse)
             if not outcome.done() and equipment.clock() >= equipment.stop.deadline_s:
                 raise EndsHere(HandedBack("worker_shutdown"))
+            if not outcome.done() and equipment.clock() >= deadline_s:
+                raise TookTooLong(f"no end after {within_s:.0f} s")
         return outcome.result()
     finally:
         abandoned.set()

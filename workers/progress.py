@@ -5,7 +5,7 @@ from __future__ import annotations
 from dyno.frames import ProgressFrame
 from dyno.job import Progress
 
-_TRAINING_SHARE = 0.5  # of the first run, where it trains in full before it samples: a guess that only the bar sees
+_TRAINING_SHARE = 0.5  # of a run that trains in full before it samples: a guess that only the bar sees
 
 
 class JobProgress:
@@ -13,7 +13,7 @@ class JobProgress:
 
     def __init__(self, runs: int) -> None:
         self._runs = runs
-        self._trained = False
+        self._trained: int | None = None  # the last run that did
 
     def of(self, frame: ProgressFrame | None, run: int, elapsed_s: float) -> Progress | None:
         """`run` counts from 0, `elapsed_s` from the claim; None before the first frame of all."""
@@ -35,9 +35,9 @@ class JobProgress:
     def _within(self, frame: ProgressFrame, run: int) -> float:
         share = min(1.0, frame.completed / frame.total) if frame.total else 0.0
         if frame.phase == "training":
-            self._trained = True
+            self._trained = run
             return _TRAINING_SHARE * share
-        before = _TRAINING_SHARE if self._trained and run == 0 else 0.0
+        before = _TRAINING_SHARE if self._trained == run else 0.0
         if frame.phase == "sampling":
             return before + (1 - before) * share
         return 1.0 if frame.phase in ("verify", "artifacts") else before

@@ -14,12 +14,13 @@ from workers.stop import StopReason
 
 
 class Pulse:
-    """One per attempt, so that many short runs don't put it off. `due_s` is on `clock`."""
+    """One per attempt, so that many short runs don't put it off. `due_s` is on `clock`; `heard`: the last one was."""
 
     def __init__(self, claim: Claim, leases: Leases, heartbeat_s: float, clock: Callable[[], float]) -> None:
         self._claim, self._leases, self._heartbeat_s, self._clock = claim, leases, heartbeat_s, clock
-        self._progress = JobProgress(claim.spec.measure.processes.max)
+        self._progress = JobProgress(claim.spec.most_runs)
         self._claimed_s = clock()
+        self.heard = True
         self.due_s = self._claimed_s + heartbeat_s
 
     def beat(self, frame: ProgressFrame | None, run: int) -> StopReason | None:
@@ -29,9 +30,11 @@ class Pulse:
             orders = self._leases.heartbeat(self._claim, progress)
         except StoreUnavailable as error:
             event("heartbeat-missed", logging.WARNING, job=self._claim.job_id, why=error.detail)
+            self.heard = False
             return None
         finally:
             self.due_s = self._clock() + self._heartbeat_s
+        self.heard = True
         if orders.superseded:
             return StopReason.SUPERSEDED
         return StopReason.CANCEL if orders.cancel_requested else None

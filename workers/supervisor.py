@@ -15,6 +15,7 @@ from workers.attempt import Attempt
 from workers.ending import HandedBack, tell
 from workers.equipment import Equipment
 from workers.log import event
+from workers.taking import taker
 
 
 class Supervisor:
@@ -29,10 +30,11 @@ class Supervisor:
     ) -> None:
         self._equipment, self._worker, self._wake, self._show = equipment, worker, wake, show
         self._queues = queues_served(equipment.device)
+        self._taker = taker(equipment.device, equipment.workloads)
         self._serving = threading.Lock()
 
     def serve(self) -> int:
-        """Run jobs until none is left for this device; returns how many. What a wake-up calls, and a start."""
+        """Run jobs until none is left that fits this device; returns how many. What a wake-up calls, and a start."""
         served = 0
         with self._serving:
             try:
@@ -51,15 +53,30 @@ class Supervisor:
 
     def _claim(self) -> Claim | None:
         try:
-            claim = self._equipment.leases.claim(self._equipment.device.full_id, self._queues, self._worker)
+            claim = self._equipment.leases.claim(
+                self._equipment.device.full_id, self._queues, self._worker, self._taker
+            )
         except StoreUnavailable as error:
             event("claim-failed", logging.WARNING, why=error.detail)
             return None
-        if claim is not None:
-            event("claimed", job=claim.job_id, attempt=claim.attempt, queue=claim.queue, left_behind=claim.left_behind)
-            if claim.left_behind:
-                self._call_next(claim.queue)
+        if claim is None:
+            self._pass_on()
+            return None
+        event("claimed", job=claim.job_id, attempt=claim.attempt, queue=claim.queue, left_behind=claim.left_behind)
+        if claim.left_behind:
+            self._call_next(claim.queue)
         return claim
+
+    def _pass_on(self) -> None:
+        """Jobs may wait that don't fit this device: call those resting workers that haven't looked at them."""
+        try:
+            queues = self._equipment.leases.unaware(self._equipment.device)
+        except StoreUnavailable as error:
+            event("pass-on-failed", logging.WARNING, why=error.detail)
+            return
+        for queue in queues:
+            event("passed-on", queue=queue)
+            self._call_next(queue)
 
     def _call_next(self, queue: str) -> None:
         try:

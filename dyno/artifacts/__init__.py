@@ -21,7 +21,7 @@ def shared_store(settings: Settings) -> ArtifactStore | None:
         return None
     scheme = next((scheme for scheme in _FILE if url.startswith(scheme)), None)
     if scheme is None:
-        return remote_store(url)
+        return remote_store(url, FolderStore(settings.run_dir / "incoming"))
     path = url.removeprefix(scheme)
     if not path.startswith("/"):
         raise ArtifactStoreUnfit(f"DYNO_ARTIFACT_URL is {url}: a folder's path has to be absolute, as in file:///srv/x")

@@ -6,14 +6,20 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from dyno.artifacts.names import stored_name
+from dyno.artifacts.store import ABANDONED_S
 from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactStoreUnfit
 from dyno.result import Artifact
+
+_CHECKED_BYTES = 4096  # an empty file would have room on a full disk
+_NO_SUCH_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
 class FolderStore:
@@ -40,7 +46,7 @@ class FolderStore:
         folder = self.spool(job_id)
         with self._errors():
             _move(source, folder / stored_name(name, sha256))
-            _sync(folder)
+            _sync_entries(folder)
 
     def open(self, job_id: str, artifact: Artifact) -> BinaryIO:
         path = self._root / job_id / stored_name(artifact.name, artifact.sha256)
@@ -62,6 +68,26 @@ class FolderStore:
             return
         except OSError as error:
             raise self._unavailable(error) from error
+
+    def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
+        folder, swept = self._root / job_id, True
+        wanted = None if listed is None else {stored_name(each.name, each.sha256) for each in listed}
+        with self._errors():
+            for path in _entries(folder):
+                if path.name.startswith("."):
+                    swept &= _delete_if_abandoned(path)
+                elif wanted is not None and path.name not in wanted:
+                    path.unlink(missing_ok=True)
+            if wanted is not None:
+                _delete_if_empty(folder)
+        return swept
+
+    def check(self) -> None:
+        """Writes a file that has no name, so that nothing can be left of it."""
+        with self._errors():
+            self._root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._root) as file:
+                file.write(bytes(_CHECKED_BYTES))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -92,9 +118,44 @@ def _move(source: Path, target: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _delete_if_abandoned(path: Path) -> bool:
+    """Whether it is gone. Others may sweep at the same time."""
+    try:
+        if time.time() - path.stat().st_mtime < ABANDONED_S:
+            return False
+        path.unlink()
+    except FileNotFoundError:
+        pass
+    return True
+
+
+def _delete_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+            raise
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync_entries(folder: Path) -> None:
+    """Mounts over a network may know no such thing for a folder: a file that is whole there isn't lost for that."""
+    try:
+        _sync(folder)
+    except OSError as error:
+        if error.errno not in _NO_SUCH_SYNC:
+            raise

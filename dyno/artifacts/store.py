@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from dyno.result import Artifact
 
 PIECE_BYTES = 1 << 20
+ABANDONED_S = 3600.0  # an upload that lives writes every few seconds; clocks of two hosts differ by less
 
 
 class ArtifactStore(Protocol):
@@ -28,6 +30,13 @@ class ArtifactStore(Protocol):
 
     def drop(self, job_id: str) -> None:
         """Delete all files of the job; nothing where there are none."""
+
+    def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
+        """Delete half-written files that nobody has touched for ABANDONED_S and, of a job that is done, those that
+        aren't `listed`. False where one is younger: somebody may still write it, so look again later."""
+
+    def check(self) -> None:
+        """Raises ArtifactStoreUnavailable where it is known at little cost that no file can be kept now."""
 
 
 def sha256_of(path: Path) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dyno.datasets import patterns
-from dyno.datasets.choice import Forms, choose, folders, looked_in
-from dyno.datasets.idx_images import SAMPLE_TEST, SAMPLE_TRAIN, SIDE, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet
+from dyno.datasets.idx_images import SAMPLE_TEST, SAMPLE_TRAIN, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet
 from dyno.datasets.images import Images
 from dyno.datasets.kinds import DataKind
 from dyno.settings import Settings
@@ -46,20 +44,5 @@ SET = IdxSet(
 
 
 def load(settings: Settings, kind: DataKind = "auto") -> Images:
-    """Images uint8 (n, 28, 28, 1) of that kind; `auto` is real, else the sample.
-
-    Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
-    """
-    forms = Forms(
-        SET.name,
-        real=lambda: _real(settings),
-        sample=lambda: SET.sample(SAMPLE_FOLDER),
-        synthetic=lambda: patterns.synthetic(SET.name, SET.classes, SIDE, 1, TRAIN_SAMPLES, TEST_SAMPLES),
-        absent=f"no Fashion-MNIST here: looked for its four files in {looked_in(settings, SET.name)}",
-        remotes=SET.remotes,
-    )
-    return choose(settings, kind, forms)
-
-
-def _real(settings: Settings) -> Images | None:
-    return next(filter(None, map(SET.from_folder, folders(settings, SET.name))), None)
+    """See `IdxSet.load`."""
+    return SET.load(settings, kind, SAMPLE_FOLDER)

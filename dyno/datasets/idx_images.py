@@ -13,12 +13,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.datasets import idx, npz
+from dyno.datasets import idx, npz, patterns
+from dyno.datasets.choice import Forms, choose, folders, keras_cache, looked_in
 from dyno.datasets.fetch import Remote
 from dyno.datasets.images import Images
 from dyno.datasets.kinds import DataKind
 from dyno.errors import DatasetDamaged
 from dyno.result import DataOrigin
+from dyno.settings import Settings
 
 Bytes = NDArray[np.uint8]
 
@@ -67,6 +69,32 @@ class IdxSet:
         """The four files at their official address."""
         sizes = zip(FILES, self.sizes_bytes, strict=True)
         return [Remote(self.address + name, self.published[name], size_bytes) for name, size_bytes in sizes]
+
+    def load(self, settings: Settings, kind: DataKind, shipped: Path) -> Images:
+        """Images uint8 (n, 28, 28, 1) of that kind; `auto` is real, else the sample, which lies in `shipped`.
+
+        Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
+        """
+        of_keras = f", and for {self._kerass_own}" if self._kerass_own else ""
+        forms = Forms(
+            self.name,
+            real=lambda: self._real(settings),
+            sample=lambda: self.sample(shipped),
+            synthetic=lambda: patterns.synthetic(self.name, self.classes, SIDE, 1, TRAIN_SAMPLES, TEST_SAMPLES),
+            absent=f"no {self.title} here: looked for its four files in {looked_in(settings, self.name)}{of_keras}",
+            remotes=self.remotes,
+        )
+        return choose(settings, kind, forms)
+
+    def _real(self, settings: Settings) -> Images | None:
+        found = next(filter(None, map(self.from_folder, folders(settings, self.name))), None)
+        return found or (self.from_npz(self._kerass_own) if self._kerass_own else None)
+
+    @property
+    def _kerass_own(self) -> Path | None:
+        """Where Keras keeps its copy in one file; it has one of what it has published."""
+        name = f"{self.name}.npz"
+        return keras_cache() / name if name in self.published else None
 
     def from_folder(self, folder: Path) -> Images | None:
         """The four files, or None where there is not one of them. Raises DatasetDamaged."""

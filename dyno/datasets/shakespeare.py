@@ -22,6 +22,7 @@ from dyno.settings import Settings
 
 NAME = "tinyshakespeare"
 CHARACTERS = 1_115_394
+TRAIN_CHARACTERS = CHARACTERS * 9 // 10  # the first ones; the others are held out
 SAMPLE_FOLDER = Path(__file__).parent / "samples" / NAME
 PUBLISHED = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 _FILE = "input.txt"
@@ -78,6 +79,6 @@ def _synthetic() -> Text:
 
 
 def _text(ids: NDArray[np.uint8], kind: Literal["real", "synthetic"], sha256: dict[str, str]) -> Text:
-    train = len(ids) * 9 // 10
-    origin = DataOrigin(name=NAME, kind=kind, sha256=sha256, train_samples=train, test_samples=len(ids) - train)
-    return Text(ids, origin, train)
+    held_out = len(ids) - TRAIN_CHARACTERS
+    origin = DataOrigin(name=NAME, kind=kind, sha256=sha256, train_samples=TRAIN_CHARACTERS, test_samples=held_out)
+    return Text(ids, origin, TRAIN_CHARACTERS)

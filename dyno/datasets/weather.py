@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dyno.datasets import weather_files, weather_twin
 from dyno.datasets.choice import Forms, choose, folders, looked_in
 from dyno.datasets.kinds import DataKind
-from dyno.datasets.weather_signals import DIRECTIONS, SIGNALS, START
+from dyno.datasets.weather_signals import DIRECTIONS, SIGNALS, START, TRAIN_HOURS
 from dyno.result import DataOrigin
 from dyno.settings import Settings
 
@@ -63,13 +63,12 @@ def _weather(
     values: NDArray[np.float32], sha256: dict[str, str], kind: Literal["real", "sample", "synthetic"]
 ) -> Weather:
     gaps = int(np.isnan(values).sum())
-    train = len(values) * 9 // 10
     origin = DataOrigin(
         name=NAME,
         kind=kind,
         sha256=sha256,
-        train_samples=train,
-        test_samples=len(values) - train,
+        train_samples=TRAIN_HOURS,
+        test_samples=len(values) - TRAIN_HOURS,
         note=f"{gaps:,} of {values.size:,} values missing: directions filled by the last one before, the others by "
         "linear interpolation"
         if gaps

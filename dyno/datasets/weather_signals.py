@@ -11,6 +11,7 @@ SIGNALS = tuple(f"{station} {quantity}" for station in STATIONS for quantity in 
 DIRECTIONS = frozenset(place for place, signal in enumerate(SIGNALS) if signal.endswith("wind_dir_deg"))
 START = datetime(2013, 3, 1)
 HOURS = 35_064
+TRAIN_HOURS = HOURS * 9 // 10  # the first ones; the others are held out
 
 
 @cache

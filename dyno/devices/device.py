@@ -9,11 +9,12 @@ from dyno.spec import DeviceKind
 
 
 class PeakFigure(Stored):
-    """The most a device could do for one dtype; null with a reason where it isn't known."""
+    """The most a device could do for one dtype; null with a reason where it isn't known. `source`: which data sheet."""
 
     value: float | None
     unit: str = "FLOP/s"
     provenance: Literal["datasheet", "measured clock", "measured here"] | None = None
+    source: str | None = None
     reason: str | None = None
 
 
@@ -28,7 +29,8 @@ class Device(Stored):
     memory_bytes: int
     last_cache_bytes: int | None = None
     isa: list[str] = []
-    peak: dict[str, PeakFigure] = {}  # by dtype
+    peak: dict[str, PeakFigure] = {}  # by dtype, of all units together
+    memory_bandwidth: PeakFigure | None = None  # bytes/s, of all units together
     frameworks: dict[str, str] = {}  # installed: name -> version
     emulated: bool = False
     units: int = 1  # replicas it takes: cores of a TPU board, GPUs; on a CPU these are virtual devices

@@ -9,11 +9,12 @@ from typing import Any
 
 from dyno.devices import cpulist
 from dyno.devices.cpu import free_cores
-from dyno.devices.device import Device, PeakFigure
+from dyno.devices.datasheet import Peaks, datasheet_peaks, no_peaks
+from dyno.devices.device import Device
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 
-_NO_PEAK = PeakFigure(value=None, reason="this version has no data sheet figure for GPUs")
+_SLICED = "MIG is on: a slice of a GPU is no whole one, and what it could do is in no data sheet"
 
 
 def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
@@ -32,15 +33,18 @@ def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
             needed = f"a worker for it needs CUDA_VISIBLE_DEVICES={','.join(map(str, numbers))}"
             raise DeviceUnavailable(f"gpu:{_listed(numbers)} would be measured on gpu:{_listed(taken)}: {needed}")
         handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in numbers]
+        model = _one_model([_text(nvml.nvmlDeviceGetName(handle)) for handle in handles])
+        peaks = _peaks(nvml, handles, model)
         return Device(
             id=f"gpu:{_listed(numbers)}",
             kind="gpu",
-            model=_one_model([_text(nvml.nvmlDeviceGetName(handle)) for handle in handles]),
+            model=model,
             host=host,
             cores=free_cores(settings),
             memory_bytes=min(int(nvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles),
             isa=_capability(nvml, handles[0]),
-            peak=dict.fromkeys(("float32", "bfloat16", "float16"), _NO_PEAK),
+            peak=peaks.by_dtype,
+            memory_bandwidth=peaks.memory,
             units=len(numbers),
         )
 
@@ -62,6 +66,20 @@ def opened_nvml() -> Iterator[Any]:
         raise DeviceUnavailable(f"GPU can't be read: NVML says {error}") from None
     finally:
         pynvml.nvmlShutdown()
+
+
+def _peaks(nvml: Any, handles: list[Any], model: str) -> Peaks:
+    if any(_sliced(nvml, handle) for handle in handles):
+        return no_peaks(_SLICED)
+    return datasheet_peaks("gpu", model, len(handles))
+
+
+def _sliced(nvml: Any, handle: Any) -> bool:
+    """Whether the GPU is divided (MIG); a model that can't be has no such mode."""
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
+    except nvml.NVMLError:
+        return False
 
 
 def _capability(nvml: Any, handle: Any) -> list[str]:

@@ -15,7 +15,8 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from dyno.devices.cpu import free_cores
-from dyno.devices.device import Device, PeakFigure
+from dyno.devices.datasheet import datasheet_peaks
+from dyno.devices.device import Device
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 
@@ -23,7 +24,6 @@ DEV, PCI = Path("/dev"), Path("/sys/bus/pci/devices")
 _GOOGLE = "0x1ae0"
 _GIB = 2**30
 _ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR")
-_NO_PEAK = PeakFigure(value=None, reason="this version has no data sheet figure for TPUs")
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ _GENERATIONS = {
 }
 
 
+# v2 and v3 by the name that the host of a cloud's machine is given, such as "v3-8".
+_TOLD = {"v2": Generation("v2", 2, 8 * _GIB), "v3": Generation("v3", 2, 16 * _GIB)}
 # A node without a number on PCI that is known: the least that any generation has.
 _UNKNOWN = Generation("of an unknown generation", 1, 8 * _GIB)
 
@@ -88,14 +90,17 @@ def discover_tpu(index: str | None, host: str, settings: Settings, dev: Path = D
     if index not in (None, "0"):
         raise DeviceUnavailable(f"tpu:{index} not found: the chips of a host are one device, tpu:0")
     generation = _generation(_pci_numbers(pci))
+    model = f"TPU {generation.name}"
+    peaks = datasheet_peaks("tpu", model, _chips(found))
     return Device(
         id="tpu:0",
         kind="tpu",
-        model=f"TPU {generation.name}",
+        model=model,
         host=host,
         cores=free_cores(settings),
         memory_bytes=generation.core_bytes,
-        peak=dict.fromkeys(("float32", "bfloat16", "float16"), _NO_PEAK),
+        peak=peaks.by_dtype,
+        memory_bandwidth=peaks.memory,
         units=_chips(found) * generation.cores,
     )
 
@@ -130,7 +135,9 @@ def _pci_numbers(pci: Path) -> list[str]:
 
 
 def _generation(numbers: list[str]) -> Generation:
-    return _GENERATIONS[numbers[0]] if numbers else _UNKNOWN
+    told = os.environ.get("TPU_ACCELERATOR_TYPE", "").partition("-")[0]
+    found = _GENERATIONS[numbers[0]] if numbers else _UNKNOWN
+    return _TOLD.get(told, found) if found.name == "v2 or v3" else found
 
 
 def _libtpu() -> str | None:

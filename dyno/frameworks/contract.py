@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -78,6 +78,12 @@ class Trainer(Protocol):
     def refresh(self) -> None:
         """Take over what others changed in the Keras model: loaded weights, a callback's learning rate."""
 
+    def counted_flops(self) -> float | None:
+        """FLOP of the products of one call on full batches, as the framework itself counts them in what it traced.
+
+        None where it can't: before `compile`, without a graph, through a library's own kernel.
+        """
+
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
         """The model's outputs in inference mode, as NumPy.
 
@@ -131,6 +137,18 @@ class Framework(Protocol):
         Whatever the framework prepares only when the graph first runs (its optimiser's passes, kernels, XLA) is left to
         the first call.
         """
+
+    def counted_flops(self, compiled: Callable[..., Any]) -> float | None:
+        """FLOP of the products in what `compile` or `forward` gave, as the framework counts them; None if it can't."""
+
+    def traced(self) -> Sequence[str] | None:
+        """What it traced or compiled in this process so far, by name, once for each time, in order; it only grows.
+
+        Cheap enough to be asked between samples. None where the framework doesn't tell.
+        """
+
+    def drain(self) -> None:
+        """Wait until the device has done all that was asked of it, whoever may read the results or nobody."""
 
     def array(self, value: Any, dtype: str) -> Any:
         """A device tensor of a NumPy array, cast to `dtype`."""

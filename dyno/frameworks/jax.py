@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from dyno.errors import DeviceUnavailable
-from dyno.frameworks._keras import keras_on
+from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them, keras_on
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from dyno.frameworks.contract import Samples, Trainer
 
 # What JAX may use for each kind, the best first; with an accelerator the host's processor too, as is JAX' default.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 _UNROLL = 20  # a loop's own cost is spread over so many calls of its body
+_COMPILING = "/jax/core/compile/"  # of tracing, lowering and compiling, in JAX' own account of what took how long
+_NOT_CHEAP = 32  # side of a product that XLA's CPU client doesn't compute at once, past what is queued
 
 
-class Jax:
+class Jax(OnKeras):
     name = "jax"
 
     def __init__(self) -> None:
+        super().__init__()
         self._jax: Any = None
-        self._keras: Any = None
         self._devices: list[Any] = []
         self._float32 = "highest"
         self._integer_matmul: Any = None
+        self._traced: list[str] = []
+        self._jaxprs: WeakKeyDictionary[Callable[..., Any], Any] = WeakKeyDictionary()
+        self._last: Callable[[], Any] | None = None
 
     def load(self) -> None:
         """JAX looks for devices, and starts threads, only when the first array is made."""
-        # As NVML numbers GPUs, by which a device is named; CUDA's own order is the fastest first.
-        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        gpus_as_nvml_numbers_them()
         # Otherwise three quarters of a GPU's memory are taken at once, whatever the job needs.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         self._keras = keras_on("jax")
@@ -44,6 +45,7 @@ class Jax:
         self._jax = jax
         # Whatever the environment says: a time to compile is to be that of compiling, not of finding a file.
         self._jax.config.update("jax_enable_compilation_cache", False)
+        self._jax.monitoring.register_event_duration_secs_listener(self._took)
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
         jax = self._jax
@@ -75,24 +77,37 @@ class Jax:
             raise DeviceUnavailable(f"JAX sees no {kind} here; it sees {found}")
         return found
 
-    def scope(self) -> AbstractContextManager[object]:
-        """Nothing to enter: `start` has set the distribution for the whole process."""
-        return nullcontext()
-
-    def versions(self) -> dict[str, str]:
-        return {"jax": str(self._jax.__version__), "keras": str(self._keras.__version__)}
-
-    @property
-    def keras(self) -> Any:
-        return self._keras
-
-    def seed(self, seed: int) -> None:
-        self._keras.utils.set_random_seed(seed)
-
     def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
         """XLA compiles here too: nothing is left to the first call."""
-        compiled: Callable[..., Any] = self._jax.jit(function).lower(*examples).compile()
-        return compiled
+        return self._compiled(self._jax.jit(function).trace(*examples))
+
+    def _compiled(self, traced: Any, *bound: Any) -> Callable[..., Any]:
+        compiled: Callable[..., Any] = traced.lower().compile()
+        function = functools.partial(compiled, *bound) if bound else compiled
+        self._jaxprs[function] = traced.jaxpr
+        return function
+
+    def counted_flops(self, compiled: Callable[..., Any]) -> float | None:
+        from dyno.frameworks.jax_count import counted_flops
+
+        return counted_flops(self._jaxprs[compiled])
+
+    def traced(self) -> Sequence[str]:
+        return self._traced
+
+    def _took(self, event: str, duration_s: float, **told: Any) -> None:
+        if event.startswith(_COMPILING):
+            self._traced.append(str(told.get("fun_name", "")).removeprefix("jit(").removesuffix(")"))
+
+    def drain(self) -> None:
+        """Work whose results are kept, then, for what nobody keeps, a product that is queued behind it."""
+        jax = self._jax
+        if self._last is None:
+            one = self.array([[0.0] * _NOT_CHEAP] * _NOT_CHEAP, "float32")
+            self._last = functools.partial(self.compile(self.matmul, one, one), one, one)
+        for array in jax.live_arrays():
+            array.block_until_ready()
+        jax.block_until_ready(self._last())
 
     def array(self, value: Any, dtype: str) -> Any:
         return self._jax.numpy.array(value, dtype)
@@ -142,10 +157,7 @@ class Jax:
         variables = (model.trainable_variables, model.non_trainable_variables)
         state = [[variable.value for variable in each] for each in variables]
         outputs = self._jax.jit(lambda *arguments: model.stateless_call(*arguments, training=False)[0])
-        return functools.partial(outputs.lower(*state, example).compile(), *state)
-
-    def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> None:
-        """None: JAX has no format of its own that a host executes in int8."""
+        return self._compiled(outputs.trace(*state, example), *state)
 
     def out_of_memory(self, error: BaseException) -> bool:
         if self._jax is None or not isinstance(error, self._jax.errors.JaxRuntimeError):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dyno.frameworks._even import even, full_batch
+from dyno.frameworks.jax_count import counted_flops
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +60,7 @@ class JaxTrainer:
         self._data = self._put((samples.inputs, samples.targets, samples.starts))
         self._random = np.random.default_rng(seed)
         self._compiled: dict[int, Callable[..., Any]] = {}
+        self._jaxprs: dict[int, Any] = {}
         self._loss: Any = float("nan")
         self._build()
         self._state = self._put(self._variables())
@@ -110,6 +112,11 @@ class JaxTrainer:
                 for theirs, ours in zip(self._variables(), self._state, strict=True)
             )
         )
+
+    def counted_flops(self) -> float | None:
+        if self.batch_size not in self._jaxprs:
+            return None
+        return counted_flops(self._jaxprs[self.batch_size], self.steps_per_execution)
 
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
         import numpy as np
@@ -185,9 +192,8 @@ class JaxTrainer:
             )
             return looped
 
-        compiled: Callable[..., Any] = (
-            jax.jit(steps, donate_argnums=0, out_shardings=self._everywhere)
-            .lower(self._state, self._data, self._order, 0, 1)
-            .compile()
-        )
+        jitted = jax.jit(steps, donate_argnums=0, out_shardings=self._everywhere)
+        traced = jitted.trace(self._state, self._data, self._order, 0, 1)
+        self._jaxprs[size] = traced.jaxpr
+        compiled: Callable[..., Any] = traced.lower().compile()
         return compiled

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 from dyno.errors import DeviceUnavailable, FrameworkMissing
+from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,23 +18,25 @@ if TYPE_CHECKING:
     from dyno.frameworks.contract import Samples, ServedModel, Trainer
 
 _UNROLL = 20  # a while loop's own cost is spread over so many calls of its body
+_WRAPPED = "__wrapped__"  # a single operation in a function's clothes: nobody traced it
 
 
-class TensorFlow:
+class TensorFlow(OnKeras):
     name = "tensorflow"
 
     def __init__(self) -> None:
+        super().__init__()
         self._tf: Any = None
-        self._keras: Any = None
         self._strategy: Any = None
         self._integer_matmul: Any = None
+        self._traced: list[str] = []
+        self._names: set[str] = set()  # as TensorFlow numbers them
 
     def load(self) -> None:
         # Keras reads its backend once, at its first import.
         os.environ["KERAS_BACKEND"] = "tensorflow"
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-        # As NVML numbers GPUs, by which a device is named; CUDA's own order is the fastest first.
-        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        gpus_as_nvml_numbers_them()
         try:
             import keras
             import tensorflow
@@ -52,21 +56,14 @@ class TensorFlow:
         tf.config.threading.set_inter_op_parallelism_threads(cores)
         if replicas > 1:
             self._strategy = tf.distribute.MirroredStrategy(devices)
-        one = tf.ones((2, 2))
-        self.scalar(tf.reduce_sum(tf.matmul(one, one)))
+        # A constant and one operation: each further kind of operation costs a fresh process 5 to 10 ms.
+        one = tf.constant([[1.0, 1.0], [1.0, 1.0]])
+        tf.matmul(one, one).numpy()
 
     def scope(self) -> AbstractContextManager[object]:
-        return nullcontext() if self._strategy is None else cast(AbstractContextManager[object], self._strategy.scope())
-
-    def versions(self) -> dict[str, str]:
-        return {"tensorflow": str(self._tf.__version__), "keras": str(self._keras.__version__)}
-
-    @property
-    def keras(self) -> Any:
-        return self._keras
-
-    def seed(self, seed: int) -> None:
-        self._keras.utils.set_random_seed(seed)
+        return (
+            super().scope() if self._strategy is None else cast(AbstractContextManager[object], self._strategy.scope())
+        )
 
     def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
         signature = [self._tf.TensorSpec(example.shape, example.dtype) for example in examples]
@@ -74,6 +71,23 @@ class TensorFlow:
             Callable[..., Any],
             self._tf.function(function, input_signature=signature, autograph=False).get_concrete_function(),
         )
+
+    def counted_flops(self, compiled: Callable[..., Any]) -> float | None:
+        from dyno.frameworks.tensorflow_count import counted_flops
+
+        return counted_flops(compiled.graph)  # type: ignore[attr-defined]
+
+    def traced(self) -> Sequence[str]:
+        """XLA compiles such a function when it first runs, and again only for shapes that ours don't leave open."""
+        from tensorflow.python.eager import context
+
+        names: set[str] = context.context().list_function_names() - self._names
+        self._names |= names
+        self._traced += sorted(_unnumbered(name) for name in names if not name.startswith(_WRAPPED))
+        return self._traced
+
+    def drain(self) -> None:
+        self._tf.test.experimental.sync_devices()
 
     def array(self, value: Any, dtype: str) -> Any:
         return self._tf.cast(self._tf.convert_to_tensor(value), dtype)
@@ -165,6 +179,11 @@ class TensorFlow:
         return int(self._tf.config.experimental.get_memory_info(f"{kind.upper()}:0")["peak"])
 
 
+def _unnumbered(name: str) -> str:
+    """ "__inference_step_123" -> "step"."""
+    return re.sub(r"^__(inference|forward|backward)_|_\d+$", "", name)
+
+
 def _apply(count: int, body: Callable[[Any], Any], value: Any) -> Any:
     for _ in range(count):
         value = body(value)
@@ -173,7 +192,8 @@ def _apply(count: int, body: Callable[[Any], Any], value: Any) -> Any:
 
 def _virtual_cpus(tf: Any, replicas: int) -> list[str]:
     """The host's processor as so many devices that share its memory and threads."""
-    tf.config.set_visible_devices([], "GPU")
+    if tf.test.is_built_with_cuda():  # looking for GPUs takes 2 ms where there can't be any
+        tf.config.set_visible_devices([], "GPU")
     if replicas > 1:
         [cpu] = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)

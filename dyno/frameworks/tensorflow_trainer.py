@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dyno.frameworks._even import even, full_batch
+from dyno.frameworks.tensorflow_count import counted_flops
 from dyno.frameworks.tensorflow_predict import Forward
 from dyno.frameworks.tensorflow_step import Graph, StepGraphs
 
@@ -85,6 +86,9 @@ class TensorFlowTrainer:
 
     def refresh(self) -> None:
         """Nothing, for the same reason."""
+
+    def counted_flops(self) -> float | None:
+        return counted_flops(self._full().graph, self.steps_per_execution)  # type: ignore[attr-defined]
 
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
         return self._forward(inputs, batch_size)

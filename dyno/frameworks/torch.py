@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dyno.errors import DeviceUnavailable, FrameworkMissing
-from dyno.frameworks._keras import keras_on
+from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them, keras_on
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from dyno.frameworks.contract import Samples, Trainer
 
 
-class Torch:
+class Torch(OnKeras):
     """Executes operation by operation: no graphs, and one device."""
 
     name = "torch"
 
     def __init__(self) -> None:
+        super().__init__()
         self._torch: Any = None
-        self._keras: Any = None
         self._device = "cpu"
 
     def load(self) -> None:
-        # As NVML numbers GPUs, by which a device is named; CUDA's own order is the fastest first.
-        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        gpus_as_nvml_numbers_them()
         # Keras asks at its import whether there is a GPU; asked through CUDA, no forked child could use one any more.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         try:
@@ -52,23 +47,22 @@ class Torch:
         one = torch.ones((2, 2), device=self._device)
         self.scalar(self.total(self.matmul(one, one)))
 
-    def scope(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def versions(self) -> dict[str, str]:
-        return {"torch": str(self._torch.__version__), "keras": str(self._keras.__version__)}
-
-    @property
-    def keras(self) -> Any:
-        return self._keras
-
-    def seed(self, seed: int) -> None:
-        self._keras.utils.set_random_seed(seed)
-
     def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
         """The function itself, without a record for gradients: there is no graph."""
         without: Callable[..., Any] = self._torch.no_grad()(function)
         return without
+
+    def counted_flops(self, compiled: Callable[..., Any]) -> float | None:
+        """None: there is no graph to count in."""
+        return None
+
+    def traced(self) -> Sequence[str] | None:
+        """None: nothing here is compiled, and PyTorch doesn't tell whether anything else was."""
+        return None
+
+    def drain(self) -> None:
+        if self._device == "cuda":
+            self._torch.cuda.synchronize()
 
     def array(self, value: Any, dtype: str) -> Any:
         return self._torch.tensor(value, device=self._device).to(getattr(self._torch, dtype))
@@ -112,9 +106,6 @@ class Torch:
                 return model(batch, training=False)
 
         return outputs
-
-    def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> None:
-        """None: what PyTorch has of quantised models doesn't execute Keras' layers."""
 
     def out_of_memory(self, error: BaseException) -> bool:
         if self._torch is None:

@@ -70,6 +70,10 @@ class TorchTrainer:
     def refresh(self) -> None:
         """Nothing, for the same reason."""
 
+    def counted_flops(self) -> float | None:
+        """None: there is no graph to count in."""
+        return None
+
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
         import numpy as np
 

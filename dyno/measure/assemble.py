@@ -13,19 +13,20 @@ from pydantic import BaseModel, JsonValue
 from dyno.devices.device import Device
 from dyno.devices.environment import context_id, hardware_id
 from dyno.frames import RunRecord
-from dyno.measure import checks, metrics, scatter
+from dyno.measure import checks, fraction, metrics, scatter, sensed
 from dyno.measure.cases import by_case, parts
+from dyno.measure.energy import energy
 from dyno.measure.modes import multimodal
 from dyno.measure.processes import on_target, time_interval
+from dyno.measure.slow_path import slow_path, unseen_path
 from dyno.measure.statistics import median
 from dyno.measure.warnings import in_order, merged, unchecked, verdict
-from dyno.result import Cpu, Energy, Memory, Peak, Phases, Precision, Result, ResultWarning, Training
+from dyno.readings import Cpu, Memory
+from dyno.result import Peak, Phases, Precision, Result, ResultWarning, Training
 from dyno.spec import Spec
 
 if TYPE_CHECKING:
-    from dyno.workloads.contract import Workload
-
-ENERGY = Energy(joules=None, reason="this version reads no energy counter")
+    from dyno.workloads.contract import MetricSpec, Workload
 
 
 def assemble(
@@ -37,28 +38,31 @@ def assemble(
     """
     if not records:
         raise ValueError("a result needs at least one run")
-    executed = records[0].flops
-    peak = metrics.peak(device, params, workload.flops(params) if executed is None else executed, records)
+    flops = workload.flops(params) if records[0].flops is None else records[0].flops
+    used, specs = fraction.in_use(device, spec.replicas), workload.metrics_for(params)
+    peak = fraction.peak(used, params, flops, records)
     training = next((record.training for record in records if record.training is not None), None)
-    warnings = _warnings(spec, workload.lint(params), device, records, peak, training)
-    missing = unchecked([record.precision for record in records], peak)
+    lint = workload.lint(params, device, spec.replicas)
+    warnings = _warnings(spec, params, lint, used, records, peak, training)
+    further = sensed.unsensed(device, records) | _untold(device, records).keys()
+    missing = unchecked([record.precision for record in records], peak, records[0].verified, further)
     environment = records[0].environment
     return Result(
         job=job_id,
         workload=workload.name,
-        verdict=verdict(warnings, missing, len(records), on_target(spec.measure, records)),
+        verdict=verdict(warnings, missing, _spawned(records), on_target(spec.measure, records)),
         warnings=warnings,
         unchecked=missing,
-        metrics=metrics.all_metrics(workload.metrics_for(params), records),
+        metrics=metrics.all_metrics(specs, records),
         phases=_phases([record.summary.phases for record in records]),
         runs=[record.summary for record in records],
         peak=peak,
         precision=_precision(records),
         cpu=_cpu([record.summary.cpu for record in records if record.summary.cpu is not None]),
         memory=_memory([record.memory for record in records]),
-        energy=ENERGY,
+        energy=energy(records, _rate_unit(specs), flops),
         training=training,
-        details=_details(workload.executions(params), device, records),
+        details=_details(workload.executions(params), used, records),
         device=device.model_dump(mode="json"),
         environment=environment,
         hardware_id=hardware_id(device),
@@ -90,6 +94,10 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
     return shlex.join(words)
 
 
+def _spawned(records: Sequence[RunRecord]) -> int:
+    return sum(record.summary.process_start == "spawned" for record in records)
+
+
 def _argument(value: JsonValue) -> str:
     """As `dyno run` reads it: JSON, or a word that is no JSON."""
     if isinstance(value, str):
@@ -102,6 +110,7 @@ def _argument(value: JsonValue) -> str:
 
 def _warnings(
     spec: Spec,
+    params: Any,
     lint: Sequence[ResultWarning],
     device: Device,
     records: Sequence[RunRecord],
@@ -118,6 +127,8 @@ def _warnings(
         checks.synthetic_data(training),
         checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,
         checks.cache_resident(working_set, device.last_cache_bytes) if (working_set := _working_set(records)) else None,
+        slow_path(device, params, records),
+        sensed.clock_drift([record.summary.clock_hz for record in records]),
         scatter.cpu_quota(_quota_cores(records), len(device.cores)),
         _first(scatter.noisy(time_interval(runs), runs, target) for runs in each_case),
         _first(multimodal([median(record.samples) for record in runs]) for runs in each_case),
@@ -136,8 +147,16 @@ def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:
         mismatch,
         _first(scatter.insufficient_samples(part, device.kind) for part in each_case),
         _first(scatter.no_steady_state(part) for part in each_case),
+        _first(sensed.throttled(part.summary.sensors) for part in each_case),
+        _first(sensed.device_shared(part.summary.sensors) for part in each_case),
     )
     return [*record.warnings, *filter(None, own)]
+
+
+def _rate_unit(specs: Sequence[MetricSpec]) -> str | None:
+    """What the workload's throughput is counted in, if it has one."""
+    rates = [spec for spec in specs if spec.better == "higher" and not spec.once and spec.amount is None]
+    return rates[0].unit if rates else None
 
 
 def _first(raised: Iterable[ResultWarning | None]) -> ResultWarning | None:
@@ -149,14 +168,24 @@ def _highest(peak: Peak, device: Device, records: Sequence[RunRecord]) -> Peak:
     """Of all cases the one that came nearest to its peak: the one to doubt."""
     first = {case.name: case for case in records[0].cases}
     of_cases = [
-        metrics.peak_of(device, first[name].dtype, first[name].flops, runs) for name, runs in by_case(records).items()
+        fraction.peak_of(device, first[name].dtype, first[name].flops, runs) for name, runs in by_case(records).items()
     ]
     return max([peak, *of_cases], key=lambda each: each.fraction or 0.0)
 
 
 def _details(execution: str, device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:
     details = {"execution": execution, **records[0].details}
-    return {**details, "cases": metrics.case_table(device, records)} if records[0].cases else details
+    if untold := _untold(device, records):
+        details["unchecked_reasons"] = untold
+    return {**details, "cases": fraction.case_table(device, records)} if records[0].cases else details
+
+
+def _untold(device: Device, records: Sequence[RunRecord]) -> dict[str, str]:
+    """The codes that the runs were to check and couldn't, with the reason of the first."""
+    found = {code: reason for record in reversed(records) for code, reason in record.unchecked.items()}
+    if unseen_path(device):
+        found["SLOW_PATH"] = "the system doesn't tell which instructions the core has"
+    return found
 
 
 def _working_set(records: Sequence[RunRecord]) -> int:

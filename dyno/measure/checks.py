@@ -7,8 +7,10 @@ those that need the whole result, a workload's `verify` and `lint` those that ne
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
 
 from dyno.measure.warnings import warning
 from dyno.result import Peak, Precision, ResultWarning, Training
@@ -22,6 +24,8 @@ PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 # Below this share of the peak, starting the work outweighs the work.
 OVERHEAD_FRACTION = 0.02
 _EXAMINED = 65536
+_BATCH_MULTIPLE = 8  # what vector registers and matrix units take at a time
+_WIDTH_MULTIPLE = 128  # the side of a TPU's matrix unit
 
 
 def output_nonfinite(nonfinite: int, elements: int) -> ResultWarning | None:
@@ -54,6 +58,20 @@ def degenerate_data(operand: NDArray[np.floating]) -> ResultWarning | None:
     if share <= 0.5 or examined.size == 1:
         return None
     return warning("DEGENERATE_DATA", most_common_share=share, distinct=len(counts), examined=int(examined.size))
+
+
+def constant_data(parts: Mapping[str, NDArray[np.generic]]) -> ResultWarning | None:
+    """Data to learn from, by the names of its parts: one of several values, all of which are the same.
+
+    Up to 65,536 values at equal distances are looked at. Unlike `degenerate_data` it is for real data too.
+    """
+    constant: list[JsonValue] = []
+    for name, values in parts.items():
+        flat = values.reshape(-1)
+        examined = flat[:: max(1, flat.size // _EXAMINED)]
+        if examined.size > 1 and bool((examined == examined[0]).all()):
+            constant.append(name)
+    return warning("DEGENERATE_DATA", "The data to learn from are constant.", constant=constant) if constant else None
 
 
 def above_peak(peak: Peak) -> ResultWarning | None:
@@ -127,6 +145,27 @@ def cache_resident(working_set_bytes: int, last_cache_bytes: int | None) -> Resu
     if last_cache_bytes is None or working_set_bytes > last_cache_bytes:
         return None
     return warning("CACHE_RESIDENT", working_set_bytes=working_set_bytes, last_cache_bytes=last_cache_bytes)
+
+
+def batch_uneven(batch_size: int, replicas: int) -> ResultWarning | None:
+    """A replica's share of a batch is no multiple of 8."""
+    share = batch_size // replicas
+    if share % _BATCH_MULTIPLE == 0:
+        return None
+    return warning("BATCH_UNEVEN", batch_size_per_replica=share, multiple=_BATCH_MULTIPLE)
+
+
+def width_uneven(widths: Mapping[str, int]) -> ResultWarning | None:
+    """Sizes of a layer or a matrix on a TPU, by the names of their params: some is no multiple of 128."""
+    uneven: dict[str, JsonValue] = {name: width for name, width in widths.items() if width % _WIDTH_MULTIPLE}
+    return warning("WIDTH_UNEVEN", widths=uneven, multiple=_WIDTH_MULTIPLE) if uneven else None
+
+
+def batch_small(products_s: float, own_s: float) -> ResultWarning | None:
+    """The products of a batch are expected to take less than half of what a step takes whatever the batch, `own_s`."""
+    if products_s >= own_s / 2:
+        return None
+    return warning("BATCH_SMALL", products_s=products_s, step_overhead_s=own_s)
 
 
 def overhead_bound(peak: Peak) -> ResultWarning | None:

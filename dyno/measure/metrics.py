@@ -1,25 +1,18 @@
-"""Metrics and the fraction of peak: the mean of the runs' medians, with Student's t over the runs."""
+"""Metrics: the mean of the runs' medians, with Student's t over the runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
-
-from dyno.devices.device import Device, PeakFigure
 from dyno.frames import RunRecord
 from dyno.measure.cases import by_case
 from dyno.measure.statistics import mean_interval, median
-from dyno.result import Metric, Peak
+from dyno.result import Metric
 
 if TYPE_CHECKING:
     from dyno.workloads.contract import MetricSpec
-
-_NOT_MEASURED = "the device's peak for this dtype was not measured"
-_UNKNOWN = PeakFigure(value=None, reason=_NOT_MEASURED)
-_INTEGERS = PeakFigure(value=None, unit="OP/s", reason=_NOT_MEASURED)
 
 
 def all_metrics(specs: Sequence[MetricSpec], records: Sequence[RunRecord]) -> list[Metric]:
@@ -31,48 +24,6 @@ def all_metrics(specs: Sequence[MetricSpec], records: Sequence[RunRecord]) -> li
         named = [replace(spec, name=f"{spec.name}_{case}") for spec in specs if not spec.once]
         found += [_sampled(spec, of_case) for spec in named]
     return found
-
-
-def peak(device: Device, params: Any, flops: float, records: Sequence[RunRecord]) -> Peak:
-    """The device's peak for `params.dtype` (float32 where there is none) and the share that `flops` per execution had.
-
-    The fraction is null, with a reason, where the peak isn't known.
-    """
-    cases = records[0].cases  # the first one is the run's own figures, and knows what it really computed in
-    return peak_of(device, cases[0].dtype if cases else getattr(params, "dtype", "float32"), flops, records)
-
-
-def peak_of(device: Device, dtype: str, flops: float, records: Sequence[RunRecord]) -> Peak:
-    """The same for a `dtype`; of integers it is in OP/s. Work in several dtypes, "int8+float32", has no peak."""
-    if "+" in dtype:
-        reason = f"computed partly in each of {' and '.join(dtype.split('+'))}: the peak of neither is a measure of it"
-        return Peak(value=None, unit=_INTEGERS.unit, reason=reason)
-    figure = device.peak.get(dtype, _INTEGERS if dtype.startswith("int") else _UNKNOWN)
-    if flops == 0:
-        return Peak(value=None, unit=figure.unit, reason="this workload does no arithmetic to speak of")
-    if figure.value is None:
-        return Peak(value=None, unit=figure.unit, provenance=figure.provenance, reason=figure.reason)
-    reached = mean_interval([flops / median(record.samples) for record in records]).value
-    return Peak(
-        value=figure.value, unit=figure.unit, provenance=figure.provenance, fraction=reached / figure.value, reason=None
-    )
-
-
-def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:
-    """Beside the metrics of each case: its work, its fraction of peak, and the median of each run."""
-    first = {case.name: case for case in records[0].cases}
-    table: dict[str, JsonValue] = {}
-    for name, of_case in by_case(records).items():
-        reached = peak_of(device, first[name].dtype, first[name].flops, of_case)
-        table[name] = {
-            "dtype": first[name].dtype,
-            "flops": first[name].flops,
-            "work": first[name].work,
-            "peak_fraction": reached.fraction,
-            "peak_reason": reached.reason,
-            "medians_s": [median(record.samples) for record in of_case],
-        }
-    return table
 
 
 def _sampled(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
@@ -114,6 +65,7 @@ def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
         runs=len(figures),
         samples=samples,
         reason=interval.reason,
+        by_run=list(figures),
     )
 
 

@@ -84,17 +84,22 @@ class _Reading:
         return self.duration_s / self.executions
 
 
-def sample(execute: Execute, rule: StoppingRule, clock: Clock, report: Report) -> Samples:
+def sample(
+    execute: Execute, rule: StoppingRule, clock: Clock, report: Report, before_each: Callable[[], None] = lambda: None
+) -> Samples:
     """Time `execute` until `rule` is met; at least one sample is taken, however long it lasts.
 
-    `report` is called between samples, never inside one.
+    `report` and, right before each one (warm-up included), `before_each` are called between samples, never inside.
     """
-    return _Sampler(execute, rule, clock, report).run()
+    return _Sampler(execute, rule, clock, report, before_each).run()
 
 
 class _Sampler:
-    def __init__(self, execute: Execute, rule: StoppingRule, clock: Clock, report: Report) -> None:
+    def __init__(
+        self, execute: Execute, rule: StoppingRule, clock: Clock, report: Report, before_each: Callable[[], None]
+    ) -> None:
         self._execute, self._rule, self._clock, self._report = execute, rule, clock, report
+        self._before_each = before_each
         self._begin_s = clock.now_s()
         self._warmup: list[_Reading] = []
         self._taken: list[_Reading] = []
@@ -202,6 +207,7 @@ class _Sampler:
         self._taken.append(self._read(executions))
 
     def _read(self, executions: int) -> _Reading:
+        self._before_each()
         start = self._instant()
         self._execute(executions)
         return _Reading(start, self._instant(), executions)

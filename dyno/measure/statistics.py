@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 CONFIDENCE = 0.95
 
@@ -86,8 +86,8 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     return Interval(centre, centre - half, centre + half)
 
 
-@cache
-def student_t(degrees: int, confidence: float = CONFIDENCE) -> float:
+@lru_cache(maxsize=1024)  # degrees that are no whole number hardly ever come twice
+def student_t(degrees: float, confidence: float = CONFIDENCE) -> float:
     """The two-sided quantile: the t that |T| with `degrees` of freedom exceeds with probability 1 - confidence."""
     from scipy.special import stdtrit  # here, because it costs 0.3 s and the API imports this module
 

@@ -6,7 +6,8 @@ from typing import Literal
 
 from dyno.measure.sampling import Samples
 from dyno.measure.statistics import mad, median_interval, quartiles
-from dyno.result import Cpu, Phases, RunSummary
+from dyno.readings import Cpu, Sensors
+from dyno.result import Phases, RunSummary
 
 
 def summarise(
@@ -18,6 +19,7 @@ def summarise(
     started_at_s: float,
     first_op_at_s: float | None = None,
     clock_hz: float | None = None,
+    sensors: Sensors | None = None,
 ) -> RunSummary:
     """The summary of one run; times per execution in seconds. `phases` gets its `warmup_s` and `steady_s` here."""
     interval = median_interval(samples.samples)
@@ -41,6 +43,7 @@ def summarise(
         phases=phases.model_copy(update={"warmup_s": samples.warmup_s, "steady_s": samples.wall_s}),
         cpu=Cpu(wall_s=samples.wall_s, user_s=samples.user_s, system_s=samples.system_s),
         clock_hz=clock_hz,
+        sensors=sensors,
         started_at_s=started_at_s,
         first_op_at_s=first_op_at_s,
     )

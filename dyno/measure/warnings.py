@@ -47,25 +47,15 @@ CODES: dict[str, tuple[Severity, str]] = {
     "OVERHEAD_BOUND": ("C", "The device was almost idle: starting the work took longer than the work."),
     "WEAK_BASELINE": ("C", "What this is compared with does not use its device well."),
     "CHERRY_PICK_RISK": ("C", "This is the best of several results."),
+    "ARTIFACTS_NOT_STORED": ("C", "Files that the job left could not be stored, and are lost."),
+    "BATCH_UNEVEN": ("C", "A replica's batch is no multiple of 8: units that compute 8 at a time stay partly empty."),
+    "BATCH_SMALL": ("C", "The batch is small for the device: a step's own cost outweighs its work."),
+    "WIDTH_UNEVEN": ("C", "A size is no multiple of 128, the side of a TPU's matrix unit, which stays partly empty."),
     "SYNTHETIC_DATA": ("C", "The data is not the full real set, so accuracy is no reference accuracy."),
 }
 
-# Codes of class A and B that nothing checks yet. While there are any, no verdict is better than indicative.
-UNCHECKED: tuple[str, ...] = (
-    "ASYNC_TIMING",
-    "WORK_ELIMINATED",
-    "COMPILE_IN_TIMING",
-    "WARM_CACHE",
-    "UNIT_MISMATCH",
-    "THROTTLED",
-    "CLOCK_DRIFT",
-    "DEVICE_SHARED",
-    "RETRACED",
-    "SLOW_PATH",
-    "METRIC_OUT_OF_BAND",
-)
-# Codes that only a workload which checks a product can raise.
-_OF_A_PRODUCT = ("DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT")
+# Codes that only a workload which checks its own output can raise.
+OF_AN_OUTPUT = frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"})
 MIN_PROCESSES = 5
 
 
@@ -78,11 +68,18 @@ def warning(code: str, message: str | None = None, **evidence: JsonValue) -> Res
     return ResultWarning(code=code, severity=severity, message=message or sentence, evidence=evidence)
 
 
-def unchecked(precisions: Collection[Precision | None], peak: Peak) -> list[str]:
-    """The codes that nobody looked for in this result, in the table's order. `precisions`: one per run."""
-    missing = set(UNCHECKED)
-    if None in precisions:
-        missing.update(_OF_A_PRODUCT)
+def unchecked(
+    precisions: Collection[Precision | None],
+    peak: Peak,
+    verified: Collection[str],
+    further: Collection[str] = frozenset(),
+) -> list[str]:
+    """The codes that nobody looked for in this result, in the table's order.
+
+    `precisions`: one per run. `verified`: which of `OF_AN_OUTPUT` the workload looked for itself. `further`: what no
+    sensor told (see `dyno.measure.sensed`), what a run couldn't check.
+    """
+    missing = {*further, *OF_AN_OUTPUT.difference(verified)}
     if any(each is None or each.observed is None for each in precisions):
         missing.add("PRECISION_MISMATCH")
     if peak.value is None:
@@ -90,17 +87,16 @@ def unchecked(precisions: Collection[Precision | None], peak: Peak) -> list[str]
     return [code for code in CODES if code in missing]
 
 
-def verdict(
-    warnings: Iterable[ResultWarning], missing: Collection[str], processes: int, target_reached: bool
-) -> Verdict:
-    """Untrusted with any warning of class A; trusted with none of A or B, five runs and the target reached.
+def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], spawned: int, target_reached: bool) -> Verdict:
+    """Untrusted with any warning of class A; trusted with none of A or B, five spawned runs and the target reached.
 
-    Nothing is trusted while any check is `missing` (see `unchecked`).
+    Nothing is trusted while any check is `missing` (see `unchecked`). Forked runs share the layout of their address
+    space; whether they scatter as spawned ones do is not settled (docs/decisions/0007), so they don't count.
     """
     severities = {raised.severity for raised in warnings}
     if "A" in severities:
         return Verdict.UNTRUSTED
-    if "B" in severities or missing or processes < MIN_PROCESSES or not target_reached:
+    if "B" in severities or missing or spawned < MIN_PROCESSES or not target_reached:
         return Verdict.INDICATIVE
     return Verdict.TRUSTED
 

@@ -13,19 +13,24 @@ from dyno.devices.clock import measure_clock_hz
 from dyno.devices.device import Device
 from dyno.devices.environment import environment
 from dyno.devices.locks import hold
+from dyno.devices.sensors import sensing
 from dyno.errors import DeviceUnavailable, RunFailed
 from dyno.frames import FirstOp, RunRecord, RunRequest
 from dyno.frameworks.contract import Framework
-from dyno.measure.sampling import Samples
 from dyno.measure.summary import summarise
+from dyno.readings import Memory
 from dyno.result import Phases, ResultWarning, RunSummary, Training
+from dyno.runner.caches import empty_caches, warm_caches
 from dyno.runner.cases import Sampled, case_records, sample_all
+from dyno.runner.doubts import Doubts, doubts
 from dyno.runner.memory import memory, reset_host_peak
 from dyno.runner.phases import PhaseTimer
+from dyno.runner.samples import Taken
+from dyno.runner.subjects import subjects
 from dyno.runner.writer import FrameWriter
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
-from dyno.workloads.contract import BuildContext, Built, Verification
+from dyno.workloads.contract import BuildContext, Built, Params, Verification
 
 _LOCK_TIMEOUT_S = 10.0  # the last runner of this device may still be dying
 
@@ -36,11 +41,12 @@ class _Measured:
 
     first_op_at_s: float
     training: Training | None
-    samples: Samples
+    own: Taken
     cases: list[Sampled]
-    disturbances: list[ResultWarning]
     clock_hz: float | None
     found: Verification
+    memory: Memory
+    doubts: Doubts
 
 
 class Run:
@@ -53,21 +59,33 @@ class Run:
         self._frames = frames
         self._started_at_s = started_at_s
         self._timer = PhaseTimer(frames.report)
+        self._found_before: list[ResultWarning] = []
 
     def record(self) -> RunRecord:
         """All that was measured. Raises whatever goes wrong."""
         if self._request.scratch_dir is not None:
             tempfile.tempdir = self._request.scratch_dir  # a killed runner leaves nothing behind there
         own_the_device(self._device, self._request.lock_paths, self._request.shared_lock_paths)
+        if self._request.spec.measure.cold_start:
+            empty_caches(Path(tempfile.mkdtemp(prefix="caches-")))
+            warm = warm_caches(os.environ)
+            self._found_before = [] if warm is None else [warm]
         reset_host_peak()
         first_op_at_s = self._start_device()
         built = self._build()
         training = self._execute_first(built)
-        samples, cases, disturbances = sample_all(built, self._request.spec.measure, self._device, self._frames)
-        clock_hz = measure_clock_hz(self._device.cores[0]) if self._device.cores else None
+        with sensing(self._device) as source:
+            own, cases = sample_all(
+                built, self._request.spec.measure, self._device, source, self._frames, self._framework
+            )
+        clock_hz = self._clock_hz(own)
         self._frames.report("verify")
-        measured = _Measured(first_op_at_s, training, samples, cases, disturbances, clock_hz, built.verify())
-        return self._assembled(built.work, measured)
+        found = built.verify()
+        taken = memory(self._framework, self._device.driven_as)  # before the checks take some of their own
+        doubted = self._doubts(built, own, cases, found.flops)
+        return self._assembled(
+            built.work, _Measured(first_op_at_s, training, own, cases, clock_hz, found, taken, doubted)
+        )
 
     def _start_device(self) -> float:
         """Load the framework and finish a first operation; when that was (`time.time()`)."""
@@ -100,7 +118,7 @@ class Run:
             weights=_path(self._request.weights_path),
             tuned=self._request.tuned,
         )
-        return chosen.build(validate_params(chosen, spec.params), context)
+        return chosen.build(self._params(), context)
 
     def _execute_first(self, built: Built) -> Training | None:
         with self._timer.phase("compile"):
@@ -111,21 +129,47 @@ class Run:
             return None
         return built.complete(self._timer.seconds("compile"), self._timer.seconds("first_execution"))
 
+    def _doubts(self, built: Built, own: Taken, cases: Sequence[Sampled], flops: float | None) -> Doubts:
+        """The first run speaks for all: they execute the same."""
+        framework, spec = self._framework, self._request.spec
+        if self._request.run > 0:
+            found = Doubts()
+        else:
+            chosen, params = workload(spec.workload), self._params()
+            declared = chosen.flops(params) if flops is None else flops
+            examined = subjects(built, own, cases, declared, getattr(params, "dtype", "float32"))
+            found = doubts(framework, self._device, examined, lambda: self._frames.report("verify"))
+        if framework.traced() is None:
+            reason = f"{framework.name} doesn't tell what it compiles"
+            found.unchecked |= dict.fromkeys(("COMPILE_IN_TIMING", "RETRACED"), reason)
+        return found
+
+    def _params(self) -> Params:
+        spec = self._request.spec
+        return validate_params(workload(spec.workload), spec.params, spec.replicas, spec.framework)
+
+    def _clock_hz(self, taken: Taken) -> float | None:
+        if self._device.driven_as != "cpu":
+            return taken.sensors.clocks_hz.get("sm")
+        return measure_clock_hz(self._device.cores[0]) if self._device.cores else None
+
     def _cores(self) -> int:
         return len(self._device.cores) or len(os.sched_getaffinity(0))
 
     def _assembled(self, work: float, measured: _Measured) -> RunRecord:
-        samples, found = measured.samples, measured.found
+        samples, found = measured.own.samples, measured.found
         return RunRecord(
-            summary=self._summary(samples, measured, self._timer.phases()),
+            summary=self._summary(measured.own, measured, self._timer.phases()),
             warmup=samples.warmup,
             samples=samples.samples,
             sample_cpu_s=samples.sample_cpu_s,
             work=work,
-            warnings=[*found.warnings, *measured.disturbances],
+            warnings=[*self._found_before, *found.warnings, *measured.own.disturbances, *measured.doubts.raised],
+            unchecked=measured.doubts.unchecked,
+            verified=sorted(found.verified),
             precision=found.precision,
             training=measured.training,
-            memory=memory(self._framework, self._device.driven_as),
+            memory=measured.memory,
             environment=environment() | {"framework": self._framework.name},
             details=found.details,
             amounts=found.amounts,
@@ -135,20 +179,21 @@ class Run:
             cases=case_records(measured.cases, lambda of_case, first_s: self._of_case(of_case, measured, first_s)),
         )
 
-    def _of_case(self, samples: Samples, measured: _Measured, first_execution_s: float | None) -> RunSummary:
+    def _of_case(self, taken: Taken, measured: _Measured, first_execution_s: float | None) -> RunSummary:
         own = self._timer.phases()
         phases = own if first_execution_s is None else Phases(first_execution_s=first_execution_s)
-        return self._summary(samples, measured, phases)
+        return self._summary(taken, measured, phases)
 
-    def _summary(self, samples: Samples, measured: _Measured, phases: Phases) -> RunSummary:
+    def _summary(self, taken: Taken, measured: _Measured, phases: Phases) -> RunSummary:
         return summarise(
-            samples,
+            taken.samples,
             process_start=self._request.process_start,
             pid=os.getpid(),
             phases=phases,
             started_at_s=self._started_at_s,
             first_op_at_s=measured.first_op_at_s,
             clock_hz=measured.clock_hz,
+            sensors=taken.sensors,
         )
 
 

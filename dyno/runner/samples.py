@@ -5,15 +5,33 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from dyno.devices.device import Device
+from dyno.devices.sensors import Source, Watch
+from dyno.frameworks.contract import Framework
 from dyno.measure.checks import clock_skew
 from dyno.measure.clock import HostClock
 from dyno.measure.neighbours import Neighbours
 from dyno.measure.sampling import Samples, StoppingRule, sample
+from dyno.readings import Sensors
 from dyno.result import ResultWarning
+from dyno.runner.traces import Traces
 from dyno.runner.writer import FrameWriter
 from dyno.spec import Measure
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The samples of one case, what sensors said over their window, and what disturbed them.
+
+    `drain_s`: how long the device was busy after the last one; what passed before that was looked at is not in it.
+    """
+
+    samples: Samples
+    sensors: Sensors
+    drain_s: float = 0.0
+    disturbances: list[ResultWarning] = field(default_factory=list)
 
 
 @contextmanager
@@ -30,12 +48,14 @@ def take_samples(
     execute: Callable[[int], None],
     measure: Measure,
     device: Device,
+    source: Source,
     frames: FrameWriter,
     place: tuple[int, int] = (0, 1),
-) -> tuple[Samples, list[ResultWarning]]:
-    """Warm up and sample by the method's rule, with progress between samples; what disturbed it meanwhile.
+    framework: Framework | None = None,
+) -> Taken:
+    """Warm up and sample by the method's rule, with progress and a look at the sensors between samples.
 
-    `place`: (how many cases of this run were sampled before, how many there are).
+    `place`: (how many cases of this run were sampled before, how many there are). `framework`: what `execute` runs on.
     """
     before, cases = place
 
@@ -43,9 +63,20 @@ def take_samples(
         total = None if expected is None else cases * expected  # as if each case took as many
         frames.report("sampling" if before or taken else "warmup", before * (expected or 0) + taken, total)
 
-    clock = HostClock()
+    clock, drain = HostClock(), framework.drain if framework else lambda: None
+    drain()
     with undisturbed():
-        neighbours = Neighbours(device.cores, clock)
-        samples = sample(execute, StoppingRule.of(measure, device.kind), clock, report)
-        found = (neighbours.warning(), clock_skew(samples.wall_s, samples.epoch_s))
-    return samples, [each for each in found if each is not None]
+        neighbours, watch = Neighbours(device.cores, clock), Watch(source, clock.now_s)
+        traces = Traces(framework.traced if framework else lambda: None)
+
+        def before_each() -> None:
+            traces.look()
+            watch.look()
+
+        samples = sample(execute, StoppingRule.of(measure, device.kind), clock, report, before_each)
+        stopped_s = clock.now_s()
+        drain()
+        drain_s, warmup = clock.now_s() - stopped_s, len(samples.warmup)
+        sensors = watch.over(warmup)
+        found = (neighbours.warning(), clock_skew(samples.wall_s, samples.epoch_s), *traces.warnings(warmup))
+    return Taken(samples, sensors, drain_s, [each for each in found if each is not None])

@@ -78,6 +78,12 @@ end
 local function enqueue(id, queue, score)
   redis.call('ZADD', key('queue', queue), score, id)
   redis.call('SADD', key('queues'), queue)
+  for _, passed in ipairs(redis.call('HVALS', key('passed', queue))) do
+    if tonumber(passed) >= tonumber(score) then
+      redis.call('DEL', key('passed', queue)) -- it comes in front of some that claim.lua would not look at again
+      break
+    end
+  end
   return redis.call('ZCARD', key('queue', queue)) == 1 and 1 or 0
 end
 
@@ -85,6 +91,8 @@ local function dequeue(id, queue)
   redis.call('ZREM', key('queue', queue), id)
   if redis.call('ZCARD', key('queue', queue)) == 0 then
     redis.call('SREM', key('queues'), queue)
+    redis.call('SREM', key('resting'), queue)
+    redis.call('DEL', key('passed', queue))
   end
 end
 

@@ -1,22 +1,34 @@
-"""Who may store files for a job, and when its files go: with its record."""
+"""Who may store files for a job, and when they go: soon after its end if in no result, else with its record."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import redis
 import redis.asyncio
+from pydantic import ValidationError
 
 from dyno.errors import StaleToken, UnknownJob
-from dyno.job import Status
+from dyno.job import DONE, Status
+from dyno.result import Artifact, Result
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
 
-LOOK_AGAIN_S = 3600.0  # at a job that isn't done, whose record has no end yet; and at one whose files can't be deleted
+LOOK_AGAIN_S = 3600.0  # at a job that isn't done, and at one whose files can't be deleted
+SETTLED_S = 3600.0  # after its end, a file of an attempt that lost the job isn't on its way any more
 _AT_ONCE = 100
+_GONE = -2  # of PTTL: no such key; -1: it has no end
+
+
+class Files(Protocol):
+    """Where the files are: a part of `dyno.artifacts.store.ArtifactStore`."""
+
+    def drop(self, job_id: str) -> None: ...
+    def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool: ...
 
 
 async def check_token(client: redis.asyncio.Redis, settings: Settings, job_id: str, token: str) -> None:
@@ -46,13 +58,13 @@ def note_files(client: redis.Redis, settings: Settings, job_id: str) -> None:
         client.zadd(Keys(settings.namespace).artifacts, {job_id: 0}, nx=True)
 
 
-def drop_orphans(client: redis.Redis, settings: Settings, drop: Callable[[str], None]) -> list[str]:
-    """Call `drop(job_id)` for jobs whose record has gone, up to 100 of them at once; returns those.
+def tidy_files(client: redis.Redis, settings: Settings, files: Files) -> list[str]:
+    """Look at up to 100 jobs that are due, and delete what nobody needs: all of a job whose record has gone, what is
+    in no result of one that is done, half-written files of any. Returns the jobs whose record had gone.
 
-    Many may do this at the same time. Raises StoreUnavailable, and what `drop` raises: that job is tried again later.
+    Many may do this at the same time. Raises StoreUnavailable, and what `files` raises: that job is tried again later.
     """
-    keys = Keys(settings.namespace)
-    dropped = []
+    keys, dropped = Keys(settings.namespace), []
     with store_errors():
         seconds, micros = client.time()
         now_ms = seconds * 1000 + micros // 1000
@@ -60,14 +72,42 @@ def drop_orphans(client: redis.Redis, settings: Settings, drop: Callable[[str], 
     for job_id in due:
         with store_errors():
             left_ms: Any = client.pttl(keys.job(job_id))
-            again_ms = left_ms if left_ms >= 0 else LOOK_AGAIN_S * 1000
-            client.zadd(keys.artifacts, {job_id: now_ms + again_ms + 1})  # first: one that fails stops no other
+            # First: one that fails stops no other.
+            client.zadd(keys.artifacts, {job_id: now_ms + LOOK_AGAIN_S * 1000})
         if left_ms == _GONE:
-            drop(job_id)
+            files.drop(job_id)
             with store_errors():
                 client.zrem(keys.artifacts, job_id)
             dropped.append(job_id)
+        else:
+            again_ms = now_ms + _sweep(client, keys, files, job_id, left_ms, now_ms) + 1
+            with store_errors():
+                client.zadd(keys.artifacts, {job_id: again_ms}, xx=True)
     return dropped
 
 
-_GONE = -2  # of PTTL: no such key; -1: it has no end
+def _sweep(client: redis.Redis, keys: Keys, files: Files, job_id: str, left_ms: int, now_ms: int) -> float:
+    """In how many ms to look again: at the record's end where nothing more is to be swept."""
+    again_ms = min(LOOK_AGAIN_S * 1000, left_ms if left_ms >= 0 else math.inf)
+    with store_errors():
+        record: Any = client.hmget(keys.job(job_id), ["status", "finished_at"])
+        result: Any = client.get(keys.result(job_id))
+    status, finished_s = record
+    if status not in DONE or finished_s is None:
+        files.sweep(job_id, None)
+        return again_ms
+    settles_in_ms = (float(finished_s) + SETTLED_S) * 1000 - now_ms
+    if settles_in_ms > 0:
+        return min(settles_in_ms, again_ms)
+    swept = files.sweep(job_id, _listed(status, result))
+    return max(left_ms, again_ms) if swept else again_ms
+
+
+def _listed(status: str, result: str | None) -> Sequence[Artifact] | None:
+    """The files that the result names; None where it can't be read by this version: then none is deleted for it."""
+    if status != Status.SUCCEEDED:
+        return []
+    try:
+        return Result.model_validate_json(result or "").artifacts
+    except ValidationError:
+        return None

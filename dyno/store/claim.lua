@@ -1,5 +1,7 @@
 #!lua flags=allow-oom
--- Gives the best waiting job over several queues to a device, under a new lease.
+-- Gives the best waiting job over several queues that fits a device to it, under a new lease.
+-- A job that doesn't fit is passed over and keeps its place. How far devices of one profile have looked into a queue is
+-- remembered, so that none looks at a job twice, however many are in front; one call looks at LOOKS jobs at most.
 -- A lease that ran out still stands: only expire.lua ends it, so that no two attempts are ever live by accident.
 --
 -- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms}
@@ -7,16 +9,116 @@
 -- ARGV[1]  namespace
 -- ARGV[2]  device id, with its host     ARGV[3]  token of the attempt
 -- ARGV[4]  worker, JSON                 ARGV[5]  lease, ms
+-- ARGV[6]  profile of the device (dyno/store/fitting.py); "" for one that every job fits
+-- ARGV[7]  job that was asked about     ARGV[8]  "+" where it fits that profile, "-" where not; each "" for none
 --
 -- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 where a cancel was requested}
---      or {"leased", id} or {"empty"}
+--      or {"asked", id, spec}: nobody has said yet whether that job fits; call again and say it
+--      or {"further"}: LOOKS jobs were passed over and more wait; call again
+--      or {"leased", id} or {"empty"}, where no job waits that fits
 
-local device, token = ARGV[2], ARGV[3]
+local LOOKS = 100 -- 1.5 ms, measured on a busy machine of two cores: nobody else waits for longer
+local REMEMBERED_MS = 60000 -- how far was looked; an API of an older version puts jobs in front without forgetting it
+
+local device, token, profile = ARGV[2], ARGV[3], ARGV[6]
+local QUEUE_NAME_AT = #key('queue', '') + 1
+
+local function passed(index)
+  return key('passed', string.sub(KEYS[index], QUEUE_NAME_AT))
+end
 
 local function reply(id)
   local record = redis.call('HMGET', key('job', id), 'spec', 'attempt', 'queue', 'cancel_requested_at')
   local left_behind = redis.call('ZCARD', key('queue', record[3]))
   return { 'claimed', id, record[1], tonumber(record[2]), record[3], left_behind, record[4] and 1 or 0 }
+end
+
+-- "+", "-", or nil where nobody has said it. `fits` is a row of profiles, each with its answer behind it.
+local function answer(fits)
+  if profile == '' then
+    return '+'
+  end
+  local _, last = string.find(fits or '', profile, 1, true)
+  return last and string.sub(fits, last + 1, last + 1)
+end
+
+local function note_answer(id, said)
+  local record = redis.call('HMGET', key('job', id), 'status', 'fits')
+  if allowed(record[1] or nil, 'claim') and not answer(record[2]) then
+    redis.call('HSET', key('job', id), 'fits', (record[2] or '') .. profile .. said)
+  end
+end
+
+local heads, looked = {}, {} -- by index of KEYS: the next job to look at, and the score of the last passed over
+
+local function look_behind(index, score)
+  local found = redis.call('ZRANGE', KEYS[index], '(' .. score, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  heads[index] = found[1] and { id = found[1], score = found[2], order = tonumber(found[2]) } or nil
+end
+
+local function best_head()
+  local best
+  for index = 2, #KEYS do
+    if heads[index] and (not best or heads[index].order < heads[best].order) then
+      best = index
+    end
+  end
+  return best
+end
+
+local function drop(id)
+  for index = 2, #KEYS do
+    redis.call('ZREM', KEYS[index], id) -- out of step with its record, which rules
+  end
+end
+
+-- The best job that fits. Returns what came of it: "claimed" or "asked" with its id, "further" or "empty".
+local function look()
+  for _ = 1, LOOKS do
+    local index = best_head()
+    if not index then
+      return 'empty'
+    end
+    local head = heads[index]
+    local record = redis.call('HMGET', key('job', head.id), 'status', 'fits')
+    local fits = answer(record[2])
+    if not allowed(record[1] or nil, 'claim') then
+      drop(head.id)
+    elseif fits ~= '-' then
+      return fits and 'claimed' or 'asked', head.id
+    else
+      looked[index] = head.score
+    end
+    look_behind(index, head.score)
+  end
+  return 'further'
+end
+
+local function remember_looks()
+  for index, score in pairs(looked) do
+    redis.call('HSET', passed(index), profile, score)
+    redis.call('PEXPIRE', passed(index), REMEMBERED_MS, 'NX')
+  end
+end
+
+-- The worker rests now, so where jobs wait that don't fit its device, the next submit has to wake somebody.
+local function rest()
+  for index = 2, #KEYS do
+    if redis.call('EXISTS', passed(index)) == 1 then
+      redis.call('SADD', key('resting'), string.sub(KEYS[index], QUEUE_NAME_AT))
+    end
+  end
+end
+
+local function take(id)
+  local record = redis.call('HMGET', key('job', id), 'queue', 'attempt')
+  dequeue(id, record[1])
+  take_lease(device, id, token, ARGV[4], ARGV[5])
+  redis.call('HDEL', key('job', id), 'status_reason')
+  change(id, 'claim', 'queued', {
+    token = token, device = device, worker = ARGV[4], started_at = NOW_S, attempt = tonumber(record[2]) + 1,
+  }, ARGV[4])
+  return reply(id)
 end
 
 local lease = redis.call('HMGET', KEYS[1], 'job', 'token')
@@ -27,33 +129,21 @@ if lease[1] then
   return { 'leased', lease[1] }
 end
 
-local function best_head()
-  local best, best_score
-  for index = 2, #KEYS do
-    local head = redis.call('ZRANGE', KEYS[index], 0, 0, 'WITHSCORES')
-    if head[1] and (not best or tonumber(head[2]) < best_score) then
-      best, best_score = head[1], tonumber(head[2])
-    end
-  end
-  return best
+if ARGV[7] ~= '' then
+  note_answer(ARGV[7], ARGV[8])
 end
-
-local id = best_head()
-while id and not allowed(redis.call('HGET', key('job', id), 'status') or nil, 'claim') do
-  for index = 2, #KEYS do
-    redis.call('ZREM', KEYS[index], id) -- out of step with its record, which rules
-  end
-  id = best_head()
+for index = 2, #KEYS do
+  look_behind(index, profile ~= '' and redis.call('HGET', passed(index), profile) or '-inf')
 end
-if not id then
-  return { 'empty' }
+local outcome, id = look()
+remember_looks()
+if outcome == 'claimed' then
+  return take(id)
 end
-
-local record = redis.call('HMGET', key('job', id), 'queue', 'attempt')
-dequeue(id, record[1])
-take_lease(device, id, token, ARGV[4], ARGV[5])
-redis.call('HDEL', key('job', id), 'status_reason')
-change(id, 'claim', 'queued', {
-  token = token, device = device, worker = ARGV[4], started_at = NOW_S, attempt = tonumber(record[2]) + 1,
-}, ARGV[4])
-return reply(id)
+if outcome == 'asked' then
+  return { 'asked', id, redis.call('HGET', key('job', id), 'spec') }
+end
+if outcome == 'empty' then
+  rest()
+end
+return { outcome }

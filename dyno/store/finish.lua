@@ -6,10 +6,12 @@
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  result, STRING (JSON)
 -- KEYS[3]  raw samples, STRING (JSON)
+-- KEYS[4]  series that the result's headline figure goes into, LIST (JSON, newest first); absent for none
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  token of the attempt
 -- ARGV[4]  device id, with its host     ARGV[5]  event: succeed, fail or stop
 -- ARGV[6]  status_reason   ARGV[7]  failure, JSON   ARGV[8]  result, JSON   ARGV[9]  samples, JSON; each "" for none
+-- ARGV[10] the figure, JSON   ARGV[11] how many a series keeps   ARGV[12] for how many ms; with KEYS[4] alone
 --
 -- Returns {"finished"} or {"already"} (the same token ended it so before) or {"superseded"}
 
@@ -25,6 +27,12 @@ if ARGV[8] ~= '' then
 end
 if ARGV[9] ~= '' then
   redis.call('SET', KEYS[3], ARGV[9])
+end
+if KEYS[4] then
+  -- pcall: whatever is wrong with a series, it must not stand in the way of a result
+  redis.pcall('LPUSH', KEYS[4], ARGV[10])
+  redis.pcall('LTRIM', KEYS[4], 0, tonumber(ARGV[11]) - 1)
+  redis.pcall('PEXPIRE', KEYS[4], ARGV[12])
 end
 local fields = { last_token = token, last_event = event }
 if ARGV[6] ~= '' then

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import redis
 import redis.asyncio
@@ -38,7 +38,7 @@ class WorkerRecord(Stored):
 
 
 class DeviceStatus(Device):
-    """A device with what its worker does. `queue_length` counts the waiting jobs that it may take."""
+    """A device with what its worker does. `queue_length` counts the jobs in its queues, those too that don't fit it."""
 
     state: WorkerState
     queue_length: int
@@ -84,6 +84,20 @@ async def devices(client: redis.asyncio.Redis, settings: Settings) -> list[Devic
     served = [latest[device_id] for device_id in sorted(latest)]
     lengths = await _queue_lengths(client, settings, (one.device for one in served))
     return [_status(one, length) for one, length in zip(served, lengths, strict=True)]
+
+
+def resting(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]:
+    """The devices whose workers have nothing to do, with their versions of Dyno; the one heard of last first.
+
+    Raises StoreUnavailable.
+    """
+    keys = Keys(settings.namespace)
+    with store_errors():
+        names = [keys.worker(str(worker_id)) for worker_id in client.smembers(keys.workers)]
+        texts: Any = client.mget(names) if names else []
+    published = [one for text in texts if text is not None and (one := _read(text)) is not None]
+    idle = [one for one in published if one.worker.state == "idle"]
+    return [(one.device, one.worker.version) for one in sorted(idle, key=_last_heartbeat, reverse=True)]
 
 
 async def _published(client: redis.asyncio.Redis, settings: Settings) -> list[_Published]:

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import redis.asyncio
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from dyno.errors import IdempotencyKeyReused, JobExpired, JobFinished, QueueFull, ResultNotReady, UnknownJob
 from dyno.job import SCHEMA, Job, SpecWarning, Status, new_job_id
 from dyno.result import Result
+from dyno.samples import RunSamples
 from dyno.settings import Settings
 from dyno.spec import Priority, Spec
 from dyno.store.connect import store_errors
+from dyno.store.fitting import packed
 from dyno.store.keys import JOB_ID, Keys
 from dyno.store.listing import JobPage, Listing, Wanted
 from dyno.store.queues import queue_for
-from dyno.store.records import to_job
+from dyno.store.records import stored, to_job
 from dyno.store.scripts import SOURCES, Script
+from dyno.store.standing import Standing, standings
 
 IDEMPOTENCY_S = 24 * 3600
 _CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
 _Reply = list[Any]
+_SAMPLES = TypeAdapter(list[RunSamples])
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """`wake`: the job's queue was empty, so nobody knows of it yet. `replayed`: an earlier request made the job."""
+    """`wake`: somebody rests who doesn't know of the job yet. `replayed`: an earlier request made it."""
 
     job: Job
     wake: bool
@@ -74,12 +79,14 @@ class Jobs:
         spec: Spec,
         *,
         warnings: Sequence[SpecWarning] = (),
+        fits: Mapping[str, bool] | None = None,
         idempotency_key: str | None = None,
         body_sha256: str | None = None,
         owner: str | None = None,
     ) -> Submitted:
         """Queue a job, in one atomic step with its idempotency key (24 h, per owner).
 
+        `fits`: whether it fits a device, by profile; workers of other profiles are asked when they come for it.
         Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone) and QueueFull.
         """
         job_id = new_job_id()
@@ -92,6 +99,7 @@ class Jobs:
             "spec": spec.model_dump_json(),
             "expires_in_s": str(spec.expires_in_s),
             "warnings": to_json(list(warnings)).decode(),
+            "fits": packed(fits or {}),
         } | ({"owner": owner} if owner is not None else {})
         queue = queue_for(spec.device, spec.framework)
         args: list[Any] = [job_id, spec.workload, queue, _CLASSES[spec.priority], self._max_queued]
@@ -106,7 +114,7 @@ class Jobs:
             raise QueueFull(f"{reply[1]} jobs are queued, which is the limit; try again later")
         outcome, flat, position, wake = reply
         written = dict(zip(flat[::2], flat[1::2], strict=True))
-        return Submitted(to_job(written, position), wake=bool(wake), replayed=outcome == "replayed")
+        return Submitted(to_job(written, Standing(position)), wake=bool(wake), replayed=outcome == "replayed")
 
     async def get(self, job_id: str) -> Job:
         """The job as it is now. Raises UnknownJob, RecordUnreadable."""
@@ -114,10 +122,8 @@ class Jobs:
             record: dict[Any, Any] = await self._client.hgetall(self._known(job_id))
             if "status" not in record:
                 raise _unknown(job_id)
-            position: Any = None
-            if record["status"] == Status.QUEUED:
-                position = await self._client.zrank(self._keys.queue(record.get("queue", "")), job_id)
-        return to_job(record, position)
+        found = await standings(self._client, self._keys, [record])
+        return to_job(record, found.get(job_id, Standing()))
 
     async def cancel(self, job_id: str) -> Canceled:
         """Cancel a waiting job at once, a running one by its worker. Raises UnknownJob, JobFinished."""
@@ -129,15 +135,25 @@ class Jobs:
         return Canceled(await self.get(job_id), changed=reply[0] != "already")
 
     async def result(self, job_id: str) -> Result:
-        """The job's result. Raises UnknownJob, and ResultNotReady (with the status) where there is none."""
+        """The job's result. Raises UnknownJob, RecordUnreadable, and without one ResultNotReady (with the status)."""
+        text = await self._answer(self._keys.result(job_id), job_id)
+        return stored(Result.model_validate_json, text, f"the result of {job_id}")
+
+    async def samples(self, job_id: str) -> Sequence[RunSamples]:
+        """The readings that the job's result rests on. Raises as `result` does."""
+        text = await self._answer(self._keys.samples(job_id), job_id)
+        return stored(_SAMPLES.validate_json, text, f"what was read for {job_id}")
+
+    async def _answer(self, key: str, job_id: str) -> str:
+        """What the job left under `key` when it succeeded."""
         self._known(job_id)
         with store_errors():
-            text = await self._client.get(self._keys.result(job_id))
+            text: Any = await self._client.get(key)
         if text is None:
             job = await self.get(job_id)
             detail = f"{job_id} is {job.status} and has no result" + ("" if job.done else " yet")
             raise ResultNotReady(detail, job.status)
-        return Result.model_validate_json(text)
+        return str(text)
 
     async def list(
         self,

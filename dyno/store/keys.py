@@ -44,6 +44,12 @@ class Keys:
     def jobs_of_workload(self, workload: str) -> str:
         return self._key("jobs", "workload", workload)
 
+    def peers(self, series: str) -> str:
+        return self._key("peers", series)  # LIST with a life of its own: figures of results, JSON, the newest first
+
+    def comparison(self, comparison_id: str) -> str:
+        return self._key("comparison", comparison_id)  # STRING: JSON, gone with the first of its jobs
+
     @property
     def expiring(self) -> str:
         return self._key("expiring")  # ZSET: "id:status:workload" of done jobs by the time their record goes, ms
@@ -58,6 +64,13 @@ class Keys:
     @property
     def queues(self) -> str:
         return self._key("queues")  # SET: names of the queues that aren't empty
+
+    def passed(self, queue: str) -> str:
+        return self._key("passed", queue)  # HASH with a short life: device profile -> score up to which no job fits it
+
+    @property
+    def resting(self) -> str:
+        return self._key("resting")  # SET: names of queues that hold jobs, none of which fits a worker that rests
 
     def woken(self, queue: str) -> str:
         return self._key("woken", queue)  # STRING with a short life: reconciliation has just woken this queue

@@ -9,15 +9,22 @@ from typing import Any
 import redis
 from pydantic_core import to_json
 
+from dyno.devices.device import Device
 from dyno.job import MAX_ATTEMPTS, Failure, FailureClass, Outcome, Progress, WorkerRef, new_token
+from dyno.peers import Headline, Peer
 from dyno.result import Artifact, Result
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.artifacts import note_files
 from dyno.store.connect import store_errors
+from dyno.store.fitting import ANY_JOB, Taker
 from dyno.store.keys import Keys
+from dyno.store.peers import entry, read_peers
 from dyno.store.records import read_spec
 from dyno.store.scripts import SOURCES, Script
+from dyno.store.unaware import unaware
+
+_MOST_CALLS = 1000  # in one claim: a second of questions, or 100,000 jobs passed over; a wake-up goes on from there
 
 
 @dataclass(frozen=True)
@@ -52,26 +59,33 @@ class Leases:
         self._unanswered: dict[str, str] = {}  # device -> token of a claim whose answer never came
         self._scripts = {script: client.register_script(text) for script, text in SOURCES.items()}
 
-    def claim(self, device_id: str, queues: Sequence[str], worker: WorkerRef) -> Claim | None:
-        """The best waiting job over `queues`, leased to the device (its full id).
+    def claim(self, device_id: str, queues: Sequence[str], worker: WorkerRef, taker: Taker = ANY_JOB) -> Claim | None:
+        """The best waiting job over `queues` that fits the taker, leased to the device (its full id).
 
-        None where nothing waits, or while a lease of the device stands, even one that ran out. A job whose spec
+        None where no such job waits, or while a lease of the device stands, even one that ran out. A job whose spec
         this version can't read fails as `unsupported`, and the next one is tried.
         """
-        while True:
+        keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
+        said = ["", ""]
+        for _ in range(_MOST_CALLS):
             # The same token until there is an answer: a claim that was made, but not heard of, is given again.
             token = self._unanswered.setdefault(device_id, new_token())
-            reply = self._claim_raw(device_id, queues, worker, token)
+            given = [device_id, token, _json(worker), self._lease_ms, taker.profile]
+            reply = self._run(Script.CLAIM, keys, [*given, *said])
             del self._unanswered[device_id]
-            if reply[0] != "claimed":
+            said = ["", ""]
+            if reply[0] == "asked":
+                said = [reply[1], taker.answer(reply[2])]
+            elif reply[0] == "claimed":
+                if claim := self._read(reply, token, device_id):
+                    return claim
+            elif reply[0] != "further":
                 return None
-            _, job_id, text, attempt, queue, left_behind, cancel_requested = reply
-            try:
-                spec = read_spec(text)
-            except (ValueError, TypeError) as error:  # of JSON, or of the models
-                self._refuse(job_id, token, device_id, str(error))
-                continue
-            return Claim(job_id, spec, int(attempt), token, queue, int(left_behind), bool(cancel_requested), device_id)
+        return None
+
+    def unaware(self, device: Device) -> list[str]:
+        """Queues to wake after a claim that found nothing for `device`; see `dyno.store.unaware`."""
+        return unaware(self._client, self._settings, device)
 
     def heartbeat(self, claim: Claim, progress: Progress | None) -> Beat:
         """Extend the lease and note the progress; revives a lease that ran out but wasn't taken."""
@@ -93,16 +107,19 @@ class Leases:
         failure: Failure | None = None,
         result: Result | None = None,
         samples: Sequence[Any] | None = None,
+        headline: Headline | None = None,
     ) -> bool:
         """End the job. False: the token was superseded and nothing was written. Repeating it is True again.
 
-        `samples` is stored as JSON under a key of its own: models, or what JSON can say.
+        `samples` is stored as JSON under a key of its own: models, or what JSON can say. `headline` is what later
+        results are held against.
         """
         return self._finish(
             claim.job_id,
             claim.token,
             claim.device,
             [outcome, status_reason or "", _json(failure), _json(result), _json(samples)],
+            headline,
         )
 
     def requeue(self, claim: Claim, *, reason: str, counts_attempt: bool, failure: Failure | None = None) -> bool:
@@ -141,18 +158,31 @@ class Leases:
             text: Any = self._client.get(self._keys.result(job_id))
         return None if text is None else Result.model_validate_json(text).artifacts
 
-    def _claim_raw(self, device_id: str, queues: Sequence[str], worker: WorkerRef, token: str) -> list[Any]:
-        keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
-        return self._run(Script.CLAIM, keys, [device_id, token, _json(worker), self._lease_ms])
+    def peers(self, series: str) -> list[Peer]:
+        """See `dyno.store.peers`."""
+        return read_peers(self._client, self._settings, series)
+
+    def _read(self, reply: list[Any], token: str, device_id: str) -> Claim | None:
+        _, job_id, text, attempt, queue, left_behind, cancel_requested = reply
+        try:
+            spec = read_spec(text)
+        except (ValueError, TypeError) as error:  # of JSON, or of the models
+            self._refuse(job_id, token, device_id, str(error))
+            return None
+        return Claim(job_id, spec, int(attempt), token, queue, int(left_behind), bool(cancel_requested), device_id)
 
     def _refuse(self, job_id: str, token: str, device_id: str, detail: str) -> None:
         message = f"This worker's version can't read the spec: {detail}"
         failure = Failure(failure_class=FailureClass.UNSUPPORTED, reason="unreadable_spec", message=message)
         self._finish(job_id, token, device_id, ["fail", failure.reason, _json(failure), "", ""])
 
-    def _finish(self, job_id: str, token: str, device_id: str, ending: list[str]) -> bool:
+    def _finish(
+        self, job_id: str, token: str, device_id: str, ending: list[str], headline: Headline | None = None
+    ) -> bool:
         keys = [self._keys.job(job_id), self._keys.result(job_id), self._keys.samples(job_id)]
-        reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending])
+        keys += [self._keys.peers(headline.series)] if headline else []
+        known = entry(headline) if headline else []
+        reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending, *known])
         return bool(reply[0] != "superseded")
 
     def _run(self, script: Script, keys: list[str], args: list[Any]) -> list[Any]:

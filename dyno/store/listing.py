@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ from dyno.errors import FieldError, InvalidSpec, RecordUnreadable
 from dyno.job import Job, Status
 from dyno.store.keys import JOB_ID, Keys
 from dyno.store.records import to_job
+from dyno.store.standing import Standing, standings
 
 _STEP = 50  # records read at a time, or one more than the page has: about 10 ms of the event loop
 _MOST_STEPS = 10
@@ -137,28 +138,19 @@ class Listing:
         gone = [place[1] for place, record in zip(places, records, strict=True) if "status" not in record]
         if gone:
             await self._client.zrem(index, *gone)
-        queued = {
-            place[1]: record["queue"]
-            for place, record in zip(places, records, strict=True)
-            if record.get("status") == Status.QUEUED and "queue" in record
-        }
-        positions = await self._positions(queued)
-        return [(place, _read(record, positions.get(place[1]))) for place, record in zip(places, records, strict=True)]
-
-    async def _positions(self, queued: Mapping[str, str]) -> dict[str, int | None]:
-        async with self._client.pipeline(transaction=False) as pipeline:
-            for job_id, queue in queued.items():
-                pipeline.zrank(self._keys.queue(queue), job_id)
-            ranks: list[int | None] = await pipeline.execute()
-        return dict(zip(queued, ranks, strict=True))
+        waiting = await standings(self._client, self._keys, records)
+        found = [
+            _read(record, waiting.get(place[1], Standing())) for place, record in zip(places, records, strict=True)
+        ]
+        return list(zip(places, found, strict=True))
 
 
-def _read(record: dict[str, str], position: int | None) -> Job | None:
+def _read(record: dict[str, str], standing: Standing) -> Job | None:
     """None for a record that has expired or can't be read: one of those must not hide all the others."""
     if "status" not in record:
         return None
     try:
-        return to_job(record, position)
+        return to_job(record, standing)
     except RecordUnreadable:  # logged already
         return None
 

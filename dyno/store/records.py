@@ -1,40 +1,52 @@
-"""From a stored record to the Job that callers see. Fields that a newer version wrote are kept out, not refused."""
+"""From what is stored to what callers see. Fields that a newer version wrote are kept out, not refused."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from dyno.errors import RecordUnreadable
 from dyno.job import DONE, Job, QueuePlace, Status, Urls
-from dyno.spec import Spec
+from dyno.spec import InterleavedSpec, Spec
+from dyno.store.standing import Standing
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _JSON_FIELDS = ("failure", "progress", "worker", "warnings")
 _TIMES = ("created_at", "queued_at", "started_at", "finished_at", "cancel_requested_at")
 
 
-def to_job(record: Mapping[str, str], position: int | None) -> Job:
-    """The Job of a record's fields; `position` is its place in the queue. The attempt's token never gets out.
+def to_job(record: Mapping[str, str], standing: Standing) -> Job:
+    """The Job of a record's fields; `standing` is how it waits. The attempt's token never gets out.
 
     Raises RecordUnreadable where a field is missing, damaged or has a value this version doesn't know.
     """
     try:
-        return _read(record, position)
+        return _read(record, standing)
     except (ValueError, KeyError, TypeError) as error:  # ValueError: also of JSON, of Status and of the models
-        log.warning("the record of %s can't be read: %s: %s", record.get("id"), type(error).__name__, error)
-        raise RecordUnreadable(
-            f"the record of {record.get('id', 'a job')} is damaged, or was written by another version of Dyno"
-        ) from error
+        raise _unreadable(f"the record of {record.get('id', 'a job')}", error) from error
 
 
-def _read(record: Mapping[str, str], position: int | None) -> Job:
+def stored(read: Callable[[str], T], text: str, what: str) -> T:
+    """What `read`, a model's `model_validate_json` say, makes of stored JSON. Raises RecordUnreadable for `what`."""
+    try:
+        return read(text)
+    except ValidationError as error:
+        raise _unreadable(what, error) from error
+
+
+def _unreadable(what: str, error: Exception) -> RecordUnreadable:
+    log.warning("%s can't be read: %s: %s", what, type(error).__name__, error)
+    return RecordUnreadable(f"{what} is damaged, or was written by another version of Dyno")
+
+
+def _read(record: Mapping[str, str], standing: Standing) -> Job:
     job_id, status = record["id"], Status(record["status"])
     fields: dict[str, Any] = {name: json.loads(record[name]) for name in _JSON_FIELDS if name in record}
     fields |= {name: moment(record[name]) for name in _TIMES if name in record}
@@ -46,7 +58,7 @@ def _read(record: Mapping[str, str], position: int | None) -> Job:
         attempt=int(record["attempt"]),
         version=int(record["version"]),
         spec=read_spec(record["spec"]),
-        queue=QueuePlace(name=record["queue"], position=position),
+        queue=QueuePlace(name=record["queue"], **standing._asdict()),
         urls=_urls(job_id),
         **fields,
     )
@@ -54,7 +66,9 @@ def _read(record: Mapping[str, str], position: int | None) -> Job:
 
 def read_spec(text: str) -> Spec:
     """A stored spec, without fields that this version doesn't know. Raises ValueError or TypeError where it is none."""
-    return Spec.model_validate(_known(Spec, json.loads(text)))
+    values = json.loads(text)
+    kind = InterleavedSpec if "against" in values else Spec
+    return kind.model_validate(_known(kind, values))
 
 
 def moment(seconds: str) -> datetime:

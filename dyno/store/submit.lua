@@ -12,7 +12,8 @@
 -- ARGV[9]… fields and values of the record
 --
 -- Returns {"submitted" | "replayed", the record as HGETALL has it, its place in the queue or nil, 1 where the queue
--- was empty}: nobody who is told of a job needs a second question, which might find Redis away
+-- was empty, or a worker rests that no job in it fits}: nobody who is told of a job needs a second question, which
+-- might find Redis away
 --      or {"key_reused", id} or {"gone", id} (its record has expired before the key) or {"full", queued}
 
 local PRIORITY_STEP = 2 ^ 50 -- three classes and 1e15 jobs in each are still exact in a double
@@ -60,4 +61,5 @@ if KEYS[2] ~= '' then
   redis.call('HSET', KEYS[2], 'job', id, 'body_sha256', ARGV[7])
   redis.call('PEXPIRE', KEYS[2], ARGV[8])
 end
-return accepted('submitted', id, enqueue(id, queue, score))
+local alone, rests = enqueue(id, queue, score), redis.call('SREM', key('resting'), queue)
+return accepted('submitted', id, math.max(alone, rests))

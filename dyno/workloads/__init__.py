@@ -12,11 +12,14 @@ from types import MappingProxyType, ModuleType
 from pydantic import ValidationError
 
 from dyno.errors import FieldError, InvalidSpec, UnknownWorkload, WorkloadFault
-from dyno.spec import Spec
+from dyno.sentences import sentence
+from dyno.spec import FrameworkName, Spec
+from dyno.workloads._fit import can_run
 from dyno.workloads._replicas import check_replicas, check_units
 from dyno.workloads.contract import Params, Workload
 
 __all__ = [
+    "can_run",
     "check_replicas",
     "check_units",
     "find",
@@ -94,8 +97,10 @@ def _complaints(item: Workload, name: str) -> Iterable[str]:
             yield f"{part} can't be called"
 
 
-def validate_params(workload: Workload, params: Mapping[str, object], replicas: int = 1) -> Params:
-    """The workload's own params with defaults filled in, fit for so many replicas.
+def validate_params(
+    workload: Workload, params: Mapping[str, object], replicas: int = 1, framework: FrameworkName = "tensorflow"
+) -> Params:
+    """The workload's own params with defaults filled in, fit for so many replicas on that framework.
 
     Raises InvalidSpec with every wrong field: under /params, and /replicas.
     """
@@ -103,12 +108,15 @@ def validate_params(workload: Workload, params: Mapping[str, object], replicas: 
         valid = workload.params.model_validate(dict(params))
     except ValidationError as invalid:
         errors = [
-            FieldError(_pointer(params, error["loc"], missing=error["type"] == "missing"), error["type"], error["msg"])
-            for error in invalid.errors()
+            FieldError(
+                _pointer(params, error["loc"], missing=error["type"] == "missing"), error["type"], sentence(error)
+            )
+            for error in invalid.errors(include_url=False)
         ]
         raise InvalidSpec(errors) from invalid
-    conflicts = [FieldError(f"/params{found.pointer}", found.code, found.detail) for found in valid.conflicts()]
-    conflicts += check_replicas(workload, valid, replicas)
+    own = [*valid.conflicts(), *valid.conflicts_on(framework, replicas)]
+    conflicts = [FieldError(f"/params{found.pointer}", found.code, found.detail) for found in own]
+    conflicts += check_replicas(workload, valid, replicas, framework)
     if conflicts:
         raise InvalidSpec(conflicts)
     return valid
@@ -132,5 +140,5 @@ def _pointer(params: object, path: tuple[int | str, ...], *, missing: bool) -> s
 
 def normalise(spec: Spec) -> Spec:
     """The spec with the workload's defaults written out. Raises UnknownWorkload or InvalidSpec."""
-    params = validate_params(workload(spec.workload), spec.params, spec.replicas)
+    params = validate_params(workload(spec.workload), spec.params, spec.replicas, spec.framework)
     return spec.model_copy(update={"params": params.model_dump(mode="json")})

@@ -13,7 +13,7 @@ from dyno.workloads._evaluation import evaluate
 from dyno.workloads.contract import BuildContext
 
 if TYPE_CHECKING:
-    from dyno.workloads._training import TrainingParams
+    from dyno.workloads._training_params import TrainingParams
 
 _FACTOR = 0.1  # of ReduceLROnPlateau, as Keras has it
 _MONITOR = "val_loss"

@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.datasets import shakespeare
-from dyno.errors import RunFailed
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.settings import Settings
 from dyno.workloads._evaluation import evaluate
-from dyno.workloads._holdout import held_out_count
 from dyno.workloads._passage import ALPHABET, write
 from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
 from dyno.workloads._training import Outcome, Plan
@@ -51,11 +49,8 @@ def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitC
 def windows(text: shakespeare.Text, first: int, last: int, stride: int, window: int) -> Samples:
     """Windows that begin every `stride` characters and end, with the character after them, before `last`.
 
-    Each character's target is the one after it. Raises RunFailed where not even one window fits.
+    Each character's target is the one after it. One window must fit at least: see `ShakespeareLstmParams.conflicts`.
     """
-    if last - first <= window:
-        detail = f"{last - first} characters hold no window of {window} and the character after it"
-        raise RunFailed("benchmark", "too_few_samples", detail)
     ids = text.ids.astype(np.int32)
     return Samples(ids[:-1], ids[1:], window, np.arange(first, last - window, stride, dtype=np.int32))
 
@@ -65,7 +60,7 @@ def plan(params: ShakespeareLstmParams, context: BuildContext) -> Plan:
     with context.phase("data"):
         text = shakespeare.load(Settings(data_dir=context.data_dir), params.data)
     end = text.train_count
-    kept = end - held_out_count(end, params.validation_share)
+    kept = end - params.validated_characters
     train = windows(text, 0, kept, 1, params.window)
     whole = windows(text, end, len(text.ids), params.window, params.window)
     test = replace(whole, starts=_starts(whole)[: params.test_samples])

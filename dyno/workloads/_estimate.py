@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dyno.devices.device import Device
-from dyno.workloads._holdout import held_out_count
-from dyno.workloads._training import TrainingParams
+from dyno.workloads._cost import Step, held_bytes, rate_flop_per_s, replicas_s, sampling_s, speed_up
+from dyno.workloads._schedule import Schedule, of_set
+from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Estimate
 
-_RUNTIME_BYTES = 700_000_000  # a framework and Keras imported, on a CPU host
+_BUILD_S = 3.0
 _BYTES_PER_WEIGHT = 4 * 5  # it, its gradient, Adam's two moments and a copy while it is saved
 _REACHED = 0.15  # of the float32 peak: small kernels, much memory traffic; measured 0.19
 _ASSUMED_FLOP_PER_S = {"cpu": 1.5e10, "gpu": 5e11, "tpu": 1e12}  # per CPU core, per accelerator
-_INFERENCE = 1 / 3  # of a training step: the forward pass alone
+# To start a step's operations and to update the weights. CPU: `mnist_cnn` at batch 1 took up to 10 ms on busy cores;
+# accelerators: some fifty kernels of 5 µs.
+_STEP_S = {"cpu": 3e-3, "gpu": 3e-4, "tpu": 3e-4}
 
 
 @dataclass(frozen=True)
@@ -33,45 +36,40 @@ class Work:
     reached: float = _REACHED
 
 
-def trained_samples(params: TrainingParams, work: Work) -> int:
-    """Those of an epoch: all but the share held out."""
-    return max(1, work.train_samples - held_out_count(work.train_samples, params.validation_share))
+def schedule(params: TrainingParams, work: Work) -> Schedule:
+    return of_set(params, work.train_samples, work.test_samples)
 
 
-def execution_samples(params: TrainingParams, work: Work) -> int:
-    """Those of one execution: full batches, never past the end of an epoch."""
-    count = trained_samples(params, work)
-    batch = min(params.batch_size, count)
-    return batch * min(params.steps_per_execution, count // batch)
-
-
-def estimated(params: TrainingParams, device: Device, work: Work) -> Estimate:
-    """Time from the device's peak, or from a rate assumed for its kind; memory from the data and one step."""
-    trained = trained_samples(params, work)
-    sample_s = work.flops_per_sample / _rate_flop_per_s(device, work.reached)
-    execution_s = sample_s * execution_samples(params, work)
-    sampling_s = min(max(25 * max(execution_s, 0.1), 3.0), 60.0 + execution_s)
-    validated = params.epochs * (work.train_samples - trained)
-    of_one_training = params.epochs * trained + _INFERENCE * (validated + work.test_samples)
-    return Estimate(
-        time_s=3.0 + 2 * execution_s + sampling_s,
-        memory_bytes=_memory_bytes(params, device, work),
-        train_s=sample_s * params.trials * of_one_training,
+def step_of(params: TrainingParams, device: Device, work: Work, replicas: int) -> Step:
+    """By the device's peak, or a rate assumed for its kind."""
+    batch = schedule(params, work).batch
+    rate = rate_flop_per_s(device, "float32", work.reached, _ASSUMED_FLOP_PER_S) * speed_up(device, replicas)
+    touched = work.train_samples * work.sample_bytes + batch * work.step_bytes_per_sample
+    return Step(
+        products_s=batch * work.flops_per_sample / rate,
+        own_s=_STEP_S[device.driven_as],
+        touched_bytes=touched + work.weights * _BYTES_PER_WEIGHT,
     )
 
 
-def _memory_bytes(params: TrainingParams, device: Device, work: Work) -> int:
-    """As loaded and as on the device; once more for a part held out, and for a second trial's trainer."""
-    copies = 2 + (params.validation_share > 0) + (params.trials > 1)
-    data_bytes = (copies * work.train_samples + 2 * work.test_samples) * work.sample_bytes
-    step_bytes = min(params.batch_size, trained_samples(params, work)) * work.step_bytes_per_sample
-    runtime_bytes = _RUNTIME_BYTES if device.kind == "cpu" or device.emulated else 0
-    return data_bytes + step_bytes + work.weights * _BYTES_PER_WEIGHT + runtime_bytes
+def estimated(params: TrainingParams, device: Device, work: Work, replicas: int = 1) -> Estimate:
+    """The time of steps like `step_of`; memory from the data, the weights and one step."""
+    planned, step = schedule(params, work), step_of(params, device, work, replicas)
+    execution_s = planned.steps * step.time_s
+    return Estimate(
+        time_s=_BUILD_S + replicas_s(device, replicas) + 2 * execution_s + sampling_s(execution_s),
+        memory_bytes=_memory_bytes(params, device, work, replicas),
+        train_s=planned.in_all(params) / planned.batch * step.time_s,
+    )
 
 
-def _rate_flop_per_s(device: Device, reached: float) -> float:
-    peak = device.peak.get("float32")
-    if peak is not None and peak.value:
-        return reached * peak.value
-    kind = "cpu" if device.emulated else device.kind
-    return _ASSUMED_FLOP_PER_S[kind] * max(1, len(device.cores))
+def _memory_bytes(params: TrainingParams, device: Device, work: Work, replicas: int) -> int:
+    """As loaded and as on each device; once more for a part held out, and for a second trial's trainer."""
+    copies = 1 + (params.validation_share > 0) + (params.trials > 1)
+    return held_bytes(
+        device,
+        replicas,
+        once=(copies * work.train_samples + 2 * work.test_samples) * work.sample_bytes,
+        each=work.train_samples * work.sample_bytes + work.weights * _BYTES_PER_WEIGHT,
+        shared=schedule(params, work).batch * work.step_bytes_per_sample,
+    )

@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.datasets import weather
-from dyno.errors import RunFailed
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.settings import Settings
 from dyno.workloads._evaluation import batches
-from dyno.workloads._holdout import held_out_count
 from dyno.workloads._plots import forecast
 from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
 from dyno.workloads._training import Outcome, Plan
@@ -104,18 +102,11 @@ def weather_model(keras: Any, signals: int, params: WeatherGruParams, jit_compil
 def windows(hours: Series, first: int, last: int, params: WeatherGruParams) -> Samples:
     """Windows over the hours from `first` to before `last` that forecast each once the warm-up of the first is over.
 
-    The last one may overlap more than the warm-up. Raises RunFailed where not even one fits.
+    The last one may overlap more than the warm-up. At least one must fit: see `WeatherGruParams.conflicts`.
     """
-    _must_fit(first, last, params)
     starts = np.arange(first, last - params.window, params.window - params.warmup_steps, dtype=np.int32)
     starts = np.append(starts, np.int32(last - params.window))
     return Samples(hours.inputs, hours.targets, params.window, starts)
-
-
-def _must_fit(first: int, last: int, params: WeatherGruParams) -> None:
-    if last - first < params.window:
-        detail = f"{last - first} hours hold no window of {params.window}: ask for a shorter window or another share"
-        raise RunFailed("benchmark", "too_few_samples", detail)
 
 
 def plan(params: WeatherGruParams, context: BuildContext) -> Plan:
@@ -123,9 +114,8 @@ def plan(params: WeatherGruParams, context: BuildContext) -> Plan:
     with context.phase("data"):
         data = weather.load(Settings(data_dir=context.data_dir), params.data)
         hours = series(data, params.horizon_h)
-    validated = held_out_count(hours.train, params.validation_share)
+    validated = params.validated_hours
     trained = hours.train - validated - (params.horizon_h if validated else 0)
-    _must_fit(0, trained, params)
     starts = np.arange(trained - params.window + 1, dtype=np.int32)
     test = windows(hours, hours.train + params.horizon_h, len(hours.inputs), params)
     keras, signals = context.framework.keras, hours.inputs.shape[1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -17,17 +17,21 @@ from dyno.datasets.images import Images
 from dyno.datasets.kinds import DataKind
 from dyno.devices.device import Device
 from dyno.frameworks.contract import JitCompile, Samples
-from dyno.measure.warnings import warning
 from dyno.result import ResultWarning
 from dyno.settings import Settings
-from dyno.workloads._estimate import Work, estimated, execution_samples
+from dyno.spec import FrameworkName
+from dyno.workloads._estimate import Work, estimated, schedule, step_of
+from dyno.workloads._lint import of_batch, of_data, of_step
 from dyno.workloads._recognition import judged
-from dyno.workloads._training import ModelTraining, Plan, TrainingParams
+from dyno.workloads._training import ModelTraining, Plan
 from dyno.workloads._training_details import TRAINING_METRICS
+from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec
 
 
 class ImageParams(TrainingParams):
+    untimed: ClassVar[frozenset[str]] = TrainingParams.untimed | {"recognise"}
+
     learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="Adam's")
     train_samples: Annotated[int, Field(ge=1, le=60_000)] | None = Field(None, description="null: all there are")
     test_samples: Annotated[int, Field(ge=1, le=10_000)] | None = Field(None, description="null: all there are")
@@ -35,6 +39,10 @@ class ImageParams(TrainingParams):
     recognise: Annotated[int, Field(ge=0, lt=10_000)] | None = Field(
         None, description="Tell what the trained model makes of this test image (from 0; beyond the last one, the last)"
     )
+
+    @property
+    def samples_asked_for(self) -> tuple[str, int] | None:
+        return None if self.train_samples is None else ("train_samples", self.train_samples)
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ class Network:
     dense: Sequence[tuple[int, int]]  # in, out
     step_bytes_per_sample: int
     noun: str = "images"
+    ships_sample: bool = True
 
     @property
     def flops_per_sample(self) -> float:
@@ -102,18 +111,17 @@ class Network:
 
     def flops(self, params: ImageParams) -> float:
         """Of one execution: training steps on full batches."""
-        return self.flops_per_sample * execution_samples(params, self.work(params))
+        return self.flops_per_sample * schedule(params, self.work(params)).execution
 
-    def estimate(self, params: ImageParams, device: Device) -> Estimate:
-        return estimated(params, device, self.work(params))
+    def estimate(
+        self, params: ImageParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
+    ) -> Estimate:
+        return estimated(params, device, self.work(params), replicas)
 
-    def executions(self, params: ImageParams) -> str:
-        """What one execution is, in words."""
-        count = execution_samples(params, self.work(params))
-        batch = min(params.batch_size, count)
-        if count == batch:
-            return f"one training step on a full batch of {batch} samples"
-        return f"{count // batch} training steps on full batches of {batch} samples"
+    def lint(self, params: ImageParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
+        work = self.work(params)
+        of_device = [] if device is None else of_step(step_of(params, device, work, replicas), device)
+        return [*of_data(params.data), *of_batch(schedule(params, work).batch, replicas), *of_device]
 
     def build(self, params: ImageParams, context: BuildContext) -> Built:
         return ModelTraining(params, self._plan(params, context), context)
@@ -131,12 +139,6 @@ class Network:
             flops_per_sample=self.flops_per_sample,
             judge=lambda model, trainer: judged(data, self.noun, trainer, context, params.recognise),
         )
-
-
-def lint(params: ImageParams) -> list[ResultWarning]:
-    if params.data not in ("sample", "synthetic"):
-        return []
-    return [warning("SYNTHETIC_DATA", f"{params.data} data was asked for, so accuracy is no reference accuracy.")]
 
 
 METRICS = (

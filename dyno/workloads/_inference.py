@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.measure.checks import output_nonfinite, result_incorrect
+from dyno.measure.checks import constant_data, output_nonfinite, result_incorrect
 from dyno.workloads.contract import BuildContext, Verification
 
 _COMPARED = 2  # inputs
@@ -35,6 +35,9 @@ class Inference:
             self._outputs = self._forward(self._batch)
         self._framework.scalar(self._framework.total(self._outputs))
 
+    def counted_flops(self) -> float | None:
+        return self._framework.counted_flops(self._forward)
+
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         return None
 
@@ -43,12 +46,15 @@ class Inference:
         outputs = np.asarray(self._framework.numpy(self._outputs), np.float64)
         difference = float(np.abs(outputs[:_COMPARED] - self._by_keras()).max())
         raised = (
+            constant_data({"batch": self._framework.numpy(self._batch)}),
             output_nonfinite(int(outputs.size - np.isfinite(outputs).sum()), outputs.size),
             result_incorrect(difference, _DIFFERENCE) if np.isfinite(outputs).all() else None,
         )
         return Verification(
             warnings=[each for each in raised if each is not None],
+            verified=frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"}),
             details={
+                "execution": f"the outputs for a batch of {int(self.work)} inputs",
                 "batch_size": int(self.work),
                 "jit_compile": self._jit_compile(),
                 "weights": int(self._model.count_params()),

@@ -21,7 +21,8 @@ from dyno.frameworks.contract import Samples, Trainer
 from dyno.measure.statistics import median
 
 if TYPE_CHECKING:
-    from dyno.workloads._training import Plan, TrainingParams
+    from dyno.workloads._training import Plan
+    from dyno.workloads._training_params import TrainingParams
     from dyno.workloads.contract import BuildContext
 
 _BATCH_ON_CPU = 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,8 @@ _ONE_SIZE = 4096
 
 
 class MatmulParams(Params):
+    how: ClassVar[frozenset[str]] = frozenset({"repeats", "mode"})
+
     n: Size = Field(_ONE_SIZE, description="Columns of the product; alone, the side of square operands")
     m: Size | None = Field(None, description="Rows of the product; with k and n")
     k: Size | None = Field(None, description="The inner side; with m and n")

@@ -17,6 +17,7 @@ from dyno.measure.verify import (
     freivalds_chain,
     precision_fingerprint,
 )
+from dyno.measure.warnings import OF_AN_OUTPUT
 from dyno.result import Precision
 from dyno.workloads._operands import generator, normal, signed_hartley
 from dyno.workloads.contract import BuildContext, Verification
@@ -50,13 +51,35 @@ class Chain:
         self._product: Any = None
 
     def compile(self) -> None:
-        framework, repeats = self._framework, self._params.repeats
+        self._compiled = self._of(self._params.repeats)
+
+    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+        framework = self._framework
 
         def chain(start: Any, factor: Any) -> tuple[Any, Any]:
             product = framework.repeat(repeats, lambda value: framework.matmul(value, factor), start)
             return product, framework.total(product)
 
-        self._compiled: Callable[[Any, Any], tuple[Any, Any]] = framework.compile(chain, self._start, self._factor)
+        return framework.compile(chain, self._start, self._factor)
+
+    def counted_flops(self) -> float | None:
+        return self._framework.counted_flops(self._compiled)
+
+    def grown(self, times: float) -> Callable[[int], None] | None:
+        """A chain so many times as long; its product is dropped."""
+        repeats = round(times * self._params.repeats)
+        if repeats != times * self._params.repeats or repeats < 1:
+            return None
+        compiled = self._of(repeats)
+
+        def execute(count: int) -> None:
+            total = None
+            for _ in range(count):
+                _, total = compiled(self._start, self._factor)
+            if total is not None:
+                self._framework.scalar(total)
+
+        return execute
 
     def execute(self, count: int) -> None:
         total = None
@@ -122,6 +145,11 @@ class Dispatch:
     def compile(self) -> None:
         """Nothing: each call runs the framework's own kernel."""
 
+    def counted_flops(self) -> float | None:
+        """Of one product, traced alone: what is executed is no graph."""
+        one = self._framework.counted_flops(self._framework.compile(self._multiply, *self._pairs[0]))
+        return None if one is None else one * self._params.repeats
+
     def execute(self, count: int) -> None:
         matmul, pairs = self._multiply, self._pairs
         place, a, b, product = self._next, None, None, None
@@ -179,6 +207,7 @@ def _judged(
     ]
     return Verification(
         warnings=[raised for raised in warnings if raised is not None],
+        verified=OF_AN_OUTPUT,
         precision=Precision(requested=dtype, observed=observed, rel_error=_finite(single.rel_error)),
         details={
             "working_set_bytes": working_set_bytes,

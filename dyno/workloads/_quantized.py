@@ -22,6 +22,8 @@ from dyno.workloads.contract import BuildContext
 
 Engine = Literal["litert", "keras"]
 Float32 = NDArray[np.float32]
+LITERT_ON = "tensorflow"
+LITERT_NEEDS = "the engine litert runs on a CPU, with TensorFlow"
 _WEIGHTS_ONLY = "{}.weights.h5"
 
 
@@ -43,11 +45,10 @@ def engine_for(asked: Engine | None, context: BuildContext) -> Engine:
 
     Raises RunFailed (unsupported, engine_unsupported) where it was asked for and can't be had.
     """
-    on_cpu = context.device is None or context.device.kind == "cpu" or context.device.emulated
-    there = on_cpu and context.framework.name == "tensorflow"
+    on_cpu = context.device is None or context.device.driven_as == "cpu"
+    there = on_cpu and context.framework.name == LITERT_ON
     if asked == "litert" and not there:
-        detail = "the engine litert runs on a CPU, with TensorFlow"
-        raise RunFailed("unsupported", "engine_unsupported", detail)
+        raise RunFailed("unsupported", "engine_unsupported", LITERT_NEEDS)
     return asked or ("litert" if there else "keras")
 
 

@@ -84,6 +84,7 @@ class QuantizedRun:
         origin = self._origin()
         return Verification(
             warnings=[each for each in (nonfinite, _no_reference(origin.name, origin.kind)) if each is not None],
+            verified=frozenset({"OUTPUT_NONFINITE"}),
             details={
                 "engine": self._engine,
                 "int8": self._int8.details,

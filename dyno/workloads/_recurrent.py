@@ -1,4 +1,4 @@
-"""What the recurrent workloads share: their FLOP, which kernel computes them, and what they cost.
+"""What the recurrent workloads share: their params, their FLOP, and which kernel computes them.
 
 FLOP of one step in time of one sample, forward, multiply-add = 2: four gates of an LSTM 8·units·(inputs + units),
 three of a GRU 6·units·(inputs + units). A training step takes three times the forward pass: once more for the
@@ -7,34 +7,19 @@ gradients of the weights, and once more for those of the inputs and states. Bias
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
 from dyno.datasets.kinds import DataKind
-from dyno.devices.device import Device
 from dyno.errors import FieldError
-from dyno.measure.warnings import warning
-from dyno.result import ResultWarning
-from dyno.workloads._training import TrainingParams
-from dyno.workloads.contract import BuildContext, Estimate
+from dyno.workloads._training_params import TrainingParams
+from dyno.workloads.contract import BuildContext
 
 Recurrence = Literal["auto", "loop", "unrolled"]
 MAX_UNROLLED = 256  # steps; a graph grows with them, and so does the time to build it
 
-_REACHED = (
-    0.35  # of the float32 peak by the products alone, apart from what each step in time costs; measured 0.3 to 0.45
-)
-_ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 2e12, "tpu": 4e12}  # per CPU core, per accelerator
-# A step in time costs so much whatever the batch, forward and back: the loop itself, and reading its weights and adding
-# up their gradients. CPU: fitted to 4 to 256 samples of the three workloads on two Zen 4 cores.
-_STEP_S = {"cpu": 3e-4, "gpu": 1e-4, "tpu": 5e-5}
-_STEP_S_PER_WEIGHT = {"cpu": 2e-9, "gpu": 2e-11, "tpu": 2e-11}
-_STATE_BYTES = 75  # kept for the way back, for each sample, step in time and unit; measured 36 (TensorFlow) to 76 (JAX)
-_WEIGHT_BYTES = 4 * 6  # a weight, its gradient, the optimiser's one or two, and copies while they are made
-_RUNTIME_BYTES = 700_000_000  # a framework and Keras imported, on a CPU host
-_UNROLLED_STEP_S = 0.1  # to build one step of an unrolled loop
+Width = Annotated[int, Field(ge=1, le=65536)]  # of an embedding
 
 
 class RecurrentParams(TrainingParams):
@@ -89,55 +74,3 @@ def rnn_kernel(context: BuildContext, recurrence: Recurrence, layer: Literal["ls
     else:
         kernel = {"tensorflow": "while loop", "jax": "scan"}.get(name, "loop in Python")
     return {"kernel": kernel, "basis": f"Keras' rule for {layer.upper()} layers of {name} on a {kind}, not observed"}
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What an estimate goes by. `steps` are those in time of one sample, over all its recurrent layers."""
-
-    batch: int
-    batches: int  # in one execution
-    flops_per_sample: float
-    steps: int
-    units: int
-    weights: int  # of one recurrent layer
-    all_weights: int
-    data_bytes: int
-    trained: int  # samples, over all epochs
-    evaluated: int
-    batch_bytes: int = 0  # of one sample, apart from the layers' states: its inputs and outputs
-    unrolled: bool = False
-
-
-def estimate(cost: Cost, device: Device) -> Estimate:
-    """The products at a share of the peak (or an assumed rate), and each step in time for its own sake."""
-    kind = "cpu" if device.emulated else device.kind
-    rate = _rate_flop_per_s(device, kind)
-    loop_s = cost.steps * (_STEP_S[kind] + cost.weights * _STEP_S_PER_WEIGHT[kind])
-    step_s = cost.batch * cost.flops_per_sample / rate + loop_s
-    execution_s = step_s * cost.batches
-    sampling_s = min(max(25 * max(execution_s, 0.1), 3.0), 60.0 + execution_s)
-    build_s = 4.0 + (_UNROLLED_STEP_S * cost.steps if cost.unrolled else 0.0)
-    states_bytes = cost.batch * (cost.steps * cost.units * _STATE_BYTES + cost.batch_bytes)
-    memory_bytes = cost.data_bytes + states_bytes + cost.all_weights * _WEIGHT_BYTES
-    if kind == "cpu":
-        memory_bytes += _RUNTIME_BYTES
-    train_s = step_s / cost.batch * (cost.trained + cost.evaluated / 3)
-    return Estimate(build_s + 2 * execution_s + sampling_s, memory_bytes, train_s)
-
-
-def _rate_flop_per_s(device: Device, kind: str) -> float:
-    peak = device.peak.get("float32")
-    if peak is not None and peak.value:
-        return _REACHED * peak.value
-    return _ASSUMED_FLOP_PER_S[kind] * max(1, len(device.cores))
-
-
-def lint(params: RecurrentParams) -> list[ResultWarning]:
-    """What the params alone tell."""
-    if params.data not in ("sample", "synthetic"):
-        return []
-    return [warning("SYNTHETIC_DATA", f"{params.data} data was asked for, so no figure of quality is the reference's.")]
-
-
-Size = Annotated[int, Field(ge=1, le=65536)]

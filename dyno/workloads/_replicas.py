@@ -6,16 +6,21 @@ from typing import Any
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError
+from dyno.spec import FrameworkName
 from dyno.workloads.contract import Params, Workload
 
 
-def check_replicas(workload: Workload, params: Params, replicas: int) -> list[FieldError]:
+def check_replicas(
+    workload: Workload, params: Params, replicas: int, framework: FrameworkName = "tensorflow"
+) -> list[FieldError]:
     """What is wrong with `replicas` (/replicas), or a `batch_size` for them (/params/batch_size); [] if nothing."""
     if replicas == 1:
         return []
     if not (workload.replicable and params.replicable):
         what = f"{workload.name} with these params" if workload.replicable else workload.name
         return [FieldError("/replicas", "not-replicable", f"{what} runs on one device: replicas must be 1")]
+    if framework == "torch":
+        return [FieldError("/replicas", "not-replicable", "Keras trains on one device under PyTorch")]
     batch_size = getattr(params, "batch_size", None)
     if not isinstance(batch_size, int) or batch_size % replicas == 0:
         return []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dyno.measure.checks import precision_mismatch
 from dyno.result import Precision, ResultWarning
-from dyno.workloads.contract import Built, Case, Verification
+from dyno.workloads.contract import Built, Case, Countable, Growable, Verification
 
 if TYPE_CHECKING:
     from dyno.workloads._matmul_params import MatmulParams
@@ -20,10 +20,7 @@ class Sizes:
         self._built = {size.label: each for size, each in zip(sizes, built, strict=True)}
         self._first = built[0]
         self.work = self._first.work
-        self.cases = [
-            Case(size.label, each.work, each.work, size.dtype, each.execute, {"execution": each.work})
-            for size, each in zip(sizes, built, strict=True)
-        ]
+        self.cases = [_case(size.label, size.dtype, each) for size, each in zip(sizes, built, strict=True)]
 
     def compile(self) -> None:
         for each in self._built.values():
@@ -43,10 +40,24 @@ class Sizes:
         smallest = min(details["working_set_bytes"] for details in by_size.values())
         return Verification(
             warnings=warnings,
+            verified=frozenset.intersection(*(each.verified for each in found.values())),
             precision=_doubted([each.precision for each in found.values() if each.precision is not None]),
             details={"working_set_bytes": smallest, "sizes": by_size},
             amounts=next(iter(found.values())).amounts,
         )
+
+
+def _case(label: str, dtype: str, built: Built) -> Case:
+    return Case(
+        name=label,
+        work=built.work,
+        flops=built.work,
+        dtype=dtype,
+        execute=built.execute,
+        amounts={"execution": built.work},
+        grown=built.grown if isinstance(built, Growable) else None,
+        counted_flops=built.counted_flops if isinstance(built, Countable) else None,
+    )
 
 
 def _of(label: str, raised: ResultWarning) -> ResultWarning:

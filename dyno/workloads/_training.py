@@ -10,77 +10,25 @@ import gc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
-from dyno.errors import FieldError
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.measure.checks import loss_nonfinite
 from dyno.result import DataOrigin, Epoch, Training, Trial
-from dyno.spec import WeightsRef
 from dyno.workloads._callbacks import Callbacks
 from dyno.workloads._epochs import Epochs, finite
 from dyno.workloads._holdout import hold_out
 from dyno.workloads._jit import choose
 from dyno.workloads._plots import curves
+from dyno.workloads._training_checks import checked
 from dyno.workloads._training_details import figures_of, of_model, of_step
+from dyno.workloads._training_params import TrainingParams
 from dyno.workloads._trials import over_seeds, seed_of, trial_of
-from dyno.workloads._weights import Export, can_export, leave_model, load_weights
-from dyno.workloads.contract import BuildContext, Params, Verification
-
-_ONLY_TRAINING = (
-    "epochs",
-    "learning_rate",
-    "steps_per_execution",
-    "validation_share",
-    "early_stopping_patience",
-    "reduce_lr_patience",
-    "best_weights",
-    "trials",
-    "export",
-)
-
-
-class TrainingParams(Params):
-    """What every training can be asked for; each workload sets the defaults of its reference."""
-
-    batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(64, description="Of all replicas together")
-    epochs: Annotated[int, Field(ge=1, le=1000)] = 1
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-3
-    jit_compile: JitCompile = Field("auto", description="auto: whichever is measured to be faster on the device")
-    steps_per_execution: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Steps in one compiled call")
-    validation_share: Annotated[float, Field(ge=0, le=0.5)] = Field(0.0, description="Of the training data, held out")
-    early_stopping_patience: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        None, description="Stop after so many epochs without a lower validation loss"
-    )
-    reduce_lr_patience: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        None, description="After so many epochs without a lower validation loss, a tenth of the learning rate"
-    )
-    best_weights: bool = Field(False, description="Go on with the weights of the lowest validation loss, at the end")
-    trials: Annotated[int, Field(ge=1, le=100)] = Field(1, description="Full trainings, each with another seed")
-    weights: WeightsRef | None = Field(None, description="Start from the weights that another job left behind")
-    export: Export | None = Field(None, description="Also leave the model in a format for serving; TensorFlow only")
-
-    def only_training(self, why: str, *further: str) -> list[FieldError]:
-        """For `conflicts` of a job that trains nothing: each field, or `further` one, that it would ignore.
-
-        A field left at its default asks for nothing. `why` is what the job does in place of training.
-        """
-        fields, detail = type(self).model_fields, f"{why}, so nothing is trained: leave it out"
-        ignored = [name for name in (*_ONLY_TRAINING, *further) if getattr(self, name) != fields[name].default]
-        return [FieldError(f"/{name}", "nothing-trained", detail) for name in ignored]
-
-    def conflicts(self) -> list[FieldError]:
-        asked = {
-            "early_stopping_patience": self.early_stopping_patience is not None,
-            "reduce_lr_patience": self.reduce_lr_patience is not None,
-            "best_weights": self.best_weights,
-        }
-        if self.validation_share > 0 or not any(asked.values()):
-            return []
-        detail = "goes by the validation loss: give a validation_share above 0"
-        return [FieldError(f"/{name}", "needs-validation", detail) for name, given in asked.items() if given]
+from dyno.workloads._weights import leave_model, load_weights
+from dyno.workloads.contract import BuildContext, Verification
 
 
 @dataclass
@@ -117,8 +65,8 @@ class ModelTraining:
     """
 
     def __init__(self, params: TrainingParams, plan: Plan, context: BuildContext) -> None:
-        can_export(context.framework.name, params.export)
-        self._params, self._whole, self._context = params, plan, context
+        self._params, self._context = params, context
+        self._whole = _started(plan, context.weights)
         self._plan = self._with_validation(context.seed)
         with context.phase("build"):
             self._jit = choose(params, self._plan, context)
@@ -126,6 +74,7 @@ class ModelTraining:
         self.work = float(self._trainer.batch_size * self._trainer.steps_per_execution)
         self._trains = context.run == 0  # until `complete`: whatever is executed otherwise is only timed
         self._timed_loss = 0.0
+        self._training: Training | None = None
         self._figures: dict[str, float] = {}
         self._details: dict[str, JsonValue] = {}
 
@@ -138,6 +87,9 @@ class ModelTraining:
             finite(loss, "in the first execution")
         elif not math.isfinite(loss):
             self._timed_loss = loss
+
+    def counted_flops(self) -> float | None:
+        return self._trainer.counted_flops()
 
     def complete(self, compile_s: float, first_execution_s: float) -> Training:
         """Every epoch; the first one takes in compiling and the execution before it. Then the further trials."""
@@ -152,7 +104,7 @@ class ModelTraining:
         self._details = outcome.details
         self._leave(epochs)
         first = trial_of(self._context.seed, epochs, outcome.training)
-        return Training(
+        self._training = Training(
             epochs=epochs,
             seed=self._context.seed,
             data=self._plan.data,
@@ -161,13 +113,17 @@ class ModelTraining:
             trials=[first, *further] if further else [],
             **(outcome.training | over_seeds([first, *further])),
         )
+        return self._training
 
     def verify(self) -> Verification:
         trainer, validation = self._trainer, self._plan.validation
         steps = _steps_per_epoch(self._plan, trainer.batch_size)
         diverged = loss_nonfinite(self._timed_loss)
+        found = checked(self._context, self._model, trainer, self._plan.train, self._training)
         return Verification(
-            warnings=[] if diverged is None else [diverged],
+            warnings=found.warnings if diverged is None else [diverged, *found.warnings],
+            verified=frozenset(found.verified),
+            precision=found.precision,
             details={
                 **of_step(trainer, self._context.framework.name, self._params.steps_per_execution, steps),
                 "jit_compile_choice": self._jit.details,
@@ -196,8 +152,6 @@ class ModelTraining:
         params, framework = self._params, self._context.framework
         with framework.scope():
             model = plan.make(self._jit.setting)
-        if self._context.weights is not None:
-            load_weights(model, self._context.weights)
         batch_size = min(params.batch_size, len(plan.train))
         # no execution goes past the end of an epoch: the first epoch would see samples twice
         steps = min(params.steps_per_execution, _steps_per_epoch(plan, batch_size))
@@ -235,6 +189,19 @@ class ModelTraining:
         """The files of every training."""
         curves(self._context.artifacts, epochs)
         leave_model(self._model, self._context.artifacts, self._params.export)
+
+
+def _started(plan: Plan, weights: Path | None) -> Plan:
+    """The plan with its models, those of a trial too, made with these weights: others' are found before any step."""
+    if weights is None:
+        return plan
+
+    def make(jit_compile: JitCompile) -> Any:
+        model = plan.make(jit_compile)
+        load_weights(model, weights)
+        return model
+
+    return replace(plan, make=make)
 
 
 def _steps_per_epoch(plan: Plan, batch_size: int) -> int:

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from dyno.datasets import cifar10
-from dyno.datasets.kinds import DataKind
+from dyno.datasets.kinds import UNSAMPLED, DataKind, UnsampledKind
 from dyno.result import Reference
-from dyno.workloads._images import METRICS, Convolution, ImageParams, Network, lint
-from dyno.workloads.contract import Workload
+from dyno.workloads._images import METRICS, Convolution, ImageParams, Network
+from dyno.workloads._training_workload import training_workload
 
 _AIRPLANE = 3  # the first one in the test set
 
@@ -33,6 +33,7 @@ class Cifar10CnnParams(ImageParams):
     train_samples: Annotated[int, Field(ge=1, le=cifar10.TRAIN_SAMPLES)] | None = Field(
         None, description="null: all there are"
     )
+    data: UnsampledKind = Field("auto", description=UNSAMPLED)
     recognise: Annotated[int, Field(ge=0, lt=cifar10.TEST_SAMPLES)] | None = Field(
         _AIRPLANE,
         description="Tell what the trained model makes of this test image (from 0; beyond the last one, the last)",
@@ -60,7 +61,7 @@ def _layers(keras: Any) -> Sequence[Any]:
 
 
 def _samples(kind: DataKind) -> tuple[int, int]:
-    return cifar10.TRAIN_SAMPLES, cifar10.TEST_SAMPLES  # no sample ships
+    return cifar10.TRAIN_SAMPLES, cifar10.TEST_SAMPLES
 
 
 PHOTOGRAPHS = Network(
@@ -76,6 +77,7 @@ PHOTOGRAPHS = Network(
     ),
     dense=((7 * 7 * 64, 512), (512, cifar10.CLASSES)),
     step_bytes_per_sample=800_000,  # measured: 0.7 MB on a CPU from batch 128 to 512
+    ships_sample=False,
 )
 
 _SLOW = (
@@ -92,22 +94,17 @@ def _reference(metric: str, value: float, unit: str, doubt: str, hardware: str =
     return Reference(title=title, year="2018", hardware=hardware, metric=metric, value=value, unit=unit, doubt=doubt)
 
 
-WORKLOAD = Workload(
-    name="cifar10_cnn",
-    description="Training a convolutional network on CIFAR-10's photographs",
-    params=Cifar10CnnParams,
-    metrics=METRICS,
-    flops=PHOTOGRAPHS.flops,
-    estimate=PHOTOGRAPHS.estimate,
-    build=PHOTOGRAPHS.build,
-    lint=lint,
-    references=(
+WORKLOAD = training_workload(
+    PHOTOGRAPHS,
+    "cifar10_cnn",
+    "Training a convolutional network on CIFAR-10's photographs",
+    Cifar10CnnParams,
+    "cifar10",
+    (
         _reference("epoch_time", 6.0, "s", _SLOW),
         _reference("train_accuracy", 0.9006, "1", _RUNNING),
         _reference("accuracy", 0.8079, "1", _ONE),
         _reference("recognised_probability", 0.9817, "1", _IMAGE, "CPU (Colab), weights from the TPU"),
     ),
-    datasets=("cifar10",),
-    replicable=True,
-    executions=PHOTOGRAPHS.executions,
+    METRICS,
 )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import ConfigDict, JsonValue
 
 from dyno.errors import FieldError
 from dyno.result import Precision, Reference, ResultWarning, Training
-from dyno.spec import Model
+from dyno.spec import FrameworkName, Model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,9 +30,15 @@ class Params(Model):
     """
 
     model_config = ConfigDict(strict=True)
+    untimed: ClassVar[frozenset[str]] = frozenset()  # fields that change nothing of what a sample times
+    how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the same work is done, not what it is
 
     def conflicts(self) -> list[FieldError]:
         """All that is wrong between fields, pointers relative to the params ("/k"). Asked for by `validate_params`."""
+        return []
+
+    def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
+        """What that framework can't do, or not over so many replicas, whatever the device; as `conflicts`."""
         return []
 
     @property
@@ -71,6 +77,7 @@ class Verification:
     """What the checks after sampling found, and what the metrics need beside the samples."""
 
     warnings: list[ResultWarning] = field(default_factory=list)
+    verified: frozenset[str] = frozenset()  # of dyno.measure.warnings.OF_AN_OUTPUT, those that were looked for
     precision: Precision | None = None
     details: dict[str, Any] = field(default_factory=dict)
     amounts: dict[str, float] = field(default_factory=dict)  # see MetricSpec.amount; in units of `work`
@@ -115,13 +122,36 @@ class Built(Protocol):
         """Check the output of what was timed. Called once, after the last sample."""
 
 
+# So many times the work in one execution -> how it is executed; None where it can't be had in that amount.
+Grown = Callable[[float], Callable[[int], None] | None]
+
+
+@runtime_checkable
+class Growable(Protocol):
+    """A `Built` that compiles its work in any amount: what a compiler removed takes no longer when it grows."""
+
+    def grown(self, times: float) -> Callable[[int], None] | None:
+        """As `execute`, with `times` the work in each execution, compiled anew; executes nothing yet.
+
+        Below 1 it is less work; None where no such part of it can be had.
+        """
+
+
+@runtime_checkable
+class Countable(Protocol):
+    """A `Built` whose operations the framework may count."""
+
+    def counted_flops(self) -> float | None:
+        """FLOP of one execution by the framework's own count of what it traced; None where it can't tell."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One of several pieces of work that a run times one after the other: a size, a model in another format.
 
     `name` ends the names of its metrics ("throughput_512x512x512"). `flops` is per execution and goes with the peak
     for `dtype`; work in several dtypes ("int8+float32") has no peak. The first case's dtype is the run's own. `amounts`
-    as in `Verification`.
+    as in `Verification`, `grown` and `counted_flops` as in `Growable` and `Countable`.
     """
 
     name: str
@@ -130,6 +160,8 @@ class Case:
     dtype: str
     execute: Callable[[int], None]
     amounts: Mapping[str, float] = field(default_factory=dict)
+    grown: Grown | None = None
+    counted_flops: Callable[[], float | None] | None = None
 
 
 @runtime_checkable
@@ -137,6 +169,21 @@ class Several(Protocol):
     """A `Built` whose own execution is the first of `cases`; the further ones are sampled after it, each in full."""
 
     cases: Sequence[Case]
+
+
+class Estimator(Protocol):
+    """What so many replicas on that device take, trained by that framework."""
+
+    def __call__(
+        self, params: Any, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow", /
+    ) -> Estimate: ...
+
+
+class Linter(Protocol):
+    """What is to be doubted before anything runs: asked before a job is queued, for the device that is expected to do
+    it, and again for the result of the one that did it. Without a device, what the params alone tell."""
+
+    def __call__(self, params: Any, device: Device | None = None, replicas: int = 1, /) -> list[ResultWarning]: ...
 
 
 @dataclass(frozen=True)
@@ -148,14 +195,14 @@ class Workload:
     params: type[Params]
     metrics: tuple[MetricSpec, ...]
     flops: Callable[[Any], float]
-    estimate: Callable[[Any, Device], Estimate]
+    estimate: Estimator
     build: Callable[[Any, BuildContext], Built]
-    lint: Callable[[Any], list[ResultWarning]] = lambda params: []
+    lint: Linter = lambda params, device=None, replicas=1: []
     references: tuple[Reference, ...] = ()
     frameworks: tuple[str, ...] = ("tensorflow", "jax", "torch")
     datasets: tuple[str, ...] = ()  # modules of dyno.datasets that it can be trained on or judged by
     replicable: bool = False  # whether a model can be copied to several devices, its batch split evenly
-    executions: Callable[[Any], str] = lambda params: "execution"  # what one execution is, in words
+    executions: Callable[[Any], str] = lambda params: "execution"  # in words, where a run's details don't say it
     refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # what it can't do; as `conflicts`
     metrics_of: Callable[[Any], tuple[MetricSpec, ...]] | None = None  # where params decide what is measured
 

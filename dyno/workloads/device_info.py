@@ -15,11 +15,12 @@ from dyno.devices.device import Device
 from dyno.devices.frameworks import installed_frameworks
 from dyno.frameworks.seen import seen_in_a_process_of_its_own
 from dyno.result import Reference
+from dyno.spec import FrameworkName
+from dyno.workloads._cost import runtime_bytes
 from dyno.workloads._device_facts import Facts, host_facts, listing
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Params, Verification, Workload
 
 LISTING = "device.txt"
-_RUNTIME_BYTES = 600_000_000  # the framework that starts the device, imported, on a CPU host
 _ASKING_S = 15.0  # another framework, in a process of its own
 
 
@@ -73,10 +74,12 @@ def flops(params: DeviceInfoParams) -> float:
     return 0.0
 
 
-def estimate(params: DeviceInfoParams, device: Device) -> Estimate:
+def estimate(
+    params: DeviceInfoParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
+) -> Estimate:
     """The default sampling budget, and the frameworks to be asked."""
     asked = max(0, len(device.frameworks) - 1) if params.ask_frameworks else 0
-    return Estimate(4.0, _RUNTIME_BYTES if device.kind == "cpu" else 0, asked * _ASKING_S)
+    return Estimate(4.0, runtime_bytes(device), asked * _ASKING_S)
 
 
 def build(params: DeviceInfoParams, context: BuildContext) -> Built:

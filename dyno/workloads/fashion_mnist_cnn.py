@@ -17,8 +17,8 @@ from pydantic import Field
 
 from dyno.datasets import fashion_mnist, idx_images
 from dyno.result import Reference
-from dyno.workloads._images import METRICS, Convolution, ImageParams, Network, lint
-from dyno.workloads.contract import Workload
+from dyno.workloads._images import METRICS, Convolution, ImageParams, Network
+from dyno.workloads._training_workload import training_workload
 
 
 class FashionMnistCnnParams(ImageParams):
@@ -75,22 +75,17 @@ def _reference(hardware: str, metric: str, value: float) -> Reference:
     )
 
 
-WORKLOAD = Workload(
-    name="fashion_mnist_cnn",
-    description="Training a convolutional network on Fashion-MNIST's pictures of clothes",
-    params=FashionMnistCnnParams,
-    metrics=METRICS,
-    flops=CLOTHES.flops,
-    estimate=CLOTHES.estimate,
-    build=CLOTHES.build,
-    lint=lint,
-    references=(
+WORKLOAD = training_workload(
+    CLOTHES,
+    "fashion_mnist_cnn",
+    "Training a convolutional network on Fashion-MNIST's pictures of clothes",
+    FashionMnistCnnParams,
+    "fashion_mnist",
+    (
         _reference("TPU v2 board (Colab)", "training_time", 102.0),
         _reference("GPU (Colab)", "training_time", 196.0),
         _reference("CPU (Colab)", "training_time", 11_164.0),
         _reference("TPU v2 board (Colab)", "epoch_time", 7.0),
     ),
-    datasets=("fashion_mnist",),
-    replicable=True,
-    executions=CLOTHES.executions,
+    METRICS,
 )

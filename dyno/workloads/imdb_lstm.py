@@ -13,19 +13,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dyno.devices.device import Device
+from dyno.datasets.kinds import UNSAMPLED, UnsampledKind
 from dyno.errors import FieldError
 from dyno.result import Reference
-from dyno.workloads._holdout import held_out_count
-from dyno.workloads._recurrent import Cost, RecurrentParams, Size, lint, lstm_flops
-from dyno.workloads._recurrent import estimate as recurrent_estimate
+from dyno.workloads._recurrent import RecurrentParams, Width, lstm_flops
+from dyno.workloads._recurrent_cost import Cost
+from dyno.workloads._recurrent_training import RecurrentTraining
 from dyno.workloads._reviews import plan
-from dyno.workloads._training import ModelTraining
-from dyno.workloads._training_details import TRAINING_METRICS
-from dyno.workloads.contract import BuildContext, Built, Estimate, Workload
+from dyno.workloads._schedule import of_set
+from dyno.workloads._training_workload import training_workload
 
 REVIEWS = 25_000  # to train on, and as many to test on
-_DATA_BYTES_PER_WORD = 4 + 4  # of a padded review: as loaded, and on the device
 _TOKENS_BYTES = 150_000_000  # the set's words, while they are read
 
 
@@ -35,10 +33,16 @@ class ImdbLstmParams(RecurrentParams):
     learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="Adam's")
     words: Annotated[int, Field(ge=10, le=88_587)] = Field(15_000, description="The most frequent; others are unknown")
     length: Annotated[int, Field(ge=1, le=2500)] = Field(250, description="Words of a review: its last ones, or padded")
-    embedding: Size = 32
+    embedding: Width = 32
     units: Annotated[int, Field(ge=1, le=8192)] = 100
-    train_samples: Annotated[int, Field(ge=2, le=REVIEWS)] | None = Field(None, description="null: all there are")
+    train_samples: Annotated[int, Field(ge=1, le=REVIEWS)] | None = Field(None, description="null: all there are")
     test_samples: Annotated[int, Field(ge=1, le=REVIEWS)] | None = Field(None, description="null: all there are")
+
+    data: UnsampledKind = Field("auto", description=UNSAMPLED)
+
+    @property
+    def samples_asked_for(self) -> tuple[str, int] | None:
+        return None if self.train_samples is None else ("train_samples", self.train_samples)
 
     def conflicts(self) -> list[FieldError]:
         return [*super().conflicts(), *self.unrolled_too_far(self.length, "/length")]
@@ -49,49 +53,22 @@ def flops_per_sample(params: ImdbLstmParams) -> float:
     return 3.0 * (params.length * lstm_flops(params.embedding, params.units) + 2 * params.units)
 
 
-def flops(params: ImdbLstmParams) -> float:
-    """Of one execution: `steps_per_execution` training steps on full batches, never past the end of an epoch."""
-    return flops_per_sample(params) * _batch(params) * _steps(params)
-
-
-def estimate(params: ImdbLstmParams, device: Device) -> Estimate:
+def _cost(params: ImdbLstmParams) -> Cost:
     """The reviews, and one step's states at once."""
     train, test = params.train_samples or REVIEWS, params.test_samples or REVIEWS
     recurrent = 4 * params.units * (params.embedding + params.units)
-    words = params.words * params.embedding
-    cost = Cost(
-        batch=_batch(params),
+    review_bytes = params.length * 4
+    return Cost(
+        schedule=of_set(params, train, test),
         flops_per_sample=flops_per_sample(params),
-        batches=_steps(params),
         steps=params.length,
         units=params.units,
         weights=recurrent,
-        all_weights=recurrent + words,
-        data_bytes=(train + test) * params.length * _DATA_BYTES_PER_WORD + _TOKENS_BYTES,
-        trained=params.trials * params.epochs * _trained(params),
-        evaluated=params.trials * (test + params.epochs * (train - _trained(params))),
-        batch_bytes=params.length * params.embedding * 4 * 3,
-        unrolled=params.recurrence == "unrolled",
+        all_weights=recurrent + params.words * params.embedding,
+        host_bytes=(train + 2 * test) * review_bytes + _TOKENS_BYTES,
+        data_bytes=train * review_bytes,
+        sample_bytes=params.length * params.embedding * 4 * 3,
     )
-    return recurrent_estimate(cost, device)
-
-
-def _trained(params: ImdbLstmParams) -> int:
-    """Reviews of an epoch: all but those held out for validation."""
-    train = params.train_samples or REVIEWS
-    return train - held_out_count(train, params.validation_share)
-
-
-def _batch(params: ImdbLstmParams) -> int:
-    return min(params.batch_size, _trained(params))
-
-
-def _steps(params: ImdbLstmParams) -> int:
-    return min(params.steps_per_execution, _trained(params) // _batch(params))
-
-
-def build(params: ImdbLstmParams, context: BuildContext) -> Built:
-    return ModelTraining(params, plan(params, context), context)
 
 
 _TITLE = "An introduction to Google Colab TPUs with the IMDB reviews"
@@ -124,17 +101,12 @@ REFERENCES = (
     _reference("GPU (Colab)", "accuracy", 0.845, "1", _OWN_TEST),
 )
 
-WORKLOAD = Workload(
-    name="imdb_lstm",
-    description="Training an LSTM that tells film reviews for and against apart",
-    params=ImdbLstmParams,
-    metrics=TRAINING_METRICS,
-    flops=flops,
-    estimate=estimate,
-    build=build,
-    lint=lint,
-    references=REFERENCES,
-    datasets=("imdb",),
-    replicable=True,
-    executions=lambda params: f"{_steps(params)} training step(s) on a full batch of {_batch(params)} reviews",
+TRAINING = RecurrentTraining(plan, _cost)
+WORKLOAD = training_workload(
+    TRAINING,
+    "imdb_lstm",
+    "Training an LSTM that tells film reviews for and against apart",
+    ImdbLstmParams,
+    "imdb",
+    REFERENCES,
 )

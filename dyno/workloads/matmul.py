@@ -15,9 +15,11 @@ from dataclasses import replace
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
-from dyno.measure.checks import pow2_only
+from dyno.measure.checks import pow2_only, width_uneven
 from dyno.measure.warnings import warning
 from dyno.result import Reference, ResultWarning
+from dyno.spec import FrameworkName
+from dyno.workloads._cost import rate_flop_per_s, runtime_bytes, sampling_s
 from dyno.workloads._integers import IntegerDispatch
 from dyno.workloads._matmul_params import MatmulParams
 from dyno.workloads._products import Chain, Dispatch
@@ -29,7 +31,6 @@ _NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
 _INT8_ON_CPU = 0.5  # of the float32 rate: measured 0.8 to 1.0 with AVX-512 VNNI, less is likely without
 _EMULATED = 0.1  # of the float32 rate; measured 0.07 on a core without bfloat16 instructions
 _REACHED = 0.6  # of the peak, by a large product; published: 0.8 to 0.9
-_RUNTIME_BYTES = 600_000_000  # TensorFlow and Keras imported, on a CPU host
 _ASSUMED_LAST_CACHE_BYTES = 32 << 20
 _SMALL_CACHE_BYTES = 4 << 20  # every device in use has more
 _TF32_FROM = 80  # compute capability 8.0, Ampere
@@ -50,11 +51,13 @@ def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
     return min(max(2, wanted), _MAX_ROTATION)
 
 
-def estimate(params: MatmulParams, device: Device) -> Estimate:
+def estimate(
+    params: MatmulParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
+) -> Estimate:
     """Every buffer that is held at once, and the default sampling budget at 0.6 of the peak or an assumed rate."""
-    runtime = _RUNTIME_BYTES if device.kind == "cpu" else 0
     each = [_of_one(size, device) for size in params.each]
-    return Estimate(sum(one.time_s for one in each) + 1.0, sum(one.memory_bytes for one in each) + runtime)
+    memory_bytes = sum(one.memory_bytes for one in each) + runtime_bytes(device)
+    return Estimate(sum(one.time_s for one in each) + 1.0, memory_bytes)
 
 
 def _of_one(params: MatmulParams, device: Device) -> Estimate:
@@ -66,20 +69,20 @@ def _of_one(params: MatmulParams, device: Device) -> Estimate:
     making = operands * 4  # float32 on the host, before the cast
     checking = operands * 4 + k * n * 8 + m * n * 4  # read back, one operand in float64
     on_host = max(making, checking)
-    execution_s = flops(params) / _rate_flop_per_s(params, device)
-    sampling_s = min(max(25 * execution_s, 3.0), 60.0 + execution_s)
-    if device.kind == "cpu":
+    assumed = {kind: rate * _share(params, device) for kind, rate in _ASSUMED_FLOP_PER_S.items()}
+    execution_s = flops(params) / rate_flop_per_s(device, params.dtype, _REACHED, assumed)
+    if device.driven_as == "cpu":
         on_device += on_host
-    return Estimate(2 * execution_s + sampling_s + pairs * operands * 2e-8, on_device)
+    return Estimate(2 * execution_s + sampling_s(execution_s) + pairs * operands * 2e-8, on_device)
 
 
-def _rate_flop_per_s(params: MatmulParams, device: Device) -> float:
-    peak = device.peak.get(params.dtype)
-    if peak is not None and peak.value:
-        return _REACHED * peak.value
-    emulated = device.kind == "cpu" and params.dtype == "bfloat16" and not _NATIVE_BFLOAT16 & set(device.isa)
-    share = _EMULATED if emulated else _INT8_ON_CPU if (device.kind, params.dtype) == ("cpu", "int8") else 1.0
-    return _ASSUMED_FLOP_PER_S[device.kind] * max(1, len(device.cores)) * share
+def _share(params: MatmulParams, device: Device) -> float:
+    """Of the float32 rate, where the peak for the dtype isn't known."""
+    if device.driven_as != "cpu":
+        return 1.0
+    if params.dtype == "bfloat16" and not _NATIVE_BFLOAT16 & set(device.isa):
+        return _EMULATED
+    return _INT8_ON_CPU if params.dtype == "int8" else 1.0
 
 
 def refuses(params: MatmulParams, device: Device) -> list[FieldError]:
@@ -108,11 +111,13 @@ def _built(params: MatmulParams, context: BuildContext) -> Built:
     return kind(params, flops(params), rotation(params, last_cache_bytes), context)
 
 
-def lint(params: MatmulParams) -> list[ResultWarning]:
-    """What the params alone tell; whether the real device's cache holds them is found when they have run."""
+def lint(params: MatmulParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
+    """What sizes tell before they run; whether the device's own cache holds them is found when they have."""
     sides = [side for size in params.each for side in size.sides]
     small = next((raised for size in params.each if (raised := _small(size))), None)
-    return [raised for raised in (pow2_only(sides), small) if raised is not None]
+    on_tpu = device is not None and device.kind == "tpu"
+    uneven = width_uneven({str(side): side for side in sides}) if on_tpu else None
+    return [raised for raised in (pow2_only(sides), small, uneven) if raised is not None]
 
 
 def _small(params: MatmulParams) -> ResultWarning | None:

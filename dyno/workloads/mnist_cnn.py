@@ -15,8 +15,8 @@ from pydantic import Field
 from dyno.datasets.mnist import TRAIN_SAMPLES
 from dyno.result import Reference
 from dyno.workloads._digits import DIGITS
-from dyno.workloads._images import METRICS, ImageParams, lint
-from dyno.workloads.contract import Workload
+from dyno.workloads._images import METRICS, ImageParams
+from dyno.workloads._training_workload import training_workload
 
 
 class MnistCnnParams(ImageParams):
@@ -41,16 +41,13 @@ def _by_batch(hardware: str, metric: str, values: tuple[float, float, float]) ->
     return [_reference(_NOTEBOOK, f"{hardware}, batch {batch}", metric, value, _TWICE) for batch, value in named]
 
 
-WORKLOAD = Workload(
-    name="mnist_cnn",
-    description="Training a small convolutional network on MNIST's handwritten digits",
-    params=MnistCnnParams,
-    metrics=METRICS,
-    flops=DIGITS.flops,
-    estimate=DIGITS.estimate,
-    build=DIGITS.build,
-    lint=lint,
-    references=(
+WORKLOAD = training_workload(
+    DIGITS,
+    "mnist_cnn",
+    "Training a small convolutional network on MNIST's handwritten digits",
+    MnistCnnParams,
+    "mnist",
+    (
         *_by_batch("GPU (Colab)", "epoch_time", (6.0, 5.0, 4.0)),
         *_by_batch("TPU v2 board (Colab)", "epoch_time", (6.0, 3.0, 2.0)),
         *_by_batch("GPU (Colab)", "time_per_sample", (94e-6, 82e-6, 79e-6)),
@@ -59,7 +56,5 @@ WORKLOAD = Workload(
         _reference(_STEPS, "TPU v2 board (Colab)", "epoch_time", 3.0, _NO_MODEL),
         _reference(_STEPS, "TPU v2 board (Colab)", "wrong", 168.0, _WRONG, "digits of 10,000"),
     ),
-    datasets=("mnist",),
-    replicable=True,
-    executions=DIGITS.executions,
+    METRICS,
 )

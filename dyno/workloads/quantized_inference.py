@@ -6,17 +6,19 @@ The network is trained here first, or comes with the weights of another job. Wha
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.frameworks.contract import JitCompile
-from dyno.result import Reference
+from dyno.result import Reference, ResultWarning
+from dyno.spec import FrameworkName
 from dyno.workloads._digits import DIGITS
-from dyno.workloads._images import ImageParams, Network, lint
-from dyno.workloads._quantized import Engine
+from dyno.workloads._images import ImageParams, Network
+from dyno.workloads._lint import of_data
+from dyno.workloads._quantized import LITERT_NEEDS, LITERT_ON, Engine
 from dyno.workloads._quantized_run import QuantizedRun
 from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
@@ -28,6 +30,8 @@ _CASE_S = 4.0  # the default budget of one case, whose calls are short
 
 
 class QuantizedInferenceParams(ImageParams):
+    how: ClassVar[frozenset[str]] = ImageParams.how | {"engine"}
+
     model: Literal["mnist_cnn", "cifar10_cnn"] = "mnist_cnn"
     batch_size: Annotated[int, Field(ge=2, le=10_000)] = Field(256, description="Of throughput, and of the training")
     epochs: Annotated[int, Field(ge=1, le=1000)] = Field(3, description="Of the training; with `weights` there is none")
@@ -37,9 +41,18 @@ class QuantizedInferenceParams(ImageParams):
     )
 
     def conflicts(self) -> list[FieldError]:
+        found = []
+        if self.data == "sample" and not self.network.ships_sample:
+            found.append(FieldError("/data", "no-sample", f"of the images of {self.model} no sample ships"))
         if self.weights is None:
-            return super().conflicts()
-        return self.only_training("the weights are another job's", "jit_compile")
+            return [*found, *super().conflicts()]
+        return [*found, *self.only_training("the weights are another job's", "jit_compile")]
+
+    def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
+        found = super().conflicts_on(framework, replicas)
+        if self.engine == "litert" and framework != LITERT_ON:
+            found.append(FieldError("/engine", "engine-unsupported", LITERT_NEEDS))
+        return found
 
     @property
     def dtype(self) -> str:
@@ -56,11 +69,24 @@ def flops(params: QuantizedInferenceParams) -> float:
     return params.network.flops_per_sample / 3 * params.batch_size
 
 
-def estimate(params: QuantizedInferenceParams, device: Device) -> Estimate:
+def estimate(
+    params: QuantizedInferenceParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
+) -> Estimate:
     """The training where there is one, and four cases with short calls."""
-    trained = params.network.estimate(params, device)
+    trained = params.network.estimate(params, device, replicas, framework)
     train_s = trained.train_s if params.weights is None else 0.0
     return Estimate(_CONVERSION_S + _CASES * _CASE_S, trained.memory_bytes, train_s)
+
+
+def lint(params: QuantizedInferenceParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
+    return of_data(params.data)
+
+
+def refuses(params: QuantizedInferenceParams, device: Device) -> list[FieldError]:
+    """LiteRT on an accelerator."""
+    if params.engine != "litert" or device.driven_as == "cpu":
+        return []
+    return [FieldError("/engine", "engine-unsupported", LITERT_NEEDS)]
 
 
 def build(params: QuantizedInferenceParams, context: BuildContext) -> Built:
@@ -99,5 +125,6 @@ WORKLOAD = Workload(
         _reference("speed_up", 25.0, "times", _UP_TO, "TPU"),
     ),
     datasets=("mnist", "cifar10"),
+    refuses=refuses,
     executions=lambda params: f"the outputs of the int8 model for a batch of {params.batch_size} images",
 )

@@ -14,14 +14,17 @@ import numpy as np
 from pydantic import Field
 
 from dyno.devices.device import Device
-from dyno.errors import FieldError, RunFailed
+from dyno.errors import FieldError
 from dyno.frameworks.contract import Samples
 from dyno.measure.warnings import warning
 from dyno.result import DataOrigin, Reference, ResultWarning
-from dyno.workloads._estimate import Work, estimated, execution_samples
+from dyno.spec import FrameworkName
+from dyno.workloads._estimate import Work, estimated, schedule, step_of
 from dyno.workloads._inference import Inference
+from dyno.workloads._lint import of_batch, of_step
 from dyno.workloads._resnet import CHANNELS, DtypePolicy, forward_flops, make
-from dyno.workloads._training import ModelTraining, Outcome, Plan, TrainingParams
+from dyno.workloads._training import ModelTraining, Outcome, Plan
+from dyno.workloads._training_params import TrainingParams
 from dyno.workloads._weights import load_weights
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
 
@@ -57,6 +60,10 @@ class Resnet50Params(TrainingParams):
         return self.precision.removeprefix("mixed_")
 
     @property
+    def samples_asked_for(self) -> tuple[str, int]:
+        return "images", self.count
+
+    @property
     def count(self) -> int:
         return self.images or 2 * self.batch_size
 
@@ -79,12 +86,14 @@ def flops(params: Resnet50Params) -> float:
     """Of one execution: training steps on full batches, or one batch forward."""
     if params.mode == "inference":
         return forward_flops(params.image_size, params.classes) * _batch(params)
-    return 3 * forward_flops(params.image_size, params.classes) * execution_samples(params, _work(params))
+    return 3 * forward_flops(params.image_size, params.classes) * schedule(params, _work(params)).execution
 
 
-def estimate(params: Resnet50Params, device: Device) -> Estimate:
+def estimate(
+    params: Resnet50Params, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
+) -> Estimate:
     """As a training, with the time that so many layers take to build, trace and compile; inference trains nothing."""
-    full = estimated(params, device, _work(params))
+    full = estimated(params, device, _work(params), replicas)
     return replace(full, time_s=full.time_s + _COMPILING_S, train_s=full.train_s if params.mode == "train" else 0.0)
 
 
@@ -114,8 +123,6 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
     )
     if params.mode == "train":
         return ModelTraining(params, plan, context)
-    if context.replicas > 1:
-        raise RunFailed("unsupported", "not_replicable", "inference runs on one device: replicas must be 1")
     with context.phase("build"):
         model = plan.make(params.jit_compile is True)
         if context.weights is not None:
@@ -123,8 +130,13 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
         return Inference(model, images[: _batch(params)], context)
 
 
-def lint(params: Resnet50Params) -> list[ResultWarning]:
-    return [warning("SYNTHETIC_DATA", "The images are random: this is about speed alone.")]
+def lint(params: Resnet50Params, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
+    random = warning("SYNTHETIC_DATA", "The images are random: this is about speed alone.")
+    work = _work(params)
+    found = [random, *of_batch(schedule(params, work).batch, replicas)]
+    if device is None or params.mode == "inference":
+        return found
+    return [*found, *of_step(step_of(params, device, work, replicas), device)]
 
 
 _ELSEWHERE = "Published elsewhere, not in the articles; "
@@ -161,8 +173,4 @@ WORKLOAD = Workload(
         _reference("TPU v2 board", 4.0, _BOARD, "times a V100", _ARTICLE),
     ),
     replicable=True,
-    executions=lambda params: (
-        f"{'a training step on' if params.mode == 'train' else 'the outputs of'} full batches "
-        f"of {_batch(params)} images"
-    ),
 )

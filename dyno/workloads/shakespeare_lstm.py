@@ -13,28 +13,32 @@ The reference's learning rate of 1e-2 starts badly with Keras 3's RMSprop: over 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from dyno.datasets.shakespeare import CHARACTERS
+from dyno.datasets.shakespeare import CHARACTERS, TRAIN_CHARACTERS
 from dyno.devices.device import Device
 from dyno.errors import FieldError
-from dyno.result import ResultWarning
 from dyno.workloads._characters import plan
+from dyno.workloads._holdout import held_out_count
 from dyno.workloads._passage import ALPHABET
-from dyno.workloads._recurrent import Cost, RecurrentParams, Size, lint, lstm_flops
-from dyno.workloads._recurrent import estimate as recurrent_estimate
-from dyno.workloads._training import ModelTraining
+from dyno.workloads._recurrent import RecurrentParams, Width, lstm_flops
+from dyno.workloads._recurrent_cost import Cost
+from dyno.workloads._recurrent_training import RecurrentTraining
+from dyno.workloads._schedule import of_steps
 from dyno.workloads._training_details import TRAINING_METRICS
-from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
+from dyno.workloads._training_workload import training_workload
+from dyno.workloads.contract import MetricSpec
 
 _LAYERS = 2
-_TEXT_BYTES = CHARACTERS * (1 + 3 * 4 * 2)  # as bytes; characters, targets and starts as int32, on host and device
+_CHARACTER_BYTES = 3 * 4  # characters, targets and starts as int32
 _READ_S = {"cpu": 5e-3, "gpu": 2e-3, "tpu": 5e-3}  # one character of the passage, beside its products
 
 
 class ShakespeareLstmParams(RecurrentParams):
+    untimed: ClassVar[frozenset[str]] = RecurrentParams.untimed | {"generate", "prompt", "temperature", "generate_seed"}
+
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(
         128, description="Of all replicas; the reference: 128 each"
     )
@@ -42,7 +46,7 @@ class ShakespeareLstmParams(RecurrentParams):
     steps_per_epoch: Annotated[int, Field(ge=1, le=10_000)] = 100
     learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-2, description="RMSprop's")
     window: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="Characters of a sample")
-    embedding: Size = 512
+    embedding: Width = 512
     units: Annotated[int, Field(ge=1, le=8192)] = 512
     test_samples: Annotated[int, Field(ge=1)] | None = Field(None, description="Windows held out; null: all there are")
     generate: Annotated[int, Field(ge=0, le=100_000)] = Field(1000, description="Characters to write after training")
@@ -53,7 +57,16 @@ class ShakespeareLstmParams(RecurrentParams):
     generate_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
     def conflicts(self) -> list[FieldError]:
-        return [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
+        found = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
+        if 0 < self.validated_characters <= self.window:
+            detail = f"{self.validated_characters} characters hold no window of {self.window} and the one after it"
+            found.append(FieldError("/validation_share", "too-few-characters", detail))
+        return found
+
+    @property
+    def validated_characters(self) -> int:
+        """The last of those of training."""
+        return held_out_count(TRAIN_CHARACTERS, self.validation_share)
 
 
 def flops_per_sample(params: ShakespeareLstmParams) -> float:
@@ -62,65 +75,42 @@ def flops_per_sample(params: ShakespeareLstmParams) -> float:
     return 3.0 * params.window * (layers + 2 * params.units * ALPHABET)
 
 
-def flops(params: ShakespeareLstmParams) -> float:
-    """Of one execution: `steps_per_execution` training steps on full batches."""
-    return flops_per_sample(params) * params.batch_size * _steps(params)
+def _passage_s(params: ShakespeareLstmParams, device: Device) -> float:
+    return params.generate * (_READ_S[device.driven_as] + _layer_weights(params) * 1e-9)
 
 
-def estimate(params: ShakespeareLstmParams, device: Device) -> Estimate:
-    """The text, and one step's states at once; then the passage."""
-    weights = 4 * params.units * (params.embedding + params.units)
-    tested = params.test_samples or CHARACTERS // 10 // params.window
-    validated = params.epochs * params.validation_share * CHARACTERS // params.window
-    cost = Cost(
-        batch=params.batch_size,
-        batches=_steps(params),
+def _layer_weights(params: ShakespeareLstmParams) -> int:
+    return 4 * params.units * (params.embedding + params.units)
+
+
+def _cost(params: ShakespeareLstmParams) -> Cost:
+    """The text, and one step's states at once."""
+    weights = _layer_weights(params)
+    tested = params.test_samples or (CHARACTERS - TRAIN_CHARACTERS) // params.window
+    validated = params.validated_characters // params.window
+    return Cost(
+        schedule=of_steps(params, params.steps_per_epoch, validated, tested),
         flops_per_sample=flops_per_sample(params),
         steps=_LAYERS * params.window,
         units=params.units,
         weights=weights,
         all_weights=_LAYERS * weights + ALPHABET * (params.embedding + params.units),
-        data_bytes=_TEXT_BYTES,
-        trained=params.trials * params.epochs * params.steps_per_epoch * params.batch_size,
-        evaluated=params.trials * (tested + int(validated)),
-        batch_bytes=params.window * (params.embedding + 2 * ALPHABET) * 4 * 2,
-        unrolled=params.recurrence == "unrolled",
+        host_bytes=CHARACTERS * (1 + _CHARACTER_BYTES),
+        data_bytes=CHARACTERS * _CHARACTER_BYTES,
+        sample_bytes=params.window * (params.embedding + 2 * ALPHABET) * 4 * 2,
     )
-    found = recurrent_estimate(cost, device)
-    passage_s = params.trials * params.generate * (_READ_S[device.kind] + weights * 1e-9)
-    return Estimate(found.time_s, found.memory_bytes, found.train_s + passage_s)
 
 
-def _steps(params: ShakespeareLstmParams) -> int:
-    return min(params.steps_per_execution, params.steps_per_epoch)
-
-
-def build(params: ShakespeareLstmParams, context: BuildContext) -> Built:
-    return ModelTraining(params, plan(params, context), context)
-
-
-def _lint(params: ShakespeareLstmParams) -> list[ResultWarning]:
-    """The text that ships is the real one."""
-    return lint(params) if params.data == "synthetic" else []
-
-
-WORKLOAD = Workload(
-    name="shakespeare_lstm",
-    description="Training two LSTMs on Shakespeare's plays, character by character, and writing a passage",
-    params=ShakespeareLstmParams,
-    metrics=(
-        *TRAINING_METRICS,
-        MetricSpec(
-            "time_per_character", "s", "lower", "Training time of one character of a window", amount="character"
-        ),
-    ),
-    flops=flops,
-    estimate=estimate,
-    build=build,
-    lint=_lint,
-    datasets=("shakespeare",),
-    replicable=True,
-    executions=lambda params: (
-        f"{_steps(params)} training step(s) on {params.batch_size} windows of {params.window} characters"
-    ),
+_METRICS = (
+    *TRAINING_METRICS,
+    MetricSpec("time_per_character", "s", "lower", "Training time of one character of a window", amount="character"),
+)
+TRAINING = RecurrentTraining(plan, _cost, after_s=_passage_s, real_sample=True)
+WORKLOAD = training_workload(
+    TRAINING,
+    "shakespeare_lstm",
+    "Training two LSTMs on Shakespeare's plays, character by character, and writing a passage",
+    ShakespeareLstmParams,
+    "shakespeare",
+    metrics=_METRICS,
 )

@@ -14,22 +14,23 @@ CPU, about 1.4e10 with JAX (by steps of 8 and 32 windows). `batch_size`, `window
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from pydantic import Field
 
-from dyno.datasets.weather_signals import HOURS, SIGNALS
-from dyno.devices.device import Device
+from dyno.datasets.weather_signals import HOURS, SIGNALS, TRAIN_HOURS
 from dyno.errors import FieldError
 from dyno.result import Reference
 from dyno.workloads._forecast import QUANTITIES, plan
-from dyno.workloads._recurrent import Cost, RecurrentParams, gru_flops, lint
-from dyno.workloads._recurrent import estimate as recurrent_estimate
-from dyno.workloads._training import ModelTraining
-from dyno.workloads._training_details import TRAINING_METRICS
-from dyno.workloads.contract import BuildContext, Built, Estimate, Workload
+from dyno.workloads._holdout import held_out_count
+from dyno.workloads._recurrent import RecurrentParams, gru_flops
+from dyno.workloads._recurrent_cost import Cost
+from dyno.workloads._recurrent_training import RecurrentTraining
+from dyno.workloads._schedule import of_steps
+from dyno.workloads._training_workload import training_workload
 
-_SERIES_BYTES = 3 * HOURS * (len(SIGNALS) + len(QUANTITIES)) * 4  # as read, as scaled, on the device
+_SERIES_BYTES = HOURS * (len(SIGNALS) + len(QUANTITIES)) * 4  # as read, as scaled, and as on each device
 _READING_BYTES = 50_000_000  # the file as text
 
 
@@ -51,7 +52,18 @@ class WeatherGruParams(RecurrentParams):
         found = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
         if self.warmup_steps >= self.window:
             found.append(FieldError("/warmup_steps", "no-steps-left", f"a window has {self.window} steps"))
+        if (tested := HOURS - TRAIN_HOURS - self.horizon_h) < self.window:
+            detail = f"{tested} hours are held out that have a forecast {self.horizon_h} hours ahead"
+            found.append(FieldError("/window", "too-few-hours", detail))
+        if 0 < (validated := self.validated_hours) < self.window:
+            detail = f"{validated} hours of validation hold no window of {self.window}"
+            found.append(FieldError("/validation_share", "too-few-hours", detail))
         return found
+
+    @property
+    def validated_hours(self) -> int:
+        """The last of those of training; the targets of the training hours end before them."""
+        return held_out_count(TRAIN_HOURS - self.horizon_h, self.validation_share)
 
 
 def flops_per_sample(params: WeatherGruParams) -> float:
@@ -59,39 +71,26 @@ def flops_per_sample(params: WeatherGruParams) -> float:
     return 3.0 * params.window * (gru_flops(len(SIGNALS), params.units) + 2 * params.units * len(QUANTITIES))
 
 
-def flops(params: WeatherGruParams) -> float:
-    """Of one execution: `steps_per_execution` training steps on full batches."""
-    return flops_per_sample(params) * params.batch_size * _steps(params)
-
-
-def estimate(params: WeatherGruParams, device: Device) -> Estimate:
+def _cost(params: WeatherGruParams) -> Cost:
     """The hours, and one step's states at once: at the defaults those are nearly all of it."""
     weights = 3 * params.units * (len(SIGNALS) + params.units)
-    cost = Cost(
-        batch=params.batch_size,
-        batches=_steps(params),
+    counted = params.window - params.warmup_steps  # hours that each further window adds
+    return Cost(
+        schedule=of_steps(
+            params,
+            params.steps_per_epoch,
+            validated=math.ceil(params.validated_hours / counted),
+            tested=math.ceil((HOURS - TRAIN_HOURS) / counted),
+        ),
         flops_per_sample=flops_per_sample(params),
         steps=params.window,
         units=params.units,
         weights=weights,
         all_weights=weights + params.units * len(QUANTITIES),
-        data_bytes=_SERIES_BYTES + _READING_BYTES,
-        trained=params.trials * params.epochs * params.steps_per_epoch * params.batch_size,
-        evaluated=params.trials
-        * (1 + params.epochs)
-        * (1 + HOURS // 10 // max(1, params.window - params.warmup_steps)),
-        batch_bytes=params.window * (len(SIGNALS) + len(QUANTITIES)) * 4 * 2,
-        unrolled=params.recurrence == "unrolled",
+        host_bytes=2 * _SERIES_BYTES + _READING_BYTES,
+        data_bytes=_SERIES_BYTES,
+        sample_bytes=params.window * (len(SIGNALS) + len(QUANTITIES)) * 4 * 2,
     )
-    return recurrent_estimate(cost, device)
-
-
-def _steps(params: WeatherGruParams) -> int:
-    return min(params.steps_per_execution, params.steps_per_epoch)
-
-
-def build(params: WeatherGruParams, context: BuildContext) -> Built:
-    return ModelTraining(params, plan(params, context), context)
 
 
 _TITLE = "How to harness the Powers of the Cloud TPU?"
@@ -113,19 +112,12 @@ REFERENCES = (
     _reference("TPU v2 board (Colab)", "training_time", 66.0, _RISING),
 )
 
-WORKLOAD = Workload(
-    name="weather_gru",
-    description="Training a GRU that forecasts temperature, wind and pressure a day ahead",
-    params=WeatherGruParams,
-    metrics=TRAINING_METRICS,
-    flops=flops,
-    estimate=estimate,
-    build=build,
-    lint=lint,
-    references=REFERENCES,
-    datasets=("weather",),
-    replicable=True,
-    executions=lambda params: (
-        f"{_steps(params)} training step(s) on {params.batch_size} windows of {params.window} hours"
-    ),
+TRAINING = RecurrentTraining(plan, _cost)
+WORKLOAD = training_workload(
+    TRAINING,
+    "weather_gru",
+    "Training a GRU that forecasts temperature, wind and pressure a day ahead",
+    WeatherGruParams,
+    "weather",
+    REFERENCES,
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
+import errno
+import os
+import stat
 import sys
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,46 +16,10 @@ from dyno.artifacts.folder import FolderStore
 from dyno.artifacts.remote import RemoteStore, remote_store
 from dyno.artifacts.store import ArtifactStore
 from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactStoreUnfit
-from dyno.result import Artifact
 from dyno.settings import Settings
+from tests.artifacts.conftest import JOB, Keep, artifact, read
 
-JOB = "job_01J00000000000000000000000"
 OTHER_FILE_SYSTEM = Path("/dev/shm")
-
-
-def artifact(content: bytes, name: str = "a.txt") -> Artifact:
-    return Artifact(name=name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), url="")
-
-
-Keep = Callable[[ArtifactStore, bytes], Artifact]
-
-
-@pytest.fixture
-def keep(tmp_path: Path) -> Keep:
-    """Store some content as a.txt of the job."""
-
-    def kept(store: ArtifactStore, content: bytes) -> Artifact:
-        source = tmp_path / "source"
-        source.write_bytes(content)
-        wanted = artifact(content)
-        store.keep(JOB, wanted.name, wanted.sha256, source)
-        return wanted
-
-    return kept
-
-
-@pytest.fixture(params=["folder", "remote"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
-    if request.param == "folder":
-        return FolderStore(tmp_path / "store")
-    fsspec = pytest.importorskip("fsspec")
-    filesystem = fsspec.filesystem("memory")  # no place for several hosts, but a driver like any other
-    return RemoteStore(filesystem, f"/{tmp_path.name}", "memory://test")
-
-
-def read(store: ArtifactStore, wanted: Artifact) -> bytes:
-    with store.open(JOB, wanted) as file:
-        return file.read()
 
 
 def test_what_was_kept_is_read_again(store: ArtifactStore, keep: Keep) -> None:
@@ -109,12 +75,25 @@ def test_a_folder_that_can_not_be_written_is_unavailable_and_the_file_still_ther
     assert (tmp_path / "source").read_bytes() == b"content"
 
 
+def test_a_mount_that_syncs_no_folders_keeps_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keep: Keep) -> None:
+    sync = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    store = FolderStore(tmp_path / "mount")
+    assert read(store, keep(store, b"content")) == b"content"
+
+
 def test_a_driver_that_fails_is_a_store_that_is_unavailable(tmp_path: Path, keep: Keep) -> None:
     fsspec = pytest.importorskip("fsspec")
     in_the_way = tmp_path / "file"
     in_the_way.touch()
     with pytest.raises(ArtifactStoreUnavailable, match=r"NotADirectoryError|FileExistsError"):
-        keep(RemoteStore(fsspec.filesystem("file"), str(in_the_way), "test"), b"content")
+        keep(RemoteStore(fsspec.filesystem("file"), str(in_the_way), "test", FolderStore(tmp_path)), b"content")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +113,7 @@ def test_a_url_that_can_be_no_store_is_refused_with_the_reason(url: str, why: st
 def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)  # as if it were not installed, where it is
     with pytest.raises(ArtifactStoreUnfit, match="s3fs"):
-        remote_store("s3://bucket/path")
+        remote_store("s3://bucket/path", FolderStore(Path("unused")))
 
 
 def test_without_a_url_nothing_is_shared_and_the_service_has_a_folder(tmp_path: Path, keep: Keep) -> None:
@@ -148,3 +127,18 @@ def test_a_folder_that_hosts_mount_is_a_url_too(tmp_path: Path, keep: Keep) -> N
     store = shared_store(Settings(artifact_url=f"file://{tmp_path}/mounted"))
     assert store is not None
     assert read(store, keep(store, b"content")) == b"content"
+
+
+def test_a_folder_is_checked_by_writing_to_it_and_nothing_is_left(tmp_path: Path) -> None:
+    FolderStore(tmp_path / "new").check()
+    assert list((tmp_path / "new").iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtifactStoreUnavailable, match=str(tmp_path / "file")):
+        FolderStore(tmp_path / "file").check()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
+def test_a_full_disk_is_no_place_for_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: Path("/dev/full").open("wb"))  # noqa: SIM115
+    with pytest.raises(ArtifactStoreUnavailable, match="No space left"):
+        FolderStore(tmp_path).check()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import kept as module
-from benchmarks.kept import MISSING, Answer, Kept, Spec, answers, so_far
+from benchmarks.files import Spec
+from benchmarks.kept import MISSING, Answer, Kept, answers, so_far
 from benchmarks.reproduce.experiments import Experiment
 from benchmarks.reproduce.page import lines as reproduction
 from benchmarks.results import figure, framework, memory, named

@@ -9,10 +9,12 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from dyno.processes import die_with_parent
 from tests.command.running import Command
 
 DYNO = Path(sys.executable).parent / "dyno"
@@ -42,7 +44,7 @@ def command(home: Path, tmp_path: Path) -> Iterator[Callable[..., Command]]:
                 stderr=file,
                 stdin=subprocess.DEVNULL,
                 process_group=0,
-                preexec_fn=_hear_ctrl_c,
+                preexec_fn=partial(_begin, os.getpid()),
             )
         started.append(Command(process, mark, home, output))
         return started[-1]
@@ -54,6 +56,7 @@ def command(home: Path, tmp_path: Path) -> Iterator[Callable[..., Command]]:
         one.process.wait()
 
 
-def _hear_ctrl_c() -> None:
-    """A shell starts its background jobs deaf to SIGINT, and children inherit that."""
+def _begin(parent: int) -> None:
+    """A shell starts its background jobs deaf to SIGINT, and children inherit that. Goes with tests that are killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    die_with_parent(parent)

@@ -45,7 +45,7 @@ class Command:
     def pid_of(self, words: str) -> int:
         return next(pid for pid, line in self.pids().items() if words in line)
 
-    def says(self, words: str, timeout_s: float = 60) -> None:
+    def says(self, words: str, timeout_s: float = 120) -> None:
         def said_or_ended() -> bool:
             return words in self.text() or self.process.poll() is not None
 
@@ -58,4 +58,4 @@ class Command:
         return self.process.wait(GONE_S)
 
     def assert_nothing_left(self) -> None:
-        eventually(lambda: not self.pids(), 10, f"still alive: {self.pids()}")
+        eventually(lambda: not self.pids(), 30, f"still alive: {self.pids()}")

@@ -11,9 +11,10 @@ import pytest
 from tests.command.running import Command
 
 
+@pytest.mark.timeout(400)
 def test_the_demo_prints_both_results_and_leaves_nothing(command: Callable[..., Command]) -> None:
     running = command("demo")
-    assert running.process.wait(150) == 0, running.text()
+    assert running.process.wait(350) == 0, running.text()
     text = running.text()
     for words in ("FLOP/s", "cold_throughput", "fraction of peak", "indicative", "first epoch", "accuracy", "sample"):
         assert words in text, text

@@ -54,7 +54,7 @@ def test_a_part_that_dies_is_started_again_and_that_is_said(up: Callable[[], tup
         os.kill(running.pid_of(words), signal.SIGKILL)
         running.says(f"{name} died (signal SIGKILL)")
         running.says(f"{name} started again")
-    eventually(lambda: client.not_ready_because() is None, 30, "the API is ready again")
+    eventually(lambda: client.not_ready_because() is None, 60, "the API is ready again")
     assert client.wait(client.submit({**TINY, "queue_if_absent": True}).id).status == "succeeded"
 
 
@@ -64,7 +64,7 @@ def test_the_embedded_server_is_started_again_with_its_jobs(up: Callable[[], tup
     assert client.wait(job.id).status == "succeeded"
     os.kill(running.pid_of("-server "), signal.SIGKILL)
     running.says("server died")
-    eventually(lambda: client.not_ready_because() is None, 30, "the API is ready again")
+    eventually(lambda: client.not_ready_because() is None, 60, "the API is ready again")
     assert client.result(job.id).job == job.id
 
 

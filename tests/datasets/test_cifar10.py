@@ -143,7 +143,7 @@ WHOLE = BATCHES["data_batch_1"].tobytes()
         ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3), np.uint8), b"labels": [1]}), "no batch of labels"),
         ("cifar-10-python.tar.gz", _tar(NAMES)[:-400], "can't be unpacked"),
         ("cifar-10-binary.tar.gz", _tar(NAMES[:-1]), "incomplete, without test_batch"),
-        ("cifar-10-binary.tar.gz", gzip.compress(b"no tar"), "can't be unpacked"),
+        ("cifar-10-binary.tar.gz", gzip.compress(b"no tar", mtime=0), "can't be unpacked"),
     ],
 )
 def test_a_damaged_file_is_named_and_nothing_else_is_taken(

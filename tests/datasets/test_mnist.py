@@ -21,7 +21,7 @@ IMAGES, LABELS = "{}-images-idx3-ubyte.gz", "{}-labels-idx1-ubyte.gz"
 
 def _idx(values: np.ndarray) -> bytes:
     header = struct.pack(f">{1 + values.ndim}I", 8 << 8 | values.ndim, *values.shape)
-    return gzip.compress(header + values.tobytes(), compresslevel=1)
+    return gzip.compress(header + values.tobytes(), compresslevel=1, mtime=0)
 
 
 @pytest.fixture(scope="module")

@@ -86,6 +86,7 @@ def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetName=lambda handle: b"NVIDIA H200",
         nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
+        nvmlDeviceGetMigMode=lambda handle: [0, 0],
         nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=150_754_820_096),
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
@@ -94,13 +95,31 @@ def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
 
 
 @pytest.mark.usefixtures("recorded_nvml")
-def test_a_gpu_is_named_as_nvml_names_it_and_its_unknown_peak_is_null_with_a_reason() -> None:
+def test_a_gpu_is_named_as_nvml_names_it_and_has_the_peak_of_its_data_sheet() -> None:
     device = discover("gpu", SETTINGS)
     assert (device.id, device.kind, device.model) == ("gpu:0", "gpu", "NVIDIA H200")
     assert device.memory_bytes == 150_754_820_096
     assert device.isa == ["sm_90"]
-    assert device.peak["float32"].value is None
-    assert device.peak["float32"].reason
+    figure = device.peak["bfloat16"]
+    assert (figure.value, figure.provenance, figure.reason) == (989e12, "datasheet", None)
+    assert "H200 data sheet" in (figure.source or "")
+    assert device.memory_bandwidth is not None
+    assert device.memory_bandwidth.value == 4.8e12
+
+
+def test_a_recorded_gpu_that_is_sliced_has_not_the_peak_of_a_whole_one(recorded_nvml: types.SimpleNamespace) -> None:
+    recorded_nvml.nvmlDeviceGetMigMode = lambda handle: [1, 1]
+    assert {figure.value for figure in discover("gpu", SETTINGS).peak.values()} == {None}
+    assert "a slice of a GPU" in (discover("gpu", SETTINGS).peak["float32"].reason or "")
+
+
+def test_a_recorded_gpu_too_old_to_be_sliced_has_its_peak(recorded_nvml: types.SimpleNamespace) -> None:
+    def unsupported(handle: int) -> None:
+        raise RuntimeError("Not Supported")
+
+    recorded_nvml.nvmlDeviceGetMigMode = unsupported
+    recorded_nvml.nvmlDeviceGetName = lambda handle: "Tesla T4"
+    assert discover("gpu", SETTINGS).peak["float16"].value == 65e12
 
 
 @pytest.mark.usefixtures("recorded_nvml")
@@ -152,6 +171,7 @@ def test_gpus_of_one_model_are_one_device_that_takes_a_replica_on_each(
     recorded_nvml.nvmlDeviceGetCount = lambda: 4
     device = discover("gpu:0-1", SETTINGS)
     assert (device.id, device.units, device.memory_bytes) == ("gpu:0-1", 2, 150_754_820_096)
+    assert device.peak["bfloat16"].value == 2 * 989e12
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
     assert discover("gpu:1,3", SETTINGS).units == 2
     with pytest.raises(DeviceUnavailable, match=r"measured on gpu:1,3: .* CUDA_VISIBLE_DEVICES=0,1"):

@@ -62,21 +62,35 @@ def test_a_host_without_chips_refuses_a_worker_for_them() -> None:
 
 @pytest.mark.usefixtures("libtpu")
 @pytest.mark.parametrize(
-    ("number", "count", "model", "units", "gib"),
-    [("0x0027", 4, "TPU v2 or v3", 8, 8), ("0x0063", 8, "TPU v5e", 8, 16), ("0x005e", 4, "TPU v4", 4, 32)],
+    ("number", "count", "model", "units", "gib", "peak"),
+    [
+        ("0x0027", 4, "TPU v2 or v3", 8, 8, None),
+        ("0x0063", 8, "TPU v5e", 8, 16, 8 * 197e12),
+        ("0x005e", 4, "TPU v4", 4, 32, 4 * 275e12),
+    ],
 )
 def test_the_chips_of_a_host_are_one_device(
-    tmp_path: Path, number: str, count: int, model: str, units: int, gib: int
+    tmp_path: Path, number: str, count: int, model: str, units: int, gib: int, peak: float | None
 ) -> None:
     dev, pci = _chips(tmp_path, count, number)
     device = discover_tpu(None, "here", SETTINGS, dev, pci)
     assert (device.full_id, device.model, device.units) == ("tpu:0@here", model, units)
     assert device.memory_bytes == gib * 2**30
-    assert all(figure.value is None and figure.reason for figure in device.peak.values())
+    assert device.peak["bfloat16"].value == peak
+    assert device.peak["float32"].value is None
+    assert all((figure.value is None) == bool(figure.reason) for figure in device.peak.values())
     seen = looked_at(dev, pci)
     assert (seen["chips"], seen["cores"], seen["memory_bytes"]) == (count, units, units * gib * 2**30)
     with pytest.raises(DeviceUnavailable, match="one device, tpu:0"):
         discover_tpu("1", "here", SETTINGS, dev, pci)
+
+
+@pytest.mark.usefixtures("libtpu")
+def test_a_v3_that_its_host_names_is_told_from_a_v2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v3-8")
+    device = discover_tpu(None, "here", SETTINGS, *_chips(tmp_path, 4, "0x0027"))
+    assert (device.model, device.units, device.memory_bytes) == ("TPU v3", 8, 16 * 2**30)
+    assert device.peak["bfloat16"].value == 4 * 123e12
 
 
 @pytest.mark.usefixtures("libtpu")

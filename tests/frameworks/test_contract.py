@@ -14,6 +14,7 @@ from dyno.devices import installed_frameworks
 CASES = Path(__file__).parent / "cases"
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("framework", "replicas"), [("jax", 2), ("torch", 1)])
 def test_it_does_what_the_contract_says(framework: str, replicas: int) -> None:
     if framework not in installed_frameworks():

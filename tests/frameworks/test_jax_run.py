@@ -13,6 +13,7 @@ from dyno.devices import installed_frameworks
 from dyno.devices.device import Device, DeviceKind
 from dyno.frames import FRAME, Done, Failed, RunRequest
 from dyno.spec import Measure, Spec
+from tests.quick_xla import QUICK_XLA
 
 pytestmark = pytest.mark.skipif("jax" not in installed_frameworks(), reason="jax is not installed here")
 
@@ -30,7 +31,7 @@ runpy.run_module("dyno.runner", run_name="__main__", alter_sys=True)
 """
 BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 1})
 TINY: dict[str, dict[str, Any]] = {
-    "matmul": {"n": 64, "repeats": 5},
+    "matmul": {"n": 256, "repeats": 5},
     "mnist_cnn": {
         "data": "sample",
         "epochs": 1,
@@ -51,7 +52,8 @@ def _run(name: str, kind: DeviceKind = "cpu") -> Done | Failed:
     os.write(asking, request.model_dump_json().encode())
     os.lseek(asking, 0, os.SEEK_SET)
     command = [sys.executable, "-P", "-c", RUNNER, "--request-fd", str(asking), "--frames-fd", str(frames)]
-    ended = subprocess.run(command, pass_fds=(asking, frames), capture_output=True, check=False)
+    env = os.environ | QUICK_XLA
+    ended = subprocess.run(command, env=env, pass_fds=(asking, frames), capture_output=True, check=False)
     os.close(asking)
     os.lseek(frames, 0, os.SEEK_SET)
     with os.fdopen(frames, "rb") as stream:
@@ -65,9 +67,11 @@ def test_a_product_is_measured_and_verified() -> None:
     assert isinstance(done, Done), done
     assert done.record.precision is not None
     assert done.record.precision.observed == "float32"
-    assert done.record.work == 2 * 64**3 * 5
+    assert done.record.work == 2 * 256**3 * 5
     assert (done.record.summary.phases.compile_s or 0) > 0
     assert {raised.severity for raised in done.record.warnings} <= {"B", "C"}
+    assert "RETRACED" not in {raised.code for raised in done.record.warnings}
+    assert done.record.unchecked == {}
 
 
 def test_a_network_is_trained_and_judged() -> None:
@@ -77,6 +81,9 @@ def test_a_network_is_trained_and_judged() -> None:
     assert len(done.record.training.epochs) == 1
     assert done.record.training.accuracy is not None
     assert done.record.details["jit_compile"] is True
+    assert {raised.severity for raised in done.record.warnings} <= {"B", "C"}
+    assert "RETRACED" not in {raised.code for raised in done.record.warnings}
+    assert done.record.unchecked == {}
 
 
 def test_a_device_that_jax_does_not_see_is_unsupported() -> None:

@@ -12,6 +12,8 @@ from dyno.frames import RunRecord
 from dyno.measure.assemble import assemble
 from dyno.measure.sampling import Samples
 from dyno.measure.summary import summarise
+from dyno.measure.warnings import OF_AN_OUTPUT
+from dyno.readings import Sensors
 from dyno.result import Phases, Reference, Result
 from dyno.spec import Spec
 from dyno.workloads.contract import Estimate, MetricSpec, Params, Workload
@@ -27,6 +29,8 @@ def make_record(
     steady: bool = True,
     stopped_because: str = "target",
     first_execution_s: float | None = 0.5,
+    clock_hz: float | None = 3e9,
+    sensors: Sensors | None = None,
     **fields: Any,
 ) -> RunRecord:
     wall_s = sum(samples) * executions_per_sample
@@ -44,7 +48,10 @@ def make_record(
         epoch_s=wall_s,
     )
     phases = Phases(compile_s=0.25, first_execution_s=first_execution_s)
-    summary = summarise(taken, process_start="forked", pid=1, phases=phases, started_at_s=0.0)
+    summary = summarise(
+        taken, process_start="forked", pid=1, phases=phases, started_at_s=0.0, clock_hz=clock_hz, sensors=sensors
+    )
+    fields.setdefault("verified", [] if fields.get("precision") is None else sorted(OF_AN_OUTPUT))
     return RunRecord(summary=summary, warmup=taken.warmup, samples=taken.samples, work=work, **fields)
 
 
@@ -92,7 +99,7 @@ WORKLOAD = Workload(
         MetricSpec("startup", "s", "lower", "once", once=True),
     ),
     flops=lambda params: 1000.0,
-    estimate=lambda params, device: Estimate(1.0, 1),
+    estimate=lambda params, device, replicas=1, framework="tensorflow": Estimate(1.0, 1),
     build=no_build,
     references=(Reference(title="t", year="2019", hardware="h", metric="throughput", value=1.0, unit="FLOP/s"),),
     executions=lambda params: f"{params.n} things",

@@ -12,8 +12,9 @@ import pytest
 from dyno.devices.device import Device
 from dyno.frames import RunRecord
 from dyno.measure.assemble import reproduce
-from dyno.measure.warnings import UNCHECKED, warning
-from dyno.result import DataOrigin, Epoch, Memory, Precision, Result, Training, Verdict
+from dyno.measure.warnings import warning
+from dyno.readings import Memory
+from dyno.result import DataOrigin, Epoch, Precision, Result, Training, Verdict
 from dyno.spec import DeviceSelector, Measure, Processes, Spec
 from dyno.workloads.contract import Params
 
@@ -58,21 +59,45 @@ def test_the_least_precise_run_speaks_for_all(result: Callable[..., Result], rec
     assert mismatch.evidence["runs"] == [1]
 
 
-def test_no_verdict_is_better_than_indicative_yet_and_the_result_lists_what_is_unchecked(
+SEEN = Precision(requested="float32", observed="float32", rel_error=3e-7)
+
+
+@pytest.mark.parametrize(("process_start", "expected"), [("spawned", Verdict.TRUSTED), ("forked", Verdict.INDICATIVE)])
+def test_five_clean_spawned_runs_of_which_all_was_checked_are_trusted(
+    result: Callable[..., Result], record: MakeRecord, process_start: str, expected: Verdict
+) -> None:
+    runs = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(5)]
+    started = [
+        run.model_copy(update={"summary": run.summary.model_copy(update={"process_start": process_start})})
+        for run in runs
+    ]
+    found = result(started)
+    assert (found.warnings, found.unchecked) == ([], [])
+    assert found.verdict is expected
+
+
+def test_what_a_run_could_not_check_keeps_the_verdict_down_with_the_reason_beside_it(
     result: Callable[..., Result], record: MakeRecord
 ) -> None:
-    clean = [record([0.2] * 20, amounts={"execution": 1.0}) for _ in range(5)]
-    found = result(clean)
-    assert found.warnings == []
-    assert found.verdict is Verdict.INDICATIVE
-    assert set(UNCHECKED) < set(found.unchecked)
+    untold = {"UNIT_MISMATCH": "nothing counts here"}
+    first = record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN, unchecked=untold)
+    others = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(4)]
+    found = result([first, *others])
+    assert (found.unchecked, found.verdict) == (["UNIT_MISMATCH"], Verdict.INDICATIVE)
+    assert found.details["unchecked_reasons"] == untold
+
+
+def test_a_core_that_does_not_tell_its_instructions_leaves_the_path_unchecked(
+    result: Callable[..., Result], record: MakeRecord, device: Device
+) -> None:
+    found = result([record([0.2] * 20, amounts={"execution": 1.0})], on=device.model_copy(update={"isa": []}))
+    assert "SLOW_PATH" in found.unchecked
+    assert "instructions" in str(found.details["unchecked_reasons"])
 
 
 def test_what_could_not_be_checked_of_this_result_is_listed(result: Callable[..., Result], record: MakeRecord) -> None:
-    seen = Precision(requested="float32", observed="float32", rel_error=3e-7)
-    checked = [record([0.2] * 20, amounts={"execution": 1.0}, precision=seen) for _ in range(5)]
-    assert set(result(checked).unchecked) == set(UNCHECKED)
-    assert set(result(checked, dtype="bfloat16").unchecked) == {*UNCHECKED, "ABOVE_PEAK"}
+    checked = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(5)]
+    assert result(checked, dtype="bfloat16").unchecked == ["ABOVE_PEAK"]
     assert "RESULT_INCORRECT" in result([record([0.2] * 20, amounts={"execution": 1.0})]).unchecked
 
 

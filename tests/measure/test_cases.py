@@ -122,7 +122,7 @@ def test_runs_are_added_until_every_case_is_on_target(several: Callable[..., Run
 
 
 def test_work_without_arithmetic_has_no_fraction_of_peak(record: MakeRecord, device: Device) -> None:
-    from dyno.measure.metrics import peak_of
+    from dyno.measure.fraction import peak_of
 
     found = peak_of(device, "float32", 0.0, [record([1.0] * 20)])
     assert (found.value, found.fraction) == (None, None)

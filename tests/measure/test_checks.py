@@ -128,3 +128,21 @@ def test_data_that_is_not_the_full_real_set_is_said(kind: str, said: bool) -> No
 def test_an_emulated_device_is_said() -> None:
     assert code(checks.emulated_device(True)) == "EMULATED_DEVICE"
     assert checks.emulated_device(False) is None
+
+
+def test_a_batch_s_share_is_uneven_unless_it_is_a_multiple_of_8() -> None:
+    assert checks.batch_uneven(64, 8) is None
+    assert (raised := checks.batch_uneven(64, 16)) is not None
+    assert (raised.code, raised.severity) == ("BATCH_UNEVEN", "C")
+    assert raised.evidence == {"batch_size_per_replica": 4, "multiple": 8}
+
+
+def test_only_widths_that_are_uneven_are_named() -> None:
+    assert checks.width_uneven({"units": 128, "embedding": 256}) is None
+    assert (raised := checks.width_uneven({"units": 128, "embedding": 100})) is not None
+    assert raised.evidence == {"widths": {"embedding": 100}, "multiple": 128}
+
+
+@pytest.mark.parametrize(("products_s", "small"), [(0.049, True), (0.05, False), (1.0, False)])
+def test_a_batch_is_small_whose_products_take_less_than_half_of_what_any_takes(products_s: float, small: bool) -> None:
+    assert (code(checks.batch_small(products_s, 0.1)) == "BATCH_SMALL") is small

@@ -88,3 +88,10 @@ def test_an_unknown_peak_is_null_with_a_reason(result: Callable[..., Result], dt
     peak = result(dtype=dtype).peak
     assert (peak.value, peak.fraction) == (None, None)
     assert reason in (peak.reason or "")
+
+
+def test_a_metric_keeps_the_figure_of_each_run_and_one_taken_once_has_none(result: Callable[..., Result]) -> None:
+    metrics = {metric.name: metric for metric in result().metrics}
+    assert metrics["throughput"].by_run == [2000.0, 1000.0, 500.0]
+    assert metrics["execution_time"].by_run == [0.5, 1.0, 2.0]
+    assert metrics["startup"].by_run == []

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from dyno.frames import RunRecord
 from dyno.measure import scatter
-from dyno.measure.modes import multimodal
 from dyno.measure.processes import enough, on_target, time_interval
 from dyno.result import ResultWarning
 from dyno.spec import Measure, Processes
@@ -75,27 +73,6 @@ def test_too_few_samples_for_an_interval_are_not_called_noisy(record: MakeRecord
 @pytest.mark.parametrize(("quota", "bound"), [(1.5, True), (2.0, False), (None, False)])
 def test_a_container_that_gets_less_than_the_device_s_cores_is_said(quota: float | None, bound: bool) -> None:
     assert (code(scatter.cpu_quota(quota, 2)) == "CPU_QUOTA") is bound
-
-
-@pytest.mark.parametrize(
-    "medians", [[180, 181, 179, 180, 310], [310, 180, 181, 311, 180.5, 309], [1.0, 1.0, 1.0, 1.0, 1.05]]
-)
-def test_runs_in_two_groups_are_multimodal(medians: list[float]) -> None:
-    assert code(multimodal(medians)) == "MULTIMODAL"
-
-
-@pytest.mark.parametrize(
-    "medians", [[1, 1.5], [180, 180, 180, 310], [1.0] * 9, [1, 1.01, 1.02, 1.03, 1.1], [1.0, 1.0, 1.0, 1.0, 1.01]]
-)
-def test_runs_in_one_group_too_close_or_too_few_are_not(medians: list[float]) -> None:
-    assert multimodal(medians) is None
-
-
-@pytest.mark.parametrize("count", [5, 6, 7, 10])
-def test_one_mode_is_called_two_in_about_one_of_a_hundred_cases(count: int) -> None:
-    rng = np.random.default_rng(count)
-    alarms = sum(multimodal(list(100 + 5 * rng.standard_normal(count))) is not None for _ in range(2000))
-    assert alarms / 2000 < 0.015
 
 
 def test_fewer_runs_than_asked_for_are_never_enough_and_the_most_always_are(record: MakeRecord) -> None:

@@ -18,13 +18,20 @@ from dyno.workloads import validate_params, workload
 
 CORES = sorted(os.sched_getaffinity(0))
 DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30)
-MEASURE = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 2})
+MEASURE = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 2, "cold_start": True})
 PARAMS = {"sizes": [32, [8, 16, 24]], "mode": "dispatch", "repeats": 5}
 
 
 @pytest.fixture(scope="module")
-def ran() -> tuple[Result, list[ProgressFrame]]:
-    """A job of two sizes in a spawned runner, and its progress."""
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[ProgressFrame]]:
+    """A job of two sizes in a spawned runner, and its progress: a cold start beside a cache that isn't empty, and
+    without TensorFlow's fast kernels."""
+    cache = tmp_path_factory.mktemp("cache")
+    (cache / "module").write_bytes(b"compiled before")
+    env = os.environ | {
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "TF_XLA_FLAGS": f"--tf_xla_persistent_cache_directory={cache}",
+    }
     spec = Spec(workload="matmul", params=PARAMS, measure=MEASURE)
     request = RunRequest(job="job_1", spec=spec, run=0, runs=1, device=DEVICE, process_start="spawned")
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as told:
@@ -32,7 +39,9 @@ def ran() -> tuple[Result, list[ProgressFrame]]:
         asked.seek(0)
         command = [sys.executable, "-P", "-m", "dyno.runner"]
         command += ["--request-fd", str(asked.fileno()), "--frames-fd", str(told.fileno())]
-        subprocess.run(command, pass_fds=(asked.fileno(), told.fileno()), capture_output=True, check=True, timeout=120)
+        subprocess.run(
+            command, env=env, pass_fds=(asked.fileno(), told.fileno()), capture_output=True, check=True, timeout=120
+        )
         told.seek(0)
         frames = [FRAME.validate_json(line) for line in told]
     assert isinstance(frames[-1], Done), frames[-1]
@@ -51,6 +60,14 @@ def test_a_job_of_two_sizes_answers_for_both(ran: tuple[Result, list[ProgressFra
     table: Any = result.details["cases"]
     assert [case["flops"] for case in table.values()] == [2 * 32**3 * 5, 2 * 8 * 16 * 24 * 5]
     assert json.loads(result.model_dump_json())["details"]["sizes"].keys() == table.keys()
+
+
+def test_a_cache_from_before_and_kernels_that_were_switched_off_are_said(
+    ran: tuple[Result, list[ProgressFrame]],
+) -> None:
+    evidence = {raised.code: raised.evidence for raised in ran[0].warnings}
+    assert evidence["WARM_CACHE"]["caches"] == ["TF_XLA_FLAGS: --tf_xla_persistent_cache_directory"]
+    assert evidence["SLOW_PATH"]["reasons"] == ["TF_ENABLE_ONEDNN_OPTS has 0"]
 
 
 def test_progress_does_not_go_back_to_warming_up_with_the_second_case(ran: tuple[Result, list[ProgressFrame]]) -> None:

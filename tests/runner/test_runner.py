@@ -135,6 +135,21 @@ def test_run_zero_trains_in_full_and_the_record_carries_what_it_rests_on(spawned
     assert record.environment["packages"]["keras"]
 
 
+DOUBTS = {"ASYNC_TIMING", "WORK_ELIMINATED", "COMPILE_IN_TIMING", "WARM_CACHE", "UNIT_MISMATCH", "RETRACED"}
+
+
+def test_a_clean_training_is_looked_at_in_every_way_and_raises_no_doubt(spawned: list[Frame]) -> None:
+    record = _record(spawned)
+    assert not DOUBTS & {raised.code for raised in record.warnings}
+    assert record.unchecked == {}
+
+
+def test_a_clean_product_is_looked_at_in_every_way_and_raises_no_doubt() -> None:
+    record = _record(_in_process(_request(params={"n": 256})))
+    assert not DOUBTS & {raised.code for raised in record.warnings}
+    assert record.unchecked == {}
+
+
 def test_the_estimate_of_memory_is_right_to_a_factor_of_three(spawned: list[Frame]) -> None:
     spec = _request("mnist_cnn").spec
     chosen = workload("mnist_cnn")
@@ -156,6 +171,14 @@ def test_a_forked_run_has_no_import_to_time_and_verifies_its_product() -> None:
     assert record.precision is not None
     assert record.work == 2 * 64**3 * 5
     assert {raised.severity for raised in record.warnings} <= {"B", "C"}
+
+
+def test_a_run_tells_what_sensors_said_between_its_samples() -> None:
+    record = _record(_in_process(_request()))
+    sensors = record.summary.sensors
+    assert sensors is not None
+    assert 2 <= sensors.looks <= len(record.samples) + 1
+    assert (sensors.energy_j is None) == ("energy_j" in sensors.reasons)
 
 
 def test_garbage_is_collected_again_after_the_samples() -> None:

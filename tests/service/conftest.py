@@ -17,10 +17,15 @@ import uvicorn
 from fastapi import FastAPI
 
 from dyno.devices.device import Device, PeakFigure
+from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store import fleet
+from dyno.store.connect import sync_client
 from dyno.store.fleet import WorkerRecord
+from dyno.store.leases import Leases
+from dyno.store.queues import queues_served
 from service.app import create_app
+from tests.comparisons import RATES, a_metric, of_metrics
 
 START_WITHIN_S = 20
 
@@ -108,3 +113,39 @@ def offered(client: redis.Redis, settings: Settings, device: Callable[..., Devic
     )
     fleet.publish(client, settings, offered, worker)
     return offered
+
+
+@pytest.fixture
+def submitted(http: httpx.Client, offered: Device) -> Iterator[Callable[..., str]]:
+    """Queues a matmul; those left waiting are canceled, so that no other test claims them."""
+    ids: list[str] = []
+
+    def one(**spec: Any) -> str:
+        body = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600} | spec
+        answer = http.post("/v1/jobs", json=body)
+        assert answer.status_code == 202, answer.text
+        ids.append(answer.json()["id"])
+        return ids[-1]
+
+    yield one
+    for job_id in ids:
+        http.post(f"/v1/jobs/{job_id}/cancel")
+
+
+@pytest.fixture
+def finished(submitted: Callable[..., str], settings: Settings, offered: Device) -> Iterator[Callable[..., str]]:
+    """Makes a job that succeeded: figures of its throughput's runs, what its spec and its result have besides."""
+    with sync_client(settings) as client:
+        leases = Leases(client, settings)
+
+        def one(by_run: list[float] = RATES, spec: dict[str, Any] | None = None, **result: Any) -> str:
+            job_id = submitted(**spec or {})
+            worker = WorkerRef(id="w", device=offered.id, host=offered.host)
+            claim = leases.claim(offered.full_id, queues_served(offered), worker)
+            assert claim is not None
+            assert claim.job_id == job_id
+            found = of_metrics([a_metric(by_run=by_run)], **result).model_copy(update={"job": job_id})
+            assert leases.finish(claim, "succeed", result=found)
+            return job_id
+
+        yield one

@@ -11,12 +11,14 @@ import pytest
 from dyno.devices.device import Device, PeakFigure
 from dyno.errors import DoesNotFit, ExceedsTimeout, NoDeviceFits, Unsupported
 from dyno.spec import FrameworkName
+from dyno.store.fitting import profile
 from dyno.workloads import registry
 from service import strict_json
 from service.admission import _EXTRAS, HONEST_FACTOR, admit
 from service.specs import Request, read
 
 DeviceMaker = Callable[..., Device]
+WEATHER: dict[str, Any] = {"workload": "weather_gru", "params": {}}
 
 
 def request(**spec: Any) -> Request:
@@ -62,6 +64,24 @@ def test_a_job_that_may_wait_for_its_device_is_admitted_with_a_warning(device: D
     assert admission.warnings[-1].code == "NO_DEVICE_YET"
 
 
+def test_a_job_that_may_wait_for_a_larger_device_says_what_those_here_lack(device: DeviceMaker) -> None:
+    small = device(memory_bytes=2**30)
+    huge = admit(request(params={"n": 65536}, queue_if_absent=True), [small])
+    assert (huge.estimate, huge.fits) == (None, {profile(small): False})
+    assert (huge.warnings[-1].code, huge.warnings[-1].evidence) == ("NO_DEVICE_YET", {"queue": "any"})
+    sequence = admit(request(workload="weather_gru", params={}, queue_if_absent=True), [small])
+    assert sequence.warnings[-1].message.count("bytes are needed") == 1, "though several params would lessen them"
+    assert f"{small.full_id} has the most of the fitting devices: {2**30} bytes" in huge.warnings[-1].message
+
+
+def test_the_record_is_told_which_devices_of_the_queue_can_do_the_job(device: DeviceMaker) -> None:
+    asked = request(params={"n": 8192}, device="cpu", framework="jax")
+    with_jax = {"frameworks": {"tensorflow": "2.21", "jax": "0.10"}}
+    large, small = device(**with_jax), device(id="cpu:2", memory_bytes=2**20, **with_jax)
+    others = [device(id="cpu:3"), device(id="gpu:0", kind="gpu", **with_jax)]
+    assert admit(asked, [small, large, *others]).fits == {profile(large): True, profile(small): False}
+
+
 def test_a_framework_that_no_fitting_device_has_is_refused_with_those_there_are_and_what_to_install(
     device: DeviceMaker,
 ) -> None:
@@ -103,6 +123,14 @@ def test_too_little_memory_is_refused_with_both_figures_and_the_field_to_change(
     assert [e.pointer for e in caught.value.errors] == ["/params/n"]
     assert f"{needed} bytes" in caught.value.errors[0].detail
     assert f"{2**31} bytes" in caught.value.errors[0].detail
+
+
+def test_what_a_framework_keeps_decides_whether_a_training_fits(device: DeviceMaker) -> None:
+    host = device(memory_bytes=8 * 2**30, frameworks={"tensorflow": "2.21", "jax": "0.10"})
+    admission = admit(request(**WEATHER), [host])
+    assert admission.estimate is not None
+    with pytest.raises(DoesNotFit):
+        admit(request(**WEATHER, framework="jax"), [host])
 
 
 def test_one_roomy_device_is_enough(device: DeviceMaker) -> None:
@@ -154,3 +182,16 @@ def test_more_replicas_than_a_fitting_device_has_are_refused_with_what_it_has(de
     estimate = admit(asked, [one, two]).estimate
     assert estimate is not None
     assert estimate.device == "gpu:0-1@here"
+
+
+def test_the_linter_and_the_estimate_know_of_the_replicas_and_the_device(device: DeviceMaker) -> None:
+    one, eight = (
+        admit(request(workload="imdb_lstm", params={"batch_size": 96}, replicas=n), [device(kind="tpu", units=8)])
+        for n in (1, 8)
+    )
+    codes = [[warning.code for warning in admission.warnings] for admission in (one, eight)]
+    assert ["BATCH_UNEVEN" in each for each in codes] == [False, True]
+    assert all("WIDTH_UNEVEN" in each for each in codes)
+    assert one.estimate is not None
+    assert eight.estimate is not None
+    assert eight.estimate.memory_bytes < one.estimate.memory_bytes

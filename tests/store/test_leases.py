@@ -11,7 +11,8 @@ import redis
 
 from dyno.errors import ResultNotReady
 from dyno.job import MAX_ATTEMPTS, Failure, FailureClass, Progress, Status
-from dyno.result import Energy, Memory, Metric, Peak, Phases, Result, Verdict
+from dyno.readings import Energy, Memory
+from dyno.result import Metric, Peak, Phases, Result, Verdict
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.jobs import Jobs

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from dyno.errors import RecordUnreadable
-from dyno.spec import Spec
+from dyno.spec import InterleavedSpec, Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.records import read_spec
@@ -71,6 +71,16 @@ async def test_the_attempts_token_never_gets_out(jobs: Jobs, a_spec: Callable[..
     await jobs.submit(a_spec())
     attempt = claim()
     assert attempt.token not in (await jobs.get(attempt.job_id)).model_dump_json()
+
+
+def test_two_specs_in_turns_survive_their_storage_without_fields_of_a_later_version(
+    a_spec: Callable[..., Spec],
+) -> None:
+    spec = InterleavedSpec(**dict(a_spec()), against=a_spec(seed=7), pairs=4, control=True, metric="throughput")
+    stored = spec.model_dump(mode="json")
+    stored["against"] |= {"later": 1}
+    stored["against"]["measure"] |= {"later": 1}
+    assert read_spec(json.dumps(stored | {"later": 1})) == spec
 
 
 def test_every_spec_survives_its_storage(a_spec: Callable[..., Spec]) -> None:

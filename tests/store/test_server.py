@@ -43,7 +43,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("binary", {find_server(), embedded_server()} - {None}, ids=lambda path: path.name)
+@pytest.mark.parametrize("binary", sorted({find_server(), embedded_server()} - {None}), ids=lambda path: path.name)
 def test_either_server_starts_answers_and_runs_the_scripts(
     binary: Path, settings: Settings, a_spec: Callable[..., Spec]
 ) -> None:

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import math
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from dyno.devices import discover
 from dyno.devices.device import Device
-from dyno.devices.locks import lock_paths
 from dyno.frames import ProgressFrame, RunRequest
 from dyno.job import Job, WorkerRef
 from dyno.settings import Settings
-from dyno.spec import Spec
+from dyno.spec import InterleavedSpec, Processes, Spec
 from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases
 from dyno.workloads import normalise, registry
-from tests.waiting import eventually
 from workers.equipment import Equipment
 from workers.launcher import Launcher
 from workers.running import Runner
@@ -43,6 +38,14 @@ def tiny(**fields: object) -> Spec:
     measure = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02, **fields.pop("measure", {})}  # type: ignore[dict-item]
     body = {"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu", "measure": measure}
     return normalise(Spec.model_validate(body | fields))
+
+
+def in_turns(first: Spec, second: Spec, *, pairs: int = 2, control: bool = True) -> InterleavedSpec:
+    """Both as one job, as the API makes it."""
+
+    runs = {"processes": Processes(min=pairs, max=pairs)}
+    own, against = (s.model_copy(update={"measure": s.measure.model_copy(update=runs)}) for s in (first, second))
+    return InterleavedSpec(**dict(own), against=against, pairs=pairs, control=control, metric="throughput")
 
 
 class Heart:
@@ -95,7 +98,7 @@ def until_begun(runner: Runner) -> int:
     return runner.pid
 
 
-def until_gone(pid: int, within_s: float) -> bool:
+def until_gone(pid: int, within_s: float = 10) -> bool:
     """Whether the process, not our child perhaps, ends in time."""
     try:
         fd = os.pidfd_open(pid)
@@ -152,7 +155,7 @@ def misbehaving() -> Iterator[Callable[[str], Misbehaving]]:
         one.close()
 
 
-LONG = {"min_samples": 200, "min_s": 20, "max_s": 600}  # 200 samples of 0.1 s: 20 s
+LONG = {"min_samples": 200, "min_s": 120, "max_s": 600}  # two minutes: far beyond every deadline here
 
 
 class Store:
@@ -172,6 +175,9 @@ class Store:
 
     def result(self, job_id: str) -> Any:
         return self._do(lambda jobs: jobs.result(job_id))
+
+    def samples(self, job_id: str) -> Any:
+        return self._do(lambda jobs: jobs.samples(job_id))
 
     def _do(self, call: Callable[[Jobs], Any]) -> Any:
         async def done() -> Any:
@@ -214,24 +220,9 @@ def background() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def runner_of(here: Device, settings: Settings, not_in: Sequence[int] = ()) -> int:
-    """The process that holds the device's lock, once there is a new one."""
-    [path] = [Path(name) for name in lock_paths(here, settings)]
-    found: list[int] = []
-
-    def held() -> bool:
-        if not path.exists():
-            return False
-        with path.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                found[:] = [int(file.read() or 0)]
-        return bool(found) and found[0] not in (0, *not_in)
-
-    eventually(held)
-    return found[0]
-
-
-def device_is_free(client: redis.Redis, settings: Settings, here: Device) -> bool:
-    return not client.exists(Keys(settings.namespace).lease(here.full_id))
+@pytest.fixture
+def serve(
+    quick: Settings, supervisor_of: Callable[..., Supervisor], forking: Launcher, background: ThreadPoolExecutor
+) -> Callable[[], Future[int]]:
+    """Has a supervisor serve in the background; its answer is how many jobs it has claimed."""
+    return lambda: background.submit(supervisor_of(quick, forking).serve)

@@ -56,7 +56,7 @@ def _state(settings: Settings) -> str | None:
 def _ended(store: Store, spec: Spec) -> Job:
     job_id = store.submit(spec)
     wake(store.settings, store.job(job_id).queue.name)
-    eventually(lambda: store.job(job_id).done, within_s=90)
+    eventually(lambda: store.job(job_id).done, within_s=150)
     return store.job(job_id)
 
 
@@ -92,8 +92,10 @@ def test_digits_are_learnt_over_eight_replicas(emulated: Store) -> None:
     assert result.training.accuracy is not None  # of 6 samples, which 8 replicas can't share evenly
 
 
-def test_more_replicas_than_it_has_devices_fail_with_how_many_it_takes(emulated: Store) -> None:
-    job = _ended(emulated, _spec(workload="mnist_cnn", params=DIGITS, replicas=16))
-    assert job.failure is not None
-    assert (job.failure.failure_class, job.failure.reason) == ("unsupported", "invalid_spec")
-    assert "takes up to 8: 16 are too many" in job.failure.message
+def test_a_job_for_more_devices_than_it_has_waits_for_another_while_it_goes_on(emulated: Store) -> None:
+    job_id = emulated.submit(_spec(workload="mnist_cnn", params=DIGITS, replicas=16))
+    assert _result(emulated, _spec()) is not None
+    waiting = emulated.job(job_id)
+    assert (waiting.status, waiting.attempt) == (Status.QUEUED, 0)
+    assert (waiting.queue.position, waiting.queue.passed_over) == (0, True)
+    emulated.cancel(job_id)

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,8 @@ from dyno.store.connect import sync_client
 from dyno.store.keys import Keys
 from dyno.store.server import EmbeddedServer
 from tests.waiting import eventually
-from tests.workers.conftest import LONG, Store, device_is_free, runner_of, tiny
+from tests.workers.conftest import LONG, Store, tiny
+from tests.workers.looking import device_is_free, runner_of
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
@@ -40,18 +41,16 @@ def test_a_killed_runner_is_tried_once_more_and_then_fails(
     quick: Settings,
     store: Store,
     client: redis.Redis,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
     here: Device,
-    background: ThreadPoolExecutor,
+    serve: Callable[[], Future[int]],
 ) -> None:
     job_id = store.submit(tiny(measure=LONG))
     after = store.submit(tiny())
-    serving = background.submit(supervisor_of(quick, forking).serve)
+    serving = serve()
     first = runner_of(here, quick)
     os.kill(first, signal.SIGKILL)
     os.kill(runner_of(here, quick, not_in=[first]), signal.SIGKILL)
-    assert serving.result(20) == 3
+    assert serving.result(60) == 3
     job = store.job(job_id)
     assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, "runner_killed", 2)
     assert job.failure is not None
@@ -73,7 +72,7 @@ def test_a_runner_that_is_ended_with_its_worker_costs_no_attempt(
     serving = background.submit(supervisor.serve)
     os.kill(runner_of(here, quick), signal.SIGTERM)
     supervisor.stop(30)
-    assert serving.result(20) == 1
+    assert serving.result(60) == 1
     job = store.job(job_id)
     assert (job.status, job.attempt) == (Status.QUEUED, 0)
 
@@ -81,16 +80,14 @@ def test_a_runner_that_is_ended_with_its_worker_costs_no_attempt(
 def test_a_segfault_is_the_benchmarks_own_and_not_repeated(
     quick: Settings,
     store: Store,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
     here: Device,
-    background: ThreadPoolExecutor,
+    serve: Callable[[], Future[int]],
 ) -> None:
     job_id = store.submit(tiny(measure=LONG))
     after = store.submit(tiny())
-    serving = background.submit(supervisor_of(quick, forking).serve)
+    serving = serve()
     os.kill(runner_of(here, quick), signal.SIGSEGV)
-    assert serving.result(20) == 2
+    assert serving.result(60) == 2
     job = store.job(job_id)
     assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, "runner_crashed", 1)
     assert job.failure is not None
@@ -113,9 +110,9 @@ def test_a_superseded_attempt_is_killed_and_says_nothing_more(
     serving = background.submit(supervisor.serve)
     first = runner_of(here, quick)
     client.hset(Keys(quick.namespace).job(job_id), "token", "somebody-else's")
-    eventually(lambda: not Path(f"/proc/{first}").exists(), within_s=5)
+    eventually(lambda: not Path(f"/proc/{first}").exists(), within_s=30)
     supervisor.stop(0)
-    serving.result(5)
+    serving.result(30)
     assert store.job(job_id).status is Status.RUNNING
 
 
@@ -137,7 +134,7 @@ def test_a_run_outlasts_a_store_that_takes_no_writes_and_its_result_is_written_l
         client.execute_command("REPLICAOF", "127.0.0.1", "1")
         eventually(lambda: "ending-not-written" in caplog.text)
         client.execute_command("REPLICAOF", "NO", "ONE")
-        serving.result(10)
+        serving.result(30)
         assert "heartbeat-missed" in caplog.text
         job = store.job(job_id)
     assert (job.status, job.attempt) == (Status.SUCCEEDED, 1)

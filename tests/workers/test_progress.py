@@ -38,6 +38,16 @@ def test_the_first_run_trains_before_it_samples() -> None:
     assert fractions == [0.25, 0.5, 0.5, 0.75, 1.0]
 
 
+def test_the_first_run_of_each_of_two_specs_trains() -> None:
+    job = JobProgress(4)
+    trained, sampled = ProgressFrame(phase="training", completed=1, total=1), ProgressFrame(phase="warmup")
+    fractions = [found.fraction for run in (0, 1) for frame in (trained, sampled) if (found := job.of(frame, run, 1.0))]
+    assert fractions == [0.125, 0.125, 0.375, 0.375]
+    later = job.of(sampled, 2, 1.0)
+    assert later is not None
+    assert later.fraction == 0.5
+
+
 def test_more_samples_than_expected_are_not_more_than_all() -> None:
     progress = JobProgress(1).of(ProgressFrame(phase="sampling", completed=30, total=20), 0, 1.0)
     assert progress is not None

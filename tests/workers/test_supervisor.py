@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -17,7 +17,8 @@ from dyno.job import Status
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from tests.waiting import eventually
-from tests.workers.conftest import LONG, Misbehaving, Store, device_is_free, runner_of, tiny
+from tests.workers.conftest import LONG, Misbehaving, Store, tiny
+from tests.workers.looking import device_is_free, runner_of
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
@@ -61,16 +62,14 @@ def test_a_canceled_job_is_stopped_in_mid_run(
     quick: Settings,
     store: Store,
     client: redis.Redis,
-    supervisor_of: Callable[..., Supervisor],
-    forking: Launcher,
     here: Device,
-    background: ThreadPoolExecutor,
+    serve: Callable[[], Future[int]],
 ) -> None:
     job_id = store.submit(tiny(measure=LONG))
-    serving = background.submit(supervisor_of(quick, forking).serve)
+    serving = serve()
     runner_of(here, quick)
     store.cancel(job_id)
-    serving.result(5)
+    serving.result(30)
     assert store.job(job_id).status is Status.CANCELED
     assert device_is_free(client, quick, here)
 
@@ -90,7 +89,7 @@ def test_a_stop_hands_the_job_back_without_an_attempt_and_calls_another_worker(
     serving = background.submit(supervisor.serve)
     runner_of(here, quick)
     supervisor.stop(0.2)
-    serving.result(5)
+    serving.result(30)
     job = store.job(job_id)
     assert (job.status, job.attempt) == (Status.QUEUED, 0)
     assert woken == ["cpu"]

@@ -168,4 +168,4 @@ def test_an_exception_in_the_watch_leaves_no_runner(misbehaving: Made) -> None:
     pid = until_begun(runner)
     with pytest.raises(RuntimeError, match="stone"):
         watched(runner, Heart(every_s=0.05, orders=fail))
-    assert until_gone(pid, 1)
+    assert until_gone(pid)

@@ -75,7 +75,7 @@ def test_each_job_has_a_process_of_its_own_and_none_is_left(
     assert len({record.summary.pid for record in records if record}) == JOBS
     assert children_of(zygote) == set()
     assert len(list(Path(f"/proc/{zygote}/task").iterdir())) == 1
-    eventually(lambda: len(list(Path(f"/proc/{zygote}/fd").iterdir())) == settled, within_s=1)
+    eventually(lambda: len(list(Path(f"/proc/{zygote}/fd").iterdir())) == settled)
 
 
 def test_a_runner_is_left_nothing_but_its_own_descriptors(misbehaving: Callable[[str], Misbehaving]) -> None:
@@ -97,7 +97,7 @@ def test_a_zygote_with_a_second_thread_refuses_to_fork() -> None:
             theirs.close()
             ended = watched(_ask(ours))
             ours.close()
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
     assert ended.exit.refused == "the zygote has 2 threads"
 
 
@@ -106,8 +106,8 @@ def test_a_zygote_whose_socket_closes_takes_its_children_with_it() -> None:
     runner = launcher.spawn(["-P", "-c", SLEEP], b"{}")
     pid, zygote = until_begun(runner), zygote_of(launcher, None)
     launcher._zygotes[None]._control.shutdown(socket.SHUT_RDWR)
-    assert until_gone(pid, 1)
-    assert until_gone(zygote, 1)
+    assert until_gone(pid)
+    assert until_gone(zygote)
     with runner:
         launcher.close()
 
@@ -118,16 +118,16 @@ def test_a_killed_supervisor_leaves_neither_zygote_nor_runner() -> None:
         pids = [int(word) for word in supervisor.stdout.readline().split()]
         assert len(pids) == 4
         supervisor.kill()
-    assert [pid for pid in pids if not until_gone(pid, 1)] == []
+    assert [pid for pid in pids if not until_gone(pid)] == []
 
 
 def test_a_zygote_that_still_imports_ends_with_its_supervisor_too() -> None:
     with subprocess.Popen([sys.executable, "-P", "-c", IMPATIENT], stdout=subprocess.PIPE, text=True) as supervisor:
         assert supervisor.stdout
         pid = int(supervisor.stdout.readline())
-        eventually(lambda: "tensorflow" in Path(f"/proc/{pid}/maps").read_text(), within_s=30)
+        eventually(lambda: "tensorflow" in Path(f"/proc/{pid}/maps").read_text(), within_s=60)
         supervisor.kill()
-    assert until_gone(pid, 10)
+    assert until_gone(pid)
 
 
 def test_what_a_runner_started_ends_with_it(misbehaving: Callable[[str], Misbehaving]) -> None:
@@ -136,7 +136,7 @@ def test_what_a_runner_started_ends_with_it(misbehaving: Callable[[str], Misbeha
     ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))
     assert ended.exit.code == 0
     assert ended.log_tail
-    assert until_gone(int(ended.log_tail), 1)
+    assert until_gone(int(ended.log_tail))
 
 
 def test_a_killed_zygote_is_replaced_at_the_next_job(here: object, request_for: Callable[..., RunRequest]) -> None:
@@ -146,7 +146,7 @@ def test_a_killed_zygote_is_replaced_at_the_next_job(here: object, request_for: 
         os.kill(zygote_of(launcher), signal.SIGKILL)
         lost = watched(runner)
         assert lost.exit.lost
-        assert until_gone(pid, 1)
+        assert until_gone(pid)
         assert watched(launcher.start(request_for())).record is not None
 
 

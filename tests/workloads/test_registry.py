@@ -17,7 +17,7 @@ WORKLOAD = Workload(
     params=Params,
     metrics=(MetricSpec("time", "s", "lower", "Time"),),
     flops=lambda params: 0.0,
-    estimate=lambda params, device: Estimate(1.0, 1),
+    estimate=lambda params, device, replicas=1, framework="tensorflow": Estimate(1.0, 1),
     build=lambda params, context: None,
 )
 """

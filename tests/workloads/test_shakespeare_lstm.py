@@ -10,7 +10,6 @@ import pytest
 
 from dyno.datasets import shakespeare
 from dyno.devices.device import Device
-from dyno.errors import RunFailed
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.result import Training
 from dyno.settings import Settings
@@ -18,7 +17,7 @@ from dyno.workloads import validate_params, workload
 from dyno.workloads._characters import baselines, character_model, plan
 from dyno.workloads._passage import Reader, tempered, write
 from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.shakespeare_lstm import ShakespeareLstmParams, estimate, flops_per_sample
+from dyno.workloads.shakespeare_lstm import ShakespeareLstmParams, flops_per_sample
 from tests.step_flops import step_flops
 
 SHAKESPEARE = workload("shakespeare_lstm")
@@ -136,17 +135,11 @@ def test_a_character_s_time_is_a_window_s_by_its_length(built: Built) -> None:
     assert {spec.amount for spec in SHAKESPEARE.metrics if spec.amount} <= built.verify().amounts.keys()
 
 
-def test_a_window_longer_than_the_text_held_out_is_refused_in_words(context: Context) -> None:
-    with pytest.raises(RunFailed, match="characters hold no window") as failed:
-        plan(_params(window=2000, validation_share=0.001), context())
-    assert failed.value.reason == "too_few_samples"
-
-
 def test_an_estimate_takes_in_the_passage_and_the_states(device: Device) -> None:
-    usual = estimate(ShakespeareLstmParams(), device)
+    usual = SHAKESPEARE.estimate(ShakespeareLstmParams(), device)
     assert 1.46e9 / 3 < usual.memory_bytes < 1.46e9 * 3  # measured on a CPU
-    assert estimate(ShakespeareLstmParams(batch_size=4096), device).memory_bytes > 10 * usual.memory_bytes
-    longer = estimate(ShakespeareLstmParams(generate=100_000), device)
+    assert SHAKESPEARE.estimate(ShakespeareLstmParams(batch_size=4096), device).memory_bytes > 10 * usual.memory_bytes
+    longer = SHAKESPEARE.estimate(ShakespeareLstmParams(generate=100_000), device)
     assert longer.train_s > usual.train_s + 100
 
 

@@ -12,12 +12,14 @@ from dyno.errors import RunFailed
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.result import DataOrigin
-from dyno.workloads._training import ModelTraining, Outcome, Plan, TrainingParams
+from dyno.workloads._training import ModelTraining, Outcome, Plan
+from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext
 
 Context = Callable[..., BuildContext]
 # With these the error grows two thousandfold in every step, past what float32 holds after a few.
-EXPLODING = Samples(np.full((40, 1), 1e3, np.float32), np.full((40, 1), 1e3, np.float32))
+LARGE = np.linspace(990.0, 1010.0, 40, dtype=np.float32)[:, np.newaxis]
+EXPLODING = Samples(LARGE, LARGE)
 
 
 def _exploding(context: BuildContext, steps_per_execution: int = 1) -> ModelTraining:
@@ -42,13 +44,14 @@ def test_a_training_that_succeeded_is_kept_when_its_loss_is_no_number_in_the_tim
     assert len(training.complete(0.0, 0.0).epochs) == 1
     assert training.verify().warnings == []
     training.execute(50)
-    assert [(raised.code, raised.severity) for raised in training.verify().warnings] == [("LOSS_NONFINITE", "A")]
+    raised = {each.code: each.severity for each in training.verify().warnings}
+    assert raised == {"LOSS_NONFINITE": "A", "OUTPUT_NONFINITE": "A"}
 
 
 def test_a_run_that_only_times_warns_of_a_loss_that_is_no_number(context: Context) -> None:
     training = _exploding(context(run=1))
     training.execute(50)
-    assert [raised.code for raised in training.verify().warnings] == ["LOSS_NONFINITE"]
+    assert [raised.code for raised in training.verify().warnings] == ["LOSS_NONFINITE", "OUTPUT_NONFINITE"]
 
 
 def test_a_run_that_trains_fails_with_a_loss_that_is_no_number(context: Context) -> None:

@@ -57,6 +57,21 @@ def test_a_file_that_the_caller_has_is_not_sent_again(http: httpx.Client, left: 
     assert (again.status_code, again.content) == (304, b"")
 
 
+def test_a_file_is_told_without_being_sent(http: httpx.Client, left: Callable[..., str]) -> None:
+    url = f"/v1/jobs/{left(a__txt=b'content')}/artifacts/a.txt"
+    told, sent = http.head(url), http.get(url)
+    assert (told.status_code, told.content) == (200, b"")
+    different = {"date", "transfer-encoding"}
+    assert {k: v for k, v in told.headers.items() if k not in different} == {
+        k: v for k, v in sent.headers.items() if k not in different
+    }
+    assert told.headers["content-length"] == "7"
+    assert http.head(url, headers={"If-None-Match": told.headers["etag"]}).status_code == 304
+    assert http.head(url.replace("a.txt", "b.txt")).status_code == 404
+    listed = url.removesuffix("/a.txt")
+    assert http.head(listed).headers["content-length"] == http.get(listed).headers["content-length"]
+
+
 def test_a_file_that_is_gone_from_the_store_is_a_404(
     http: httpx.Client, left: Callable[..., str], settings: Settings
 ) -> None:

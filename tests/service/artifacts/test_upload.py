@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import redis
 
 from dyno.settings import Settings
-from dyno.store.artifacts import LOOK_AGAIN_S, drop_orphans
-from dyno.store.keys import Keys
 from tests.service.artifacts.conftest import MAX_BYTES, Worker
 from tests.waiting import eventually
 
@@ -68,46 +64,19 @@ def test_a_name_that_is_none_is_not_stored(worker: Worker, settings: Settings, n
     assert not (settings.artifact_dir / claim.job_id).exists()
 
 
-def test_a_store_that_can_not_be_written_says_so(worker: Worker, settings: Settings) -> None:
+def test_a_store_that_can_not_be_written_says_so_and_the_service_is_not_ready(
+    http: httpx.Client, worker: Worker, settings: Settings
+) -> None:
+    assert http.get("/readyz").status_code == 200
     claim = worker.claim()
-    shutil.rmtree(settings.artifact_dir, ignore_errors=True)
+    shutil.rmtree(settings.artifact_dir)
     settings.artifact_dir.touch()
     try:
-        answer = worker.put(claim, "a.txt", b"x")
+        answer, ready = worker.put(claim, "a.txt", b"x"), http.get("/readyz")
     finally:
         settings.artifact_dir.unlink()
     assert (answer.status_code, answer.json()["code"]) == (503, "artifact-store-unavailable")
     assert str(settings.artifact_dir) in answer.json()["detail"]
-
-
-def test_files_go_with_the_record_of_their_job(
-    client: redis.Redis, http: httpx.Client, left: Callable[..., str], settings: Settings, namespace: str
-) -> None:
-    gone, kept = left(a__txt=b"content"), left(a__txt=b"content")
-    keys = Keys(namespace)
-    client.delete(keys.job(gone), keys.result(gone))  # as Redis does it when it expires
-    client.zadd(keys.artifacts, {gone: 0, kept: 0})
-    eventually(lambda: not (settings.artifact_dir / gone).exists(), what="the upkeep of the service has deleted it")
-    assert http.get(f"/v1/jobs/{kept}/artifacts/a.txt").content == b"content"
-    assert client.zscore(keys.artifacts, gone) is None
-
-
-def test_files_that_can_not_be_deleted_now_stop_no_others_and_are_tried_again(
-    client: redis.Redis, redis_url: str
-) -> None:
-    settings = Settings(redis_url=redis_url, namespace="test-stuck")
-    keys, tried = Keys(settings.namespace), list[str]()
-
-    def drop(job_id: str) -> None:
-        tried.append(job_id)
-        if job_id == "stuck":
-            raise OSError
-
-    client.zadd(keys.artifacts, {"stuck": 0, "other": 1})
-    with pytest.raises(OSError):  # noqa: PT011
-        drop_orphans(client, settings, drop)
-    assert drop_orphans(client, settings, drop) == ["other"]
-    assert tried == ["stuck", "other"]
-    seconds, _ = client.time()
-    again_s = float(client.zscore(keys.artifacts, "stuck") or 0) / 1000
-    assert seconds < again_s <= seconds + LOOK_AGAIN_S + 1
+    assert (ready.status_code, ready.json()["code"]) == (503, "not-ready")
+    assert str(settings.artifact_dir) in ready.json()["detail"]
+    assert http.get("/readyz").status_code == 200

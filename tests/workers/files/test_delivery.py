@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -17,9 +16,11 @@ from dyno.store.connect import sync_client
 from service.app import create_app
 from tests.service.conftest import serving
 from tests.waiting import eventually
-from tests.workers.conftest import Store, device_is_free, tiny
+from tests.workers.conftest import Store, tiny
 from tests.workers.files.conftest import Attempted, ending, reason, training
-from workers.ending import Dropped, HandedBack, Stopped
+from tests.workers.looking import device_is_free
+from workers.ending import Dropped, Stopped
+from workers.keeping import Kept
 from workers.launcher import Launcher
 
 
@@ -36,19 +37,21 @@ def test_every_regular_file_with_a_valid_name_is_kept_and_nothing_else(
     (tmp_path / "secret").write_bytes(b"of the host")
     (folder / "link.txt").symlink_to(tmp_path / "secret")
     kept = made.files.deliver(0)
-    assert [(artifact.name, artifact.bytes) for artifact in kept] == [("a.txt", 7), ("b.txt", 5)]
-    assert kept[0].url == f"/v1/jobs/{made.job_id}/artifacts/a.txt"
+    assert [(artifact.name, artifact.bytes) for artifact in kept.artifacts] == [("a.txt", 7), ("b.txt", 5)]
+    assert kept.artifacts[0].url == f"/v1/jobs/{made.job_id}/artifacts/a.txt"
     store = shared_store(shared)
     assert store is not None
-    with store.open(made.job_id, kept[0]) as file:
+    with store.open(made.job_id, kept.artifacts[0]) as file:
         assert file.read() == b"content"
+    assert [each.name for each in kept.not_stored] == [".hidden", "folder", "link.txt", "two words"]
+    assert all(each.why for each in kept.not_stored)
 
 
 def test_a_run_that_is_begun_again_finds_its_folder_empty(shared: Settings, attempt: Callable[..., Attempted]) -> None:
     made = attempt(shared)
     (made.files.empty() / "of-the-runner-that-died.txt").touch()
     assert list(made.files.empty().iterdir()) == []
-    assert made.files.deliver(0) == []
+    assert made.files.deliver(0) == Kept()
 
 
 def test_nothing_is_left_on_the_host_afterwards(shared: Settings, here: Device) -> None:
@@ -77,7 +80,7 @@ def test_a_job_that_trains_nothing_needs_no_store(
     made = attempt(blocked(shared, tmp_path), tiny())
     made.files.prepare(made.params)
     made.files.empty()
-    assert made.files.deliver(0) == []
+    assert made.files.deliver(0) == Kept()
 
 
 def test_a_job_whose_store_is_unavailable_is_tried_twice_and_the_device_is_free_for_the_next(
@@ -94,14 +97,6 @@ def test_a_job_whose_store_is_unavailable_is_tried_twice_and_the_device_is_free_
         assert device_is_free(client, settings, here)
 
 
-def test_a_file_that_is_too_large_fails_the_job_as_a_matter_of_resources(
-    shared: Settings, attempt: Callable[..., Attempted]
-) -> None:
-    made = attempt(shared.model_copy(update={"artifact_max_bytes": 3}))
-    (made.files.empty() / "a.txt").write_bytes(b"1234")
-    assert reason(lambda: made.files.deliver(0)) == ("resource", "artifact_too_large")
-
-
 def test_files_wait_for_an_api_that_starts_again(
     by_api: Settings, attempt: Callable[..., Attempted], background: ThreadPoolExecutor
 ) -> None:
@@ -110,7 +105,7 @@ def test_files_wait_for_an_api_that_starts_again(
     delivering = background.submit(made.files.deliver, 0)
     app = create_app(by_api)
     with serving(app, port=int(by_api.api_url.rpartition(":")[2])) as http:  # type: ignore[union-attr]
-        [kept] = delivering.result(20)
+        [kept] = delivering.result(20).artifacts
         made.leases.finish(made.claim, "stop")
         assert http.get(f"/v1/jobs/{made.job_id}").json()["status"] == "canceled"
     assert (kept.name, kept.bytes) == ("a.txt", 7)
@@ -133,15 +128,6 @@ def test_a_cancel_ends_a_delivery_that_waits(
     delivering = background.submit(ending, lambda: made.files.deliver(0))
     Store(by_api).cancel(made.job_id)
     assert isinstance(delivering.result(10), Stopped)
-
-
-def test_a_shutdown_hands_back_a_job_whose_files_can_not_be_delivered_in_time(
-    by_api: Settings, attempt: Callable[..., Attempted]
-) -> None:
-    made = attempt(by_api)
-    (made.files.empty() / "a.txt").touch()
-    made.equipment.stop.stop(time.monotonic() + 0.3)
-    assert ending(lambda: made.files.deliver(0)) == HandedBack("worker_shutdown")
 
 
 def test_the_lease_is_kept_while_files_are_on_their_way(

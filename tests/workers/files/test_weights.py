@@ -21,7 +21,7 @@ def trained(shared: Settings, attempt: Callable[..., Attempted]) -> Callable[[by
     def job(content: bytes, name: str = "model.weights.h5") -> tuple[str, Artifact]:
         made = attempt(shared)
         (made.files.empty() / name).write_bytes(content)
-        [artifact] = made.files.deliver(0)
+        [artifact] = made.files.deliver(0).artifacts
         made.leases.finish(made.claim, "succeed", result=a_result(made.job_id, [artifact]))
         return made.job_id, artifact
 

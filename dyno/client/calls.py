@@ -1,71 +1,38 @@
-"""The typed client: submit a job over HTTP, wait for it, read its result. Knows no workload and no server code."""
+"""The calls of the client: one method per thing to ask."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import httpx
 from pydantic import JsonValue
 
-from dyno.errors import DynoError
+from dyno.client.errors import (
+    ComparisonNotMade,
+    ConnectionBroken,
+    DownloadDamaged,
+    JobNotSucceeded,
+    Refused,
+    ServerUnreachable,
+)
+from dyno.client.transport import Transport, body
+from dyno.comparison import Comparison, UnfinishedComparison
 from dyno.job import Job, Status
 from dyno.result import Artifact, Result
-from dyno.spec import Spec
+from dyno.samples import RunSamples, SampleList
+from dyno.spec import CONFIDENCE, MARGIN, Spec
 
 LONG_POLL_S = 20  # well under the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
 SUBMIT_TRIES = 3
 PATIENCE_S = 60.0  # how long `wait` goes on without an answer: the service comes back, and the job runs meanwhile
 RETRY_S = 0.5
 UPLOAD_S = 60.0  # for each piece, and for the answer: the service writes the file to its disk first
-
-
-class ServerUnreachable(DynoError):
-    """No answer from the URL, or none that is Dyno's."""
-
-    code = "server-unreachable"
-
-
-class ConnectionBroken(ServerUnreachable):
-    """The connection failed; whether the request arrived isn't known."""
-
-    code = "connection-broken"
-
-
-class Refused(DynoError):
-    """The service answered with a problem (RFC 9457); `problem` is the whole of it."""
-
-    code = "refused"
-
-    def __init__(self, problem: Mapping[str, Any]) -> None:
-        super().__init__(_describe(problem))
-        self.problem = problem
-        self.status = int(problem.get("status", 0))
-
-
-class JobNotSucceeded(DynoError):
-    """The job ended without a result; `job` says how."""
-
-    code = "job-not-succeeded"
-
-    def __init__(self, job: Job) -> None:
-        failure = f": {job.failure.message}" if job.failure else ""
-        super().__init__(f"{job.id} {job.status}" + (f" ({job.status_reason})" if job.status_reason else "") + failure)
-        self.job = job
-
-
-class DownloadDamaged(DynoError):
-    """What arrived isn't the file that the result lists."""
-
-    code = "download-damaged"
 
 
 class Client:
@@ -76,7 +43,7 @@ class Client:
 
     def __init__(self, url: str = "http://127.0.0.1:8000", *, timeout_s: float = 10.0) -> None:
         self.url = url
-        self._http = httpx.Client(base_url=url, timeout=timeout_s, transport=httpx.HTTPTransport(retries=1))
+        self._http = Transport(url, timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -91,22 +58,25 @@ class Client:
 
     def submit(self, spec: Spec | Mapping[str, JsonValue]) -> Job:
         """Queue a job. Raises Refused with every wrong field, or ServerUnreachable."""
-        body = spec.model_dump(mode="json") if isinstance(spec, Spec) else dict(spec)
+        return Job.model_validate(self._once("/v1/jobs", _document(spec)))
+
+    def _once(self, path: str, document: JsonValue) -> Any:
+        """POST it, again where the connection breaks, under one idempotency key."""
         headers = {"Idempotency-Key": secrets.token_hex(16)}
         for tries_left in reversed(range(SUBMIT_TRIES)):
             try:
-                return Job.model_validate(self._call("POST", "/v1/jobs", json=body, headers=headers))
+                return self._http.call("POST", path, json=document, headers=headers)
             except ConnectionBroken:
                 if not tries_left:
                     raise
         raise AssertionError("the last try returns or raises")
 
     def job(self, job_id: str) -> Job:
-        return Job.model_validate(self._call("GET", f"/v1/jobs/{job_id}"))
+        return Job.model_validate(self._http.call("GET", f"/v1/jobs/{job_id}"))
 
     def jobs(self, **filters: str | int) -> list[Job]:
         """The newest page of jobs; filters as in the API: status, workload, limit, …"""
-        return [Job.model_validate(row) for row in self._call("GET", "/v1/jobs", params=filters)["data"]]
+        return [Job.model_validate(row) for row in self._http.call("GET", "/v1/jobs", params=filters)["data"]]
 
     def wait(self, job_id: str, progress: Callable[[Job], None] | None = None) -> Job:
         """Long-poll until the job is done; `progress` is called with each new version of the record."""
@@ -131,51 +101,44 @@ class Client:
             time.sleep(RETRY_S)
 
     def _changed(self, job: Job) -> Job:
-        answer = self._send(
+        answer = self._http.send(
             "GET",
             f"/v1/jobs/{job.id}",
             params={"wait": LONG_POLL_S},
             headers={"If-None-Match": f'"{job.version}"'},
             timeout=LONG_POLL_S + 10,
         )
-        return job if answer.status_code == httpx.codes.NOT_MODIFIED else Job.model_validate(_body(answer))
+        return job if answer.status_code == httpx.codes.NOT_MODIFIED else Job.model_validate(body(answer))
 
     def result(self, job_id: str) -> Result:
-        return Result.model_validate(self._call("GET", f"/v1/jobs/{job_id}/result"))
+        return Result.model_validate(self._http.call("GET", f"/v1/jobs/{job_id}/result"))
+
+    def samples(self, job_id: str) -> list[RunSamples]:
+        """Every reading that the result rests on, run by run."""
+        return SampleList.model_validate(self._http.call("GET", f"/v1/jobs/{job_id}/samples")).data
 
     def artifacts(self, job_id: str) -> list[Artifact]:
         """The files that a job has left behind."""
-        return [Artifact.model_validate(row) for row in self._call("GET", f"/v1/jobs/{job_id}/artifacts")["data"]]
+        return [Artifact.model_validate(row) for row in self._http.call("GET", f"/v1/jobs/{job_id}/artifacts")["data"]]
 
     def download(self, job_id: str, artifact: Artifact, to: Path) -> None:
         """One of them, written to the file `to`. Raises DownloadDamaged where size or SHA-256 aren't as listed."""
-        partial = to.with_name(f"{to.name}.part")
+        unchecked = to.with_name(f"{to.name}.part")
         try:
-            with partial.open("wb") as file, self._answers():
-                digest = self._receive(_file_path(job_id, artifact.name), file)
+            with unchecked.open("wb") as file:
+                digest = self._http.receive(_file_path(job_id, artifact.name), file)
             if digest != artifact.sha256:
                 raise DownloadDamaged(f"{artifact.name} of {job_id} arrived with another SHA-256 than its result lists")
-            partial.replace(to)
+            unchecked.replace(to)
         finally:
-            partial.unlink(missing_ok=True)
-
-    def _receive(self, path: str, file: BinaryIO) -> str:
-        digest = hashlib.sha256()
-        with self._http.stream("GET", path) as answer:
-            if answer.is_error:
-                answer.read()
-                _body(answer)
-            for piece in answer.iter_bytes():
-                file.write(piece)
-                digest.update(piece)
-        return digest.hexdigest()
+            unchecked.unlink(missing_ok=True)
 
     def upload(self, job_id: str, name: str, token: str, source: Path) -> Artifact:
         """For workers: store a file of the job that the attempt's token holds."""
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/octet-stream"}
         path = _file_path(job_id, name)
         with source.open("rb") as file:
-            sent = self._call("PUT", path, content=file, headers=headers, timeout=UPLOAD_S)
+            sent = self._http.call("PUT", path, content=file, headers=headers, timeout=UPLOAD_S)
         return Artifact.model_validate(sent)
 
     def run(self, spec: Spec | Mapping[str, JsonValue], progress: Callable[[Job], None] | None = None) -> Result:
@@ -185,62 +148,80 @@ class Client:
             raise JobNotSucceeded(job)
         return self.result(job.id)
 
+    def compare(
+        self,
+        job_ids: Sequence[str],
+        *,
+        metric: str | None = None,
+        margin: float = MARGIN,
+        confidence: float = CONFIDENCE,
+    ) -> Comparison:
+        """The results of these jobs, each beside the first's. Raises Refused: `not-comparable` says what differs."""
+        asked = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
+        return Comparison.model_validate(self._http.call("POST", "/v1/comparisons", json=asked))
+
+    def compare_specs(
+        self,
+        first: Spec | Mapping[str, JsonValue],
+        second: Spec | Mapping[str, JsonValue],
+        progress: Callable[[Job], None] | None = None,
+        **options: JsonValue,
+    ) -> Comparison:
+        """Run both in turns on one device, wait, and compare them; options as in `begin_comparison`.
+
+        Raises Refused (`not-comparable` says what differs), and ComparisonNotMade where the job fails or is canceled.
+        """
+        begun = self.begin_comparison(first, second, **options)
+        self.wait(begun.job, progress)
+        return self.comparison(begun.id)
+
+    def begin_comparison(
+        self, first: Spec | Mapping[str, JsonValue], second: Spec | Mapping[str, JsonValue], **options: JsonValue
+    ) -> UnfinishedComparison:
+        """Queue the job that runs both in turns. Options, as in the API: pairs, control, metric, margin, confidence."""
+        specs: list[JsonValue] = [_document(each, exclude_unset=True) for each in (first, second)]
+        asked: dict[str, JsonValue] = {"specs": specs, **options}
+        return UnfinishedComparison.model_validate(self._once("/v1/comparisons", asked))
+
+    def comparison(self, comparison_id: str) -> Comparison:
+        """Raises ComparisonNotMade where its specs still run, or have failed."""
+        answer = self._http.call("GET", f"/v1/comparisons/{comparison_id}")
+        if answer.get("status") != "done":
+            raise ComparisonNotMade(UnfinishedComparison.model_validate(answer))
+        return Comparison.model_validate(answer)
+
+    def bars(self, comparison_id: str) -> str:
+        """The comparison as a picture: SVG."""
+        return self._http.text(f"/v1/comparisons/{comparison_id}/bars.svg")
+
     def cancel(self, job_id: str) -> Job:
-        return Job.model_validate(self._call("POST", f"/v1/jobs/{job_id}/cancel"))
+        return Job.model_validate(self._http.call("POST", f"/v1/jobs/{job_id}/cancel"))
 
     def devices(self) -> list[dict[str, Any]]:
-        data: list[dict[str, Any]] = self._call("GET", "/v1/devices")["data"]
+        data: list[dict[str, Any]] = self._http.call("GET", "/v1/devices")["data"]
         return data
 
     def workloads(self) -> list[dict[str, Any]]:
-        data: list[dict[str, Any]] = self._call("GET", "/v1/workloads")["data"]
+        data: list[dict[str, Any]] = self._http.call("GET", "/v1/workloads")["data"]
         return data
 
     def alive(self) -> bool:
         """Whether the service answers at all."""
-        try:
-            return self._http.get("/livez").status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
+        return self._http.alive()
 
     def not_ready_because(self) -> str | None:
         """Why not to rely on the service now: Redis is away, or keeps nothing; None if it is ready."""
         try:
-            self._call("GET", "/readyz")
+            self._http.call("GET", "/readyz")
         except (Refused, ServerUnreachable) as error:
             return error.detail
         return None
-
-    def _call(self, method: str, path: str, **options: Any) -> Any:
-        return _body(self._send(method, path, **options))
-
-    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        with self._answers():
-            return self._http.request(method, path, **options)
-
-    @contextmanager
-    def _answers(self) -> Iterator[None]:
-        try:
-            yield
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ConnectionBroken(f"{self.url}: {error or type(error).__name__}") from error
 
 
 def _file_path(job_id: str, name: str) -> str:
     return f"/v1/jobs/{job_id}/artifacts/{name}"
 
 
-def _body(answer: httpx.Response) -> Any:
-    try:
-        body = answer.json()
-    except json.JSONDecodeError as error:
-        raise ServerUnreachable(f"{answer.url} answered {answer.status_code} without JSON: not Dyno?") from error
-    if answer.is_error:
-        raise Refused(body if isinstance(body, dict) else {"title": str(body), "status": answer.status_code})
-    return body
-
-
-def _describe(problem: Mapping[str, Any]) -> str:
-    errors = problem.get("errors") or []
-    lines = [f"  {e.get('pointer') or '/'}: {e.get('detail')}" for e in errors if isinstance(e, dict)]
-    return "\n".join([str(problem.get("detail") or problem.get("title") or "refused"), *lines])
+def _document(spec: Spec | Mapping[str, JsonValue], *, exclude_unset: bool = False) -> dict[str, JsonValue]:
+    """`exclude_unset`: a second spec of two takes what it leaves out from the first."""
+    return spec.model_dump(mode="json", exclude_unset=exclude_unset) if isinstance(spec, Spec) else dict(spec)

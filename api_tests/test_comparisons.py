@@ -1,0 +1,114 @@
+"""Results beside each other, as a caller sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from api_tests.conftest import TINY, Api
+
+TWO_RUNS = TINY | {"measure": {"processes": 2, "min_samples": 3, "min_s": 0}}
+COMPARISON_FIELDS = {
+    *(
+        "id",
+        "kind",
+        "status",
+        "job",
+        "control",
+        "created_at",
+        "workload",
+        "metric",
+        "unit",
+        "better",
+        "confidence",
+        "margin",
+        "power",
+        "verdict",
+    ),
+    *("results", "differences", "warnings", "notes", "urls", "owner", "schema"),
+}
+RATIO_FIELDS = {"verdict", "value", "low", "high", "degrees_of_freedom", "smallest_effect", "reason"}
+
+
+@pytest.fixture(scope="module")
+def alike(api: Api) -> list[str]:
+    """Two jobs of the same work that succeeded."""
+    jobs = [api.submit(TWO_RUNS) for _ in range(2)]
+    return [str(api.finished(job)["id"]) for job in jobs]
+
+
+@pytest.fixture(scope="module")
+def comparison(api: Api, alike: list[str]) -> dict[str, Any]:
+    answer = api.http.post("/v1/comparisons", json={"jobs": alike, "metric": "execution_time"})
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == answer.json()["urls"]["self"]
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def test_a_comparison_has_every_field_of_the_contract(comparison: dict[str, Any], alike: list[str]) -> None:
+    assert comparison.keys() == COMPARISON_FIELDS
+    assert [each["job"] for each in comparison["results"]] == alike
+    assert comparison["results"][0]["ratio"] is None
+    assert comparison["results"][1]["ratio"].keys() == RATIO_FIELDS
+    assert (comparison["metric"], comparison["better"], comparison["unit"]) == ("execution_time", "lower", "s")
+
+
+def test_the_ratio_is_that_of_the_results_the_right_way_round(api: Api, comparison: dict[str, Any]) -> None:
+    first, other = (
+        next(m["value"] for m in api.http.get(f"/v1/jobs/{each['job']}/result").json()["metrics"] if m["unit"] == "s")
+        for each in comparison["results"]
+    )
+    ratio = comparison["results"][1]["ratio"]
+    assert ratio["value"] == pytest.approx(first / other)
+    assert ratio["verdict"] in ("FASTER", "SLOWER", "SAME", "INCONCLUSIVE")
+    assert (ratio["low"] is None) == (ratio["reason"] is not None)
+    assert comparison["verdict"] in ("indicative", "untrusted")
+
+
+def test_it_is_kept_and_drawn(api: Api, comparison: dict[str, Any], alike: list[str]) -> None:
+    assert api.http.get(comparison["urls"]["self"]).json() == comparison
+    bars = api.http.get(comparison["urls"]["bars"])
+    assert bars.headers["content-type"].startswith("image/svg+xml")
+    words = "".join(ElementTree.fromstring(bars.text).itertext())
+    assert all(job[-8:] in words for job in alike)
+
+
+def test_other_work_is_not_comparable(api: Api, alike: list[str]) -> None:
+    other = api.finished(api.submit(TINY | {"params": {"n": 64, "repeats": 99}}))["id"]
+    answer = api.http.post("/v1/comparisons", json={"jobs": [alike[0], other]})
+    assert (answer.status_code, answer.json()["code"]) == (409, "not-comparable")
+    assert answer.json()["differing"] == [{"field": "/params/repeats", "values": [100, 99]}]
+
+
+@pytest.fixture(scope="module")
+def in_turns(api: Api) -> dict[str, Any]:
+    """Two specs that differ in how they do the same work, run in turns, when their job is done."""
+    brief = {"workload": "matmul", "measure": {"min_samples": 3, "min_s": 0}}
+    specs = [brief | {"params": {"n": 64, "repeats": repeats}} for repeats in (10, 20)]
+    answer = api.http.post("/v1/comparisons", json={"specs": specs, "pairs": 4, "control": False})
+    begun: dict[str, Any] = answer.json()
+    assert (answer.status_code, begun["status"]) == (202, "running"), answer.text
+    assert answer.headers["location"] == begun["urls"]["self"]
+    job = api.finished(api.http.get(f"/v1/jobs/{begun['job']}").json())
+    assert job["status"] == "succeeded", job["failure"]
+    made: dict[str, Any] = api.http.get(begun["urls"]["self"]).json()
+    return made
+
+
+def test_two_specs_run_in_turns_on_one_device(api: Api, in_turns: dict[str, Any]) -> None:
+    assert in_turns.keys() == COMPARISON_FIELDS
+    assert (in_turns["kind"], in_turns["status"]) == ("interleaved", "done")
+    assert in_turns["control"] is None
+    first, second = in_turns["results"]
+    assert (first["runs"], second["runs"], second["device"]) == (4, 4, first["device"])
+    assert second["ratio"].keys() == RATIO_FIELDS
+    assert second["ratio"]["degrees_of_freedom"] == 2
+    assert in_turns["differences"][0] == {"field": "/params/repeats", "values": [10, 20]}
+    result = api.http.get(f"/v1/jobs/{in_turns['job']}/result").json()
+    begun_s = sorted(
+        (run["started_at_s"], arm) for arm, each in enumerate((result, *result["arms"])) for run in each["runs"]
+    )
+    assert [arm for _, arm in begun_s] == [0, 1, 1, 0, 0, 1, 1, 0]

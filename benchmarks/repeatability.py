@@ -1,0 +1,164 @@
+"""The same spec ten times: do the intervals agree, how wide are they, and how long does ±1 % take?
+
+Beside it a fixed protocol on the same op, pyperf's default of 21 processes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from benchmarks.files import Files, Spec
+from benchmarks.kept import Answer, Kept, answers
+from benchmarks.pairs import printed
+from benchmarks.report import prose, table, write
+from benchmarks.results import headline
+from dyno.measure.statistics import Interval, mean_interval, median, student_t
+
+STATE = Path("build") / "repeatability"
+ROUNDS, MEASURING = 10, 20  # MEASURING: processes of the fixed protocol that take values; one more comes before
+TARGET, MOST = 0.01, 30
+WORKLOAD, PARAMS = "matmul", {"n": 1024, "repeats": 5}
+HOLDING_AIM, WIDTH_AIM = 8, 0.02
+
+
+@dataclass(frozen=True)
+class Round:
+    """One answer: its interval, how many processes it rests on, how long it took from asking to having it."""
+
+    interval: Interval
+    processes: int
+    took_s: float
+
+
+def main(rounds: int = ROUNDS, state: Path = STATE) -> None:
+    found: dict[str, list[Round]] = {way: [] for way in WAYS}
+    files = Files(state)
+    try:
+        for name, answer in answers(specs(rounds), Kept(state)):
+            way, number = name.split(".")
+            found[way].append(of_job(answer))
+            if way == "grown":
+                take_fixed(files, number, found)
+    finally:  # also when it is ended by Ctrl-C
+        write("repeatability", "The same spec again and again", lines(found))
+
+
+WAYS = {
+    "five": "Dyno, 5 processes",
+    "grown": f"Dyno, 5 to {MOST} processes until ±{TARGET:.0%}",
+    "fixed": f"1 + {MEASURING} processes, 3 values each; t over the processes",
+    "pooled": f"the same, t over all {3 * MEASURING} values",
+}
+
+
+def specs(rounds: int) -> dict[str, Spec]:
+    """Both of Dyno's ways, in turns, by "<way>.<round>"."""
+    counts: dict[str, JsonValue] = {"five": 5, "grown": {"min": 5, "max": MOST}}
+    return {
+        f"{way}.{number:02}": {
+            "workload": WORKLOAD,
+            "params": dict(PARAMS),
+            "device": "cpu",
+            "measure": {"processes": counts[way], "target_rel_ci": TARGET},
+        }
+        for number in range(rounds)
+        for way in counts
+    }
+
+
+def of_job(answer: Answer) -> Round:
+    """Raises RuntimeError for a job that failed."""
+    if answer.result is None or answer.took_s is None:
+        raise RuntimeError(f"{WORKLOAD}: {answer.message}")
+    metric = headline(answer.result)
+    assert metric.value is not None
+    return Round(Interval(metric.value, metric.low, metric.high), metric.runs, answer.took_s)
+
+
+def take_fixed(files: Files, number: str, found: Mapping[str, list[Round]]) -> None:
+    """The fixed protocol once, unless it is kept; its values count once by process and once as if independent."""
+    spec: Spec = {"workload": WORKLOAD, "params": dict(PARAMS), "processes": MEASURING}
+    kept = files.get(f"fixed.{number}", spec)
+    if kept is None:
+        began_s = time.monotonic()
+        kept = {"values": _fixed()}
+        kept["took_s"] = time.monotonic() - began_s
+        files.put(f"fixed.{number}", spec, kept)
+    by_process: list[list[float]] = kept["values"]
+    pooled = [value for values in by_process for value in values]
+    over_processes = mean_interval([median(values) for values in by_process])
+    found["fixed"].append(Round(over_processes, len(by_process), kept["took_s"]))
+    found["pooled"].append(Round(mean_interval(pooled), len(by_process), kept["took_s"]))
+
+
+def _fixed() -> list[list[float]]:
+    loops = json.loads(printed("fixed_values", WORKLOAD, json.dumps(PARAMS), 0))["loops"]
+    return [
+        json.loads(printed("fixed_values", WORKLOAD, json.dumps(PARAMS), loops))["values"] for _ in range(MEASURING)
+    ]
+
+
+def holding(rounds: Sequence[Round]) -> int:
+    """How many of the intervals hold the mean of all values."""
+    centre = sum(each.interval.value for each in rounds) / len(rounds)
+    bounds = [(each.interval.low, each.interval.high) for each in rounds]
+    return sum(low is not None and high is not None and low <= centre <= high for low, high in bounds)
+
+
+def to_target_s(each: Round) -> float:
+    """How long an answer within ±TARGET takes at this round's scatter and time per process: n grows, t/√n falls."""
+    width = each.interval.rel_half_width
+    assert width is not None
+    deviation = width * each.processes**0.5 / student_t(each.processes - 1)
+    needed = 2
+    while student_t(needed - 1) * deviation / needed**0.5 > TARGET:
+        needed += 1
+    return each.took_s * needed / each.processes
+
+
+def lines(found: Mapping[str, Sequence[Round]]) -> list[str]:
+    text = f"""`{WORKLOAD}` with `{json.dumps(PARAMS)}`, each way in turns on an otherwise idle machine. *Holding*:
+        intervals (95 %, Student's t) that hold the mean of all values of that way; {HOLDING_AIM} of {ROUNDS} is the
+        aim, with a median half-width of {WIDTH_AIM:.0%} at most. *±{TARGET:.0%} in*: the time from asking to an answer
+        within ±{TARGET:.0%}, measured where the number of processes grows until then, else what this scatter and this
+        time a process come to (median over the rounds). The fixed protocol is pyperf's default on the same op, in plain
+        processes: one finds how many executions last 0.1 s, 20 warm up for one value and take three. Values of one
+        process resemble each other, so an interval over all 60 may be too narrow."""
+    rows = [_row(WAYS[way], way, rounds) for way, rounds in found.items() if rounds]
+    head = ("way", "rounds", "mean", "holding", "half-width", "processes", "took", f"±{TARGET:.0%} in")
+    return [*prose(text), *table(head, rows)]
+
+
+def _row(title: str, way: str, rounds: Sequence[Round]) -> list[object]:
+    widths = [each.interval.rel_half_width or 0.0 for each in rounds]
+    mean = sum(each.interval.value for each in rounds) / len(rounds)
+    return [
+        title,
+        len(rounds),
+        f"{mean / 1e9:.4g} GFLOP/s",
+        f"**{holding(rounds)} of {len(rounds)}**",
+        f"**±{median(widths):.2%}** (worst ±{max(widths):.2%})",
+        f"{median([each.processes for each in rounds]):g}",
+        f"{median([each.took_s for each in rounds]):.0f} s",
+        _in_time(way, rounds, widths),
+    ]
+
+
+def _in_time(way: str, rounds: Sequence[Round], widths: Sequence[float]) -> str:
+    if way == "pooled":
+        return "–"
+    if way != "grown":
+        return f"{median([to_target_s(each) for each in rounds]):.0f} s"
+    reached = [each.took_s for each, width in zip(rounds, widths, strict=True) if width <= TARGET]
+    shown = f"{median(reached):.0f} s" if reached else "–"
+    return f"{shown} ({len(reached)} of {len(rounds)} reached it)"
+
+
+if __name__ == "__main__":
+    main()

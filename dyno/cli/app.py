@@ -1,0 +1,62 @@
+"""The command's frame: the app that the other files add to, its consoles and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, NoReturn, ParamSpec
+
+import typer
+from rich.console import Console
+
+from dyno.client import Refused, ServerUnreachable
+from dyno.errors import DynoError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Benchmarks on demand: start Dyno, submit jobs, read and compare results.",
+)
+console = Console()
+errors = Console(stderr=True)
+P = ParamSpec("P")
+
+EXIT_FAILED, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_SLOWER = 1, 3, 4, 5
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+Url = Annotated[str, typer.Option("--url", envvar="DYNO_URL", help="Where the API is.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
+    """Dyno's errors become one line on stderr and the exit code that scripts can rely on."""
+
+    @wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except Refused as error:
+            _fail(error, EXIT_REFUSED)
+        except ServerUnreachable as error:
+            _fail(error, EXIT_UNREACHABLE)
+        except DynoError as error:
+            _fail(error, EXIT_FAILED)
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+    return wrapped
+
+
+def _fail(error: DynoError, code: int) -> NoReturn:
+    errors.print(f"dyno: {error.detail}", style="red", markup=False, highlight=False)
+    raise typer.Exit(code)
+
+
+def show(data: Any, as_json: bool, human: Callable[[], None]) -> None:
+    """`data` as JSON on stdout, or what `human` prints."""
+    if as_json:
+        typer.echo(json.dumps(data, indent=2))
+    else:
+        human()

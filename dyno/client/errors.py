@@ -1,0 +1,67 @@
+"""What a call to the service can end in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dyno.comparison import UnfinishedComparison
+from dyno.errors import DynoError
+from dyno.job import Job
+
+
+class ServerUnreachable(DynoError):
+    """No answer from the URL, or none that is Dyno's."""
+
+    code = "server-unreachable"
+
+
+class ConnectionBroken(ServerUnreachable):
+    """The connection failed; whether the request arrived isn't known."""
+
+    code = "connection-broken"
+
+
+class Refused(DynoError):
+    """The service answered with a problem (RFC 9457); `problem` is the whole of it."""
+
+    code = "refused"
+
+    def __init__(self, problem: Mapping[str, Any]) -> None:
+        super().__init__(_describe(problem))
+        self.problem = problem
+        self.status = int(problem.get("status", 0))
+
+
+class JobNotSucceeded(DynoError):
+    """The job ended without a result; `job` says how."""
+
+    code = "job-not-succeeded"
+
+    def __init__(self, job: Job) -> None:
+        failure = f": {job.failure.message}" if job.failure else ""
+        super().__init__(f"{job.id} {job.status}" + (f" ({job.status_reason})" if job.status_reason else "") + failure)
+        self.job = job
+
+
+class ComparisonNotMade(DynoError):
+    """The two specs still run, or have ended without a comparison; `comparison` says how."""
+
+    code = "comparison-not-made"
+
+    def __init__(self, comparison: UnfinishedComparison) -> None:
+        failure = f": {comparison.failure.message}" if comparison.failure else ""
+        super().__init__(f"{comparison.id} by {comparison.job} {comparison.status}{failure}")
+        self.comparison = comparison
+
+
+class DownloadDamaged(DynoError):
+    """What arrived isn't the file that the result lists."""
+
+    code = "download-damaged"
+
+
+def _describe(problem: Mapping[str, Any]) -> str:
+    errors = problem.get("errors") or []
+    lines = [f"  {e.get('pointer') or '/'}: {e.get('detail')}" for e in errors if isinstance(e, dict)]
+    return "\n".join([str(problem.get("detail") or problem.get("title") or "refused"), *lines])

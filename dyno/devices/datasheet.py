@@ -1,0 +1,111 @@
+"""Peaks of accelerators from data sheets: `peaks.csv`, one row per device, dense figures (no sparsity) with a source.
+
+Columns: `models` are the names that NVML or the host gives the device, separated by "|", without "NVIDIA" or "Tesla";
+they match in full, so that "A10" is no A100 and a slice no whole device. A figure is for `of_chips` of what the models
+name. Rates are in 1e12 operations per second, `memory` in 1e9 bytes per second; empty where the source doesn't say.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from dyno.devices.device import PeakFigure
+
+TABLE = Path(__file__).with_name("peaks.csv")
+DTYPES = ("float32", "tf32", "bfloat16", "float16", "int8", "fp8")
+_WORDS = ("kind", "name", "models", "source", "dated")
+COLUMNS = ("kind", "name", "models", "of_chips", *DTYPES, "memory", "source", "dated")
+_DATE = re.compile(r"^20\d\d(-[01]\d)?$")
+_MAKERS = ("nvidia ", "tesla ")
+
+
+@dataclass(frozen=True)
+class Row:
+    """`figures`: dtype, or "memory", -> operations or bytes per second of one chip."""
+
+    kind: str
+    name: str
+    models: tuple[str, ...]
+    figures: dict[str, float]
+    source: str
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What `chips` of a device could do together: by dtype, and how fast their memory is read or written."""
+
+    by_dtype: dict[str, PeakFigure]
+    memory: PeakFigure
+
+
+def datasheet_peaks(kind: str, model: str, chips: int) -> Peaks:
+    """The data sheet's figures for `chips` of `model`; null, with a reason, where the table has none."""
+    row = next((row for row in table() if row.kind == kind and _plain(model) in row.models), None)
+    memory = _figure(row, "memory", model, chips, "bytes/s")
+    units = {dtype: "OP/s" if dtype.startswith("int") else "FLOP/s" for dtype in DTYPES}
+    return Peaks({dtype: _figure(row, dtype, model, chips, unit) for dtype, unit in units.items()}, memory)
+
+
+def no_peaks(reason: str) -> Peaks:
+    """All null, for the one `reason`."""
+    return Peaks(
+        {dtype: PeakFigure(value=None, reason=reason) for dtype in DTYPES},
+        PeakFigure(value=None, unit="bytes/s", reason=reason),
+    )
+
+
+@cache
+def table(path: Path = TABLE) -> tuple[Row, ...]:
+    """All rows. Raises ValueError, naming the line, for a row that is incomplete, no number, or there twice."""
+    with path.open(newline="") as stream:
+        reader = csv.DictReader(stream, restkey="more")
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise ValueError(f"{path.name}: the columns must be {','.join(COLUMNS)}")
+        rows = tuple(_row(cells, f"{path.name}, line {reader.line_num}") for cells in reader)
+    names = [(row.kind, name) for row in rows for name in (f"row {row.name}", *row.models)]
+    if doubled := sorted({f"{kind} {name}" for kind, name in names if names.count((kind, name)) > 1}):
+        raise ValueError(f"{path.name}: there twice: {', '.join(doubled)}")
+    return rows
+
+
+def _row(cells: dict[str, str], where: str) -> Row:
+    if missing := [name for name in _WORDS if not cells[name]]:
+        raise ValueError(f"{where}: empty: {', '.join(missing)}")
+    if cells["kind"] not in ("gpu", "tpu") or not _DATE.match(cells["dated"]) or "more" in cells:
+        raise ValueError(
+            f"{where}: no kind of accelerator, no date such as 2023 or 2023-05, or more cells than columns"
+        )
+    chips = _number(cells["of_chips"], where)
+    figures = {dtype: _number(cells[dtype], where) * 1e12 / chips for dtype in DTYPES if cells[dtype]}
+    if not figures:
+        raise ValueError(f"{where}: no figure at all")
+    if cells["memory"]:
+        figures["memory"] = _number(cells["memory"], where) * 1e9 / chips
+    models = tuple(_plain(model) for model in cells["models"].split("|"))
+    return Row(cells["kind"], cells["name"], models, figures, f"{cells['source']}, {cells['dated']}")
+
+
+def _number(text: str, where: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) == 0:
+        raise ValueError(f'{where}: "{text}" is no positive number')
+    return float(text)
+
+
+def _figure(row: Row | None, column: str, model: str, chips: int, unit: str) -> PeakFigure:
+    if row is None:
+        return PeakFigure(value=None, unit=unit, reason=f"the peak table has no {model}")
+    if column not in row.figures:
+        return PeakFigure(value=None, unit=unit, reason=f"the peak table has no {column} figure for {row.name}")
+    return PeakFigure(value=row.figures[column] * chips, unit=unit, provenance="datasheet", source=row.source)
+
+
+def _plain(model: str) -> str:
+    """In lower case, without the maker: drivers before 465 left "NVIDIA" out, and newer ones "Tesla"."""
+    plain = " ".join(model.casefold().split())
+    for maker in _MAKERS:
+        plain = plain.removeprefix(maker)
+    return plain

@@ -1,0 +1,60 @@
+"""Comparisons, kept for as long as the first of their jobs that goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import redis.asyncio
+
+from dyno.comparison import Comparison
+from dyno.errors import UnknownComparison, UnknownJob
+from dyno.settings import Settings
+from dyno.store.connect import store_errors
+from dyno.store.keys import Keys
+from dyno.store.records import stored
+
+COMPARISON_ID = re.compile(r"cmp_[0-9A-HJKMNP-TV-Z]{26}")  # what dyno.comparison.new_comparison_id makes
+_GONE = -2  # of PTTL
+
+
+class Comparisons:
+    """Every method raises StoreUnavailable while Redis is away, full or read-only."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+        self._client = client
+        self._keys = Keys(settings.namespace)
+
+    async def keep(self, comparison: Comparison) -> None:
+        """Written once and never changed, so no script is needed. Raises UnknownJob where a job has just expired."""
+        jobs = [each.job for each in comparison.results]
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for job_id in jobs:
+                    pipeline.pttl(self._keys.job(job_id))
+                lives_ms: list[int] = await pipeline.execute()
+        if _GONE in lives_ms:
+            raise UnknownJob(f"there is no job {jobs[lives_ms.index(_GONE)]} any more")
+        text = comparison.model_dump_json(by_alias=True)
+        with store_errors():
+            await self._client.set(self._keys.comparison(comparison.id), text, px=_life_ms(lives_ms))
+
+    async def get(self, comparison_id: str) -> Comparison:
+        """Raises UnknownComparison, RecordUnreadable."""
+        text: Any = None
+        if COMPARISON_ID.fullmatch(comparison_id):
+            with store_errors():
+                text = await self._client.get(self._keys.comparison(comparison_id))
+        if text is None:
+            raise UnknownComparison(f'there is no comparison "{comparison_id[:64]}"')
+        return stored(Comparison.model_validate_json, text, f"the comparison {comparison_id}")
+
+
+def _life_ms(lives_ms: Sequence[int]) -> int | None:
+    """That of the job that goes first, by PTTL of each; None where none has an end.
+
+    One in its last millisecond has 0, which is an end too, though none that SET takes.
+    """
+    ends_ms = [ms for ms in lives_ms if ms >= 0]
+    return max(1, min(ends_ms)) if ends_ms else None

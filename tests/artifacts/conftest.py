@@ -1,0 +1,49 @@
+"""The two kinds of store, and something to keep in them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dyno.artifacts.folder import FolderStore
+from dyno.artifacts.remote import RemoteStore
+from dyno.artifacts.store import ArtifactStore
+from dyno.result import Artifact
+
+JOB = "job_01J00000000000000000000000"
+Keep = Callable[[ArtifactStore, bytes], Artifact]
+
+
+def artifact(content: bytes, name: str = "a.txt") -> Artifact:
+    return Artifact(name=name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), url="")
+
+
+def read(store: ArtifactStore, wanted: Artifact) -> bytes:
+    with store.open(JOB, wanted) as file:
+        return file.read()
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Keep:
+    """Store some content as a.txt of the job."""
+
+    def kept(store: ArtifactStore, content: bytes) -> Artifact:
+        source = tmp_path / "source"
+        source.write_bytes(content)
+        wanted = artifact(content)
+        store.keep(JOB, wanted.name, wanted.sha256, source)
+        return wanted
+
+    return kept
+
+
+@pytest.fixture(params=["folder", "remote"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
+    if request.param == "folder":
+        return FolderStore(tmp_path / "store")
+    fsspec = pytest.importorskip("fsspec")
+    filesystem = fsspec.filesystem("memory")  # no place for several hosts, but a driver like any other
+    return RemoteStore(filesystem, f"/{tmp_path.name}", "memory://test", FolderStore(tmp_path / "incoming"))

@@ -1,0 +1,68 @@
+"""What nobody needs any more goes; what somebody may still write stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from dyno.artifacts.store import ABANDONED_S, ArtifactStore
+from dyno.errors import ArtifactNotFound
+from dyno.result import Artifact
+from tests.artifacts.conftest import JOB, Keep, read
+
+
+def there(store: ArtifactStore, wanted: Artifact) -> bool:
+    try:
+        read(store, wanted)
+    except ArtifactNotFound:
+        return False
+    return True
+
+
+def half_written(store: ArtifactStore, age_s: float = 0.0) -> Path:
+    """As an API leaves it that is killed while it receives a file."""
+    path = store.spool(JOB) / ".0123456789abcdef"
+    path.write_bytes(b"half of")
+    changed_s = time.time() - age_s
+    os.utime(path, (changed_s, changed_s))
+    return path
+
+
+def test_of_a_job_that_is_done_only_what_its_result_lists_is_kept(store: ArtifactStore, keep: Keep) -> None:
+    listed, stray = keep(store, b"of the attempt that counts"), keep(store, b"of one before")
+    for _ in range(2):
+        assert store.sweep(JOB, [listed])
+        assert (there(store, listed), there(store, stray)) == (True, False)
+
+
+def test_of_a_job_that_left_nothing_nothing_is_kept(store: ArtifactStore, keep: Keep) -> None:
+    kept = keep(store, b"content")
+    assert store.sweep(JOB, [])
+    assert not there(store, kept)
+    assert store.sweep(JOB, [])
+
+
+def test_of_a_job_that_lives_whole_files_are_kept(store: ArtifactStore, keep: Keep) -> None:
+    kept = keep(store, b"content")
+    assert store.sweep(JOB, None)
+    assert there(store, kept)
+
+
+def test_what_a_killed_service_left_half_written_goes(store: ArtifactStore) -> None:
+    abandoned = half_written(store, ABANDONED_S + 60)
+    assert store.sweep(JOB, None)
+    assert not abandoned.exists()
+
+
+def test_an_upload_that_may_live_is_not_touched_and_looked_at_again(store: ArtifactStore) -> None:
+    for listed in (None, []):
+        live = half_written(store, ABANDONED_S / 2)
+        assert not store.sweep(JOB, listed)
+        assert live.exists()
+
+
+def test_of_a_done_job_without_files_no_folder_is_left(store: ArtifactStore) -> None:
+    folder = store.spool(JOB)
+    store.sweep(JOB, [])
+    assert not folder.exists()

@@ -1,0 +1,40 @@
+"""Warnings of clean jobs are counted by job, by code and by class."""
+
+from __future__ import annotations
+
+from benchmarks import alarms
+from dyno.measure.warnings import warning
+from dyno.result import Result
+from dyno.spec import Spec
+from dyno.workloads import normalise
+from tests.results import a_result
+
+
+def result(*codes: str) -> Result:
+    return a_result("job").model_copy(update={"warnings": [warning(code) for code in codes], "unchecked": ["RETRACED"]})
+
+
+def test_the_jobs_come_in_turns_and_ask_for_the_default_method() -> None:
+    specs = alarms.specs(2)
+    assert list(specs) == ["matmul.00", "mnist_cnn.00", "matmul.01", "mnist_cnn.01"]
+    asked = [normalise(Spec.model_validate(spec, strict=True)) for spec in specs.values()]
+    assert {each.measure for each in asked} == {Spec(workload="matmul").measure}
+
+
+def test_a_job_counts_once_in_a_class_however_much_it_raises_there() -> None:
+    clean, noisy, both = result("POW2_ONLY"), result("NOISY"), result("NOISY", "MULTIMODAL", "ABOVE_PEAK")
+    page = alarms.lines({"matmul": [clean, noisy, both, clean]})
+    row = next(line for line in page if line.startswith("| `matmul` | 4 |"))
+    counts = [cell.split(",")[0] for cell in row.strip("| ").split(" | ")[2:]]
+    assert counts == ["1 of 4", "2 of 4", "1 of 4", "2 of 4"]  # A, B, B but NOISY, C
+
+
+def test_each_code_has_a_row_the_gravest_first() -> None:
+    page = alarms.lines({"matmul": [result("NOISY", "MULTIMODAL", "ABOVE_PEAK"), result("NOISY")]})
+    codes = [line.split(" | ")[1:4] for line in page if line.startswith("| `matmul` | `")]
+    assert [row[:2] for row in codes] == [["`ABOVE_PEAK`", "A"], ["`NOISY`", "B"], ["`MULTIMODAL`", "B"]]
+    assert codes[1][2].startswith("2 of 2, 100%")
+
+
+def test_verdicts_come_with_what_nobody_looked_for() -> None:
+    assert "- `matmul`: 2 indicative; not checked: RETRACED" in alarms.lines({"matmul": [result(), result()]})

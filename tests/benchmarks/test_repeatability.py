@@ -1,0 +1,57 @@
+"""What is said of ten answers to one question, on answers made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import repeatability
+from benchmarks.files import Files
+from benchmarks.repeatability import WAYS, Round, holding, lines, take_fixed, to_target_s
+from dyno.measure.statistics import Interval, mean_interval
+from dyno.spec import Spec
+from dyno.workloads import normalise
+
+
+def answer(value: float, half: float, took_s: float = 20.0, processes: int = 5) -> Round:
+    return Round(Interval(value, value - half, value + half), processes, took_s)
+
+
+def test_both_of_dyno_s_ways_come_in_turns_and_are_specs_it_takes() -> None:
+    specs = repeatability.specs(2)
+    assert list(specs) == ["five.00", "grown.00", "five.01", "grown.01"]
+    counts = [normalise(Spec.model_validate(spec, strict=True)).measure.processes for spec in specs.values()]
+    assert [(each.min, each.max) for each in counts] == [(5, 5), (5, 30)] * 2
+
+
+def test_intervals_that_hold_the_mean_of_all_are_counted() -> None:
+    assert holding([answer(99, 2), answer(101, 2), answer(100, 0.1), answer(104, 2), answer(96, 4)]) == 4
+
+
+def test_the_time_to_a_target_grows_with_the_processes_that_this_scatter_needs() -> None:
+    runs = [0.98, 1.02, 1.0, 0.99, 1.01]  # sd 1.58 %: t(11) 1.58 % / √12 = 1.005 %, of 13 processes 0.955 %
+    wide = Round(mean_interval(runs), 5, 20.0)
+    assert to_target_s(wide) == pytest.approx(20.0 * 13 / 5)
+    assert to_target_s(answer(1.0, 1e-6)) == pytest.approx(20.0 * 2 / 5)  # two processes are the fewest
+
+
+def test_the_fixed_protocol_counts_by_process_and_as_if_its_values_were_independent(tmp_path: Path) -> None:
+    spec = {"workload": "matmul", "params": repeatability.PARAMS, "processes": repeatability.MEASURING}
+    by_process = [[1.0, 1.0, 1.0], [1.1, 1.1, 1.1], [0.9, 0.9, 0.9]]
+    Files(tmp_path).put("fixed.03", spec, {"values": by_process, "took_s": 60.0})
+    found: dict[str, list[Round]] = {way: [] for way in WAYS}
+    take_fixed(Files(tmp_path), "03", found)
+    (over_processes,), (pooled,) = found["fixed"], found["pooled"]
+    assert over_processes.interval == mean_interval([1.0, 1.1, 0.9])
+    assert pooled.interval == mean_interval([1.0, 1.1, 0.9] * 3)
+    assert (over_processes.processes, over_processes.took_s) == (3, 60.0)
+
+
+def test_the_page_tells_who_reached_the_target_and_what_was_not_run_is_no_row() -> None:
+    grown = [answer(1e9, 0.009e9, took_s=40), answer(1e9, 0.02e9, took_s=90)]
+    page = lines({"five": [answer(1e9, 0.02e9)], "grown": grown, "fixed": []})
+    five, said = (next(line for line in page if line.startswith(f"| {WAYS[way]} |")) for way in ("five", "grown"))
+    assert "**1 of 1** | **±2.00%** (worst ±2.00%) | 5 | 20 s |" in five
+    assert said.endswith("| 40 s (1 of 2 reached it) |")
+    assert not any(WAYS["fixed"] in line for line in page)

@@ -1,0 +1,81 @@
+"""Jobs that have succeeded with chosen figures, for comparisons of results that nobody measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from statistics import fmean
+from typing import Any, Literal
+
+from dyno.job import Job, QueuePlace, Status, Urls, new_job_id
+from dyno.measure.comparable import Entry
+from dyno.measure.statistics import mean_interval
+from dyno.result import Metric, Peak, Precision, Result
+from dyno.spec import Spec
+from tests.results import a_result
+
+RATES = [100.0, 101.0, 99.0, 100.5, 99.5]
+
+
+def a_metric(
+    name: str = "throughput", by_run: Sequence[float] = RATES, better: Literal["higher", "lower"] = "higher"
+) -> Metric:
+    """Of runs with these figures; with none of them a metric that is taken once."""
+    interval = mean_interval(by_run) if by_run else None
+    return Metric(
+        name=name,
+        unit="FLOP/s" if better == "higher" else "s",
+        value=fmean(by_run) if by_run else 0.9,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        better=better,
+        runs=len(by_run) or 1,
+        samples=20,
+        by_run=list(by_run),
+    )
+
+
+def of_metrics(metrics: Sequence[Metric], **result: Any) -> Result:
+    known: dict[str, Any] = {
+        "workload": "matmul",
+        "metrics": list(metrics),
+        "peak": Peak(value=1e12, fraction=0.7),
+        "precision": Precision(requested="float32", observed="float32", rel_error=3e-7),
+        "device": {"id": "cpu:0-1", "host": "here", "model": "Test CPU", "kind": "cpu"},
+        "environment": {"python": "CPython 3.11", "packages": {"jax": "0.10.2"}},
+        "hardware_id": "hw_1",
+        "context_id": "ctx_1",
+    }
+    return a_result(new_job_id()).model_copy(update=known | result)
+
+
+def an_entry(
+    by_run: Sequence[float] = RATES,
+    *,
+    metrics: Sequence[Metric] | None = None,
+    spec: dict[str, Any] | None = None,
+    others: Sequence[Result] = (),
+    **result: Any,
+) -> Entry:
+    """A job and its result; `by_run` are the figures of its throughput, or `metrics` are all it has."""
+    found = of_metrics([a_metric(by_run=by_run)] if metrics is None else metrics, **result)
+    now, asked = datetime.now(UTC), {"workload": "matmul", "params": {"n": 64, "dtype": "float32"}} | (spec or {})
+    job = Job(
+        id=found.job,
+        status=Status.SUCCEEDED,
+        done=True,
+        attempt=1,
+        spec=Spec.model_validate(asked),
+        queue=QueuePlace(name="cpu"),
+        created_at=now,
+        queued_at=now,
+        finished_at=now,
+        urls=Urls(self="", result="", cancel=""),
+        schema=1,
+        version=3,
+    )
+    return Entry(job, found, others)
+
+
+def times(factor: float, by_run: Sequence[float] = RATES) -> list[float]:
+    return [factor * value for value in by_run]

@@ -1,0 +1,188 @@
+"""Results beside each other, with figures whose ratios are known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pytest
+
+from dyno.comparison import Comparative, CompareResults, Comparison, Ratio
+from dyno.measure.comparable import Entry
+from dyno.measure.comparison import compare
+from dyno.measure.warnings import warning
+from dyno.result import Peak, Verdict
+from tests.comparisons import RATES, a_metric, an_entry, of_metrics, times
+
+
+def between(*entries: Entry, **asked: Any) -> Comparison:
+    request = CompareResults(jobs=[entry.job.id for entry in entries], **asked)
+    return compare(request, entries, frozenset({"epochs"}), datetime.now(UTC))
+
+
+def ratio(comparison: Comparison, place: int = 1) -> Ratio:
+    found = comparison.results[place].ratio
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [(1.2, Comparative.FASTER), (0.8, Comparative.SLOWER), (1.002, Comparative.SAME), (1.019, Comparative.FASTER)],
+)
+def test_more_of_what_is_better_higher_is_faster(factor: float, verdict: Comparative) -> None:
+    found = ratio(between(an_entry(), an_entry(times(factor))))
+    assert found.verdict is verdict
+    assert found.value == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.25, Comparative.SLOWER), (0.8, Comparative.FASTER)])
+def test_more_of_what_is_better_lower_is_slower_and_the_ratio_says_how_many_times_as_good(
+    factor: float, verdict: Comparative
+) -> None:
+    first, other = ([a_metric("execution_time", times(each), "lower")] for each in (1.0, factor))
+    found = ratio(between(an_entry(metrics=first), an_entry(metrics=other)))
+    assert found.verdict is verdict
+    assert found.value == pytest.approx(1 / factor)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 1 / factor < found.high
+
+
+def test_scatter_wider_than_the_difference_is_inconclusive_and_tells_what_would_have_been_seen() -> None:
+    wide = [80.0, 120.0, 95.0, 105.0, 100.0]
+    found = ratio(between(an_entry(wide), an_entry(times(1.05, wide))))
+    assert found.verdict is Comparative.INCONCLUSIVE
+    assert found.smallest_effect == pytest.approx(0.33, abs=0.04)
+    assert found.degrees_of_freedom == pytest.approx(8, abs=0.1)
+
+
+def test_margin_and_confidence_are_those_asked_for() -> None:
+    first, other = an_entry(), an_entry(times(1.04))
+    assert ratio(between(first, other)).verdict is Comparative.FASTER
+    assert ratio(between(first, other, margin=0.1)).verdict is Comparative.SAME
+    wide, narrow = (ratio(between(first, other, confidence=each)) for each in (0.99, 0.9))
+    assert wide.low is not None
+    assert narrow.low is not None
+    assert wide.low < narrow.low
+    assert between(first, other, confidence=0.99).results[0].high == pytest.approx(100 + 4.604 * 0.35355, abs=1e-3)
+
+
+def test_no_bound_is_below_zero() -> None:
+    found = between(an_entry(), an_entry([140.0, 290.0, 150.0]))
+    assert ratio(found).low == found.results[1].low == 0.0
+
+
+@pytest.mark.parametrize("lone", [0, 1])
+def test_one_run_gets_a_ratio_and_no_interval(lone: int) -> None:
+    entries = [an_entry([100.0]) if place == lone else an_entry(times(3)) for place in range(2)]
+    found = ratio(between(*entries))
+    assert found.verdict is Comparative.INCONCLUSIVE
+    assert found.value is not None
+    assert (found.low, found.high, found.smallest_effect) == (None, None, None)
+    assert "one run" in str(found.reason)
+
+
+@pytest.mark.parametrize(("value", "words"), [(None, "no figure"), (0.0, "zero"), (0.9, "once")])
+def test_a_figure_that_is_missing_zero_or_taken_once_is_inconclusive(value: float | None, words: str) -> None:
+    first = a_metric("accuracy", []).model_copy(update={"value": value})
+    found = ratio(between(an_entry(metrics=[first]), an_entry(metrics=[a_metric("accuracy", [])])))
+    assert found.verdict is Comparative.INCONCLUSIVE
+    assert words in str(found.reason)
+
+
+def test_the_first_metric_is_compared_unless_another_is_named() -> None:
+    def both(factor: float) -> Entry:
+        return an_entry(metrics=[a_metric(by_run=times(factor)), a_metric("time", times(1 / factor), "lower")])
+
+    first, other = both(1.0), both(2.0)
+    assert between(first, other).metric == "throughput"
+    named = between(first, other, metric="time")
+    assert (named.metric, named.unit, named.better) == ("time", "s", "lower")
+    assert ratio(named).verdict is Comparative.FASTER
+
+
+def test_each_of_several_is_compared_with_the_first() -> None:
+    found = between(an_entry(), an_entry(times(2)), an_entry(times(0.5)))
+    assert found.results[0].ratio is None
+    assert [ratio(found, place).verdict for place in (1, 2)] == [Comparative.FASTER, Comparative.SLOWER]
+    assert "at 95 %, one of 20 such misses" in found.notes[-1]
+
+
+@pytest.mark.parametrize(("confidence", "told"), [(0.5, "at 50 %, one of 2 "), (0.999, "at 99.9 %, one of 1000 ")])
+def test_how_many_intervals_miss_is_told_for_the_confidence_asked_for(confidence: float, told: str) -> None:
+    assert told in between(an_entry(), an_entry(), an_entry(), confidence=confidence).notes[-1]
+
+
+def test_an_untrusted_result_is_compared_and_makes_the_comparison_untrusted() -> None:
+    wrong = an_entry(times(2), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK"), warning("NOISY")])
+    found = between(an_entry(verdict=Verdict.TRUSTED), wrong)
+    assert found.verdict is Verdict.UNTRUSTED
+    assert ratio(found).verdict is Comparative.FASTER
+    assert found.results[1].warnings == ["ABOVE_PEAK", "NOISY"]
+    assert f"{wrong.job.id} is untrusted (ABOVE_PEAK)" in found.notes[0]
+    assert between(an_entry(verdict=Verdict.TRUSTED), an_entry()).verdict is Verdict.INDICATIVE
+
+
+def test_what_was_not_measured_side_by_side_is_said() -> None:
+    found = between(an_entry(), an_entry())
+    assert found.kind == "results"
+    assert len(found.notes) == 1
+    assert "not side by side" in found.notes[0]
+
+
+def reaching(share: float | None, factor: float = 1.0) -> Entry:
+    return an_entry(times(factor), peak=Peak(value=1e12, fraction=share))
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "factor", "raised"),
+    [
+        (0.10, 0.80, 3.0, True),
+        (0.10, 0.15, 3.0, False),  # the work reaches little anywhere
+        (0.40, 0.90, 3.0, False),
+        (0.10, 0.80, 0.5, False),  # nothing beats it
+        (None, 0.80, 3.0, False),
+        (0.10, None, 3.0, False),
+    ],
+)
+def test_a_first_that_leaves_its_device_idle_is_a_weak_baseline(
+    first: float | None, other: float | None, factor: float, raised: bool
+) -> None:
+    found = between(reaching(first), reaching(other, factor))
+    assert [each.code for each in found.warnings] == ["WEAK_BASELINE"] * raised
+    if raised:
+        assert found.warnings[0].evidence["peak_fraction"] == first
+
+
+@pytest.mark.parametrize(
+    ("place", "others", "raised"),
+    [
+        (1, (0.9, 0.92), True),  # the best of three
+        (1, (0.9,), False),  # two are no choice
+        (1, (0.9, 1.1), False),  # not the best
+        (1, (0.99, 0.995), False),  # the best by less than the margin
+        (0, (1.1, 1.2), True),  # the worst of three as what the others are compared with
+        (0, (0.9, 0.8), False),
+    ],
+)
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_the_most_flattering_of_several_results_is_a_risk(
+    place: int, others: tuple[float, ...], raised: bool, better: Literal["higher", "lower"]
+) -> None:
+    def one(factor: float) -> list[Any]:
+        return [a_metric("figure", times(factor if better == "higher" else 1 / factor), better)]
+
+    entries = [an_entry(metrics=one(1.0)), an_entry(metrics=one(1.0))]
+    siblings = [of_metrics(one(factor)) for factor in others]
+    entries[place] = Entry(entries[place].job, entries[place].result, siblings)
+    found = between(*entries)
+    assert [each.code for each in found.warnings] == ["CHERRY_PICK_RISK"] * raised
+    if raised:
+        [pick] = found.warnings[0].evidence["picks"]  # type: ignore[misc, union-attr]
+        assert (pick["job"], pick["results"]) == (entries[place].job.id, len(others) + 1)  # type: ignore[index, call-overload]
+
+
+def test_a_comparison_is_json_that_reads_back_as_it_was() -> None:
+    found = between(an_entry(), an_entry(RATES[:1]), an_entry(times(2)))
+    assert Comparison.model_validate_json(found.model_dump_json(by_alias=True)) == found

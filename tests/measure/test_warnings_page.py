@@ -1,0 +1,77 @@
+"""The page for readers holds every code of the table, in its class and order, with the thresholds that the code has."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from dyno.measure import band, checks, comparison_doubts, executed, modes, neighbours, rule, sensed, verify
+from dyno.measure.warnings import CODES
+from dyno.store import peers
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "warnings.md").read_text()
+CLASSES = dict(re.findall(r"^## ([ABC]): .*?\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
+
+
+FINGERPRINTS = verify.FINGERPRINTS.values()
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+THRESHOLDS = [
+    ("ASYNC_TIMING", f"more than {1e3 * executed.DRAIN_FLOOR_S:g} ms and more than {percent(executed.DRAIN_LIMIT)}"),
+    ("UNIT_MISMATCH", f"more than {Fraction(executed.UNIT_LIMIT).limit_denominator(9)} of"),
+    ("ABOVE_PEAK", f"{checks.PEAK_SLACK['measured here']:g}"),
+    ("RESULT_INCORRECT", f"{verify.MAX_TOLERANCE:g}"),
+    *(("PRECISION_MISMATCH", f"{error:.1e}".replace(".0e", "e").replace("e-0", "e-")) for error in FINGERPRINTS),
+    ("CLOCK_DRIFT", percent(sensed.DRIFT_LIMIT)),
+    ("NOISY_NEIGHBOUR", f"{percent(neighbours.STEAL_LIMIT)} stolen"),
+    ("NOISY_NEIGHBOUR", f"{percent(neighbours.OTHERS_LIMIT)} busy hyperthreads"),
+    ("NOISY_NEIGHBOUR", f"more than {percent(neighbours.WAIT_LIMIT)}"),
+    ("MULTIMODAL", f"{percent(modes.MIN_SHIFT)} apart"),
+    *(("MULTIMODAL", f"{modes.LIMITS[count]:g} for {name}") for count, name in ((5, "five"), (20, "twenty"))),
+    ("INSUFFICIENT_SAMPLES", f"{rule.FLOOR_SAMPLES} samples"),
+    ("INSUFFICIENT_SAMPLES", f"{rule.FLOOR_S:g} s"),
+    ("INSUFFICIENT_SAMPLES", f"{1e3 * rule.FLOOR_SAMPLE_S['cpu']:g} ms ({1e3 * rule.FLOOR_SAMPLE_S['gpu']:g} ms"),
+    ("METRIC_OUT_OF_BAND", f"newest {peers.KEPT} results"),
+    ("METRIC_OUT_OF_BAND", f"until {peers.LIFE_S // 86400} days"),
+    ("METRIC_OUT_OF_BAND", f"t at {percent(band.CONFIDENCE)}"),
+    ("METRIC_OUT_OF_BAND", f"less than {percent(band.FLOOR)}"),
+    ("OVERHEAD_BOUND", percent(checks.OVERHEAD_FRACTION)),
+    ("WEAK_BASELINE", percent(comparison_doubts.WEAK_SHARE)),
+]
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_every_code_has_one_section_in_its_class_and_order_and_no_section_is_without_a_code() -> None:
+    by_class = {name: re.findall(r"^### (\w+)$", text, re.MULTILINE) for name, text in CLASSES.items()}
+    expected = {name: [code for code, (severity, _) in CODES.items() if severity == name] for name in "ABC"}
+    assert by_class == expected
+    assert PAGE.count("\n### ") == len(CODES)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_each_section_says_what_it_means_how_it_was_found_and_what_to_do(code: str) -> None:
+    for part in ("Means", "Found", "Do"):
+        (text,) = re.findall(rf"\*\*{part}\.\*\* (.*?)(?=\*\*(?:Means|Found|Do)\.|\Z)", SECTIONS[code], re.DOTALL)
+        assert len(text.strip()) > 20
+
+
+@pytest.mark.parametrize(("code", "threshold"), THRESHOLDS)
+def test_the_page_names_the_thresholds_of_the_code(code: str, threshold: str) -> None:
+    assert threshold in words(SECTIONS[code])
+
+
+def test_the_method_and_the_readme_lead_to_the_page() -> None:
+    assert "(warnings.md)" in (DOCS / "method.md").read_text()
+    assert "(docs/warnings.md)" in (DOCS.parent / "README.md").read_text()

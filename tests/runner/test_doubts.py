@@ -1,0 +1,103 @@
+"""How a figure is doubted when one execution fills a sample; a sleep stands for the work, so that it has a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from dyno.devices.device import Device, PeakFigure
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.measure.executed import Drained
+from dyno.measure.sampling import Samples
+from dyno.readings import Sensors
+from dyno.runner import doubts as module
+from dyno.runner.doubts import Doubts, doubts
+from dyno.runner.samples import Taken
+from dyno.runner.subjects import Subject
+
+WORK_S = 0.05
+PEAK = {"float32": PeakFigure(value=1e9, provenance="measured here")}
+DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=[0], memory_bytes=8 << 30, peak=PEAK)
+Grown = Callable[[float], Callable[[int], None] | None]
+
+
+def _work(count: float) -> None:
+    time.sleep(WORK_S * count)
+
+
+def _doubted(
+    tensorflow: TensorFlow, grown: Grown | None, *, flops: float = WORK_S * 0.9e9, drain_s: float = 0.0
+) -> Doubts:
+    taken = Taken(Samples([], [WORK_S], 1, True, "target", [], 0.0, WORK_S, 0.0, 0.0, WORK_S), Sensors(), drain_s)
+    return doubts(tensorflow, DEVICE, [Subject(_work, taken, flops, "float32", grown, lambda: flops)])
+
+
+def test_a_tenth_of_the_work_is_enough_where_it_can_be_had(tensorflow: TensorFlow) -> None:
+    asked: list[float] = []
+
+    def grown(times: float) -> Callable[[int], None]:
+        asked.append(times)
+        return lambda count: _work(times * count)
+
+    found = _doubted(tensorflow, grown)
+    assert (found.raised, found.unchecked) == ([], {})
+    assert asked == [0.1]
+
+
+def test_a_tenth_of_the_work_that_takes_as_long_is_caught(tensorflow: TensorFlow) -> None:
+    [raised] = _doubted(tensorflow, lambda times: _work).raised
+    assert (raised.code, raised.evidence["times"]) == ("WORK_ELIMINATED", 10)
+
+
+def test_work_that_has_no_parts_is_doubled(tensorflow: TensorFlow) -> None:
+    asked: list[float] = []
+
+    def whole(times: float) -> Callable[[int], None] | None:
+        asked.append(times)
+        return None if times < 1 else lambda count: _work(times * count)
+
+    found = _doubted(tensorflow, whole)
+    assert (found.raised, found.unchecked) == ([], {})
+    assert asked == [0.1, 0.5, 2]
+
+
+def test_what_takes_too_long_to_be_doubled_is_left_unchecked(
+    tensorflow: TensorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TOO_LONG_S", WORK_S / 2)
+    found = _doubted(tensorflow, lambda times: None)
+    assert (found.raised, list(found.unchecked)) == ([], ["WORK_ELIMINATED"])
+
+
+def test_work_that_the_device_would_do_in_no_time_cannot_be_told_from_none(tensorflow: TensorFlow) -> None:
+    found = _doubted(tensorflow, lambda times: _work, flops=1e3)
+    assert (found.raised, list(found.unchecked)) == ([], ["WORK_ELIMINATED"])
+
+
+def test_a_check_that_fails_leaves_its_code_unchecked_and_the_others_made(tensorflow: TensorFlow) -> None:
+    def without_memory(times: float) -> None:
+        raise MemoryError
+
+    found = _doubted(tensorflow, without_memory)
+    assert found.unchecked == {"WORK_ELIMINATED": "the check failed: MemoryError"}
+    assert found.raised == []
+
+
+def test_the_drain_after_the_last_sample_counts_where_another_would_take_seconds(
+    tensorflow: TensorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LONG_S", WORK_S / 2)
+    counts: list[int] = []
+    read = module._Examined._read
+
+    def counted(self: module._Examined, count: int) -> Drained:
+        counts.append(count)
+        return read(self, count)
+
+    monkeypatch.setattr(module._Examined, "_read", counted)
+    assert _doubted(tensorflow, None).raised == []
+    assert counts == []
+    assert _doubted(tensorflow, None, drain_s=WORK_S).raised == []  # late once, and not when it was looked at again
+    assert counts == [1]

@@ -1,0 +1,135 @@
+"""When files go: at their job's end if no result lists them, else with its record; and never while it runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+import redis
+
+from dyno.artifacts.folder import FolderStore
+from dyno.artifacts.store import ABANDONED_S
+from dyno.result import Artifact
+from dyno.settings import Settings
+from dyno.store.artifacts import LOOK_AGAIN_S, SETTLED_S, tidy_files
+from dyno.store.keys import Keys
+from tests.service.artifacts.conftest import Worker
+from tests.waiting import eventually
+
+
+def later(client: redis.Redis, namespace: str, job: str, by_s: float) -> None:
+    """As if `by_s` had gone by since the job's end, and a look at it were due."""
+    keys = Keys(namespace)
+    finished_s = float(client.hget(keys.job(job), "finished_at") or 0)  # type: ignore[arg-type]
+    client.hset(keys.job(job), "finished_at", finished_s - by_s)
+    client.zadd(keys.artifacts, {job: 0})
+
+
+def due_in_s(client: redis.Redis, namespace: str, job: str) -> float:
+    score = client.zscore(Keys(namespace).artifacts, job)
+    assert score is not None
+    return float(score) / 1000 - float(client.time()[0])
+
+
+def names(settings: Settings, job: str) -> list[str]:
+    """Of a job's files, without the digest in front."""
+    folder = settings.artifact_dir / job
+    return sorted(path.name.partition("-")[2] for path in folder.iterdir()) if folder.exists() else []
+
+
+def test_files_go_with_the_record_of_their_job(
+    client: redis.Redis, http: httpx.Client, left: Callable[..., str], settings: Settings, namespace: str
+) -> None:
+    gone, kept = left(a__txt=b"content"), left(a__txt=b"content")
+    keys = Keys(namespace)
+    client.delete(keys.job(gone), keys.result(gone))  # as Redis does it when it expires
+    client.zadd(keys.artifacts, {gone: 0, kept: 0})
+    eventually(lambda: not (settings.artifact_dir / gone).exists(), what="the upkeep of the service has deleted it")
+    assert http.get(f"/v1/jobs/{kept}/artifacts/a.txt").content == b"content"
+    eventually(lambda: client.zscore(keys.artifacts, gone) is None)
+
+
+def test_files_of_a_job_that_failed_go_when_it_has_settled(
+    client: redis.Redis, worker: Worker, settings: Settings, namespace: str
+) -> None:
+    claim = worker.claim(expires_in_s=86400)
+    worker.put(claim, "a.txt", b"content")
+    worker.fail(claim)
+    later(client, namespace, claim.job_id, SETTLED_S / 2)
+    eventually(lambda: due_in_s(client, namespace, claim.job_id) > 0)
+    assert names(settings, claim.job_id) == ["a.txt"]
+    assert due_in_s(client, namespace, claim.job_id) <= SETTLED_S / 2 + 1
+    later(client, namespace, claim.job_id, SETTLED_S)
+    eventually(lambda: not (settings.artifact_dir / claim.job_id).exists())
+    eventually(lambda: due_in_s(client, namespace, claim.job_id) > LOOK_AGAIN_S, what="next when the record ends")
+
+
+def test_of_a_job_that_succeeded_what_its_result_lists_stays_and_all_else_goes(
+    client: redis.Redis, http: httpx.Client, worker: Worker, settings: Settings, namespace: str
+) -> None:
+    claim = worker.claim(expires_in_s=86400)
+    worker.put(claim, "probe", b"tried before the first run")
+    kept = Artifact.model_validate(worker.put(claim, "a.txt", b"content").json())
+    worker.succeed(claim, [kept])
+    later(client, namespace, claim.job_id, SETTLED_S + 1)
+    eventually(lambda: names(settings, claim.job_id) == ["a.txt"])
+    assert http.get(f"/v1/jobs/{claim.job_id}/artifacts/a.txt").content == b"content"
+
+
+def test_a_job_that_runs_keeps_its_files_but_not_what_a_killed_service_left(
+    client: redis.Redis, worker: Worker, settings: Settings, namespace: str
+) -> None:
+    claim = worker.claim()
+    worker.put(claim, "a.txt", b"content")
+    folder = settings.artifact_dir / claim.job_id
+    dead, live = folder / ".dead", folder / ".live"
+    dead.touch()
+    live.touch()
+    os.utime(dead, (time.time(), time.time() - ABANDONED_S - 60))
+    client.zadd(Keys(namespace).artifacts, {claim.job_id: 0})
+    eventually(lambda: not dead.exists())
+    assert live.exists()
+    live.unlink()
+    assert names(settings, claim.job_id) == ["a.txt"]
+
+
+def test_a_result_that_can_t_be_read_here_costs_no_file(
+    client: redis.Redis, left: Callable[..., str], settings: Settings, namespace: str
+) -> None:
+    job = left(a__txt=b"content")
+    client.set(Keys(namespace).result(job), '{"of": "a newer version"}', keepttl=True)
+    later(client, namespace, job, SETTLED_S + 1)
+    eventually(lambda: due_in_s(client, namespace, job) > 0)
+    assert names(settings, job) == ["a.txt"]
+
+
+class Stuck(FolderStore):
+    """Can't delete the files of one job."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/nonexistent"))
+        self.tried: list[str] = []
+
+    def drop(self, job_id: str) -> None:
+        self.tried.append(job_id)
+        if job_id == "stuck":
+            raise OSError
+
+    def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
+        raise AssertionError("no job of these has a record")
+
+
+def test_files_that_can_not_be_deleted_now_stop_no_others_and_are_tried_again(
+    client: redis.Redis, redis_url: str
+) -> None:
+    settings, files = Settings(redis_url=redis_url, namespace="test-stuck"), Stuck()
+    client.zadd(Keys(settings.namespace).artifacts, {"stuck": 0, "other": 1})
+    with pytest.raises(OSError):  # noqa: PT011
+        tidy_files(client, settings, files)
+    assert tidy_files(client, settings, files) == ["other"]
+    assert files.tried == ["stuck", "other"]
+    assert 0 < due_in_s(client, settings.namespace, "stuck") <= LOOK_AGAIN_S + 1

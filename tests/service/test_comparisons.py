@@ -1,0 +1,178 @@
+"""Comparisons over HTTP and by the command, of jobs that a worker without a device has ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from typer.testing import CliRunner
+
+from dyno.cli import app as command
+from dyno.client import Client
+from dyno.comparison import Comparative
+from dyno.settings import Settings
+from dyno.store.keys import Keys
+from service.problems import MEDIA_TYPE
+from tests.comparisons import times
+
+Finished = Callable[..., str]
+
+
+def refused(http: httpx.Client, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    answer = http.post("/v1/comparisons", json=body)
+    assert answer.headers["content-type"] == MEDIA_TYPE
+    return answer.status_code, answer.json()
+
+
+def test_a_comparison_is_made_kept_and_drawn(http: httpx.Client, finished: Finished) -> None:
+    first, other = finished(), finished(times(2))
+    answer = http.post("/v1/comparisons", json={"jobs": [first, other]})
+    made = answer.json()
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == made["urls"]["self"] == f"/v1/comparisons/{made['id']}"
+    assert [each["job"] for each in made["results"]] == [first, other]
+    assert made["results"][1]["ratio"]["verdict"] == "FASTER"
+    assert http.get(answer.headers["location"]).json() == made
+    bars = http.get(made["urls"]["bars"])
+    assert bars.headers["content-type"].startswith("image/svg+xml")
+    assert bars.headers["x-content-type-options"] == "nosniff"
+    assert bars.text.startswith("<svg")
+
+
+def test_it_goes_with_the_first_job_that_goes(
+    http: httpx.Client, finished: Finished, client: redis.Redis, settings: Settings
+) -> None:
+    jobs = [finished(spec={"expires_in_s": 60}), finished()]
+    made = http.post("/v1/comparisons", json={"jobs": jobs}).json()
+    life_s = client.ttl(Keys(settings.namespace).comparison(made["id"]))
+    assert 0 < life_s <= 60
+
+
+def test_what_another_version_left_behind_is_told_and_is_no_failure_of_the_service(
+    http: httpx.Client, finished: Finished, client: redis.Redis, settings: Settings
+) -> None:
+    first, other = finished(), finished()
+    made = http.post("/v1/comparisons", json={"jobs": [first, other]}).json()
+    keys = Keys(settings.namespace)
+    for key in (keys.result(first), keys.samples(first), keys.comparison(made["id"])):
+        client.set(key, '{"schema": 2}')
+    root = f"/v1/jobs/{first}"
+    paths = f"{root}/result", f"{root}/samples", f"{root}/artifacts", made["urls"]["self"], made["urls"]["bars"]
+    for path in paths:
+        answer = http.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (500, "record-unreadable"), path
+        assert "another version" in answer.json()["detail"]
+    assert http.post("/v1/comparisons", json={"jobs": [other, finished()]}).status_code == 201
+
+
+def test_results_of_other_work_are_a_conflict_that_names_the_fields(http: httpx.Client, finished: Finished) -> None:
+    jobs = [finished(), finished(spec={"params": {"n": 65, "mode": "dispatch"}})]
+    status, problem = refused(http, {"jobs": jobs})
+    assert (status, problem["code"]) == (409, "not-comparable")
+    assert problem["differing"] == [
+        {"field": "/params/n", "values": [64, 65]},
+        {"field": "/params/mode", "values": ["chain", "dispatch"]},
+    ]
+
+
+def test_a_job_without_a_result_and_an_unknown_one_are_told_apart(
+    http: httpx.Client, finished: Finished, submitted: Callable[..., str]
+) -> None:
+    done, queued, unknown = finished(), submitted(), f"job_{'0' * 26}"
+    status, problem = refused(http, {"jobs": [done, queued]})
+    assert (status, problem["code"], problem["job_status"]) == (409, "result-not-ready", "queued")
+    assert queued in problem["detail"]
+    status, problem = refused(http, {"jobs": [unknown, done]})
+    assert (status, problem["code"]) == (404, "job-not-found")
+
+
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ({}, ["/jobs"]),
+        ({"jobs": []}, ["/jobs"]),
+        ({"jobs": ["job_1", "x/../y"]}, ["/jobs/0", "/jobs/1"]),
+        ({"jobs": [f"job_{'0' * 26}"] * 2}, ["/jobs"]),
+        ({"jobs": [f"job_{'0' * 25}{n}" for n in range(10)] * 3}, ["/jobs"]),
+        ({"jobs": "all", "metric": "", "margin": 0, "confidence": 1}, ["/jobs", "/metric", "/margin", "/confidence"]),
+        ({"jobs": [f"job_{'0' * 25}{n}" for n in range(2)], "margin": "2 %", "x": 1}, ["/margin", "/x"]),
+    ],
+)
+def test_every_wrong_field_of_a_request_is_named(http: httpx.Client, body: dict[str, Any], pointers: list[str]) -> None:
+    status, problem = refused(http, body)
+    assert (status, problem["code"]) == (422, "invalid-comparison")
+    assert sorted(error["pointer"] for error in problem["errors"]) == sorted(pointers)
+
+
+def test_a_number_that_is_none_and_a_key_given_twice_are_named(http: httpx.Client) -> None:
+    body = b'{"jobs": [], "jobs": ["job_1", "job_2"], "margin": NaN}'
+    answer = http.post("/v1/comparisons", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    codes = {error["pointer"]: error["code"] for error in answer.json()["errors"]}
+    assert codes["/jobs"] == "duplicate-key"
+    assert codes["/margin"] == "not-finite"
+
+
+def test_an_unknown_metric_is_refused_with_those_there_are(http: httpx.Client, finished: Finished) -> None:
+    status, problem = refused(http, {"jobs": [finished(), finished()], "metric": "beauty"})
+    assert status == 422
+    assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [("/metric", "unknown-metric")]
+    assert "throughput" in problem["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize("name", ["cmp_1", f"cmp_{'0' * 26}", "..%2fjob"])
+def test_a_comparison_that_is_not_there_is_a_404(http: httpx.Client, name: str) -> None:
+    for path in (f"/v1/comparisons/{name}", f"/v1/comparisons/{name}/bars.svg"):
+        assert http.get(path).status_code == 404
+
+
+def test_the_best_of_several_results_of_the_same_work_is_a_risk(http: httpx.Client, finished: Finished) -> None:
+    work = {"params": {"n": 77}}
+    worse = [finished(times(factor), work, hardware_id="hw_2") for factor in (0.8, 0.9)]
+    elsewhere = finished(times(0.8), work)
+    best = finished(spec=work, hardware_id="hw_2")
+    made = http.post("/v1/comparisons", json={"jobs": [elsewhere, best]}).json()
+    [warning] = made["warnings"]
+    assert warning["code"] == "CHERRY_PICK_RISK"
+    assert warning["evidence"]["picks"] == [{"job": best, "results": 3, "value": 100.0, "median": 90.0}]
+    shown = http.post("/v1/comparisons", json={"jobs": [*worse, best]}).json()
+    assert shown["warnings"] == []  # nothing is hidden where all of them are compared
+
+
+def test_the_client_reads_back_what_it_made(http: httpx.Client, finished: Finished) -> None:
+    with Client(str(http.base_url)) as client:
+        made = client.compare([finished(), finished(times(0.5))], margin=0.1)
+        assert client.comparison(made.id) == made
+        assert client.bars(made.id).startswith("<svg")
+    ratio = made.results[1].ratio
+    assert ratio is not None
+    assert ratio.verdict is Comparative.SLOWER
+    assert made.margin == 0.1
+
+
+def test_the_command_prints_the_ratio_and_ends_with_5_where_one_is_slower(
+    http: httpx.Client, finished: Finished, tmp_path: Path
+) -> None:
+    first, slower, faster = finished(), finished(times(0.5)), finished(times(2))
+    url = ["--url", str(http.base_url)]
+    told = CliRunner().invoke(command, ["compare", first, slower, *url], env={"COLUMNS": "250"})
+    assert told.exit_code == 5
+    for words in ("SLOWER", "0.5", "would have shown", "not side by side"):
+        assert words in told.output
+    bars = tmp_path / "bars.svg"
+    asked = CliRunner().invoke(command, ["compare", first, faster, *url, "--json", "--bars", str(bars)])
+    assert asked.exit_code == 0
+    assert json.loads(asked.output)["results"][1]["ratio"]["verdict"] == "FASTER"
+    assert bars.read_text().startswith("<svg")
+
+
+def test_the_command_says_why_results_are_not_comparable(http: httpx.Client, finished: Finished) -> None:
+    jobs = [finished(), finished(spec={"params": {"n": 65}})]
+    told = CliRunner().invoke(command, ["compare", *jobs, "--url", str(http.base_url)], env={"COLUMNS": "250"})
+    assert told.exit_code == 3
+    assert "/params/n" in told.output

@@ -1,0 +1,98 @@
+"""Two devices of one class, one of them smaller, as their workers see them: over HTTP and the real store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.job import WorkerRef
+from dyno.settings import Settings
+from dyno.store import fleet
+from dyno.store.fleet import WorkerRecord
+from dyno.store.leases import Leases
+from dyno.store.queues import queues_served
+from dyno.workloads import registry
+from workers.taking import taker
+
+CARD: dict[str, Any] = {"kind": "gpu", "model": "H100", "isa": ["sm_90"]}
+TINY = {"workload": "matmul", "device": "gpu", "params": {"n": 64}}
+BIG: list[dict[str, Any]] = [
+    TINY | {"params": {"n": 16384}},  # 4 GiB
+    {"workload": "mnist_cnn", "device": "gpu", "replicas": 2},
+    TINY | {"params": {"n": 64, "dtype": "tf32"}},
+]
+
+
+@pytest.fixture
+def small(device: Callable[..., Device]) -> Device:
+    return device(id="gpu:0", memory_bytes=2**30, **CARD | {"isa": ["sm_75"]})
+
+
+@pytest.fixture
+def large(device: Callable[..., Device]) -> Device:
+    return device(id="gpu:1", memory_bytes=80 * 2**30, units=2, **CARD)
+
+
+@pytest.fixture
+def offer(client: redis.Redis, settings: Settings) -> Iterator[Callable[..., None]]:
+    offered: list[WorkerRecord] = []
+
+    def publish(*devices: Device) -> None:
+        for one in devices:
+            known = {"id": one.id, "host": one.host, "pid": 1, "device": one.full_id, "state": "idle", "version": "0"}
+            offered.append(WorkerRecord.model_validate(known | {"started_at": datetime.now(UTC)}))
+            fleet.publish(client, settings, one, offered[-1])
+
+    yield publish
+    for record in offered:
+        fleet.withdraw(client, settings, record)
+
+
+@pytest.fixture
+def take(client: redis.Redis, settings: Settings) -> Callable[[Device], str | None]:
+    """Claim as the device's worker does, and finish at once; the job's id."""
+    leases = Leases(client, settings)
+
+    def claimed(device: Device) -> str | None:
+        ref = WorkerRef(id="w", device=device.id, host=device.host)
+        claim = leases.claim(device.full_id, queues_served(device), ref, taker(device, registry()))
+        if claim is None:
+            return None
+        assert leases.finish(claim, "stop")
+        return claim.job_id
+
+    return claimed
+
+
+def submit(http: httpx.Client, body: dict[str, Any]) -> Any:
+    return http.post("/v1/jobs", json=body).raise_for_status().json()
+
+
+@pytest.mark.parametrize("body", BIG)
+def test_a_job_waits_for_the_device_that_it_fits_while_the_smaller_one_takes_those_behind_it(
+    http: httpx.Client, offer: Callable, take: Callable, small: Device, large: Device, body: dict[str, Any]
+) -> None:
+    offer(small, large)
+    big, tiny = submit(http, body), submit(http, TINY)
+
+    assert [take(small), take(small)] == [tiny["id"], None]
+
+    waiting = http.get(big["urls"]["self"]).json()
+    assert (waiting["status"], waiting["version"]) == ("queued", big["version"])
+    assert waiting["queue"] == {"name": "gpu", "position": 0, "eta_s": None, "passed_over": True}
+    assert take(large) == big["id"]
+
+
+@pytest.mark.parametrize("body", BIG)
+def test_a_job_queued_before_any_device_was_there_is_not_taken_by_one_that_it_does_not_fit(
+    http: httpx.Client, take: Callable, small: Device, large: Device, body: dict[str, Any]
+) -> None:
+    early = submit(http, body | {"queue_if_absent": True})
+    assert take(small) is None
+    assert take(large) == early["id"]

@@ -1,0 +1,222 @@
+"""Comparisons that run two specs, over HTTP and by the command; the job is ended by a worker without a device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from dyno.cli import app as command
+from dyno.client import Client, ComparisonNotMade
+from dyno.comparison import Comparative, UnfinishedComparison
+from dyno.devices.device import Device
+from dyno.job import Job, WorkerRef
+from dyno.result import Precision, Result
+from dyno.settings import Settings
+from dyno.spec import InterleavedSpec
+from dyno.store.connect import sync_client
+from dyno.store.leases import Leases
+from dyno.store.queues import queues_served
+from service.problems import MEDIA_TYPE
+from tests.comparisons import a_metric, of_metrics, times
+
+ONE: dict[str, Any] = {"workload": "matmul", "params": {"n": 64, "repeats": 10}, "device": "cpu"}
+TWO: dict[str, Any] = {"workload": "matmul", "params": {"n": 64, "repeats": 20}}
+RATES = [100.0, 101.0, 99.0, 100.5]
+LIKE = [100.5, 100.5, 99.5, 100.0]
+
+Post = Callable[..., httpx.Response]
+End = Callable[..., None]
+
+
+@pytest.fixture
+def post(http: httpx.Client, offered: Device) -> Iterator[Post]:
+    """Ask for a comparison of ONE and TWO; a job that still waits is canceled afterwards."""
+    jobs: list[str] = []
+
+    def one(headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
+        answer = http.post("/v1/comparisons", json={"specs": [ONE, TWO], "pairs": 4} | body, headers=headers)
+        jobs.extend([answer.json()["job"]] if answer.status_code == 202 else [])
+        return answer
+
+    yield one
+    for job in jobs:
+        http.post(f"/v1/jobs/{job}/cancel")
+
+
+@pytest.fixture
+def end(settings: Settings, offered: Device) -> Iterator[End]:
+    """As a worker would: the oldest job succeeds, its second spec `factor` times as fast as the first."""
+    with sync_client(settings) as client:
+        leases = Leases(client, settings)
+
+        def one(factor: float = 1.0, **second: Any) -> None:
+            claim = leases.claim(offered.full_id, queues_served(offered), WorkerRef(id="w", device="d", host="here"))
+            assert claim is not None
+
+            def arm(by_run: list[float], **result: Any) -> Result:
+                return of_metrics([a_metric(by_run=by_run)], **result).model_copy(update={"job": claim.job_id})
+
+            arms = [arm(times(factor, LIKE), **second), arm(LIKE)]
+            assert leases.finish(claim, "succeed", result=arm(RATES).model_copy(update={"arms": arms}))
+
+        yield one
+
+
+def refused(answer: httpx.Response) -> tuple[int, str, list[str]]:
+    assert answer.headers["content-type"] == MEDIA_TYPE
+    problem = answer.json()
+    return answer.status_code, problem["code"], [error["pointer"] for error in problem.get("errors") or []]
+
+
+def test_two_specs_are_queued_as_one_job_and_compared_when_it_is_done(http: httpx.Client, post: Post, end: End) -> None:
+    answer = post()
+    begun = answer.json()
+    assert (answer.status_code, begun["kind"], begun["status"]) == (202, "interleaved", "running")
+    assert answer.headers["location"] == begun["urls"]["self"] == f"/v1/comparisons/{begun['id']}"
+    assert http.get(begun["urls"]["self"]).json() == begun
+    bars = http.get(begun["urls"]["bars"])
+    assert (bars.status_code, bars.json()["code"]) == (409, "result-not-ready")
+    end(1.5)
+    made = http.get(begun["urls"]["self"]).json()
+    assert (made["id"], made["kind"], made["status"], made["job"]) == (begun["id"], "interleaved", "done", begun["job"])
+    assert made["results"][1]["ratio"]["verdict"] == "FASTER"
+    assert made["control"]["value"] == pytest.approx(1, abs=0.01)
+    assert "second" in http.get(begun["urls"]["bars"]).text
+
+
+def test_the_job_says_what_it_runs(http: httpx.Client, post: Post) -> None:
+    job = Job.model_validate(http.get(f"/v1/jobs/{post(margin=0.1).json()['job']}").json())
+    assert isinstance(job.spec, InterleavedSpec)
+    assert (job.spec.pairs, job.spec.control, job.spec.margin, job.spec.metric) == (4, True, 0.1, "throughput")
+    assert job.spec.against.params["repeats"] == 20
+    assert job.spec.against.device == job.spec.device
+    assert {arm.measure.processes.max for arm in job.spec.arms} == {4}
+    assert job.spec.most_runs == 12
+    assert job.id in [row["id"] for row in http.get("/v1/jobs").json()["data"]]
+
+
+def test_the_same_key_makes_one_job(post: Post) -> None:
+    first, again = (post({"Idempotency-Key": "k-1"}) for _ in range(2))
+    assert first.json() == again.json()
+    assert again.headers["idempotent-replayed"] == "true"
+    assert refused(post({"Idempotency-Key": "k-1"}, pairs=6))[1] == "idempotency-key-reused"
+
+
+def test_one_that_is_canceled_says_so(http: httpx.Client, post: Post) -> None:
+    begun = post().json()
+    http.post(f"/v1/jobs/{begun['job']}/cancel")
+    assert http.get(begun["urls"]["self"]).json()["status"] == "canceled"
+
+
+def test_arms_that_ran_in_another_precision_make_no_comparison(http: httpx.Client, post: Post, end: End) -> None:
+    begun = post().json()
+    end(precision=Precision(requested="float32", observed="tf32", rel_error=3e-4))
+    found = http.get(begun["urls"]["self"]).json()
+    assert (found["status"], found["failure"]["reason"]) == ("failed", "not_comparable")
+    assert "/precision/observed" in found["failure"]["message"]
+
+
+@pytest.mark.parametrize("name", ["cmp_1", f"cmp_{'0' * 26}"])
+def test_the_job_of_one_spec_makes_no_comparison(http: httpx.Client, submitted: Callable[..., str], name: str) -> None:
+    own = f"cmp_{submitted().removeprefix('job_')}"
+    assert [http.get(f"/v1/comparisons/{each}").status_code for each in (name, own)] == [404, 404]
+
+
+def test_specs_of_other_work_are_a_conflict_before_anything_is_queued(http: httpx.Client, post: Post) -> None:
+    before = http.get("/v1/jobs").json()["data"][:1]
+    answer = post(specs=[ONE, TWO | {"params": {"n": 65, "dtype": "bfloat16"}}])
+    assert (answer.status_code, answer.json()["code"]) == (409, "not-comparable")
+    assert [each["field"] for each in answer.json()["differing"]] == ["/params/n", "/params/dtype"]
+    assert http.get("/v1/jobs").json()["data"][:1] == before
+
+
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ({"specs": []}, ["/specs"]),
+        ({"specs": [ONE, 1]}, ["/specs/1"]),
+        ({"specs": [ONE, TWO, TWO]}, ["/specs"]),
+        ({"specs": [ONE | {"seed": -1}, TWO | {"params": {}, "x": 1}]}, ["/specs/0/seed", "/specs/1/x"]),
+        ({"specs": [ONE, TWO | {"params": {"n": 0}}]}, ["/specs/1/params/n"]),
+        ({"specs": [ONE | {"device": "abacus"}, TWO]}, ["/specs/0/device"]),
+        ({"specs": [ONE, TWO | {"device": "gpu", "priority": "high"}]}, ["/specs/1/device", "/specs/1/priority"]),
+        ({"specs": [ONE | {"measure": {"processes": 3}}, TWO]}, ["/specs/0/measure/processes"]),
+        ({"pairs": 3, "control": 1, "margin": 0}, ["/control", "/margin", "/pairs"]),
+        ({"metric": "beauty"}, ["/metric"]),
+        ({"metric": "execution_time"}, ["/metric"]),
+    ],
+)
+def test_every_wrong_field_of_both_specs_is_named(post: Post, body: dict[str, Any], pointers: list[str]) -> None:
+    status, code, found = refused(post(**body))
+    assert (status, code, sorted(found)) == (422, "invalid-comparison", pointers)
+
+
+def test_the_time_of_an_execution_is_compared_where_both_hold_the_same_work(post: Post) -> None:
+    assert post(specs=[ONE, ONE | {"seed": 1}], metric="execution_time").status_code == 202
+
+
+def test_what_one_of_them_needs_is_refused_under_its_name(post: Post) -> None:
+    asked = [ONE, TWO | {"params": {"n": 1 << 20}}]
+    assert refused(post(specs=[{**each, "params": {"n": 1 << 20}} for each in asked]))[1:] == (
+        "does-not-fit",
+        ["/specs/0/params/n"],
+    )
+    assert refused(post(specs=[ONE, TWO | {"framework": "jax"}]))[1:] == ("unsupported", ["/specs/1/framework"])
+
+
+def test_all_runs_together_have_to_fit_the_timeout(post: Post) -> None:
+    asked = [ONE | {"timeout_s": 100}, TWO]
+    assert post(specs=asked).status_code == 202
+    status, code, pointers = refused(post(specs=asked, pairs=100))
+    assert (status, code) == (422, "exceeds-timeout")
+    assert pointers[0].startswith("/specs/0/")
+
+
+def test_the_client_waits_for_what_it_began(http: httpx.Client, offered: Device, end: End) -> None:
+    with Client(str(http.base_url)) as client:
+        begun = client.begin_comparison(ONE, TWO, pairs=4)
+        with pytest.raises(ComparisonNotMade, match=begun.job) as unfinished:
+            client.comparison(begun.id)
+        assert isinstance(unfinished.value.comparison, UnfinishedComparison)
+        seen: list[Job] = []
+
+        def ended(job: Job) -> None:
+            seen.append(job)
+            if len(seen) == 1:  # of the second, which waits behind the first
+                end()
+                end(0.5)
+
+        made = client.compare_specs(ONE, TWO, ended, pairs=4)
+    assert made.results[1].ratio is not None
+    assert made.results[1].ratio.verdict is Comparative.SLOWER
+    assert seen[-1].done
+
+
+def test_the_command_takes_files_with_specs(
+    http: httpx.Client, offered: Device, end: End, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / "one.json", tmp_path / "two.json"]
+    for file, spec in zip(files, (ONE, TWO), strict=True):
+        file.write_text(json.dumps(spec))
+    began = Client.begin_comparison
+
+    def begin(self: Client, *specs: Any, **options: Any) -> UnfinishedComparison:
+        begun = began(self, *specs, **options)
+        end(0.5)
+        return begun
+
+    monkeypatch.setattr(Client, "begin_comparison", begin)
+    asked = ["compare", *map(str, files), "--pairs", "4", "--url", str(http.base_url)]
+    told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
+    assert told.exit_code == 5, told.output
+    for words in ("first", "second", "SLOWER", "control, the first against itself"):
+        assert words in told.output
+    wrong = CliRunner().invoke(command, ["compare", str(files[0]), str(tmp_path / "none.json")], env={"COLUMNS": "250"})
+    assert wrong.exit_code == 2
+    assert "neither a job nor a file" in wrong.output

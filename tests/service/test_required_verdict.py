@@ -1,0 +1,43 @@
+"""`--require`: a script that goes on only with numbers that are good enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from dyno.cli import app as command
+from dyno.measure.warnings import warning
+from dyno.result import Verdict
+
+Finished = Callable[..., str]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "required", "exit_code"),
+    [
+        (Verdict.TRUSTED, "trusted", 0),
+        (Verdict.INDICATIVE, "trusted", 1),
+        (Verdict.INDICATIVE, "indicative", 0),
+        (Verdict.UNTRUSTED, "indicative", 1),
+        (Verdict.UNTRUSTED, "untrusted", 0),
+    ],
+)
+def test_a_verdict_below_the_required_one_ends_with_1(
+    http: httpx.Client, finished: Finished, verdict: Verdict, required: str, exit_code: int
+) -> None:
+    job = finished(verdict=verdict)
+    told = CliRunner().invoke(command, ["result", job, "--require", required, "--url", str(http.base_url)])
+    assert told.exit_code == exit_code, told.output
+
+
+def test_it_says_what_speaks_against_the_result_and_still_prints_it(http: httpx.Client, finished: Finished) -> None:
+    job = finished(verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK"), warning("POW2_ONLY")])
+    asked = ["result", job, "--require", "trusted", "--json", "--url", str(http.base_url)]
+    told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
+    assert f'"job": "{job}"' in told.stdout
+    assert "trusted is required" in told.stderr
+    assert "ABOVE_PEAK" in told.stderr
+    assert "POW2_ONLY" not in told.stderr

@@ -1,0 +1,30 @@
+"""The table of raw samples: what `GET /v1/jobs/{id}/samples?format=csv` sends."""
+
+from __future__ import annotations
+
+from dyno.samples import ArmName, RunSamples
+from service.samples import COLUMNS, pieces
+
+
+def a_run(number: int, case: str | None = None, arm: ArmName | None = None) -> RunSamples:
+    cpu_s = [(0.5, 0.125)] * 2
+    return RunSamples(
+        run=number, case=case, arm=arm, warmup=[0.3], samples=[0.1, 0.2], sample_cpu_s=cpu_s, executions_per_sample=4
+    )
+
+
+def test_every_reading_is_a_line_and_what_is_not_kept_of_warm_up_is_empty() -> None:
+    assert "".join(pieces([a_run(0), a_run(1, "n=64, k=2", "second")])).split("\r\n") == [
+        ",".join(COLUMNS),
+        "0,,warmup,0,0.3,,,,",
+        "0,,sample,0,0.1,0.5,0.125,4,",
+        "0,,sample,1,0.2,0.5,0.125,4,",
+        '1,"n=64, k=2",warmup,0,0.3,,,,second',
+        '1,"n=64, k=2",sample,0,0.1,0.5,0.125,4,second',
+        '1,"n=64, k=2",sample,1,0.2,0.5,0.125,4,second',
+        "",
+    ]
+
+
+def test_the_table_is_sent_run_by_run_as_each_piece_costs_a_change_of_threads() -> None:
+    assert len([*pieces([a_run(number) for number in range(5)])]) == 1 + 5

@@ -1,0 +1,38 @@
+"""What tests see of a device from outside: who holds it, and whether it is free."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Sequence
+from pathlib import Path
+
+import redis
+
+from dyno.devices.device import Device
+from dyno.devices.locks import lock_paths
+from dyno.settings import Settings
+from dyno.store.keys import Keys
+from tests.waiting import eventually
+
+
+def runner_of(here: Device, settings: Settings, not_in: Sequence[int] = ()) -> int:
+    """The process that holds the device's lock, once there is a new one."""
+    [path] = [Path(name) for name in lock_paths(here, settings)]
+    found: list[int] = []
+
+    def held() -> bool:
+        if not path.exists():
+            return False
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found[:] = [int(file.read() or 0)]
+        return bool(found) and found[0] not in (0, *not_in)
+
+    eventually(held)
+    return found[0]
+
+
+def device_is_free(client: redis.Redis, settings: Settings, here: Device) -> bool:
+    return not client.exists(Keys(settings.namespace).lease(here.full_id))

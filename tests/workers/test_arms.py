@@ -1,0 +1,136 @@
+"""Two specs run in turns as one job: in which order, under one lease, and whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.frames import RunRequest
+from dyno.job import Status, WorkerRef
+from dyno.result import Result
+from dyno.settings import Settings
+from dyno.spec import InterleavedSpec
+from dyno.store.leases import Leases
+from dyno.store.queues import queues_served
+from dyno.store.reap import reap
+from tests.waiting import eventually
+from tests.workers.conftest import LONG, Store, in_turns, tiny
+from tests.workers.looking import device_is_free, runner_of
+from workers.launcher import Launcher
+from workers.running import Runner
+from workers.supervisor import Supervisor
+
+ONE, TWO = tiny(params={"n": 64, "repeats": 1}), tiny(params={"n": 64, "repeats": 2})
+BOTH = in_turns(ONE, TWO)
+
+
+def processes(result: Result) -> list[int]:
+    return [run.pid for each in (result, *result.arms) for run in each.runs]
+
+
+def test_the_runs_take_turns_and_every_other_round_goes_backwards(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[RunRequest] = []
+
+    def start(request: RunRequest) -> Runner:
+        told.append(request)
+        return Launcher.start(forking, request)
+
+    monkeypatch.setattr(forking, "start", start)
+    job_id = store.submit(BOTH)
+    assert supervisor_of(quick, forking).serve() == 1
+    assert [(each.spec.params["repeats"], each.run) for each in told] == [
+        (1, 0),
+        (2, 0),
+        (1, 0),
+        (1, 1),
+        (2, 1),
+        (1, 1),
+    ]
+    assert not any(isinstance(each.spec, InterleavedSpec) for each in told)
+    assert {each.artifact_dir for each in told} == {None}
+    result = store.result(job_id)
+    assert [len(each.runs) for each in (result, *result.arms)] == [2, 2, 2]
+    assert len(set(processes(result))) == 6
+    assert "repeats=2" in result.arms[0].reproduce
+    assert store.job(job_id).spec == BOTH
+
+
+def test_a_canceled_one_is_stopped_in_mid_run_and_leaves_no_result(
+    quick: Settings,
+    store: Store,
+    client: redis.Redis,
+    here: Device,
+    serve: Callable[[], Future[int]],
+) -> None:
+    job_id = store.submit(in_turns(ONE, tiny(measure=LONG)))
+    serving = serve()
+    eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.run == 2)
+    assert store.job(job_id).progress.runs == 6  # type: ignore[union-attr]
+    store.cancel(job_id)
+    serving.result(30)
+    assert store.job(job_id).status is Status.CANCELED
+    assert device_is_free(client, quick, here)
+
+
+def test_one_whose_runner_is_killed_begins_again_with_all_runs(
+    quick: Settings,
+    store: Store,
+    here: Device,
+    serve: Callable[[], Future[int]],
+) -> None:
+    job_id = store.submit(in_turns(ONE, tiny(measure={"min_s": 0.7, "max_s": 0.7}), control=False))
+    serving = serve()
+    eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.run == 2)
+    killed = runner_of(here, quick)
+    os.kill(killed, signal.SIGKILL)
+    assert serving.result(60) == 2
+    job, result = store.job(job_id), store.result(job_id)
+    assert (job.status, job.attempt) == (Status.SUCCEEDED, 2)
+    assert len(processes(result)) == 4
+    assert killed not in processes(result)
+
+
+def test_one_whose_worker_died_is_run_whole_by_another(
+    quick: Settings,
+    store: Store,
+    client: redis.Redis,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    here: Device,
+) -> None:
+    short = quick.model_copy(update={"lease_s": 0.1})
+    job_id = store.submit(BOTH)
+    dead = Leases(client, short).claim(here.full_id, queues_served(here), WorkerRef(id="d", device="cpu:0-0", host="h"))
+    assert dead is not None
+    assert dead.spec == BOTH
+    eventually(lambda: job_id in reap(client, short))
+    assert supervisor_of(quick, forking).serve() == 1
+    job = store.job(job_id)
+    assert (job.status, job.attempt) == (Status.SUCCEEDED, 2)
+    assert len(processes(store.result(job_id))) == 6
+    assert [(each.arm, each.run) for each in store.samples(job_id)] == [
+        (arm, run) for arm in ("first", "second", "control") for run in range(2)
+    ]
+    assert not Leases(client, quick).finish(dead, "stop")
+
+
+def test_a_failure_says_which_of_the_specs_it_was(
+    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
+) -> None:
+    job_id = store.submit(in_turns(tiny(timeout_s=1), tiny(measure=LONG)))
+    supervisor_of(quick, forking).serve()
+    failure = store.job(job_id).failure
+    assert failure is not None
+    assert failure.message == "the second spec: the job took longer than its 1 s"

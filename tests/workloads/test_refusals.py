@@ -1,0 +1,106 @@
+"""What the spec alone tells can't be done is refused before it is queued, by the field that asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dyno.devices.device import Device
+from dyno.errors import InvalidSpec
+from dyno.spec import Spec
+from dyno.workloads import normalise, workload
+
+JAX, TORCH = {"framework": "jax"}, {"framework": "torch"}
+WEIGHTS = {"job": "job_1", "name": "model.weights.h5"}
+
+
+def _refused(name: str, params: dict[str, Any], envelope: dict[str, Any]) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidSpec) as invalid:
+        normalise(Spec.model_validate({"workload": name, "params": params} | envelope))
+    return [(error.pointer, error.code) for error in invalid.value.errors]
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "envelope", "refused"),
+    [
+        ("mnist_cnn", {"export": "saved_model"}, JAX, ("/params/export", "export-unsupported")),
+        ("imdb_lstm", {"export": "saved_model"}, TORCH, ("/params/export", "export-unsupported")),
+        ("mnist_cnn", {"jit_compile": True}, {"replicas": 2}, ("/params/jit_compile", "jit-over-replicas")),
+        ("mnist_cnn", {}, TORCH | {"replicas": 2}, ("/replicas", "not-replicable")),
+        ("resnet50", {"mode": "inference"}, {"replicas": 2}, ("/replicas", "not-replicable")),
+        ("quantized_inference", {"engine": "litert"}, JAX, ("/params/engine", "engine-unsupported")),
+        (
+            "quantized_inference",
+            {"engine": "litert", "weights": WEIGHTS},
+            JAX,
+            ("/params/engine", "engine-unsupported"),
+        ),
+    ],
+)
+def test_what_the_framework_or_its_replicas_can_not_do(
+    name: str, params: dict[str, Any], envelope: dict[str, Any], refused: tuple[str, str]
+) -> None:
+    assert _refused(name, params, envelope) == [refused]
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "envelope", "pointer"),
+    [
+        ("mnist_cnn", {"train_samples": 1, "validation_share": 0.5}, {}, "/params/train_samples"),
+        ("imdb_lstm", {"train_samples": 1, "validation_share": 0.1}, {}, "/params/train_samples"),
+        ("resnet50", {"images": 1, "validation_share": 0.1}, {}, "/params/images"),
+        ("cifar10_cnn", {"train_samples": 7}, {"replicas": 8}, "/params/train_samples"),
+        ("mnist_cnn", {"train_samples": 8, "validation_share": 0.1}, {"replicas": 8}, "/params/train_samples"),
+    ],
+)
+def test_samples_that_are_too_few_to_share_out(
+    name: str, params: dict[str, Any], envelope: dict[str, Any], pointer: str
+) -> None:
+    assert _refused(name, params, envelope) == [(pointer, "too-few-samples")]
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "pointers"),
+    [
+        ("weather_gru", {"window": 4000}, ["/params/window", "/params/validation_share"]),
+        ("weather_gru", {"window": 3484, "validation_share": 0}, ["/params/window"]),
+        ("weather_gru", {"validation_share": 0.01}, ["/params/validation_share"]),
+        ("shakespeare_lstm", {"validation_share": 1e-5}, ["/params/validation_share"]),
+    ],
+)
+def test_windows_longer_than_what_is_held_out(name: str, params: dict[str, Any], pointers: list[str]) -> None:
+    asked = {"best_weights": False, "early_stopping_patience": None, "reduce_lr_patience": None} | params
+    assert [pointer for pointer, _ in _refused(name, asked, {})] == pointers
+
+
+@pytest.mark.parametrize(
+    ("name", "params"), [("cifar10_cnn", {}), ("imdb_lstm", {}), ("quantized_inference", {"model": "cifar10_cnn"})]
+)
+def test_a_sample_of_a_set_of_which_none_ships(name: str, params: dict[str, Any]) -> None:
+    assert [pointer for pointer, _ in _refused(name, params | {"data": "sample"}, {})] == ["/params/data"]
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "envelope"),
+    [
+        ("mnist_cnn", {"export": "saved_model", "jit_compile": True}, {}),
+        ("mnist_cnn", {"jit_compile": True}, JAX | {"replicas": 2}),
+        ("mnist_cnn", {"train_samples": 2, "validation_share": 0.5}, {}),
+        ("cifar10_cnn", {"train_samples": 8}, {"replicas": 8}),
+        ("weather_gru", {"window": 3000, "horizon_h": 100}, {}),
+        ("quantized_inference", {"engine": "keras"}, JAX),
+        ("quantized_inference", {"model": "mnist_cnn", "data": "sample"}, {}),
+    ],
+)
+def test_what_can_just_be_done_is_taken(name: str, params: dict[str, Any], envelope: dict[str, Any]) -> None:
+    normalise(Spec.model_validate({"workload": name, "params": params} | envelope))
+
+
+def test_litert_is_for_devices_that_are_driven_as_a_cpu(device: Device) -> None:
+    quantized = workload("quantized_inference")
+    asked = quantized.params.model_validate({"engine": "litert"})
+    gpu = device.model_copy(update={"kind": "gpu"})
+    assert [found.pointer for found in quantized.refuses(asked, gpu)] == ["/engine"]
+    assert quantized.refuses(asked, gpu.model_copy(update={"emulated": True})) == []
+    assert quantized.refuses(quantized.params(), gpu) == []

@@ -1,0 +1,91 @@
+"""What an attempt measures: one spec, or two in turns and perhaps the first once more, each with runs of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from dyno.devices.device import Device
+from dyno.errors import InvalidSpec, UnknownWorkload
+from dyno.frames import RunRecord
+from dyno.measure.assemble import assemble
+from dyno.measure.processes import enough
+from dyno.measure.raw import raw_samples
+from dyno.result import Result
+from dyno.samples import ArmName, RunSamples
+from dyno.spec import Spec
+from dyno.workloads import check_units, validate_params
+from dyno.workloads.contract import Estimate, Params, Workload
+from workers.artifacts import JobFiles
+from workers.equipment import Equipment
+
+_NAMES: tuple[ArmName, ...] = ("first", "second", "control")
+
+
+@dataclass
+class Arm:
+    """One spec with what its runs have measured so far. `name` is None where it is all that the job has."""
+
+    name: ArmName | None
+    spec: Spec
+    workload: Workload
+    params: Params
+    files: JobFiles
+    records: list[RunRecord] = field(default_factory=list)
+
+    @property
+    def enough(self) -> bool:
+        """Whether it needs no other run."""
+        return bool(self.records) and enough(self.spec.measure, self.records)
+
+    @property
+    def tuned(self) -> dict[str, JsonValue]:
+        """What its first run chose by measuring."""
+        return self.records[0].tuned if self.records else {}
+
+    def estimate(self, device: Device) -> Estimate:
+        """Of one run there."""
+        return self.workload.estimate(self.params, device, self.spec.replicas, self.spec.framework)
+
+    def time_s(self, device: Device) -> float:
+        """By that estimate: every run that may come, sampled as long as it may."""
+        one, measure = self.estimate(device), self.spec.measure
+        return measure.processes.max * (one.time_s + measure.max_s) + one.train_s
+
+    def result(self, job_id: str, device: Device) -> Result:
+        return assemble(job_id, self.spec, self.workload, self.params, device, self.records)
+
+    def samples(self) -> list[RunSamples]:
+        return [each.model_copy(update={"arm": self.name}) for each in raw_samples(self.records)]
+
+
+def arms_of(spec: Spec, equipment: Equipment, new_files: Callable[[], JobFiles]) -> list[Arm]:
+    """In the order of their first runs.
+
+    Raises UnknownWorkload, and InvalidSpec for what this worker or its device can't run.
+    """
+    specs = spec.arms
+    names: Sequence[ArmName | None] = _NAMES if len(specs) > 1 else [None]
+    return [Arm(name, each, *_resolved(each, equipment), new_files()) for name, each in zip(names, specs, strict=False)]
+
+
+def turns(arms: Sequence[Arm]) -> Iterator[Arm]:
+    """Whose run is next: rounds of all arms, every other one backwards, until each has enough."""
+    for number in itertools.count():
+        waiting = [arm for arm in arms if not arm.enough]
+        if not waiting:
+            return
+        yield from reversed(waiting) if number % 2 else waiting
+
+
+def _resolved(spec: Spec, equipment: Equipment) -> tuple[Workload, Params]:
+    try:
+        workload = equipment.workloads[spec.workload]
+    except KeyError:
+        raise UnknownWorkload(f'this worker has no workload "{spec.workload}"') from None
+    if errors := check_units(spec.replicas, equipment.device):
+        raise InvalidSpec(errors)
+    return workload, validate_params(workload, spec.params, spec.replicas, spec.framework)

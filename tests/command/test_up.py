@@ -70,7 +70,7 @@ def test_the_embedded_server_is_started_again_with_its_jobs(up: Callable[[], tup
 
 def test_killing_it_leaves_no_process_behind(up: Callable[[], tuple[Command, Client]]) -> None:
     running, _ = up()
-    assert len(running.pids()) >= 5  # itself, server, API, worker, zygote
+    eventually(lambda: len(running.pids()) >= 5, 60, "itself, server, API, worker and zygote run")
     running.process.kill()
     running.process.wait()
     eventually(lambda: not running.pids(), 30, "all parts are gone")

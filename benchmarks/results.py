@@ -39,7 +39,7 @@ def quality(training: Training | None) -> str:
     if training.test:
         said.append(_listed(training.test))
     if training.baselines:
-        said.append(f"without training {_listed(training.baselines)}")
+        said.append(f"without training {', '.join(_beside(training, *each) for each in training.baselines.items())}")
     return ", ".join(said) or f"loss {training.epochs[-1].loss:.4g}"
 
 
@@ -75,6 +75,18 @@ def framework(result: Result) -> str:
     """Which one executed it, and its version."""
     name, packages = str(result.environment.get("framework")), result.environment["packages"]
     return " ".join([name, *(packages[each] for each in (name, f"{name}-cpu") if each in packages)][:2])
+
+
+def verdict(result: Result) -> str:
+    """With the codes of all that speaks against the figures."""
+    codes = ", ".join(dict.fromkeys(each.code for each in result.warnings))
+    return f"{result.verdict} ({codes})" if codes else str(result.verdict)
+
+
+def _beside(training: Training, name: str, value: float) -> str:
+    """A baseline, and how far the figure that its name ends with lies from it."""
+    ours = next((found for figure, found in training.test.items() if name.endswith(f"_{figure}")), None)
+    return f"{name} {value:.4g}" if ours is None or value == 0 else f"{name} {value:.4g} ({ours / value - 1:+.1%})"
 
 
 def _listed(figures: Mapping[str, float]) -> str:

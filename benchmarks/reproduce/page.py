@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from benchmarks.kept import MISSING, Answer
 from benchmarks.reproduce.experiments import Experiment
-from benchmarks.results import data, epochs, figure, framework, hardware, memory, named, quality
+from benchmarks.results import data, epochs, figure, framework, hardware, memory, named, quality, verdict
 from dyno.result import Result
 
 
@@ -17,7 +17,8 @@ def lines(experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) ->
         "The articles' figures are of 2018-19 and of machines lent by Colab; they are history and no pass mark. Ours",
         "were taken through Dyno's own API, with its defaults (Keras' for what an article leaves open). A time is",
         "the median of samples on full batches in a steady state, the first epoch apart; an article's is what Keras",
-        "printed.",
+        "printed. In brackets after a baseline: how far the trained model's figure lies from it. Last in each cell the",
+        "verdict on the times, with what speaks against them.",
         *(line for article in articles for line in _section(article, experiments, found)),
     ]
 
@@ -53,4 +54,4 @@ def _here(experiment: Experiment, result: Result, took_s: float) -> Iterable[str
     for name in experiment.details:
         yield f"{name} {result.details[name]}"
     yield f"peak memory {memory(result)}"
-    yield f"{hardware(result)}, {framework(result)}, {took_s:.0f} s in all"
+    yield f"{hardware(result)}, {framework(result)}, {took_s:.0f} s in all; {verdict(result)}"

@@ -33,7 +33,12 @@ def test_accuracy_comes_with_its_interval_and_the_count_of_what_is_wrong() -> No
 
 def test_figures_on_the_test_set_come_beside_those_without_training() -> None:
     forecast = training(test={"mse": 0.012}, baselines={"last_value_mse": 0.031})
-    assert quality(forecast) == "mse 0.012, without training last_value_mse 0.031"
+    assert quality(forecast) == "mse 0.012, without training last_value_mse 0.031 (-61.3%)"
+
+
+def test_a_baseline_of_something_else_stands_alone() -> None:
+    learnt = training(test={"mse": 0.012}, baselines={"majority_accuracy": 0.5})
+    assert quality(learnt) == "mse 0.012, without training majority_accuracy 0.5"
 
 
 def test_where_nothing_was_judged_the_loss_is_told() -> None:

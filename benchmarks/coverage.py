@@ -158,8 +158,9 @@ def _two_modes(found: dict[Case, Counted]) -> list[str]:
 def _sampled(rng: np.random.Generator, trials: int) -> list[str]:
     text = f"""The same question with the stopping rule and the search for warm-up at work, on simulated processes whose
         clock moves only while they execute: {trials:,} trials of five processes each (normal, 1 %; 2 % inside a
-        process). The estimand is the time after warm-up. What changes by less than the target (1 %) or than the samples
-        scatter isn't told from no change: so much of a gradual warm-up stays in the value, of a sudden one nothing."""
+        process). The estimand is the time after warm-up. A change by less than a quarter of the target (1 %), or by
+        less than can be told from the samples' scatter, isn't found: so much of a gradual warm-up stays in the value,
+        of a sudden one nothing."""
     head = ("samples", "warm-up", "n", "holds the truth", "bias of the value", "samples a run", "runs called steady")
     rows = []
     for noise, warm_up in product(("normal", "skewed", "correlated"), WARM_UPS):

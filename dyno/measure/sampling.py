@@ -4,7 +4,9 @@ Warm-up is found, not guessed, in two steps. Gradual: the last two windows of fi
 they agree when Mann & Whitney's U keeps them together (two-sided 5.6 %) or their medians differ by no more than the
 target. In plateaus: the first samples from there on (20, or as many as the rule asks for) are searched for a change
 point with Pettitt's test. What lies before agreeing windows and before a change point is warm-up; it is kept apart.
-A change that comes later moves nothing any more: the run then has no steady state, and says so.
+Once the target is met, all samples are searched again, more sharply: what windows of five can't tell from noise shows
+in twenty. Up to three times what lies before such a change is taken for warm-up too, and sampling goes on. A change of
+more than the target that is left then moves nothing any more: the run has no steady state, and says so.
 
 Both tests look at the order of samples, not at their spread, so that a noisy run may still be steady; a coefficient of
 variation (Georges et al. 2007, 3.2.2) can't tell the two apart. Change points stand in for the person who would look
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dyno.measure.clock import Clock
+from dyno.measure.reading import Instant, Reading
 from dyno.measure.rule import StoppingRule
 from dyno.measure.statistics import change_point, median, median_interval, separated
 
@@ -33,6 +36,8 @@ WINDOW = 5
 WINDOW_Z = 1.9
 PLATEAU_BLOCK = 20
 PLATEAU_P = 0.01
+# In simulated runs (docs/results/coverage.md) this halves what a gradual warm-up leaves in the value, or better.
+LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of the target
 # One in a thousand: five runs of a steady job raise a false alarm once in two hundred.
 DRIFT_P = 0.001
 MAX_GROWTH = 10  # of the executions per sample in one step: a first reading may be a thousand times too slow
@@ -61,29 +66,6 @@ class Samples:
     epoch_s: float
 
 
-@dataclass(frozen=True)
-class _Instant:
-    now_s: float
-    epoch_s: float
-    user_s: float
-    system_s: float
-
-
-@dataclass(frozen=True)
-class _Reading:
-    start: _Instant
-    end: _Instant
-    executions: int
-
-    @property
-    def duration_s(self) -> float:
-        return self.end.now_s - self.start.now_s
-
-    @property
-    def per_execution_s(self) -> float:
-        return self.duration_s / self.executions
-
-
 def sample(
     execute: Execute, rule: StoppingRule, clock: Clock, report: Report, before_each: Callable[[], None] = lambda: None
 ) -> Samples:
@@ -101,18 +83,26 @@ class _Sampler:
         self._execute, self._rule, self._clock, self._report = execute, rule, clock, report
         self._before_each = before_each
         self._begin_s = clock.now_s()
-        self._warmup: list[_Reading] = []
-        self._taken: list[_Reading] = []
+        self._warmup: list[Reading] = []
+        self._taken: list[Reading] = []
 
     def run(self) -> Samples:
         self._report(0, self._rule.min_samples)
         self._calibrate()
         settled = self._warm_up()
+        reason = self._until_ended()
+        for _ in range(LATE_CUTS):
+            if reason != "target" or not self._cut_late_warm_up():
+                break
+            reason = self._until_ended()
+        return self._samples(reason, steady=settled and self._change(DRIFT_P) is None)
+
+    def _until_ended(self) -> StoppedBecause:
         self._report(len(self._taken), self._expected())
         while (reason := self._ended()) is None:
             self._take()
             self._report(len(self._taken), self._expected())
-        return self._samples(reason, steady=settled and self._change(DRIFT_P) is None)
+        return reason
 
     def _calibrate(self) -> None:
         """Find how many executions make one sample; the last reading is long enough and counts as the first sample."""
@@ -122,7 +112,7 @@ class _Sampler:
             reading = self._read(self._longer(reading))
         self._taken.append(reading)
 
-    def _longer(self, reading: _Reading) -> int:
+    def _longer(self, reading: Reading) -> int:
         """How many executions should last `min_sample_s`, one more than now at least and ten times as many at most."""
         wanted = reading.executions * MAX_GROWTH
         if reading.duration_s > 0:
@@ -146,6 +136,14 @@ class _Sampler:
                 return True
             self._cut(change)
         return False
+
+    def _cut_late_warm_up(self) -> bool:
+        """False where there is none, or no time for as many samples again."""
+        change = self._change(LATE_P, LATE_SHARE) if self._elapsed_s() < self._rule.max_s / 2 else None
+        if change is None:
+            return False
+        self._cut(change)
+        return True
 
     def _take_until(self, done: Callable[[], bool]) -> bool:
         while not done():
@@ -185,14 +183,14 @@ class _Sampler:
         width = median_interval(self._times()).rel_half_width
         return width is not None and width <= self._rule.target_rel_ci and self._change(DRIFT_P) is None
 
-    def _change(self, significance: float) -> int | None:
-        """Where the samples change by more than the target, if they do."""
+    def _change(self, significance: float, share: float = 1.0) -> int | None:
+        """Where the samples change by more than this share of the target, if they do."""
         times = self._times()
         place = change_point(times, significance)
-        return place if place is not None and self._shifted(times[:place], times[place:]) else None
+        return place if place is not None and self._shifted(times[:place], times[place:], share) else None
 
-    def _shifted(self, before: list[float], after: list[float]) -> bool:
-        return abs(median(after) - median(before)) > self._rule.target_rel_ci * median(before)
+    def _shifted(self, before: list[float], after: list[float], share: float = 1.0) -> bool:
+        return abs(median(after) - median(before)) > share * self._rule.target_rel_ci * median(before)
 
     def _expected(self) -> int:
         """How many samples it will take at this scatter: an interval narrows with the root of their number."""
@@ -206,14 +204,11 @@ class _Sampler:
         executions = self._taken[-1].executions
         self._taken.append(self._read(executions))
 
-    def _read(self, executions: int) -> _Reading:
+    def _read(self, executions: int) -> Reading:
         self._before_each()
-        start = self._instant()
+        start = Instant.now(self._clock)
         self._execute(executions)
-        return _Reading(start, self._instant(), executions)
-
-    def _instant(self) -> _Instant:
-        return _Instant(self._clock.now_s(), self._clock.epoch_s(), *self._clock.cpu_s())
+        return Reading(start, Instant.now(self._clock), executions)
 
     def _times(self) -> list[float]:
         return [reading.per_execution_s for reading in self._taken]

@@ -122,6 +122,33 @@ def test_a_change_after_the_warm_up_moves_nothing_and_is_no_steady_state() -> No
     assert not samples.steady
 
 
+def falling_by_less_than_the_target() -> list[float]:
+    """From 0.6 % above to nothing over 18 samples: windows of five agree at once."""
+    return [0.2 * (1 + 0.006 * (18 - index) / 18) for index in range(18)]
+
+
+def test_what_five_samples_cannot_tell_from_noise_is_warm_up_once_twenty_show_it() -> None:
+    samples, _ = run(chain(falling_by_less_than_the_target(), repeat(0.2)))
+    assert len(samples.warmup) >= 9
+    assert len(samples.samples) >= 20
+    assert statistics.median(samples.samples) == pytest.approx(0.2)
+    assert samples.stopped_because == "target"
+
+
+def test_without_time_for_as_many_samples_again_a_late_warm_up_stays() -> None:
+    rule = StoppingRule(max_s=7.0)  # twenty samples take four
+    samples, _ = run(chain(falling_by_less_than_the_target(), repeat(0.2)), rule)
+    assert samples.warmup == []
+    assert len(samples.samples) == 20
+
+
+def test_a_run_that_never_settles_is_cut_three_times_at_most() -> None:
+    steps = chain.from_iterable(repeat(0.2 * (1 + 0.004 * (level % 2)), 11) for level in range(100))
+    samples, bench = run(steps, StoppingRule(max_s=1000.0))
+    assert len(samples.warmup) > 0
+    assert len(bench.executed) < 4 * 2 * 20
+
+
 def test_an_outlier_is_kept() -> None:
     samples, _ = run(chain(repeat(0.125, 12), [3.0], repeat(0.125)))
     assert 3.0 in samples.samples

@@ -27,9 +27,11 @@ from typing import Any, NoReturn
 
 from dyno.processes import die_with_parent
 from workers.child import FRAMES_FD, REQUEST_FD, become_runner
+from workers.leftovers import adopt_orphans, end_adopted
 
 _MESSAGE_BYTES = 4096
 _RUNNER_FAILED = 70  # EX_SOFTWARE of sysexits.h
+_HEARD = (signal.SIGCHLD, signal.SIGTERM)
 _PASSING = (errno.EAGAIN, errno.ENOMEM)  # no processes or memory left, for now
 
 
@@ -45,14 +47,17 @@ class Zygote:
         # A signal between select and its return must not get lost: the wake-up pipe keeps it.
         signals_read, signals_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(signals_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in _HEARD:
+            signal.signal(number, lambda *_: None)
+        adopt_orphans()
         selector = selectors.DefaultSelector()
         selector.register(self._control, selectors.EVENT_READ)
         selector.register(signals_read, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
                 if key.fd == signals_read:
-                    os.read(signals_read, _MESSAGE_BYTES)
+                    if signal.SIGTERM in os.read(signals_read, _MESSAGE_BYTES):
+                        self._end()
                     self._reap()
                 else:
                     self._answer()
@@ -78,12 +83,17 @@ class Zygote:
 
     def _start(self, order: dict[str, Any], fds: list[int], status: int) -> None:
         zygote_pid = os.getpid()
+        # Held back until a child hears them itself: one that came before would be taken for the zygote's, and be lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
         try:
             pid = os.fork()
         except OSError as error:
             _tell(status, {"refused": f"fork: {error}", "passing": error.errno in _PASSING})
             os.close(status)
             return
+        finally:
+            if os.getpid() == zygote_pid:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
         if pid == 0:
             _run_child(zygote_pid, order.get("argv"), *fds)
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -92,19 +102,27 @@ class Zygote:
         _tell(status, {"pid": pid})
 
     def _reap(self) -> None:
-        for pid, status in list(self._children.items()):
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                continue
-            # Not yet reaped, so its group's number can't be anyone else's: what it left behind ends here.
-            _kill_group(pid)
-            _, code = os.waitpid(pid, 0)
-            _tell(status, {"status": code})
-            os.close(status)
-            del self._children[pid]
+        """Runners, and what they orphaned while they lived."""
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if ended.si_pid in self._children:
+                    self._bury(ended.si_pid)
+                else:
+                    os.waitpid(ended.si_pid, 0)
+
+    def _bury(self, pid: int) -> None:
+        # Not yet reaped, so its group's number can't be anyone else's: what it left behind ends here.
+        _kill_group(pid)
+        _, code = os.waitpid(pid, 0)
+        status = self._children.pop(pid)
+        end_adopted(self._children)
+        _tell(status, {"status": code})
+        os.close(status)
 
     def _end(self) -> NoReturn:
         for pid in self._children:
             _kill_group(pid)
+        end_adopted(())
         os._exit(0)
 
 
@@ -187,6 +205,8 @@ def main() -> None:
     if args.cores:
         os.sched_setaffinity(0, [int(core) for core in args.cores.split(",")])
     fault = _load(args.framework) if args.framework else None
+    # From here on it hears a TERM, and takes along what has left its runners' groups; a KILL would let that escape.
+    die_with_parent(args.parent, signal.SIGTERM)
     Zygote(socket.socket(fileno=args.socket_fd), fault).serve()
 
 

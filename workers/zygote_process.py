@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from workers.log_tail import TAIL_BYTES
 
+_GRACE_S = 3.0  # it waits itself for 2 s at most, for what it kills
+
 
 class ZygoteProcess:
     """Started by the constructor, on the thread whose life its own is tied to. Loading goes on in the background."""
@@ -43,10 +45,14 @@ class ZygoteProcess:
         socket.send_fds(self._control, [json.dumps({"argv": argv}).encode()], fds)
 
     def end(self) -> None:
-        """Kill it and with it its children, by the parent-death signal; reap it."""
+        """End it and with it its children and what they orphaned; reap it. One that doesn't hear is killed."""
         self._control.close()
-        self._process.kill()
-        self._process.wait()
+        self._process.terminate()
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         os.close(self._log_fd)
 
     def obituary(self) -> str | None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from dyno.frames import RunRequest
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, children_of, tiny, until_begun, until_gone, watched
@@ -49,6 +51,43 @@ launcher = Launcher("fork", [0])
 launcher.prepare("tensorflow")
 print(launcher._zygotes["tensorflow"].pid, flush=True)
 time.sleep(600)
+"""
+
+# A process of its own session, whose parent is the runner, or has ended.
+ESCAPED = f"""import os, subprocess, sys, time
+p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True)
+print(p.pid, flush=True)"""
+ESCAPED_TWICE = f"""import subprocess, sys
+subprocess.run([sys.executable, '-c', {ESCAPED!r}])"""
+
+BRIEF = """
+import os, sys, time
+read, write = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.close(read)
+        time.sleep(0.1)
+        os._exit(0)
+    os._exit(0)
+os.wait()
+os.close(write)
+os.read(read, 1)
+print("its end was heard", flush=True)
+time.sleep(600)
+"""
+
+# Says what its one runner says, until it is told to close its launcher.
+OWNER = """
+import os, sys
+from workers.launcher import Launcher
+launcher = Launcher("spawn", [0])
+runner = launcher.spawn(["-P", "-c", sys.argv[1]], b"{}")
+os.set_blocking(runner.log.read_fd, True)
+runner.log.read()
+print(runner.log.text(), flush=True)
+sys.stdin.read()
+launcher.close()
 """
 
 # A zygote as it would be after a library had started a thread in it.
@@ -137,6 +176,46 @@ def test_what_a_runner_started_ends_with_it(misbehaving: Callable[[str], Misbeha
     assert ended.exit.code == 0
     assert ended.log_tail
     assert until_gone(int(ended.log_tail))
+
+
+@pytest.mark.parametrize("program", [ESCAPED, ESCAPED_TWICE])
+def test_what_left_a_runners_group_ends_with_it(misbehaving: Callable[[str], Misbehaving], program: str) -> None:
+    launcher = misbehaving(program)
+    ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))
+    assert ended.exit.code == 0
+    assert ended.log_tail
+    assert not Path(f"/proc/{int(ended.log_tail)}").exists()
+    assert children_of(zygote_of(launcher, None)) == set()
+
+
+def test_what_left_the_group_of_a_runner_that_lives_is_let_be_and_reaped(
+    misbehaving: Callable[[str], Misbehaving],
+) -> None:
+    """A library may well start a process so, and use it."""
+    launcher = misbehaving(BRIEF)
+    runner = launcher.spawn(["-P", "-c", BRIEF], b"{}")
+    pid = until_begun(runner)
+    eventually(lambda: bool(runner.log.read()))
+    eventually(lambda: children_of(zygote_of(launcher, None)) == {pid})
+    runner.send(signal.SIGKILL)
+    assert (watched(runner).log_tail or "").endswith("its end was heard\n")
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_what_left_a_runners_group_ends_with_the_worker_too(end: str) -> None:
+    program = ESCAPED.replace("print(p.pid", "print(f'{os.getpid()} {p.pid}'") + "; time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", OWNER, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdin
+        assert owner.stdout
+        pids = [int(word) for word in owner.stdout.readline().split()]
+        assert len(pids) == 2
+        if end == "kill":
+            owner.kill()
+        else:
+            owner.stdin.close()
+        assert [pid for pid in pids if not until_gone(pid)] == []
 
 
 def test_a_killed_zygote_is_replaced_at_the_next_job(here: object, request_for: Callable[..., RunRequest]) -> None:

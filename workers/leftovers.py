@@ -1,0 +1,60 @@
+"""What a runner leaves behind: processes that left its group are adopted by the zygote, and end with the runner.
+
+A process whose parent dies goes to its nearest living ancestor that asked for it (PR_SET_CHILD_SUBREAPER, prctl(2)).
+That costs a runner's start nothing, and neither `setsid` nor a second fork gets past it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+
+_PATIENCE_S = 2.0  # a process in an uninterruptible call outlives SIGKILL: it is left to the reaping to come
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all below whose own parent dies. A fork doesn't pass it on, an exec keeps it."""
+    if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def end_adopted(own: Collection[int]) -> None:
+    """Kill and reap every child of this process (which has one thread) but `own`; whatever those leave, too."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while strangers := _children() - set(own):
+        for pid in strangers:  # all before any is waited for: they may be starting more of themselves
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in strangers:
+            _reap(pid, deadline_s)
+        if time.monotonic() >= deadline_s:
+            return
+
+
+def _reap(pid: int, deadline_s: float) -> None:
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):
+        ended = os.pidfd_open(pid)
+        try:
+            poll = select.poll()
+            poll.register(ended, select.POLLIN)
+            poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000)
+        finally:
+            os.close(ended)
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _children() -> set[int]:
+    try:
+        return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        return set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -22,6 +22,8 @@ class Settings(BaseSettings):
     data_dir: Path | None = None  # data sets: <data_dir>/mnist/train-images-idx3-ubyte.gz, …
     download: bool = False  # may fetch data sets that are not here from their official addresses
     run_dir: Path = Path(tempfile.gettempdir()) / "dyno"  # device locks; one per host, shared by all workers
+    spool_dir: Path = DATA_DIR / "spool"  # endings that Redis couldn't take; outlasts a restart of the host
+    durability: Literal["everysec", "always"] = "everysec"  # how often Redis' file is synced; "always": each answer
 
     # files that jobs leave behind
     artifact_url: str | None = None  # an fsspec URL that API and workers share: file:///srv/x, s3://…; else by the API

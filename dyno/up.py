@@ -42,7 +42,8 @@ def together(
     url = f"http://{settings.host}:{port}"
     with _terminable(), _kept(data_dir) as files_dir, _server(settings, data_dir, stack) as redis_url:
         # Who presses Ctrl-C wants out: a running job is handed back soon, and runs at the next start.
-        env = {"DYNO_SHUTDOWN_S": "1", "DYNO_ARTIFACT_DIR": str(files_dir / "artifacts"), **os.environ}
+        env = {"DYNO_SHUTDOWN_S": "1", **os.environ}
+        env = {"DYNO_ARTIFACT_DIR": str(files_dir / "artifacts"), "DYNO_SPOOL_DIR": str(files_dir / "spool")} | env
         env |= {"DYNO_REDIS_URL": redis_url, "DYNO_PORT": str(port), "DYNO_API_URL": url}
         try:
             stack.start(Part("API", "service", [], env))
@@ -88,7 +89,7 @@ def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator
         except ServerUnavailable as error:  # tried again at the next turn
             stack.say(f"server died; {error.detail}")
 
-    with EmbeddedServer(data_dir) as server:
+    with EmbeddedServer(data_dir, appendfsync=settings.durability) as server:
         stack.say(f"{server.binary.name} on a private socket" + (f", data in {data_dir}" if data_dir else ""))
         stack.chores.append(revive)
         yield server.url

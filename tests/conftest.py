@@ -32,7 +32,7 @@ def namespace() -> str:
 
 @pytest.fixture
 def settings(redis_url: str, namespace: str, tmp_path: Path) -> Settings:
-    return Settings(redis_url=redis_url, namespace=namespace, run_dir=tmp_path / "run")
+    return Settings(redis_url=redis_url, namespace=namespace, run_dir=tmp_path / "run", spool_dir=tmp_path / "spool")
 
 
 @pytest.fixture

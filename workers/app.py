@@ -35,7 +35,9 @@ from workers.log import event
 from workers.peaks import measured_peaks
 from workers.presence import Presence
 from workers.proof import prove_fork
+from workers.spool import Spool
 from workers.supervisor import Supervisor
+from workers.telling import catch_up
 
 
 class Worker:
@@ -60,6 +62,8 @@ class Worker:
     def run(self) -> int:
         """Returns the exit code when a signal has ended it."""
         on_signals(_leave)
+        # Before the seconds that preparing takes: a lease that ran out may be taken any moment.
+        catch_up(Spool(self._settings.spool_dir, self._settings.namespace), Leases(self._client, self._settings))
         with ExitStack() as stack:
             launcher = Launcher(self._settings.worker_start, self._device.cores)
             stack.callback(launcher.close)
@@ -86,7 +90,7 @@ class Worker:
         worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
         supervisor = Supervisor(equipment, worker, call, self._presence.show)
         consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
-        upkeep = Upkeep(self._settings, call)
+        upkeep = Upkeep(self._settings, call, {"writing what was spooled": lambda _: supervisor.catch_up()})
         upkeep.start()
         stack.callback(upkeep.stop)
         self._presence.show("idle", None)

@@ -148,6 +148,11 @@ class Leases:
         )
         return bool(reply[0] != "superseded")
 
+    def knows(self, job_id: str) -> bool:
+        """Whether there is such a job here: one that isn't may be another store's."""
+        with store_errors():
+            return bool(self._client.exists(self._keys.job(job_id)))
+
     def note_artifacts(self, claim: Claim) -> None:
         """Before a file of the job is written to a shared store: what isn't noted is never deleted."""
         note_files(self._client, self._settings, claim.job_id)

@@ -1,0 +1,320 @@
+"""What a worker can't tell Redis waits on the disk, for itself and for its successors."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+from pydantic_core import to_json
+
+from dyno.devices.device import Device
+from dyno.job import Failure, FailureClass, Status, WorkerRef
+from dyno.peers import Headline, Peer
+from dyno.samples import RunSamples
+from dyno.settings import Settings
+from dyno.store.connect import sync_client
+from dyno.store.keys import Keys
+from dyno.store.leases import Claim, Leases
+from dyno.store.server import EmbeddedServer
+from tests.results import a_result
+from tests.waiting import eventually
+from tests.workers.conftest import Store, tiny
+from workers.ending import Ending, Failed, HandedBack, Stopped, Succeeded
+from workers.launcher import Launcher
+from workers.spool import Spool
+from workers.stop import StopSwitch
+from workers.supervisor import Supervisor
+from workers.telling import catch_up, tell
+
+BROKEN = Failed(Failure(failure_class=FailureClass.BENCHMARK, reason="runner_crashed", message="it broke"))
+
+
+@pytest.fixture
+def leases(client: redis.Redis, quick: Settings) -> Leases:
+    return Leases(client, quick)
+
+
+@pytest.fixture
+def spool(quick: Settings) -> Spool:
+    return Spool(quick.spool_dir, quick.namespace)
+
+
+@pytest.fixture
+def claimed(store: Store, leases: Leases) -> Callable[..., Claim]:
+    """A job that a worker of the device has claimed."""
+
+    def one(device: str = "cpu:0-0@alpha") -> Claim:
+        store.submit(tiny())
+        claim = leases.claim(device, ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
+        assert claim is not None
+        return claim
+
+    return one
+
+
+@pytest.fixture
+def nowhere(quick: Settings) -> Leases:
+    """Those of a store that is away."""
+    settings = quick.model_copy(update={"redis_url": f"unix://{quick.run_dir}/none.sock"})
+    return Leases(sync_client(settings), settings)
+
+
+def given_up(ending: Ending, claim: Claim, nowhere: Leases, spool: Spool) -> bool:
+    """Told by a worker that has to end at once."""
+    stop = StopSwitch()
+    stop.stop(0)
+    return tell(ending, claim, nowhere, spool, stop, time.monotonic)
+
+
+def succeeded(claim: Claim) -> Succeeded:
+    samples = RunSamples(run=0, warmup=[0.5], samples=[0.1, 0.2], sample_cpu_s=[(0.1, 0)], executions_per_sample=3)
+    headline = Headline("series", Peer(job=claim.job_id, value=5.0))
+    return Succeeded(a_result(claim.job_id), [samples], headline)
+
+
+def endings_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.ending"))
+
+
+def test_an_ending_that_is_heard_at_once_costs_no_file(
+    leases: Leases, spool: Spool, claimed: Callable[..., Claim], quick: Settings
+) -> None:
+    claim = claimed()
+    assert tell(succeeded(claim), claim, leases, spool, StopSwitch(), time.monotonic)
+    assert not quick.spool_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "attempt"),
+    [
+        (BROKEN, Status.FAILED, 1),
+        (Stopped(), Status.CANCELED, 1),
+        (HandedBack("worker_shutdown"), Status.QUEUED, 0),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_successor_tells_what_a_worker_could_not(
+    ending: Ending,
+    status: Status,
+    attempt: int,
+    claimed: Callable[..., Claim],
+    nowhere: Leases,
+    leases: Leases,
+    quick: Settings,
+    store: Store,
+) -> None:
+    claim = claimed()
+    assert not given_up(ending, claim, nowhere, Spool(quick.spool_dir, quick.namespace))
+    assert store.job(claim.job_id).status is Status.RUNNING
+    catch_up(Spool(quick.spool_dir, quick.namespace), leases)
+    job = store.job(claim.job_id)
+    assert (job.status, job.attempt) == (status, attempt)
+    assert list(quick.spool_dir.iterdir()) == []
+
+
+def test_a_result_comes_out_of_the_spool_as_it_went_in_and_only_its_owner_may_read_it(
+    claimed: Callable[..., Claim], nowhere: Leases, spool: Spool, leases: Leases, quick: Settings, store: Store
+) -> None:
+    claim = claimed()
+    ending = succeeded(claim)
+    given_up(ending, claim, nowhere, spool)
+    [path] = endings_in(quick.spool_dir)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(quick.spool_dir.stat().st_mode) == 0o700
+    [spooled] = spool.waiting()
+    assert to_json(spooled.ending, inf_nan_mode="constants") == to_json(ending, inf_nan_mode="constants")
+    assert (spooled.claim.job_id, spooled.claim.token, spooled.claim.spec) == (claim.job_id, claim.token, claim.spec)
+    catch_up(spool, leases)
+    assert store.job(claim.job_id).status is Status.SUCCEEDED
+    assert store.result(claim.job_id).job == claim.job_id
+    assert [peer.job for peer in leases.peers("series")] == [claim.job_id]
+
+
+def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_is_told(
+    quick: Settings, spool: Spool, background: ThreadPoolExecutor
+) -> None:
+    with EmbeddedServer() as server:
+        settings = quick.model_copy(update={"redis_url": server.url})
+        store, leases = Store(settings), Leases(sync_client(settings), settings)
+        job_id = store.submit(tiny())
+        claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
+        assert claim is not None
+        server.kill()
+        telling = background.submit(tell, succeeded(claim), claim, leases, spool, StopSwitch(), time.monotonic)
+        eventually(lambda: endings_in(quick.spool_dir) or telling.done())
+        assert not telling.done()
+        server.revive()
+        assert telling.result(60) is True
+        assert store.job(job_id).status is Status.SUCCEEDED
+    assert list(quick.spool_dir.iterdir()) == []
+
+
+def test_a_spooled_ending_whose_job_another_attempt_owns_is_dropped(
+    claimed: Callable[..., Claim],
+    nowhere: Leases,
+    spool: Spool,
+    leases: Leases,
+    quick: Settings,
+    store: Store,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    claim = claimed()
+    given_up(succeeded(claim), claim, nowhere, spool)
+    leases.requeue(claim, reason="worker_lost", counts_attempt=True)
+    catch_up(spool, leases)
+    assert store.job(claim.job_id).status is Status.QUEUED
+    assert list(quick.spool_dir.iterdir()) == []
+    assert "counted=false" in caplog.text
+
+
+def damage(folder: Path, whole: bytes) -> set[str]:
+    """Files of all the kinds that no spool can use; their names."""
+    header, second = whole.split(b"\n")[:2]
+    texts = {
+        "empty": b"",
+        "noise": os.urandom(1000),
+        "cut": whole[: len(whole) // 2],
+        "newer": header.replace(b'"schema":1', b'"schema":99') + b"\n" + second,
+        "unknown": header.replace(b"Succeeded", b"Ascended") + b"\n" + second,
+        "other": header + b"\n[]\n",
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.ending").write_bytes(text)
+    os.mkfifo(folder / "pipe.ending")
+    (folder / "folder.ending").mkdir()
+    (folder / "link.ending").symlink_to("/dev/zero")
+    return {*texts, "pipe", "folder", "link"}
+
+
+def test_damaged_files_are_set_aside_and_keep_none_of_the_others_waiting(
+    claimed: Callable[..., Claim], nowhere: Leases, spool: Spool, leases: Leases, quick: Settings, store: Store
+) -> None:
+    claim = claimed()
+    given_up(succeeded(claim), claim, nowhere, spool)
+    [path] = endings_in(quick.spool_dir)
+    names = damage(quick.spool_dir, path.read_bytes())
+    catch_up(spool, leases)
+    assert store.job(claim.job_id).status is Status.SUCCEEDED
+    assert {path.name for path in quick.spool_dir.iterdir()} == {f"{name}.aside" for name in names}
+
+
+def test_what_another_namespace_or_store_has_spooled_is_left_to_it(
+    claimed: Callable[..., Claim], nowhere: Leases, spool: Spool, leases: Leases, quick: Settings, client: redis.Redis
+) -> None:
+    elsewhere, unknown, refused = (claimed(f"cpu:{number}-{number}@alpha") for number in range(3))
+    given_up(succeeded(elsewhere), elsewhere, nowhere, Spool(quick.spool_dir, "another"))
+    for claim in (unknown, refused):
+        given_up(succeeded(claim), claim, nowhere, spool)
+    client.delete(Keys(quick.namespace).job(unknown.job_id))
+    client.set(Keys(quick.namespace).job(refused.job_id), "no record at all")
+    left = endings_in(quick.spool_dir)
+    catch_up(spool, leases)
+    assert endings_in(quick.spool_dir) == left
+    assert list(spool.waiting()) == [], "once is enough for one process"
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """A disk that takes so many bytes a file and no more, for this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_without_room_on_the_disk_the_ending_is_told_from_memory(
+    quick: Settings, spool: Spool, background: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedServer() as server:
+        settings = quick.model_copy(update={"redis_url": server.url})
+        store, leases = Store(settings), Leases(sync_client(settings), settings)
+        job_id = store.submit(tiny())
+        claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
+        assert claim is not None
+        server.kill()
+        with files_of_at_most(100):
+            telling = background.submit(tell, succeeded(claim), claim, leases, spool, StopSwitch(), time.monotonic)
+            eventually(lambda: "not-spooled" in caplog.text)
+            assert list(quick.spool_dir.iterdir()) == []
+        server.revive()
+        assert telling.result(60) is True
+        assert store.job(job_id).status is Status.SUCCEEDED
+
+
+def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(
+    claimed: Callable[..., Claim], nowhere: Leases, quick: Settings
+) -> None:
+    first, second = claimed(), claimed("cpu:1-1@alpha")
+    given_up(succeeded(first), first, nowhere, Spool(quick.spool_dir, quick.namespace))
+    [waiting] = endings_in(quick.spool_dir)
+    size = waiting.stat().st_size
+    small = Spool(quick.spool_dir, quick.namespace, most_bytes=3 * size)
+    aside = quick.spool_dir / "old.aside"
+    aside.write_bytes(bytes(2 * size))
+    assert small.keep(succeeded(second), second).exists()
+    assert not aside.exists()
+    with pytest.raises(OSError, match="may hold"):
+        Spool(quick.spool_dir, quick.namespace, most_bytes=2 * size).keep(succeeded(second), second)
+    assert waiting.exists()
+
+
+def test_what_a_writer_left_unfinished_long_ago_goes(spool: Spool, quick: Settings) -> None:
+    quick.spool_dir.mkdir()
+    old, new = quick.spool_dir / "old.1.part", quick.spool_dir / "new.2.part"
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    assert list(spool.waiting()) == []
+    assert list(quick.spool_dir.iterdir()) == [new]
+
+
+def test_a_supervisor_catches_up_before_it_claims(
+    claimed: Callable[..., Claim],
+    nowhere: Leases,
+    spool: Spool,
+    store: Store,
+    quick: Settings,
+    here: Device,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+) -> None:
+    """Before that, the lease of the spooled attempt would keep the device from taking anything."""
+    claim = claimed(here.full_id)
+    given_up(succeeded(claim), claim, nowhere, spool)
+    following = store.submit(tiny())
+    assert supervisor_of(quick, forking).serve() == 1
+    assert {store.job(job_id).status for job_id in (claim.job_id, following)} == {Status.SUCCEEDED}
+
+
+def test_nothing_is_written_beside_a_benchmark(
+    claimed: Callable[..., Claim],
+    nowhere: Leases,
+    spool: Spool,
+    store: Store,
+    quick: Settings,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    background: ThreadPoolExecutor,
+) -> None:
+    supervisor = supervisor_of(quick, forking)
+    spooled = claimed()
+    running = store.submit(tiny(measure={"min_samples": 200, "min_s": 120, "max_s": 600}))
+    serving: Future[int] = background.submit(supervisor.serve)
+    eventually(lambda: store.job(running).status is Status.RUNNING)
+    given_up(succeeded(spooled), spooled, nowhere, spool)
+    supervisor.catch_up()
+    assert store.job(spooled.job_id).status is Status.RUNNING
+    supervisor.stop(0)
+    serving.result(60)
+    supervisor.catch_up()
+    assert store.job(spooled.job_id).status is Status.SUCCEEDED

@@ -1,0 +1,197 @@
+"""Endings that Redis couldn't take, on disk until it has: for this process, and for whichever comes after it here."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field, TypeAdapter
+from pydantic_core import to_json
+
+from dyno.job import SCHEMA, Stored
+from dyno.store.leases import Claim
+from dyno.store.records import read_spec
+from workers.ending import Ending, Failed, HandedBack, Stopped, Succeeded
+from workers.log import event
+
+MOST_BYTES: Final = 2**30  # of the whole folder; the largest ending known, 100,000 samples, takes 10 MB
+_UNFINISHED_S = 3600  # what is older was begun by a process that died
+_ENDING, _ASIDE, _UNFINISHED = ".ending", ".aside", ".part"
+_KINDS: Final[dict[str, TypeAdapter[Any]]] = {
+    kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Stopped, HandedBack)
+}
+
+
+class _Header(Stored):
+    """The first line of a file: whose ending the second one is."""
+
+    schema_version: int = Field(alias="schema", le=SCHEMA)
+    namespace: str
+    job: str
+    attempt: int
+    token: str
+    device: str
+    queue: str
+    spec: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Spooled:
+    path: Path
+    claim: Claim
+    ending: Ending
+
+
+class Spool:
+    """One folder for all workers of a host, who may all write the same ending: the store takes it once.
+
+    What can't be read is set aside (`.aside`), and never stands in the way of the others.
+    """
+
+    def __init__(self, folder: Path, namespace: str, most_bytes: int = MOST_BYTES) -> None:
+        self._folder, self._namespace, self._most_bytes = folder, namespace, most_bytes
+        self._passed_over: set[str] = set()
+
+    def keep(self, ending: Ending, claim: Claim) -> Path:
+        """The file that the ending is in, safe from a loss of power. Raises OSError where there is no room for it."""
+        text = self._text(ending, claim)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make_room(len(text))
+        digest = hashlib.sha256(claim.token.encode()).hexdigest()[:16]
+        path = self._folder / f"{claim.job_id}.{claim.attempt}.{digest}{_ENDING}"
+        unfinished = path.with_suffix(f".{os.getpid()}{_UNFINISHED}")
+        try:
+            _write(unfinished, text)
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        _sync(self._folder)
+        return path
+
+    def waiting(self) -> Iterator[Spooled]:
+        """All endings of this namespace, but those that were passed over; none where the folder can't be read."""
+        try:
+            names = sorted(path.name for path in self._folder.iterdir())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            event("spool-unreadable", logging.WARNING, folder=self._folder, why=str(error))
+            return
+        for name in names:
+            if name.endswith(_ENDING) and name not in self._passed_over:
+                if spooled := self._read(self._folder / name):
+                    yield spooled
+            elif name.endswith(_UNFINISHED):
+                self._drop_left_over(self._folder / name)
+
+    def drop(self, path: Path) -> None:
+        """The ending is told, or counts no more."""
+        with suppress(OSError):  # another worker was quicker; or it is told once more, which changes nothing
+            path.unlink()
+
+    def pass_over(self, path: Path) -> None:
+        """Not a matter for this process: another store's, say. It stays for the next one."""
+        self._passed_over.add(path.name)
+
+    def _text(self, ending: Ending, claim: Claim) -> bytes:
+        header = {
+            "schema": SCHEMA,
+            "namespace": self._namespace,
+            "job": claim.job_id,
+            "attempt": claim.attempt,
+            "token": claim.token,
+            "device": claim.device,
+            "queue": claim.queue,
+            "spec": claim.spec.model_dump_json(),
+            "kind": type(ending).__name__,
+        }
+        return b"".join(to_json(line, inf_nan_mode="constants") + b"\n" for line in (header, ending))
+
+    def _read(self, path: Path) -> Spooled | None:
+        try:
+            first, _, second = _content(path, self._most_bytes).partition(b"\n")
+            header = _Header.model_validate_json(first)
+            if header.namespace != self._namespace:
+                self.pass_over(path)
+                return None
+            ending = _KINDS[header.kind].validate_json(second)
+            return Spooled(path, _claim(header), ending)
+        except FileNotFoundError:  # another worker was quicker
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one file, the others go on
+            self._set_aside(path, error)
+            return None
+
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        event("spool-set-aside", logging.ERROR, file=path, why=f"{type(error).__name__}: {error}"[:500])
+        self.pass_over(path)  # where it can't be renamed either
+        with suppress(OSError):
+            path.replace(path.with_suffix(_ASIDE))
+
+    def _make_room(self, size: int) -> None:
+        """Endings that wait are never thrown away, files set aside are: the oldest first."""
+        found = [(path, path.stat(follow_symlinks=False)) for path in self._folder.iterdir()]
+        used = sum(status.st_size for _, status in found)
+        asides = sorted((status.st_mtime, status.st_size, path) for path, status in found if path.suffix == _ASIDE)
+        for _, freed, path in asides:
+            if used + size <= self._most_bytes:
+                return
+            self.drop(path)
+            used -= freed
+        if used + size > self._most_bytes:
+            raise OSError(f"{self._folder} holds {used} bytes, and may hold {self._most_bytes}")
+
+    def _drop_left_over(self, path: Path) -> None:
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > _UNFINISHED_S:
+                path.unlink()
+
+
+def _claim(header: _Header) -> Claim:
+    return Claim(
+        job_id=header.job,
+        spec=read_spec(header.spec),
+        attempt=header.attempt,
+        token=header.token,
+        queue=header.queue,
+        left_behind=0,
+        cancel_requested=False,
+        device=header.device,
+    )
+
+
+def _content(path: Path, most_bytes: int) -> bytes:
+    """Raises OSError, also for what is no plain file: a pipe would be waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
+            raise OSError(f"{path.name} is no file of a spool")
+        return file.read()
+
+
+def _write(path: Path, text: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    """A file's name is in its folder: without this a loss of power may take it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,167 @@
+"""What the Lua scripts do to records, the queue and leases, once more in plain Python: a witness against them.
+
+Both read the table of transitions in dyno/job.py; all else here was written from the heads of the scripts, not from
+their text. Left out, because no rule of a job's life rests on it: what a job is and says (specs, progress, results),
+versions, events and indexes (the stateful tests compare those with the records themselves), priorities, routing and
+devices that don't fit (one queue, jobs leave it in the order of their numbers), the end of a record after its time,
+and Redis' own death, which loses nothing. Time is one bit of a lease: it has run out or it hasn't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from dyno.job import DONE, MAX_ATTEMPTS, TRANSITIONS, Event, Status
+
+HAND_BACK = "hand back"  # requeue.lua where the attempt doesn't count; Event.REQUEUE is the one that does
+
+Answer = tuple[Any, ...]
+
+
+class Record(NamedTuple):
+    """One job. `last`: token and call that ended its last attempt. `ends`: how often it came into a state of DONE."""
+
+    status: Status | None = None
+    attempt: int = 0
+    canceling: bool = False
+    token: int | None = None
+    last: tuple[int, str] | None = None
+    ends: int = 0
+
+    @property
+    def done(self) -> bool:
+        return self.status in DONE
+
+
+class Lease(NamedTuple):
+    """The right of a token's owner to a device; `late` once its time has run out."""
+
+    job: int
+    token: int
+    late: bool = False
+
+
+class Ledger(NamedTuple):
+    """All that Redis holds: jobs by number, the queue, one lease or none for each device."""
+
+    jobs: tuple[Record, ...]
+    queue: tuple[int, ...]
+    leases: tuple[Lease | None, ...]
+
+    @classmethod
+    def empty(cls, jobs: int, devices: int) -> Ledger:
+        return cls((Record(),) * jobs, (), (None,) * devices)
+
+    def with_job(self, job: int, **fields: Any) -> Ledger:
+        jobs = list(self.jobs)
+        jobs[job] = jobs[job]._replace(**fields)
+        return self._replace(jobs=tuple(jobs))
+
+    def with_lease(self, device: int, lease: Lease | None) -> Ledger:
+        leases = list(self.leases)
+        leases[device] = lease
+        return self._replace(leases=tuple(leases))
+
+
+class Scripts:
+    """One method for each script. Each returns the ledger after it, and the first words of its answer.
+
+    `unchecked` names scripts that don't look whose the job is (in a claim: the device), to see that this is found.
+    """
+
+    def __init__(self, unchecked: Collection[str] = ()) -> None:
+        self._unchecked = frozenset(unchecked)
+
+    def submit(self, ledger: Ledger, job: int) -> tuple[Ledger, Answer]:
+        return _enqueued(_changed(ledger, job, Event.SUBMIT), job), ("submitted",)
+
+    def claim(self, ledger: Ledger, device: int, token: int) -> tuple[Ledger, Answer]:
+        lease = ledger.leases[device]
+        if lease is not None and "claim" not in self._unchecked:
+            return ledger, ("claimed" if lease.token == token else "leased", lease.job)
+        if not ledger.queue:
+            return ledger, ("empty",)
+        job = ledger.queue[0]
+        ledger = ledger._replace(queue=ledger.queue[1:]).with_lease(device, Lease(job, token))
+        attempt = ledger.jobs[job].attempt + 1
+        return _changed(ledger, job, Event.CLAIM, token=token, attempt=attempt), ("claimed", job)
+
+    def heartbeat(self, ledger: Ledger, device: int, job: int, token: int) -> tuple[Ledger, Answer]:
+        if not self._owns("heartbeat", ledger.jobs[job], token, Event.HEARTBEAT):
+            return ledger, ("superseded",)
+        beating = _changed(ledger, job, Event.HEARTBEAT).with_lease(device, Lease(job, token))
+        return beating, ("beating", ledger.jobs[job].canceling)
+
+    def finish(self, ledger: Ledger, device: int, job: int, token: int, event: Event) -> tuple[Ledger, Answer]:
+        record = ledger.jobs[job]
+        if not self._owns("finish", record, token, event):
+            return ledger, ("already" if record.last == (token, event) else "superseded",)
+        ended = _changed(ledger, job, event, token=None, last=(token, event))
+        return _released(ended, device, token), ("finished",)
+
+    def requeue(self, ledger: Ledger, device: int, job: int, token: int, counts: bool) -> tuple[Ledger, Answer]:
+        record = ledger.jobs[job]
+        if not self._owns("requeue", record, token, Event.REQUEUE):
+            return ledger, ("already" if record.last == (token, Event.REQUEUE) else "superseded",)
+        return self._attempt_ended(_released(ledger, device, token), job, token, Event.REQUEUE, counts)
+
+    def cancel(self, ledger: Ledger, job: int) -> tuple[Ledger, Answer]:
+        record = ledger.jobs[job]
+        if record.status is None:
+            return ledger, ("unknown",)
+        if (record.status, Event.CANCEL) not in TRANSITIONS:
+            return ledger, ("finished",)
+        if record.canceling:
+            return ledger, ("already",)
+        waiting = record.status is Status.QUEUED
+        ledger = ledger._replace(queue=tuple(each for each in ledger.queue if each != job))
+        return _changed(ledger, job, Event.CANCEL, canceling=True), ("canceled" if waiting else "requested",)
+
+    def expire(self, ledger: Ledger, device: int) -> tuple[Ledger, Answer]:
+        lease = ledger.leases[device]
+        if lease is None or not lease.late:
+            return ledger, ("live",)
+        ledger, job = ledger.with_lease(device, None), lease.job
+        if not self._owns("expire", ledger.jobs[job], lease.token, Event.EXPIRE):
+            return ledger, ("orphan", job)
+        ledger, (now,) = self._attempt_ended(ledger, job, lease.token, Event.EXPIRE, counts=True)
+        return ledger, (now, job)
+
+    def _owns(self, script: str, record: Record, token: int, event: Event) -> bool:
+        """Whether the event may happen to the job at the word of whoever has the token."""
+        return (record.status, event) in TRANSITIONS and (record.token == token or script in self._unchecked)
+
+    def _attempt_ended(
+        self, ledger: Ledger, job: int, token: int, event: Event, counts: bool
+    ) -> tuple[Ledger, tuple[str]]:
+        record = ledger.jobs[job]
+        over: dict[str, Any] = {"token": None, "last": (token, event)}
+        if record.canceling:
+            return _changed(ledger, job, Event.STOP, **over), ("canceled",)
+        if counts and record.attempt >= MAX_ATTEMPTS:
+            return _changed(ledger, job, Event.EXHAUST, **over), ("failed",)
+        attempt = record.attempt if counts else record.attempt - 1
+        return _enqueued(_changed(ledger, job, event, **over, attempt=attempt), job), ("queued",)
+
+
+def run_out(ledger: Ledger, device: int) -> Ledger:
+    """Time goes by until the device's lease has run out."""
+    lease = ledger.leases[device]
+    return ledger if lease is None else ledger.with_lease(device, lease._replace(late=True))
+
+
+def _changed(ledger: Ledger, job: int, event: Event, **fields: Any) -> Ledger:
+    before = ledger.jobs[job]
+    after = TRANSITIONS[before.status, event]
+    ended = after in DONE and before.status is not after
+    return ledger.with_job(job, status=after, ends=before.ends + ended, **fields)
+
+
+def _enqueued(ledger: Ledger, job: int) -> Ledger:
+    return ledger._replace(queue=tuple(sorted((*ledger.queue, job))))
+
+
+def _released(ledger: Ledger, device: int, token: int) -> Ledger:
+    lease = ledger.leases[device]
+    return ledger if lease is None or lease.token != token else ledger.with_lease(device, None)

@@ -1,0 +1,87 @@
+"""Which worlds are one to the search: those that differ in names alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dyno.job import Status
+from tests.life.ledger import Lease, Ledger, Record
+from tests.life.world import Belief, World
+
+_DONE = Record(Status.SUCCEEDED, attempt=1, ends=1)
+_LAST = 99  # behind all numbers that come up
+
+
+class _Names(NamedTuple):
+    """Old number -> new one."""
+
+    jobs: dict[int, int]
+    devices: dict[int, int]
+    tokens: dict[int, int]
+
+
+def fresh(world: World) -> int:
+    """A token that nobody has."""
+    tokens = [lease.token for lease in world.ledger.leases if lease is not None]
+    tokens += [record.token for record in world.ledger.jobs if record.token is not None]
+    tokens += [belief.token for belief in world.workers if belief is not None]
+    return max(tokens, default=-1) + 1
+
+
+def renamed(world: World) -> World:
+    """One world for all that differ only in the names of tokens, devices, workers and jobs that are done.
+
+    How a job ended makes no difference to what can follow, nor whether a call that came too late was told "already" or
+    "superseded": both are forgotten.
+    """
+    names = _names(world.ledger)
+    ledger = world.ledger
+    records = [_record(ledger.jobs[job], names) for job in names.jobs]
+    queue = tuple(names.jobs[job] for job in ledger.queue)
+    leases = [_lease(ledger.leases[device], names) for device in names.devices]
+    beliefs: list[Belief | None] = list(_beliefs(world, names))
+    beliefs += [None] * (len(world.workers) - len(beliefs))
+    return World(Ledger(tuple(records), queue, tuple(leases)), tuple(beliefs))
+
+
+def _names(ledger: Ledger) -> _Names:
+    """Jobs that are done come first, the others stay in their order, the queue's. Devices follow their jobs."""
+    by_end = sorted(range(len(ledger.jobs)), key=lambda job: not ledger.jobs[job].done)
+    jobs = {job: number for number, job in enumerate(by_end)}
+    places = [_LAST if lease is None else jobs[lease.job] for lease in ledger.leases]
+    devices = {device: number for number, device in enumerate(sorted(range(len(places)), key=places.__getitem__))}
+    tokens: dict[int, int] = {}
+    for device in devices:
+        if (lease := ledger.leases[device]) is not None:
+            tokens.setdefault(lease.token, len(tokens))
+    for job in jobs:
+        if (token := ledger.jobs[job].token) is not None:
+            tokens.setdefault(token, len(tokens))
+    return _Names(jobs, devices, tokens)
+
+
+def _record(record: Record, names: _Names) -> Record:
+    if record.done:
+        return _DONE
+    return record._replace(token=None if record.token is None else names.tokens[record.token], last=None)
+
+
+def _lease(lease: Lease | None, names: _Names) -> Lease | None:
+    return lease and Lease(names.jobs[lease.job], names.tokens[lease.token], lease.late)
+
+
+def _beliefs(world: World, names: _Names) -> Iterator[Belief]:
+    """In an order of their own; tokens that only a worker still knows are named last."""
+    believed = sorted(
+        (
+            names.devices[belief.device],
+            _LAST if belief.job is None else names.jobs[belief.job],
+            names.tokens.get(belief.token, _LAST),
+            belief.token,
+        )
+        for belief in world.workers
+        if belief is not None
+    )
+    for device, job, _, token in believed:
+        yield Belief(device, names.tokens.setdefault(token, len(names.tokens)), None if job == _LAST else job)

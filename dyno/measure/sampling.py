@@ -36,7 +36,7 @@ WINDOW = 5
 WINDOW_Z = 1.9
 PLATEAU_BLOCK = 20
 PLATEAU_P = 0.01
-# In simulated runs (docs/results/coverage.md) this takes a third to two thirds of what a gradual warm-up leaves in a value.
+# Takes a third to two thirds of what a gradual warm-up leaves in a value (docs/results/coverage.md).
 LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of the target
 # One in a thousand: five runs of a steady job raise a false alarm once in two hundred.
 DRIFT_P = 0.001

@@ -11,6 +11,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # what has to last
+Durability = Literal["everysec", "always"]
 
 
 class Settings(BaseSettings):
@@ -23,7 +24,7 @@ class Settings(BaseSettings):
     download: bool = False  # may fetch data sets that are not here from their official addresses
     run_dir: Path = Path(tempfile.gettempdir()) / "dyno"  # device locks; one per host, shared by all workers
     spool_dir: Path = DATA_DIR / "spool"  # endings that Redis couldn't take; outlasts a restart of the host
-    durability: Literal["everysec", "always"] = "everysec"  # how often Redis' file is synced; "always": each answer
+    durability: Durability = "everysec"  # how often Redis' file is synced; "always": each answer
 
     # files that jobs leave behind
     artifact_url: str | None = None  # an fsspec URL that API and workers share: file:///srv/x, s3://…; else by the API
@@ -50,4 +51,7 @@ class Settings(BaseSettings):
 
     # workers
     worker_start: Annotated[str, Field(pattern="^(auto|fork|spawn)$")] = "auto"
+    runner_memory_bytes: Annotated[int | None, Field(gt=0)] = None  # null: all that the host or the container has
+    runner_max_tasks: Annotated[int, Field(gt=0)] = 4096  # processes and threads; TensorFlow has six threads per core
+    runner_files_bytes: Annotated[int, Field(gt=0)] = 16 * 2**30  # of all files of one job, while it runs
     reserved_cores: str | None = None  # a cpulist kept free of runners for API, Redis and supervisors

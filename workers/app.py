@@ -28,8 +28,10 @@ from dyno.store.leases import Leases
 from dyno.store.upkeep import Upkeep
 from dyno.wake import wake
 from dyno.workloads import registry
+from workers.bounds import host_share_bytes
 from workers.consumer import Consumer, on_signals
 from workers.equipment import Equipment
+from workers.group import runner_group
 from workers.launcher import DEFAULT_FRAMEWORK, Launcher
 from workers.log import event
 from workers.peaks import measured_peaks
@@ -55,7 +57,7 @@ class Worker:
         self._workloads = registry()
         shared_store(settings)  # only to hear now that it can't be used
         self._client = sync_client(settings)
-        _check_store(self._client)
+        _check_store(self._client, settings)
         self._name = name or f"{self._device.full_id}.{secrets.token_hex(3)}"
         _keep_off(self._device, settings)
 
@@ -65,7 +67,8 @@ class Worker:
         # Before the seconds that preparing takes: a lease that ran out may be taken any moment.
         catch_up(Spool(self._settings.spool_dir, self._settings.namespace), Leases(self._client, self._settings))
         with ExitStack() as stack:
-            launcher = Launcher(self._settings.worker_start, self._device.cores)
+            group = runner_group(host_share_bytes(self._settings), self._settings.runner_max_tasks)
+            launcher = Launcher(self._settings.worker_start, self._device.cores, group)
             stack.callback(launcher.close)
             self._presence = Presence(
                 self._client, self._settings, self._record(), lambda: launcher.describe(self._device)
@@ -109,9 +112,9 @@ class Worker:
         )
 
 
-def _check_store(client: redis.Redis) -> None:
+def _check_store(client: redis.Redis, settings: Settings) -> None:
     try:
-        for complaint in check_server(client):
+        for complaint in check_server(client, settings):
             event("store-complaint", logging.WARNING, what=complaint)
     except StoreUnavailable as error:
         event("store-away", logging.WARNING, why=error.detail)

@@ -15,6 +15,7 @@ from dyno.measure.warnings import in_order
 from dyno.store.leases import Claim
 from workers.arms import Arm, arms_of, turns
 from workers.artifacts import JobFiles
+from workers.bounds import Bounds
 from workers.ending import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
 from workers.equipment import Equipment
 from workers.errand import EndsHere
@@ -125,8 +126,9 @@ class Attempt:
 
     def _watch(self, arm: Arm, number: int, limits: Limits) -> Ended:
         equipment = self._equipment
+        bounds = Bounds(equipment.settings, equipment.launcher.group, arm.files.scratch)
         with equipment.launcher.start(self._request(arm)) as runner:
-            return Watch(runner, number, limits, self._pulse, equipment.stop, equipment.clock).until_ended()
+            return Watch(runner, number, limits, self._pulse, equipment.stop, equipment.clock, bounds).until_ended()
 
     def _request(self, arm: Arm) -> RunRequest:
         settings, run = self._equipment.settings, len(arm.records)

@@ -19,6 +19,7 @@ from dyno.devices import installed_frameworks
 from dyno.devices.device import Device
 from dyno.frames import RunRequest
 from workers.child import FRAMES_FD, REQUEST_FD
+from workers.group import Group
 from workers.log import event
 from workers.log_tail import LogTail
 from workers.running import Runner
@@ -35,10 +36,12 @@ _RUNNER += ["--request-fd", str(REQUEST_FD), "--frames-fd", str(FRAMES_FD)]
 class Launcher:
     """One per worker, for one runner at a time; call it from one thread at a time.
 
-    `worker_start` "spawn" forks never, "fork" always, "auto" until `fall_back` is called for a framework.
+    `worker_start` "spawn" forks never, "fork" always, "auto" until `fall_back` is called for a framework. `group` is
+    what its runners are born in; it goes with the launcher.
     """
 
-    def __init__(self, worker_start: str, cores: Sequence[int]) -> None:
+    def __init__(self, worker_start: str, cores: Sequence[int], group: Group | None = None) -> None:
+        self.group = group or Group()
         self._worker_start = worker_start
         self._cores = cores
         self._zygotes: dict[str | None, ZygoteProcess] = {}
@@ -125,6 +128,7 @@ class Launcher:
         for framework in list(self._zygotes):
             self._drop(framework)
         self._starter.shutdown()
+        self.group.close()
 
     def _forks_proven(self, framework: str) -> bool:
         if self._prove is not None and self.forks(framework)[0] and framework not in self._proven:
@@ -139,16 +143,19 @@ class Launcher:
         log = LogTail()
         request_fd = _file_of(request)
         given = [frames_write, log.write_fd, request_fd, status_write]
+        zygote_pid = None
         for _ in range(2):  # it may have died since it was looked at: once more, with a new one
             try:
-                self._zygote(framework).ask(argv, given)
+                zygote = self._zygote(framework)
+                zygote.ask(argv, given)
+                zygote_pid = zygote.pid
                 break
             except (BrokenPipeError, ConnectionResetError):
                 self._drop(framework)
         for fd in given:  # a request that nobody took shows as a status pipe that nobody can write
             os.close(fd)
         start: Literal["forked", "spawned"] = "spawned" if framework is None else "forked"
-        return Runner(start, frames_read, status_read, log, kill_zygote=lambda: self._drop(framework))
+        return Runner(start, frames_read, status_read, log, lambda: self._drop(framework), zygote_pid)
 
     def _zygote(self, framework: str | None) -> ZygoteProcess:
         zygote = self._zygotes.get(framework)
@@ -157,7 +164,7 @@ class Launcher:
             self._drop(framework)
             zygote = None
         if zygote is None:
-            zygote = self._starter.submit(ZygoteProcess, framework, self._cores).result()
+            zygote = self._starter.submit(ZygoteProcess, framework, self._cores, self.group.doors).result()
             self._zygotes[framework] = zygote
         return zygote
 

@@ -16,26 +16,34 @@ def oom_kills(mount: Path = MOUNT, membership: Path = MEMBERSHIP, vmstat: Path =
     memory.events (cgroup v2), memory.oom_control (v1), /proc/vmstat: each has a line `oom_kill <count>`.
     """
     for path in [*_group_files(mount, membership), vmstat]:
-        count = _count(path)
+        count = tally(path, "oom_kill")
         if count is not None:
             return count
     return 0
 
 
-def _group_files(mount: Path, membership: Path) -> Iterator[Path]:
+def group_folders(controller: str, mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> Iterator[Path]:
+    """Where this process's group of that controller may be: of version 1, and of version 2 with either mount."""
     for line in _lines(membership):
         _, controllers, group = line.split(":", 2)
         folder = group.strip("/")
-        if "memory" in controllers.split(","):
-            yield mount / "memory" / folder / "memory.oom_control"
+        if controller in controllers.split(","):
+            yield mount / controller / folder
         elif not controllers:
-            yield mount / folder / "memory.events"
-            yield mount / "unified" / folder / "memory.events"
+            yield mount / folder
+            yield mount / "unified" / folder
 
 
-def _count(path: Path) -> int | None:
+def tally(path: Path, name: str) -> int | None:
+    """The number behind `name` in a file of such lines; None where there is none."""
     counts = dict(line.split(" ", 1) for line in _lines(path) if " " in line)
-    return int(counts["oom_kill"]) if "oom_kill" in counts else None
+    return int(counts[name]) if name in counts else None
+
+
+def _group_files(mount: Path, membership: Path) -> Iterator[Path]:
+    for folder in group_folders("memory", mount, membership):
+        yield folder / "memory.events"
+        yield folder / "memory.oom_control"
 
 
 def _lines(path: Path) -> list[str]:

@@ -20,6 +20,8 @@ def failure_of(ended: Ended, timeout_s: float, stall_s: float) -> Failure | None
         return _failure(ended, FailureClass.TIMEOUT, "timeout", f"the job took longer than its {timeout_s:g} s")
     if ended.stopped_for is StopReason.STALL:
         return _failure(ended, FailureClass.BENCHMARK, "stalled", f"the runner said nothing for {stall_s:g} s")
+    if ended.excess is not None:  # before the runner's own words, which only say what that led to
+        return _failure(ended, FailureClass.RESOURCE, ended.excess.reason, ended.excess.message)
     if ended.failed is not None:
         return _failure(ended, ended.failed.failure_class, ended.failed.reason, ended.failed.message)
     return _of_exit(ended)

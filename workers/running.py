@@ -42,6 +42,7 @@ class Runner:
     status_fd: int
     log: LogTail
     kill_zygote: Callable[[], None]
+    zygote_pid: int | None = None
     pid: int | None = None
     exit: Exit | None = None
     frames_open: bool = True

@@ -15,6 +15,7 @@ class StopReason(StrEnum):
     CANCEL = "cancel"
     TIMEOUT = "timeout"
     STALL = "stall"
+    EXCESS = "excess"  # it took more of its host than it may; `Ended.excess` says what
     SHUTDOWN = "shutdown"
 
 

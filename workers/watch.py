@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from dyno.frames import Done, Failed, FirstOp, ProgressFrame, RunRecord
+from workers.bounds import Excess
 from workers.oom import oom_kills
 from workers.running import AnyFrame, Exit, Runner
 from workers.stop import StopReason, StopSwitch
@@ -21,6 +22,14 @@ class Heart(Protocol):
     due_s: float
 
     def beat(self, frame: ProgressFrame | None, run: int) -> StopReason | None: ...
+
+
+class Bounds(Protocol):
+    """What a runner may take of its host; see `workers.bounds.Bounds`."""
+
+    def exceeded(self, runner: Runner) -> Excess | None: ...
+
+    def counted(self) -> Excess | None: ...
 
 
 @dataclass(frozen=True)
@@ -44,15 +53,25 @@ class Ended:
     stopped_for: StopReason | None
     log_tail: str | None
     oom_killed: bool
+    excess: Excess | None = None  # it may have given a record all the same
 
 
 class Watch:
-    """`run` is the run's number in its job, for the heartbeats."""
+    """`run` is the run's number in its job, for the heartbeats; with each of them it is held against `bounds`."""
 
     def __init__(
-        self, runner: Runner, run: int, limits: Limits, heart: Heart, stop: StopSwitch, clock: Callable[[], float]
+        self,
+        runner: Runner,
+        run: int,
+        limits: Limits,
+        heart: Heart,
+        stop: StopSwitch,
+        clock: Callable[[], float],
+        bounds: Bounds | None = None,
     ) -> None:
         self._runner, self._run, self._limits, self._heart = runner, run, limits, heart
+        self._bounds = bounds
+        self._excess: Excess | None = None
         self._switch, self._clock = stop, clock
         self._last_frame_s = clock()
         self._kill_at_s = math.inf
@@ -112,10 +131,18 @@ class Watch:
         if now_s >= self._kill_at_s:
             self._kill_at_s = math.inf
             self._runner.send(signal.SIGKILL)
-        reason = self._heart.beat(self._progress, self._run) if now_s >= self._heart.due_s else None
+        reason = self._on_beat() if now_s >= self._heart.due_s else None
         reason = reason or self._due(now_s)
         if reason and self._stopped_for is None:
             self._stop(reason)
+
+    def _on_beat(self) -> StopReason | None:
+        """Its bounds first: a store that is slow mustn't put that off."""
+        if self._bounds is not None and self._stopped_for is None and self._last is None:
+            self._excess = self._bounds.exceeded(self._runner)
+            if self._excess is not None:
+                self._stop(StopReason.EXCESS)
+        return self._heart.beat(self._progress, self._run)
 
     def _due(self, now_s: float) -> StopReason | None:
         if self._last is not None:
@@ -147,4 +174,5 @@ class Watch:
             stopped_for=self._stopped_for,
             log_tail=self._runner.log.text(),
             oom_killed=oom_killed,
+            excess=self._excess or (self._bounds.counted() if self._bounds is not None else None),
         )

@@ -200,11 +200,15 @@ def main() -> None:
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True, help="pid of the process that starts it")
     parser.add_argument("--cores", default="", help="comma-separated: libraries size themselves at import by these")
+    parser.add_argument("--join", action="append", default=[], help="cgroup.procs of a group for it and its runners")
     args = parser.parse_args()
     die_with_parent(args.parent)
     if args.cores:
         os.sched_setaffinity(0, [int(core) for core in args.cores.split(",")])
     fault = _load(args.framework) if args.framework else None
+    for door in args.join:  # only now: what it has imported is not the runners'
+        with contextlib.suppress(OSError):  # then what they take goes uncounted
+            Path(door).write_text("0")
     # From here on it hears a TERM, and takes along what has left its runners' groups; a KILL would let that escape.
     die_with_parent(args.parent, signal.SIGTERM)
     Zygote(socket.socket(fileno=args.socket_fd), fault).serve()

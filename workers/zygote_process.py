@@ -17,14 +17,15 @@ _GRACE_S = 3.0  # it waits itself for 2 s at most, for what it kills
 class ZygoteProcess:
     """Started by the constructor, on the thread whose life its own is tied to. Loading goes on in the background."""
 
-    def __init__(self, framework: str | None, cores: Sequence[int]) -> None:
+    def __init__(self, framework: str | None, cores: Sequence[int], doors: Sequence[str] = ()) -> None:
+        """`doors`: the files through which it joins the groups of its runners."""
         self.framework = framework
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # TensorFlow greets everybody who imports it; that is kept from the worker's stderr until it matters.
         self._log_fd = os.memfd_create("zygote-log", os.MFD_CLOEXEC)
         with theirs:
             self._process = subprocess.Popen(
-                _command(framework, theirs.fileno(), cores),
+                _command(framework, theirs.fileno(), cores, doors),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log_fd,
@@ -64,7 +65,7 @@ class ZygoteProcess:
         return f"exit code {code}\n{os.pread(self._log_fd, TAIL_BYTES, start).decode('utf-8', 'replace')}"
 
 
-def _command(framework: str | None, socket_fd: int, cores: Sequence[int]) -> list[str]:
+def _command(framework: str | None, socket_fd: int, cores: Sequence[int], doors: Sequence[str]) -> list[str]:
     command = [
         sys.executable,
         "-P",
@@ -79,6 +80,8 @@ def _command(framework: str | None, socket_fd: int, cores: Sequence[int]) -> lis
         command += ["--framework", framework]
     if cores:
         command += ["--cores", ",".join(map(str, cores))]
+    for door in doors:
+        command += ["--join", door]
     return command
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from dyno.errors import DatasetDamaged, DeviceUnavailable, FrameworkMissing, InvalidSpec, RunFailed, UnknownWorkload
 from dyno.frames import Failed
 from dyno.frameworks.contract import Framework
@@ -16,6 +18,7 @@ _CLASSED: tuple[tuple[type[BaseException], FailureClass, str], ...] = (
     (UnknownWorkload, FailureClass.UNSUPPORTED, "unknown_workload"),
     (InvalidSpec, FailureClass.UNSUPPORTED, "invalid_spec"),
 )
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def failed(error: BaseException, framework: Framework | None) -> Failed:
@@ -25,6 +28,8 @@ def failed(error: BaseException, framework: Framework | None) -> Failed:
         return Failed(failure_class=FailureClass(error.failure_class), reason=error.reason, message=message)
     if framework is not None and framework.out_of_memory(error):
         return Failed(failure_class=FailureClass.RESOURCE, reason="out_of_memory", message=message)
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return Failed(failure_class=FailureClass.RESOURCE, reason="disk_full", message=message)
     for kind, failure_class, reason in _CLASSED:
         if isinstance(error, kind):
             return Failed(failure_class=failure_class, reason=reason, message=message)

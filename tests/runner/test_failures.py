@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from dyno.errors import DatasetDamaged, DeviceUnavailable, FieldError, FrameworkMissing, InvalidSpec, RunFailed
@@ -16,6 +18,8 @@ from dyno.runner.failures import failed
         (FrameworkMissing("no module"), "unsupported", "framework_missing", "no module"),
         (DeviceUnavailable("no gpu"), "unsupported", "no_such_device", "no gpu"),
         (InvalidSpec([FieldError("/params/n", "x", "is wrong")]), "unsupported", "invalid_spec", "/params/n: is wrong"),
+        (OSError(errno.ENOSPC, "No space left on device"), "resource", "disk_full", "No space left"),
+        (OSError(errno.EIO, "Input/output error"), "benchmark", "workload_error", "Input/output"),
         (ZeroDivisionError("division by zero"), "benchmark", "workload_error", "ZeroDivisionError: division by zero"),
         (AssertionError(), "benchmark", "workload_error", "AssertionError"),
         (KeyboardInterrupt(), "benchmark", "workload_error", "KeyboardInterrupt"),

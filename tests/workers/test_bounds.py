@@ -1,0 +1,217 @@
+"""A runner that takes more than it may of its host is stopped and classed, with the kernel's help and without."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dyno.job import Failure
+from dyno.settings import Settings
+from tests.waiting import eventually
+from tests.workers.conftest import Heart, until_begun
+from workers import bounds as bounds_module
+from workers.bounds import Bounds
+from workers.group import Group, runner_group
+from workers.launcher import Launcher
+from workers.outcome import failure_of
+from workers.stop import StopSwitch
+from workers.tree import descendants
+from workers.watch import Limits, Watch
+
+ROOM_BYTES = 200 << 20
+TASKS = 40
+HOARD = "print('taking it', flush=True); hoard = b'x' * (1 << 30); import time; time.sleep(600)"
+SHARED_HOARD = f"""import os, time
+hoard = b'x' * {ROOM_BYTES // 2}
+for _ in range(8):
+    if os.fork() == 0:
+        time.sleep(600)
+print('shared', flush=True)
+time.sleep(600)"""
+# Each ends by itself at a number that a host can bear: a limit that doesn't work must not cost more than a test.
+DEAF = f"""import os, time
+print('taking them', flush=True)
+for _ in range({3 * TASKS}):
+    try:
+        if os.fork() == 0:
+            time.sleep(600)
+    except BlockingIOError:
+        pass
+time.sleep(600)"""
+BOMB = f"""import os, time
+print('taking them', flush=True)
+for _ in range({2 * TASKS}):
+    if os.fork() == 0:
+        if _ % 2:
+            os.setsid()
+        time.sleep(600)
+time.sleep(600)"""
+THREADS = f"""import threading, time
+print('taking them', flush=True)
+for _ in range({2 * TASKS}):
+    threading.Thread(target=time.sleep, args=[600], daemon=True).start()
+time.sleep(600)"""
+UNCAUGHT = f"""import os, time
+print('taking them', flush=True)
+for _ in range({2 * TASKS}):
+    if os.fork() == 0:
+        time.sleep(600)"""
+CHILD_HOARDS = """import os
+print('taking it', flush=True)
+pid = os.fork()
+if pid == 0:
+    hoard = b'x' * (1 << 30)
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+raise SystemExit(f'my child ended with {status}')"""
+
+
+@dataclass
+class Bench:
+    """Runs programs within limits, in a group or looked at."""
+
+    settings: Settings
+    launcher: Launcher
+    folder: Path
+
+    def run(self, program: str, **limits: float) -> Failure | None:
+        return self.watch(program, **limits)[0]
+
+    def watch(self, program: str, every_s: float = 0.1, timeout_s: float = 60) -> tuple[Failure | None, float]:
+        """Why there is no record, and how long after its start it was gone."""
+        bounds = Bounds(self.settings, self.launcher.group, self.folder)
+        began_s = time.monotonic()
+        with self.launcher.spawn(["-P", "-c", program], b"{}") as runner:
+            limits = Limits(60, 5, began_s + timeout_s)
+            heart = Heart(every_s)
+            ended = Watch(runner, 0, limits, heart, StopSwitch(), time.monotonic, bounds).until_ended()
+        assert descendants(self.launcher._zygotes[None].pid) == {}
+        return failure_of(ended, timeout_s, 60), time.monotonic() - began_s
+
+
+@pytest.fixture
+def grouped() -> Group:
+    group = runner_group(ROOM_BYTES, TASKS)
+    if not (group.limits_memory and group.limits_tasks):
+        pytest.skip("control groups can't be made here")
+    return group
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, settings: Settings, tmp_path: Path) -> Iterator[Bench]:
+    """Parametrized: "group" where the kernel sees to the limits, "looks" where nobody but the supervisor does."""
+    group = request.getfixturevalue("grouped") if getattr(request, "param", "looks") == "group" else Group()
+    changes = {"runner_memory_bytes": ROOM_BYTES, "runner_max_tasks": TASKS, "runner_files_bytes": 8 << 20}
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    with closing(Launcher("spawn", [0], group)) as launcher:
+        yield Bench(settings.model_copy(update=changes), launcher, folder)
+
+
+both = pytest.mark.parametrize("bench", ["group", "looks"], indirect=True)
+by_group = pytest.mark.parametrize("bench", ["group"], indirect=True)
+
+
+def told(failure: Failure | None) -> tuple[str, str, str]:
+    assert failure is not None
+    return failure.failure_class.value, failure.reason, failure.log_tail or ""
+
+
+@both
+def test_a_runner_that_takes_too_much_memory_is_out_of_memory(bench: Bench) -> None:
+    assert told(bench.run(HOARD)) == ("resource", "out_of_memory", "taking it\n")
+
+
+@both
+def test_what_its_processes_share_counts_once(bench: Bench) -> None:
+    assert told(bench.run(SHARED_HOARD, timeout_s=3))[:2] == ("timeout", "timeout")
+
+
+@both
+@pytest.mark.parametrize("program", [BOMB, DEAF, THREADS])
+def test_a_runner_with_too_many_processes_or_threads_is_stopped(bench: Bench, program: str) -> None:
+    failure_class, reason, log = told(bench.run(program))
+    assert (failure_class, reason) == ("resource", "too_many_processes")
+    assert log.startswith("taking them\n")
+
+
+@by_group
+def test_a_fork_that_was_refused_is_why_its_runner_failed(bench: Bench) -> None:
+    """Long before the first look."""
+    failure_class, reason, log = told(bench.run(UNCAUGHT, every_s=600))
+    assert (failure_class, reason) == ("resource", "too_many_processes")
+    assert "BlockingIOError" in log
+
+
+@by_group
+def test_memory_that_killed_a_runners_child_is_why_the_runner_failed(bench: Bench) -> None:
+    failure_class, reason, log = told(bench.run(CHILD_HOARDS, every_s=600))
+    assert (failure_class, reason) == ("resource", "out_of_memory")
+    assert "my child ended with 9" in log
+
+
+@by_group
+def test_the_next_runner_has_the_whole_room_again(bench: Bench) -> None:
+    assert told(bench.run(HOARD))[1] == "out_of_memory"
+    assert told(bench.run(BOMB))[1] == "too_many_processes"
+    assert told(bench.run("print('nothing')")) == ("benchmark", "no_result", "nothing\n")
+
+
+def test_a_runner_that_fills_the_disk_is_stopped_before_it_is_full(bench: Bench) -> None:
+    program = f"""import itertools, time
+print('writing', flush=True)
+for number in itertools.count():
+    with open({str(bench.folder)!r} + f'/{{number}}', 'wb') as file:
+        file.write(bytes(1 << 20))
+    time.sleep(0.02)"""
+    assert told(bench.run(program)) == ("resource", "artifacts_too_large", "writing\n")
+
+
+def test_so_is_one_that_fills_it_with_small_files(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds_module, "MOST_FILES", 50)
+    program = f"""import itertools, os, time
+os.mkdir({str(bench.folder)!r} + '/within')
+for number in itertools.count():
+    open({str(bench.folder)!r} + f'/within/{{number}}', 'wb').close()
+    time.sleep(0.001)"""
+    assert told(bench.run(program))[1] == "artifacts_too_large"
+
+
+def test_a_look_at_a_runner_costs_the_supervisor_next_to_nothing(bench: Bench) -> None:
+    """Ten processes of ten threads, and 1,000 files: 2 s of heartbeats must hold one look many times over."""
+    program = """import os, threading, time
+for _ in range(9):
+    if os.fork() == 0:
+        break
+for _ in range(3):
+    threading.Thread(target=time.sleep, args=[600], daemon=True).start()
+print('up', flush=True)
+time.sleep(600)"""
+    for number in range(1000):
+        (bench.folder / str(number)).touch()
+    bounds = Bounds(bench.settings, Group(), bench.folder)
+    with bench.launcher.spawn(["-P", "-c", program], b"{}") as runner:
+        until_begun(runner)
+        assert runner.zygote_pid is not None
+        zygote = runner.zygote_pid
+        eventually(lambda: sum(descendants(zygote).values()) == TASKS)
+        before_s = time.process_time()
+        for _ in range(20):
+            assert bounds.exceeded(runner) is None
+        assert (time.process_time() - before_s) / 20 < 0.05
+
+
+def test_a_group_goes_with_its_launcher(grouped: Group) -> None:
+    folders = [Path(door).parent for door in grouped.doors]
+    with closing(Launcher("spawn", [0], grouped)) as launcher:
+        with launcher.spawn(["-P", "-c", "import time; time.sleep(600)"], b"{}") as runner:
+            pid = until_begun(runner)
+            for folder in folders:
+                assert str(pid) in (folder / "cgroup.procs").read_text().split()
+        assert all(folder.exists() for folder in folders)
+    assert not [folder for folder in folders if folder.exists()]

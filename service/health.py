@@ -35,7 +35,7 @@ async def livez() -> Health:
 async def readyz(state: StateDep) -> Health:
     """Whether a job can be taken and kept: the store is reachable, persists and doesn't evict, and takes files."""
     try:
-        reasons = await check_server_async(state.client)
+        reasons = await check_server_async(state.client, state.settings)
     except (StoreUnavailable, StoreUnfit) as error:
         reasons = [error.detail]
     reasons += await _of_files(state)

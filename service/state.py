@@ -47,7 +47,7 @@ def check_store(settings: Settings) -> None:
     and until then every request is answered 503."""
     client = sync_client(settings)
     try:
-        for complaint in check_server(client):
+        for complaint in check_server(client, settings):
             log.warning("not ready: %s", complaint)
     except StoreUnavailable as error:
         log.warning("the store is not there yet: %s", error.detail)

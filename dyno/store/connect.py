@@ -10,10 +10,11 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialBackoff
+from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
 from dyno.errors import StoreUnavailable, StoreUnfit
-from dyno.settings import Settings
+from dyno.settings import Durability, Settings
 
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
@@ -25,6 +26,7 @@ _RETRIES, _BACKOFF = 2, ExponentialBackoff(cap=0.2, base=0.025)
 _CONNECTIONS = 32  # of one API process; a thousand requests at once wait for one instead of failing
 _OLDEST_SERVER = (7, 0)
 _FULL_FROM = 0.95
+_SYNCING = ("appendfsync", "no-appendfsync-on-rewrite")
 
 
 def _url(settings: Settings) -> str:
@@ -49,7 +51,7 @@ def sync_client(settings: Settings) -> redis.Redis:
 
 def async_client(settings: Settings, blocking: bool = False) -> redis.asyncio.Redis:
     """A client for the API's event loop. `blocking`: one that may wait for an answer for as long as it takes."""
-    retry = AsyncRetry(_BACKOFF, _RETRIES, supported_errors=(redis.ConnectionError,))
+    retry = _UnlessSilent(_BACKOFF, _RETRIES, supported_errors=(redis.ConnectionError,))
     pool: redis.asyncio.BlockingConnectionPool = redis.asyncio.BlockingConnectionPool.from_url(
         _url(settings),
         max_connections=_CONNECTIONS,
@@ -59,6 +61,19 @@ def async_client(settings: Settings, blocking: bool = False) -> redis.asyncio.Re
         **_options(),
     )
     return redis.asyncio.Redis.from_pool(pool)
+
+
+class _UnlessSilent(AsyncRetry):
+    """On a unix socket redis-py tells of a greeting that nobody answered as of a lost connection: it isn't repeated."""
+
+    async def call_with_retry(
+        self, do: Any, fail: Any, is_retryable: Any = None, with_failure_count: bool = False
+    ) -> Any:
+        return await super().call_with_retry(do, fail, is_retryable or _is_no_timeout, with_failure_count)
+
+
+def _is_no_timeout(error: Exception) -> bool:
+    return not isinstance(error.__cause__, redis.TimeoutError)
 
 
 @contextmanager
@@ -74,22 +89,34 @@ def store_errors() -> Iterator[None]:
         raise
 
 
-def check_server(client: redis.Redis) -> list[str]:
+def check_server(client: redis.Redis, settings: Settings) -> list[str]:
     """What speaks against the server, for a readiness answer; raises StoreUnfit where it can't keep jobs at all."""
     with store_errors():
         info: Mapping[str, Any] = client.info()
-    return judge_server(info)
+        try:
+            syncing: Any = client.config_get(*_SYNCING)
+        except redis.ResponseError as error:
+            syncing = _denied(error)
+    return judge_server(info, syncing, settings.durability)
 
 
-async def check_server_async(client: redis.asyncio.Redis) -> list[str]:
+async def check_server_async(client: redis.asyncio.Redis, settings: Settings) -> list[str]:
     """`check_server` over the API's own client."""
     with store_errors():
         info: Mapping[str, Any] = await client.info()
-    return judge_server(info)
+        try:
+            syncing: Any = await client.config_get(*_SYNCING)
+        except redis.ResponseError as error:
+            syncing = _denied(error)
+    return judge_server(info, syncing, settings.durability)
 
 
-def judge_server(info: Mapping[str, Any]) -> list[str]:
-    """The rules of `check_server` over the fields of INFO."""
+def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability: Durability) -> list[str]:
+    """The rules of `check_server` over the fields of INFO and the server's configuration of when its file is synced,
+    which is empty where it may not be read.
+
+    `durability` is what was asked for: "always" is the strict profile.
+    """
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         raise StoreUnfit(f"Redis may evict jobs: maxmemory-policy is {policy}, it has to be noeviction")
@@ -98,7 +125,26 @@ def judge_server(info: Mapping[str, Any]) -> list[str]:
     version = str(info.get("redis_version", "0"))
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_SERVER:
         raise StoreUnfit(f"Redis {version} is too old: 7.0 or newer is needed")
-    return list(_complaints(info))
+    return [*_complaints(info), *(_of_syncing(syncing, durability) if info.get("aof_enabled") else ())]
+
+
+def _of_syncing(syncing: Mapping[str, str], durability: Durability) -> Iterator[str]:
+    how = syncing.get("appendfsync")
+    if how == "no":
+        yield "Redis never syncs its append-only file (appendfsync is no): a power cut may take more than 2 s of jobs"
+    elif durability == "always" and how is None:
+        yield "DYNO_DURABILITY is always, and appendfsync can't be checked: this user may not CONFIG GET it"
+    elif durability == "always" and how != "always":
+        yield f"DYNO_DURABILITY is always, and Redis' appendfsync is {how}: a power cut may take the last 2 s of jobs"
+    if syncing.get("no-appendfsync-on-rewrite") == "yes":
+        yield "Redis stops syncing while it rewrites its append-only file (no-appendfsync-on-rewrite is yes)"
+
+
+def _denied(error: redis.ResponseError) -> Mapping[str, str]:
+    """Hosted servers have no CONFIG, and an ACL may keep it from us; any other error is raised again."""
+    if isinstance(error, NoPermissionError) or str(error).startswith("unknown command"):
+        return {}
+    raise error
 
 
 def _complaints(info: Mapping[str, Any]) -> Iterator[str]:

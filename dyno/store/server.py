@@ -18,6 +18,7 @@ from typing import Literal, Self
 import redis
 
 from dyno.errors import ServerUnavailable
+from dyno.settings import Durability
 
 START_WITHIN_S = 10.0
 STOP_WITHIN_S = 5.0
@@ -66,7 +67,9 @@ class EmbeddedServer:
     its data), the constructor where none is found.
     """
 
-    def __init__(self, data_dir: Path | None = None, binary: Path | None = None, appendfsync: str = "everysec") -> None:
+    def __init__(
+        self, data_dir: Path | None = None, binary: Path | None = None, appendfsync: Durability = "everysec"
+    ) -> None:
         self._data_dir = data_dir
         self.binary = binary or find_server()
         self._appendfsync = appendfsync

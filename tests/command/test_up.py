@@ -23,10 +23,10 @@ TINY = {
 
 
 @pytest.fixture
-def up(command: Callable[..., Command], home: Path) -> Callable[[], tuple[Command, Client]]:
-    def start() -> tuple[Command, Client]:
+def up(command: Callable[..., Command], home: Path) -> Callable[..., tuple[Command, Client]]:
+    def start(**env: str) -> tuple[Command, Client]:
         port = free_port()
-        running = command("up", "--port", str(port), "--data-dir", str(home / "data"), "--device", "cpu:0-0")
+        running = command("up", "--port", str(port), "--data-dir", str(home / "data"), "--device", "cpu:0-0", **env)
         running.says("Dyno is up")
         return running, Client(f"http://127.0.0.1:{port}")
 
@@ -58,8 +58,11 @@ def test_a_part_that_dies_is_started_again_and_that_is_said(up: Callable[[], tup
     assert client.wait(client.submit({**TINY, "queue_if_absent": True}).id).status == "succeeded"
 
 
-def test_the_embedded_server_is_started_again_with_its_jobs(up: Callable[[], tuple[Command, Client]]) -> None:
-    running, client = up()
+def test_the_embedded_server_is_started_again_with_its_jobs_and_its_durability(
+    up: Callable[..., tuple[Command, Client]],
+) -> None:
+    running, client = up(DYNO_DURABILITY="always")
+    assert client.not_ready_because() is None
     job = client.submit(TINY)
     assert client.wait(job.id).status == "succeeded"
     os.kill(running.pid_of("-server "), signal.SIGKILL)

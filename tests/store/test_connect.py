@@ -4,31 +4,31 @@ import pytest
 import redis
 
 from dyno.errors import StoreUnavailable, StoreUnfit
-from dyno.settings import Settings
+from dyno.settings import Durability, Settings
 from dyno.store.connect import async_client, check_server, check_server_async, judge_server, store_errors, sync_client
 from dyno.store.server import EmbeddedServer
 
 FIT = {"maxmemory_policy": "noeviction", "redis_version": "7.0.15", "redis_mode": "standalone", "aof_enabled": 1}
 
 
-def test_our_own_server_is_fit_and_nothing_speaks_against_it(client: redis.Redis) -> None:
-    assert check_server(client) == []
+def test_our_own_server_is_fit_and_nothing_speaks_against_it(client: redis.Redis, settings: Settings) -> None:
+    assert check_server(client, settings) == []
 
 
 @pytest.mark.anyio
 async def test_the_event_loops_client_comes_to_the_same_judgement(settings: Settings) -> None:
     async with async_client(settings) as client:
-        assert await check_server_async(client) == []
+        assert await check_server_async(client, settings) == []
 
 
 def test_an_evicting_server_is_unfit_and_one_without_persistence_is_complained_about(settings: Settings) -> None:
     with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
         client.config_set("appendonly", "no")
-        (complaint,) = check_server(client)
+        (complaint,) = check_server(client, settings)
         assert "persist" in complaint
         client.config_set("maxmemory-policy", "allkeys-lru")
         with pytest.raises(StoreUnfit, match="noeviction"):
-            check_server(client)
+            check_server(client, settings)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_an_evicting_server_is_unfit_and_one_without_persistence_is_complained_a
 )
 def test_a_server_that_can_not_keep_jobs_is_unfit(flaw: dict[str, str]) -> None:
     with pytest.raises(StoreUnfit):
-        judge_server(FIT | flaw)
+        judge_server(FIT | flaw, {}, "everysec")
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,52 @@ def test_a_server_that_can_not_keep_jobs_is_unfit(flaw: dict[str, str]) -> None:
     ],
 )
 def test_what_passes_is_a_complaint_only(flaw: dict[str, object], word: str) -> None:
-    (complaint,) = judge_server(FIT | flaw)
+    (complaint,) = judge_server(FIT | flaw, {}, "everysec")
     assert word in complaint
+
+
+@pytest.mark.parametrize(
+    ("synced", "asked", "complaint"),
+    [
+        ("everysec", "everysec", None),
+        ("always", "everysec", None),
+        ("always", "always", None),
+        ("no", "everysec", "never syncs"),
+        ("no", "always", "never syncs"),
+        ("everysec", "always", "appendfsync is everysec"),
+    ],
+)
+def test_a_server_that_syncs_less_often_than_asked_is_complained_about(
+    settings: Settings, synced: str, asked: Durability, complaint: str | None
+) -> None:
+    with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
+        client.config_set("appendfsync", synced)
+        found = check_server(client, settings.model_copy(update={"durability": asked}))
+    assert len(found) == (complaint is not None)
+    assert complaint is None or complaint in found[0]
+
+
+def test_a_server_that_stops_syncing_now_and_then_is_complained_about(settings: Settings) -> None:
+    with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
+        client.config_set("no-appendfsync-on-rewrite", "yes")
+        (complaint,) = check_server(client, settings)
+    assert "rewrite" in complaint
+
+
+@pytest.mark.anyio
+async def test_a_user_who_may_not_read_the_configuration_is_told_so_in_the_strict_profile_alone(
+    settings: Settings,
+) -> None:
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "default", "-config")
+        for durability, complaints in (("everysec", 0), ("always", 1)):
+            there = settings.model_copy(update={"redis_url": server.url, "durability": durability})
+            async with async_client(there) as client:
+                found = await check_server_async(client, there)
+            with sync_client(there) as client:
+                assert check_server(client, there) == found
+            assert len(found) == complaints
+            assert all("can't be checked" in complaint for complaint in found)
 
 
 def test_without_a_url_there_is_no_client() -> None:

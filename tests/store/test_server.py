@@ -52,7 +52,7 @@ def test_either_server_starts_answers_and_runs_the_scripts(
 
         async def submit() -> int:
             async with async_client(there) as client:
-                assert await check_server_async(client) == []
+                assert await check_server_async(client, there) == []
                 return (await Jobs(client, there).submit(a_spec())).job.version
 
         assert anyio.run(submit) == 1

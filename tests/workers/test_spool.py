@@ -67,6 +67,14 @@ def nowhere(quick: Settings) -> Leases:
     return Leases(sync_client(settings), settings)
 
 
+@pytest.fixture
+def switch(background: ThreadPoolExecutor) -> Iterator[StopSwitch]:
+    """Of what tells in the background: stopped before that is waited for."""
+    switch = StopSwitch()
+    yield switch
+    switch.stop(0)
+
+
 def given_up(ending: Ending, claim: Claim, nowhere: Leases, spool: Spool) -> bool:
     """Told by a worker that has to end at once."""
     stop = StopSwitch()
@@ -139,7 +147,7 @@ def test_a_result_comes_out_of_the_spool_as_it_went_in_and_only_its_owner_may_re
 
 
 def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_is_told(
-    quick: Settings, spool: Spool, background: ThreadPoolExecutor
+    quick: Settings, spool: Spool, background: ThreadPoolExecutor, switch: StopSwitch
 ) -> None:
     with EmbeddedServer() as server:
         settings = quick.model_copy(update={"redis_url": server.url})
@@ -148,7 +156,7 @@ def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_i
         claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
         assert claim is not None
         server.kill()
-        telling = background.submit(tell, succeeded(claim), claim, leases, spool, StopSwitch(), time.monotonic)
+        telling = background.submit(tell, succeeded(claim), claim, leases, spool, switch, time.monotonic)
         eventually(lambda: endings_in(quick.spool_dir) or telling.done())
         assert not telling.done()
         server.revive()
@@ -233,7 +241,11 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 def test_without_room_on_the_disk_the_ending_is_told_from_memory(
-    quick: Settings, spool: Spool, background: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+    quick: Settings,
+    spool: Spool,
+    background: ThreadPoolExecutor,
+    switch: StopSwitch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with EmbeddedServer() as server:
         settings = quick.model_copy(update={"redis_url": server.url})
@@ -243,7 +255,7 @@ def test_without_room_on_the_disk_the_ending_is_told_from_memory(
         assert claim is not None
         server.kill()
         with files_of_at_most(100):
-            telling = background.submit(tell, succeeded(claim), claim, leases, spool, StopSwitch(), time.monotonic)
+            telling = background.submit(tell, succeeded(claim), claim, leases, spool, switch, time.monotonic)
             eventually(lambda: "not-spooled" in caplog.text)
             assert list(quick.spool_dir.iterdir()) == []
         server.revive()

@@ -1,0 +1,93 @@
+"""A store that takes nothing for a while: jobs are refused with a time to come back, and taken again by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import httpx
+import pytest
+import redis
+from fastapi import FastAPI
+
+from dyno.settings import Settings
+from dyno.store.connect import ANSWER_TIMEOUT_S
+from dyno.store.server import EmbeddedServer
+from dyno.up import free_port
+from service.app import create_app
+from tests.waiting import eventually
+
+BACK_WITHIN_S = 10.0
+PATIENCE_S = 2 * ANSWER_TIMEOUT_S  # less than three times: a server that is silent is asked once
+BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
+Fault = Callable[[EmbeddedServer], AbstractContextManager[None]]
+
+
+@contextmanager
+def full(server: EmbeddedServer) -> Iterator[None]:
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", "1mb")
+        yield
+        client.config_set("maxmemory", 0)
+
+
+@contextmanager
+def demoted(server: EmbeddedServer) -> Iterator[None]:
+    """Another server copies this one and becomes the primary, then they change places again."""
+    port, there = str(free_port()), str(free_port())
+    with EmbeddedServer() as other, redis.Redis.from_url(server.url) as ours, redis.Redis.from_url(other.url) as its:
+        for client, number in ((ours, port), (its, there)):
+            client.config_set("repl-diskless-sync-delay", 0)
+            client.config_set("bind", "127.0.0.1")
+            client.config_set("port", number)
+        its.execute_command("REPLICAOF", "127.0.0.1", port)
+        eventually(lambda: its.info("replication").get("master_link_status") == "up")
+        its.execute_command("REPLICAOF", "NO", "ONE")
+        ours.execute_command("REPLICAOF", "127.0.0.1", there)
+        eventually(lambda: ours.info("replication").get("master_link_status") == "up")
+        yield
+        ours.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@contextmanager
+def dead(server: EmbeddedServer) -> Iterator[None]:
+    server.kill()
+    yield
+    server.revive()
+
+
+@contextmanager
+def silent(server: EmbeddedServer) -> Iterator[None]:
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [(full, "full"), (demoted, "replica"), (dead, "can't be used now"), (silent, "can't be used now")],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_jobs_are_refused_for_as_long_as_the_cause_lasts_and_then_taken_within_seconds(
+    fault: Fault, named: str, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+) -> None:
+    with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:
+        before = http.post("/v1/jobs", json=BODY)
+        assert before.status_code == 202
+        with fault(server):
+            refused = http.post("/v1/jobs", json=BODY, timeout=PATIENCE_S)
+            assert (refused.status_code, refused.json()["code"]) == (503, "store-unavailable")
+            assert 0 < int(refused.headers["retry-after"]) <= BACK_WITHIN_S
+            ready = http.get("/readyz", timeout=PATIENCE_S)
+            assert ready.status_code == 503
+            assert named in ready.json()["detail"]
+        gone_s = time.monotonic()
+        eventually(lambda: http.post("/v1/jobs", json=BODY).status_code == 202, what="a job is taken again")
+        assert time.monotonic() - gone_s < BACK_WITHIN_S
+        assert http.get("/readyz").status_code == 200
+        assert http.get(before.json()["urls"]["self"]).status_code == 200

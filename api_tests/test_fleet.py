@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -40,6 +41,48 @@ def test_a_busy_worker_names_its_job(api: Any, long: dict[str, Any]) -> None:
     eventually(lambda: seen() == ("busy", long["id"]), 10, "the worker says that it is busy")
 
 
+def test_a_cordoned_device_finishes_what_it_runs_and_takes_nothing_until_it_is_uncordoned(
+    api: Any, long: dict[str, Any], tiny: dict[str, Any]
+) -> None:
+    name = long["worker"]["device"]
+    url = f"/v1/devices/{quote(name, safe='')}"
+
+    def device() -> dict[str, Any]:
+        rows = api.http.get("/v1/devices").json()["data"]
+        return next(row for row in rows if f"{row['id']}@{row['host']}" == name)
+
+    assert device()["cordoned"] is False
+    try:
+        answer = api.http.post(f"{url}/cordon")
+        assert (answer.status_code, answer.json()) == (200, {"device": name, "cordoned": True})
+        assert device()["cordoned"] is True
+        assert api.http.post(f"{url}/cordon").status_code == 200
+        refused = api.http.post("/v1/jobs", json=tiny | {"device": name})
+        assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
+        assert f"cordoned and takes none: {name}" in refused.json()["detail"]
+        waiting = api.submit(tiny | {"device": name, "queue_if_absent": True})
+        assert "NO_DEVICE_YET" in [warning["code"] for warning in waiting["warnings"]]
+        assert api.job(long)["status"] == "running"
+        api.cancel(long)
+        eventually(lambda: device()["state"] == "idle", 60, "the device rests")
+        assert api.job(waiting)["status"] == "queued"
+    finally:
+        answer = api.http.post(f"{url}/uncordon")
+    assert (answer.status_code, answer.json()) == (200, {"device": name, "cordoned": False})
+    assert device()["cordoned"] is False
+    assert api.finished(waiting)["status"] == "succeeded"
+
+
+def test_a_device_is_cordoned_by_its_short_name_and_one_that_is_not_there_is_not(http: httpx.Client) -> None:
+    known = http.get("/v1/devices").json()["data"][0]
+    for word, cordoned in (("cordon", True), ("uncordon", False)):
+        answer = http.post(f"/v1/devices/{known['id']}/{word}").json()
+        assert answer == {"device": f"{known['id']}@{known['host']}", "cordoned": cordoned}
+        problem = http.post(f"/v1/devices/tpu:7@nowhere/{word}")
+        assert (problem.status_code, problem.json()["code"]) == (404, "device-not-found")
+        assert known["id"] in problem.json()["detail"]
+
+
 def test_the_workloads_say_how_to_ask_for_them(http: httpx.Client) -> None:
     rows = http.get("/v1/workloads").json()["data"]
     assert {"matmul", "mnist_cnn"} <= {row["name"] for row in rows}
@@ -68,6 +111,8 @@ def test_openapi_describes_every_route_that_these_tests_use(http: httpx.Client) 
         "/v1/workloads",
         "/v1/workloads/{name}",
         "/v1/devices",
+        "/v1/devices/{device_id}/cordon",
+        "/v1/devices/{device_id}/uncordon",
         "/v1/workers",
         "/livez",
         "/readyz",

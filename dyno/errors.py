@@ -8,7 +8,7 @@ DynoError
 │   └── InvalidComparison  a comparison was asked for with a wrong field
 ├── NotComparable      the results are not of the same work, or not all of real devices; names every field
 ├── NoDeviceFits       no known worker can run it
-├── UnknownJob, UnknownWorkload, UnknownComparison
+├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownDevice
 ├── JobFinished        a transition came after the end
 ├── ResultNotReady
 ├── IdempotencyKeyReused
@@ -106,6 +106,10 @@ class UnknownWorkload(DynoError):
 
 class UnknownComparison(DynoError):
     code = "comparison-not-found"
+
+
+class UnknownDevice(DynoError):
+    code = "device-not-found"
 
 
 class JobFinished(DynoError):

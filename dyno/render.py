@@ -200,7 +200,8 @@ def devices(console: Console, rows: Iterable[dict[str, Any]]) -> None:
         table.add_column(heading)
     for row in rows:
         frameworks = ", ".join(f"{name} {version}" for name, version in (row.get("frameworks") or {}).items())
-        shown = (row["id"], row["model"], row.get("state"), _known_peak(row.get("peak") or {}), frameworks)
+        state = f"{row.get('state')}, cordoned" if row.get("cordoned") else row.get("state")
+        shown = (row["id"], row["model"], state, _known_peak(row.get("peak") or {}), frameworks)
         table.add_row(*(str(cell or "") for cell in shown), str(row.get("started_with") or ""))
     console.print(table)
 

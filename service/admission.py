@@ -12,6 +12,7 @@ from dyno.errors import DoesNotFit, DynoError, ExceedsTimeout, FieldError, Inval
 from dyno.job import SpecWarning
 from dyno.spec import FrameworkName, Spec
 from dyno.store.fitting import profile
+from dyno.store.fleet import DeviceStatus
 from dyno.store.queues import device_class, fits, queue_for
 from dyno.workloads import can_run, check_units
 from dyno.workloads.contract import Estimate, Params
@@ -52,13 +53,14 @@ def admit(request: Request, devices: Sequence[Device]) -> Admission:
     answers = [(device, _can_run(request, device)) for device in _serving(request.spec, devices)]
     by_profile = {profile(device): can for device, can in answers}
     able = [device for device, can in answers if can]
-    if not able:
-        refusal = _refusal(request, devices)
+    free = [device for device in able if not (isinstance(device, DeviceStatus) and device.cordoned)]
+    if not free:
+        refusal = _all_cordoned(able) if able else _refusal(request, devices)
         if not request.spec.queue_if_absent:
             raise refusal
         absent = _absent(request.spec, refusal if answers else None)
         return Admission(None, [*_linted(request, None), absent], by_profile)
-    first = min((_candidate(request, device) for device in able), key=lambda c: c.time_s)
+    first = min((_candidate(request, device) for device in free), key=lambda c: c.time_s)
     warnings = _linted(request, first.device)
     timeout_s = request.spec.timeout_s
     if timeout_s is not None and first.time_s > timeout_s:
@@ -98,6 +100,11 @@ def _refusal(request: Request, devices: Sequence[Device]) -> DynoError:
         refused = request.workload.refuses(request.params, enough[0])
         return Unsupported([FieldError(f"/params{found.pointer}", found.code, found.detail) for found in refused])
     return _does_not_fit(request, max(willing, key=lambda device: device.memory_bytes))
+
+
+def _all_cordoned(able: Sequence[Device]) -> NoDeviceFits:
+    names = ", ".join(sorted(device.full_id for device in able))
+    return NoDeviceFits(f"every live device that the job fits is cordoned and takes none: {names}. {_WAITS}")
 
 
 def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from collections.abc import Collection
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 from pydantic import BaseModel
 
-from dyno.store import fleet
+from dyno.errors import UnknownDevice
+from dyno.store import cordon, fleet
 from dyno.store.fleet import DeviceStatus, WorkerRecord
+from dyno.store.queues import queues_served
 from service.dependencies import StateDep
 from service.problems import documented
+from service.submission import wake_up
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
@@ -21,10 +27,50 @@ class WorkerList(BaseModel):
     data: list[WorkerRecord]
 
 
+class Cordon(BaseModel):
+    """`device` with its host. A cordoned one finishes what it runs and takes nothing more."""
+
+    device: str
+    cordoned: bool
+
+
+DeviceName = Annotated[str, Path(description="With its host, `cpu:0-1@host`, or without where only one has that name")]
+
+
 @router.get("/devices", responses=documented("store-unavailable"))
 async def devices(state: StateDep) -> DeviceList:
     """The devices of all live workers, with what they are doing."""
     return DeviceList(data=await fleet.devices(state.client, state.settings))
+
+
+@router.post("/devices/{device_id}/cordon", responses=documented("device-not-found", "store-unavailable"))
+async def cordon_device(device_id: DeviceName, state: StateDep) -> Cordon:
+    """Let the device take no further job, until it is uncordoned; also a worker's restart doesn't end that."""
+    full_id = _named(device_id, {device.full_id for device in await fleet.devices(state.client, state.settings)})
+    await cordon.cordon(state.client, state.settings, full_id)
+    return Cordon(device=full_id, cordoned=True)
+
+
+@router.post("/devices/{device_id}/uncordon", responses=documented("device-not-found", "store-unavailable"))
+async def uncordon_device(device_id: DeviceName, state: StateDep) -> Cordon:
+    """Let it take jobs again, at once where any wait. One whose worker is away can be uncordoned, too."""
+    live = {device.full_id: device for device in await fleet.devices(state.client, state.settings)}
+    full_id = _named(device_id, live.keys() | await cordon.cordoned(state.client, state.settings))
+    await cordon.uncordon(state.client, state.settings, full_id)
+    if full_id in live:
+        await wake_up(state, queues_served(live[full_id])[0])
+    return Cordon(device=full_id, cordoned=False)
+
+
+def _named(name: str, full_ids: Collection[str]) -> str:
+    """Raises UnknownDevice where there is none, or more than one."""
+    found = sorted(one for one in full_ids if name in (one, one.partition("@")[0]))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UnknownDevice(f'"{name}" is on several hosts, name one: {", ".join(found)}')
+    there = ", ".join(sorted(full_ids)) or "none"
+    raise UnknownDevice(f'no live worker has the device "{name[:64]}"; devices now: {there}')
 
 
 @router.get("/workers", responses=documented("store-unavailable"))

@@ -34,6 +34,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "job-not-found": (404, "No such job"),
     "artifact-not-found": (404, "The job has no such file"),
     "workload-not-found": (404, "No such workload"),
+    "device-not-found": (404, "No such device"),
     "comparison-not-found": (404, "No such comparison"),
     "method-not-allowed": (405, "The method isn't allowed here"),
     "body-timeout": (408, "The body came too slowly"),

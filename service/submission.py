@@ -49,7 +49,7 @@ async def queue(
         body_sha256=body_sha256,
     )
     if submitted.wake:
-        await _wake(state, submitted.job.queue.name)
+        await wake_up(state, submitted.job.queue.name)
     return submitted
 
 
@@ -64,8 +64,8 @@ async def devices(state: State) -> list[DeviceStatus]:
     return await fleet.devices(state.client, state.settings)
 
 
-async def _wake(state: State, queue: str) -> None:
-    """The job is safe already: a wake-up that fails is sent again by whoever reconciles, so it fails no submit."""
+async def wake_up(state: State, queue: str) -> None:
+    """The jobs are safe already: a wake-up that fails is sent again by whoever reconciles, so it fails no request."""
     try:
         with anyio.fail_after(WAKE_WITHIN_S):
             await anyio.to_thread.run_sync(

@@ -1,10 +1,16 @@
-"""`dyno devices`: what there is to run on."""
+"""`dyno devices`, `cordon`, `uncordon`: what there is to run on, and what takes no jobs for now."""
 
 from __future__ import annotations
+
+from typing import Annotated
+
+import typer
 
 from dyno import render
 from dyno.cli.app import DEFAULT_URL, AsJson, Url, app, console, exit_codes, show
 from dyno.client import Client
+
+DeviceName = Annotated[str, typer.Argument(help="As `dyno devices` lists it; with @host where several hosts have one.")]
 
 
 @app.command()
@@ -14,3 +20,21 @@ def devices(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     with Client(url) as client:
         rows = client.devices()
     show(rows, as_json, lambda: render.devices(console, rows))
+
+
+@app.command()
+@exit_codes
+def cordon(device: DeviceName, url: Url = DEFAULT_URL) -> None:
+    """Let a device finish what it runs and take no other job, until it is uncordoned."""
+    with Client(url) as client:
+        client.cordon(device)
+    console.print(f"{device} takes no more jobs", markup=False, highlight=False)
+
+
+@app.command()
+@exit_codes
+def uncordon(device: DeviceName, url: Url = DEFAULT_URL) -> None:
+    """Let a cordoned device take jobs again."""
+    with Client(url) as client:
+        client.uncordon(device)
+    console.print(f"{device} takes jobs again", markup=False, highlight=False)

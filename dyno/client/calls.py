@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 from pydantic import JsonValue
@@ -200,6 +201,14 @@ class Client:
     def devices(self) -> list[dict[str, Any]]:
         data: list[dict[str, Any]] = self._http.call("GET", "/v1/devices")["data"]
         return data
+
+    def cordon(self, device: str) -> None:
+        """Let the device finish what it runs and take no other job. Raises Refused where there is none of that name."""
+        self._http.call("POST", f"/v1/devices/{quote(device, safe='')}/cordon")
+
+    def uncordon(self, device: str) -> None:
+        """Let it take jobs again."""
+        self._http.call("POST", f"/v1/devices/{quote(device, safe='')}/uncordon")
 
     def workloads(self) -> list[dict[str, Any]]:
         data: list[dict[str, Any]] = self._http.call("GET", "/v1/workloads")["data"]

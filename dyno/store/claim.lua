@@ -15,7 +15,7 @@
 -- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 where a cancel was requested}
 --      or {"asked", id, spec}: nobody has said yet whether that job fits; call again and say it
 --      or {"further"}: LOOKS jobs were passed over and more wait; call again
---      or {"leased", id} or {"empty"}, where no job waits that fits
+--      or {"leased", id} or {"cordoned"} or {"empty"}, where no job waits that fits
 
 local LOOKS = 100 -- 1.5 ms, measured on a busy machine of two cores: nobody else waits for longer
 local REMEMBERED_MS = 60000 -- how far was looked; an API of an older version puts jobs in front without forgetting it
@@ -127,6 +127,9 @@ if lease[1] then
     return reply(lease[1]) -- the same call again: its answer was lost on the way
   end
   return { 'leased', lease[1] }
+end
+if redis.call('SISMEMBER', key('cordoned'), device) == 1 then
+  return { 'cordoned' } -- here, so that not one job is claimed after whoever cordoned it has been answered
 end
 
 if ARGV[7] ~= '' then

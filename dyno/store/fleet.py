@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from dyno.devices.device import Device
 from dyno.job import Stored
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
+from dyno.store.cordon import cordoned
 from dyno.store.keys import Keys
 from dyno.store.queues import queues_served
 
@@ -38,9 +39,13 @@ class WorkerRecord(Stored):
 
 
 class DeviceStatus(Device):
-    """A device with what its worker does. `queue_length` counts the jobs in its queues, those too that don't fit it."""
+    """A device with what its worker does. `queue_length` counts the jobs in its queues, those too that don't fit it.
+
+    `cordoned`: it finishes what it runs and takes nothing more.
+    """
 
     state: WorkerState
+    cordoned: bool = False
     queue_length: int
     worker: str
     last_heartbeat: AwareDatetime
@@ -83,7 +88,8 @@ async def devices(client: redis.asyncio.Redis, settings: Settings) -> list[Devic
     latest = {one.device.full_id: one for one in sorted(await _published(client, settings), key=_last_heartbeat)}
     served = [latest[device_id] for device_id in sorted(latest)]
     lengths = await _queue_lengths(client, settings, (one.device for one in served))
-    return [_status(one, length) for one, length in zip(served, lengths, strict=True)]
+    shut = await cordoned(client, settings)
+    return [_status(one, length, shut) for one, length in zip(served, lengths, strict=True)]
 
 
 def resting(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]:
@@ -138,10 +144,11 @@ def _last_heartbeat(published: _Published) -> datetime:
     return published.worker.last_heartbeat or published.worker.started_at
 
 
-def _status(published: _Published, queue_length: int) -> DeviceStatus:
+def _status(published: _Published, queue_length: int, shut: Collection[str]) -> DeviceStatus:
     return DeviceStatus(
         **published.device.model_dump(),
         state=published.worker.state,
+        cordoned=published.device.full_id in shut,
         queue_length=queue_length,
         worker=published.worker.id,
         last_heartbeat=_last_heartbeat(published),

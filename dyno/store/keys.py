@@ -89,6 +89,10 @@ class Keys:
     def workers(self) -> str:
         return self._key("workers")  # SET
 
+    @property
+    def cordoned(self) -> str:
+        return self._key("cordoned")  # SET: full ids of devices that claim nothing
+
     def idempotency(self, owner: str | None, key: str) -> str:
         """HASH. A digest, so that neither length nor characters of a caller's key matter; owners never meet."""
         digest = hashlib.sha256(f"{owner or ''}\n{key}".encode(errors="surrogatepass")).hexdigest()

@@ -62,8 +62,8 @@ class Leases:
     def claim(self, device_id: str, queues: Sequence[str], worker: WorkerRef, taker: Taker = ANY_JOB) -> Claim | None:
         """The best waiting job over `queues` that fits the taker, leased to the device (its full id).
 
-        None where no such job waits, or while a lease of the device stands, even one that ran out. A job whose spec
-        this version can't read fails as `unsupported`, and the next one is tried.
+        None where no such job waits, while the device is cordoned, or while a lease of it stands, even one that ran
+        out. A job whose spec this version can't read fails as `unsupported`, and the next one is tried.
         """
         keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
         said = ["", ""]

@@ -1,4 +1,4 @@
-"""Whom to pass a wake-up on to, where it came to a worker that none of the waiting jobs fits."""
+"""Whom to pass a wake-up on to, where it came to a worker that none of the waiting jobs fits, or that is cordoned."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dyno.devices.device import Device
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.connect import store_errors
+from dyno.store.cordon import cordoned_now
 from dyno.store.fitting import profile
 from dyno.store.keys import Keys
 from dyno.store.queues import queues_served
@@ -21,17 +22,20 @@ _Looks = Mapping[str, tuple[float, Mapping[str, float]]]  # queue -> its last sc
 def unaware(client: redis.Redis, settings: Settings, device: Device) -> list[str]:
     """Own queues of resting devices that haven't looked at every job that `device` has passed over.
 
-    One for each profile, the one heard of last. None where `device` itself hasn't looked at all that waits for it
-    (while a lease of it stands, say): as only who has looked passes on, no two workers wake each other for ever.
-    Raises StoreUnavailable.
+    One for each profile, the one heard of last; never a cordoned one. None where `device` itself hasn't looked at all
+    that waits for it (while a lease of it stands, say), unless it is cordoned and mustn't: as only who has looked, or
+    isn't called, passes on, no two workers wake each other for ever. Raises StoreUnavailable.
     """
     looks = _looks(client, Keys(settings.namespace), queues_served(device))
-    if not looks or _behind(profile(device), queues_served(device), looks):
+    if not looks:
+        return []
+    cordoned = cordoned_now(client, settings)
+    if device.full_id not in cordoned and _behind(profile(device), queues_served(device), looks):
         return []
     found: dict[str, str] = {}
     for other, version in fleet.resting(client, settings):
         own, served = profile(other, version), queues_served(other)
-        if _behind(own, served, looks):
+        if other.full_id not in cordoned and _behind(own, served, looks):
             found.setdefault(own, served[0])
     return list(found.values())
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,6 +13,7 @@ from dyno.devices.device import Device, PeakFigure
 from dyno.errors import DoesNotFit, ExceedsTimeout, NoDeviceFits, Unsupported
 from dyno.spec import FrameworkName
 from dyno.store.fitting import profile
+from dyno.store.fleet import DeviceStatus
 from dyno.workloads import registry
 from service import strict_json
 from service.admission import _EXTRAS, HONEST_FACTOR, admit
@@ -24,6 +26,11 @@ WEATHER: dict[str, Any] = {"workload": "weather_gru", "params": {}}
 def request(**spec: Any) -> Request:
     document, faults = strict_json.parse(json.dumps({"workload": "matmul", "params": {"n": 64}} | spec).encode())
     return read(document, faults, registry())
+
+
+def cordoned(device: Device) -> DeviceStatus:
+    known = {"state": "idle", "cordoned": True, "queue_length": 0, "worker": "w", "last_heartbeat": datetime.now(UTC)}
+    return DeviceStatus.model_validate(device.model_dump() | known)
 
 
 def test_a_job_that_fits_is_estimated_on_a_device_that_fits_it(device: DeviceMaker) -> None:
@@ -62,6 +69,22 @@ def test_a_job_that_may_wait_for_its_device_is_admitted_with_a_warning(device: D
     admission = admit(request(device="gpu", queue_if_absent=True), [device()])
     assert admission.estimate is None
     assert admission.warnings[-1].code == "NO_DEVICE_YET"
+
+
+def test_a_job_that_fits_cordoned_devices_alone_is_refused_or_waits_for_one_of_them(device: DeviceMaker) -> None:
+    shut = cordoned(device())
+    with pytest.raises(NoDeviceFits, match=f"cordoned and takes none: {shut.full_id}"):
+        admit(request(), [shut])
+    admission = admit(request(queue_if_absent=True), [shut])
+    assert (admission.estimate, admission.fits) == (None, {profile(shut): True})
+    assert admission.warnings[-1].code == "NO_DEVICE_YET"
+    assert "is cordoned" in admission.warnings[-1].message
+
+
+def test_a_job_is_estimated_for_a_device_that_takes_it(device: DeviceMaker) -> None:
+    shut, other = cordoned(device()), device(id="cpu:2-3")
+    assert (estimate := admit(request(), [shut, other]).estimate) is not None
+    assert estimate.device == other.full_id
 
 
 def test_a_job_that_may_wait_for_a_larger_device_says_what_those_here_lack(device: DeviceMaker) -> None:

@@ -30,7 +30,7 @@ SHARED_HOARD = f"""import os, time
 hoard = b'x' * {ROOM_BYTES // 2}
 for _ in range(8):
     if os.fork() == 0:
-        time.sleep(600)
+        time.sleep(600); os._exit(0)
 print('shared', flush=True)
 time.sleep(600)"""
 # Each ends by itself at a number that a host can bear: a limit that doesn't work must not cost more than a test.
@@ -39,7 +39,7 @@ print('taking them', flush=True)
 for _ in range({3 * TASKS}):
     try:
         if os.fork() == 0:
-            time.sleep(600)
+            time.sleep(600); os._exit(0)
     except BlockingIOError:
         pass
 time.sleep(600)"""
@@ -49,7 +49,7 @@ for _ in range({2 * TASKS}):
     if os.fork() == 0:
         if _ % 2:
             os.setsid()
-        time.sleep(600)
+        time.sleep(600); os._exit(0)
 time.sleep(600)"""
 THREADS = f"""import threading, time
 print('taking them', flush=True)

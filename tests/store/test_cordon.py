@@ -1,0 +1,135 @@
+"""A cordoned device claims nothing, and what it can't take goes to others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from dyno.devices.device import Device
+from dyno.job import Status, WorkerRef
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store import fleet
+from dyno.store.cordon import cordon, cordoned, uncordon
+from dyno.store.fitting import VERSION
+from dyno.store.fleet import WorkerRecord
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Claim, Leases
+from dyno.store.queues import queues_served
+
+pytestmark = pytest.mark.anyio
+
+
+def device(number: int) -> Device:
+    return Device(
+        id=f"gpu:{number}", kind="gpu", model="H100", host="alpha", memory_bytes=1, frameworks={"tensorflow": "2"}
+    )
+
+
+def record_of(one: Device) -> WorkerRecord:
+    return WorkerRecord(
+        id=one.id, host=one.host, pid=1, device=one.full_id, state="idle", version=VERSION, started_at=datetime.now(UTC)
+    )
+
+
+FIRST, SECOND, THIRD = device(0), device(1), device(2)
+
+
+@pytest.fixture
+def offer(client: redis.Redis, settings: Settings) -> Callable[..., None]:
+    def offered(*devices: Device) -> None:
+        for one in devices:
+            fleet.publish(client, settings, one, record_of(one))
+
+    return offered
+
+
+@pytest.fixture
+def take(leases: Leases, worker: WorkerRef) -> Callable[[Device], Claim | None]:
+    return lambda one: leases.claim(one.full_id, queues_served(one), worker)
+
+
+async def test_a_cordoned_device_claims_nothing_until_it_is_uncordoned(
+    async_redis: redis.asyncio.Redis, settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec], take: Any
+) -> None:
+    await jobs.submit(a_spec(device="gpu"))
+    for _ in range(2):
+        await cordon(async_redis, settings, FIRST.full_id)
+    assert take(FIRST) is None
+    assert await cordoned(async_redis, settings) == {FIRST.full_id}
+    await uncordon(async_redis, settings, FIRST.full_id)
+    assert take(FIRST) is not None
+
+
+async def test_others_go_on_claiming(
+    async_redis: redis.asyncio.Redis, settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec], take: Any
+) -> None:
+    await jobs.submit(a_spec(device="gpu"))
+    await cordon(async_redis, settings, FIRST.full_id)
+    assert take(SECOND) is not None
+
+
+async def test_what_runs_on_a_device_when_it_is_cordoned_goes_on_to_its_end(
+    async_redis: redis.asyncio.Redis,
+    settings: Settings,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    take: Any,
+    leases: Leases,
+) -> None:
+    job_id = (await jobs.submit(a_spec(device="gpu"))).job.id
+    claim = take(FIRST)
+    await cordon(async_redis, settings, FIRST.full_id)
+    assert not leases.heartbeat(claim, None).superseded
+    assert leases.finish(claim, "succeed")
+    assert (await jobs.get(job_id)).status is Status.SUCCEEDED
+
+
+async def test_a_wake_up_that_comes_to_a_cordoned_device_is_passed_on_to_one_that_rests(
+    async_redis: redis.asyncio.Redis,
+    settings: Settings,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    take: Any,
+    offer: Callable[..., None],
+    leases: Leases,
+) -> None:
+    """Nobody has looked at the job yet, and no second wake-up comes for it before the reconciler's."""
+    offer(FIRST, SECOND)
+    await cordon(async_redis, settings, FIRST.full_id)
+    await jobs.submit(a_spec(device="gpu"))
+    assert take(FIRST) is None
+    assert leases.unaware(FIRST) == [SECOND.full_id]
+
+
+async def test_it_is_passed_on_to_no_other_cordoned_one_else_it_would_go_in_circles(
+    async_redis: redis.asyncio.Redis,
+    settings: Settings,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    offer: Callable[..., None],
+    leases: Leases,
+) -> None:
+    offer(FIRST, SECOND, THIRD)
+    for one in (FIRST, SECOND, THIRD):
+        await cordon(async_redis, settings, one.full_id)
+    await jobs.submit(a_spec(device="gpu"))
+    assert leases.unaware(FIRST) == []
+
+
+async def test_the_fleet_shows_who_is_cordoned_and_a_new_worker_changes_nothing_of_it(
+    client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings, offer: Callable[..., None]
+) -> None:
+    await cordon(async_redis, settings, FIRST.full_id)
+    for _ in range(2):
+        offer(FIRST, SECOND)
+        assert {one.id: one.cordoned for one in await fleet.devices(async_redis, settings)} == {
+            "gpu:0": True,
+            "gpu:1": False,
+        }
+        fleet.withdraw(client, settings, record_of(FIRST))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from dyno.job import DONE, MAX_ATTEMPTS, TRANSITIONS, Event, Status
 
 HAND_BACK = "hand back"  # requeue.lua where the attempt doesn't count; Event.REQUEUE is the one that does
+REQUEUES = (Event.REQUEUE, HAND_BACK)
 
 Answer = tuple[Any, ...]
 

@@ -10,10 +10,10 @@ whatever is being canceled).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dyno.job import DONE, Event
-from tests.life.ledger import HAND_BACK, Answer, Ledger, Scripts, run_out
+from tests.life.ledger import HAND_BACK, REQUEUES, Answer, Ledger, Scripts, run_out
 
 ENDINGS = (Event.SUCCEED, Event.FAIL, Event.STOP, Event.REQUEUE, HAND_BACK)
 
@@ -47,7 +47,7 @@ class Move(NamedTuple):
 
     what: str
     who: int
-    how: str | int | None = None  # the device of a claim, the ending of an attempt
+    how: Any = None  # the device of a claim, the ending of an attempt
     heard: bool = True
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ def moves(world: World) -> Iterator[Move]:
             yield Move(what, worker, how, heard=False)
 
 
-def _calls(world: World, belief: Belief | None) -> Iterator[tuple[str, str | int | None]]:
+def _calls(world: World, belief: Belief | None) -> Iterator[tuple[str, Any]]:
     if belief is None:
         yield from (("claim", device) for device in range(len(world.ledger.leases)))
     elif belief.job is None:
@@ -117,14 +117,13 @@ def _called(scripts: Scripts, world: World, move: Move, token: int) -> tuple[Bel
     """What the worker believes until it hears of its call, and what the call did."""
     ledger, belief = world.ledger, world.workers[move.who]
     if belief is None:
-        assert isinstance(move.how, int)
         belief = Belief(move.how, token)
     if belief.job is None:
         return belief, scripts.claim(ledger, belief.device, belief.token)
     held = (belief.device, belief.job, belief.token)
     if move.what == "beat":
         return belief, scripts.heartbeat(ledger, *held)
-    if move.how in (Event.REQUEUE, HAND_BACK):
+    if move.how in REQUEUES:
         return belief, scripts.requeue(ledger, *held, counts=move.how != HAND_BACK)
     return belief, scripts.finish(ledger, *held, Event(move.how))
 

@@ -1,0 +1,161 @@
+"""Moves in any order, on the model and on a real server at once; after each, both have to say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from dyno.job import DONE, Event, Status
+from dyno.store.server import EmbeddedServer
+from tests.life.agreement import Agreement, look
+from tests.life.ledger import REQUEUES, Answer, Scripts
+from tests.life.real import Real, agrees
+from tests.life.world import Move, World, make, moves
+
+JOBS, DEVICES, WORKERS = 8, 2, 3
+WEIGHTS = {
+    "submit": 3,
+    "submit again": 1,
+    "cancel queued": 1,
+    "cancel running": 2,
+    "cancel done": 1,
+    "claim": 8,
+    "beat": 2,
+    "finish": 2,
+    "requeue": 2,
+    "zombie": 6,
+    "call again": 4,
+    "run out": 4,
+    "expire": 4,
+    "die": 1,
+    "redis is killed": 1,
+}
+
+
+class Life(RuleBasedStateMachine):
+    """At its end all workers die, and a new one has to bring every job to its end.
+
+    One rule for all moves, since Hypothesis leaves some rules out of each run: a zombie comes of many moves together.
+    It draws a kind of move first, by WEIGHTS: were all as likely, jobs would be canceled before much befell them.
+    """
+
+    def __init__(self, server: EmbeddedServer) -> None:
+        super().__init__()
+        self._server, self._real = server, Real(server.url, WORKERS)
+        self._scripts, self._tokens, self._agreement = Scripts(), count(), Agreement()
+        self._world = World.beginning(JOBS, DEVICES, WORKERS)
+        self._unheard: dict[int, Move] = {}  # by worker: its last call, if the answer got lost
+        self._sound = False  # both have said the same, and no move has been begun since
+
+    @rule(data=st.data())
+    def goes_on(self, data: st.DataObject) -> None:
+        self._sound = False
+        kinds = {kind: possible for kind, possible in self._kinds() if possible}
+        weighted = [kind for kind in kinds for _ in range(WEIGHTS[kind])]
+        self._move(data.draw(st.sampled_from(kinds[data.draw(st.sampled_from(weighted))])))
+
+    @invariant()
+    def both_say_the_same(self) -> None:
+        self._sound = False
+        self._agreement.check(self._world.ledger, look(self._real, DEVICES), self._real.ids)
+        self._sound = True
+
+    def teardown(self) -> None:
+        try:
+            if self._sound:
+                self._all_end()
+        finally:
+            self._real.close()
+
+    def _kinds(self) -> Iterator[tuple[str, list[Move]]]:
+        """Each kind of move, with those of it that are possible now."""
+        calls = [move for move in moves(self._world) if move.what in ("claim", "beat", "end")]
+        zombies = [move.who for move in calls if self._is_zombie(move.who)]
+        for what in ("submit", "run out", "expire", "die"):
+            yield what, [move for move in moves(self._world) if move.what == what]
+        yield "submit again", [Move("submit again", job) for job in range(len(self._real.ids))]
+        for status in (Status.QUEUED, Status.RUNNING):
+            yield f"cancel {status}", [Move("cancel", job) for job in self._jobs(status)]
+        yield "cancel done", [Move("cancel", job) for job in self._jobs(*DONE)]
+        yield "claim", [move for move in calls if move.what == "claim" and self._world.ledger.queue]
+        yield "beat", [move for move in calls if move.what == "beat"]
+        ends = [move for move in calls if move.what == "end"]
+        yield "finish", [move for move in ends if move.how not in REQUEUES]
+        yield "requeue", [move for move in ends if move.how in REQUEUES]
+        yield "zombie", [move for move in calls if move.who in zombies]
+        yield "call again", [move._replace(heard=heard) for move in self._unheard.values() for heard in (True, False)]
+        yield "redis is killed", [Move("redis is killed", 0)] if len(self._real.ids) > JOBS / 2 else []
+
+    def _jobs(self, *statuses: Status) -> list[int]:
+        return [job for job, record in enumerate(self._world.ledger.jobs) if record.status in statuses]
+
+    def _is_zombie(self, worker: int) -> bool:
+        """Whether its job is another attempt's by now."""
+        belief = self._world.workers[worker]
+        if belief is None or belief.job is None:
+            return False
+        return self._world.ledger.jobs[belief.job].token not in (None, belief.token)
+
+    def _move(self, move: Move) -> None:
+        match move.what:
+            case "submit again":
+                submitted = self._real.submit(move.who)
+                assert (submitted.replayed, submitted.job.id) == (True, self._real.ids[move.who])
+            case "redis is killed":
+                self._server.kill()
+                assert self._server.revive()
+            case "expire":
+                self._reap()
+            case _:
+                self._make(move)
+
+    def _make(self, move: Move) -> None:
+        """On both sides. Submits, cancels and calls have to be answered alike."""
+        queue_was_empty = not self._world.ledger.queue
+        answer = self._modelled(move)
+        match move.what:
+            case "submit":
+                submitted = self._real.submit(move.who)
+                assert (submitted.replayed, submitted.wake) == (False, queue_was_empty)
+            case "cancel":
+                expected = {"finished": None, "already": False}.get(answer[0], True)
+                assert self._real.cancel(move.who) is expected
+            case "run out":
+                self._real.run_out(move.who)
+            case "die":
+                self._unheard.pop(move.who, None)
+                self._real.workers[move.who].begin()
+            case _:
+                self._call(move, answer)
+
+    def _modelled(self, move: Move) -> Answer:
+        self._world, answer = make(self._scripts, self._world, move, next(self._tokens))
+        return answer
+
+    def _call(self, move: Move, answer: Answer) -> None:
+        self._unheard.pop(move.who, None)
+        if not move.heard:
+            self._unheard[move.who] = move
+        told = self._real.workers[move.who].call(move)
+        assert not move.heard or agrees(self._real.ids, told, move, answer), f"{move}: {told} for {answer}"
+
+    def _reap(self) -> None:
+        answers = [self._modelled(Move("expire", device)) for device in range(DEVICES)]
+        assert self._real.reap() == {answer[1] for answer in answers if answer != ("live",)}
+
+    def _all_end(self) -> None:
+        for worker in range(WORKERS):
+            self._make(Move("die", worker))
+        for device, lease in enumerate(self._world.ledger.leases):
+            if lease is not None:
+                self._make(Move("run out", device))
+        self._reap()
+        while self._world.ledger.queue:
+            self._make(Move("claim", 0, 0))
+            self._make(Move("end", 0, Event.SUCCEED))
+        self._make(Move("claim", 0, 0))
+        self.both_say_the_same()
+        assert all(record.done for record in self._world.ledger.jobs[: len(self._real.ids)])

@@ -1,0 +1,142 @@
+"""The same moves through the product's own calls, on a real server: real scripts, real tokens, answers really lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import redis
+
+from dyno.errors import JobFinished, StoreUnavailable
+from dyno.job import Event, WorkerRef
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import async_client, sync_client
+from dyno.store.jobs import Jobs, Submitted
+from dyno.store.keys import Keys
+from dyno.store.leases import Claim, Leases
+from dyno.store.reap import reap
+from tests.life.ledger import REQUEUES, Answer
+from tests.life.world import Move
+
+SPEC = Spec.model_validate({"workload": "matmul", "device": "cpu"})
+QUEUE = "cpu"
+
+
+def device_id(device: int) -> str:
+    return f"cpu:{device}@alpha"
+
+
+class Lossy(redis.Redis):
+    """Redis does what it is asked; where `loses` is set, its next answer doesn't arrive."""
+
+    loses = False
+
+    def evalsha(self, *args: Any, **options: Any) -> Any:
+        answer = super().evalsha(*args, **options)
+        if self.loses:
+            self.loses = False
+            raise redis.TimeoutError("the answer was lost")
+        return answer
+
+
+class Worker:
+    """One worker's calls, and the attempt that it has, if any."""
+
+    def __init__(self, settings: Settings, number: int) -> None:
+        assert settings.redis_url is not None
+        self._settings, self._ref = settings, WorkerRef(id=f"worker-{number}", device="cpu", host="alpha")
+        self._client = Lossy.from_url(settings.redis_url, decode_responses=True)
+        self.begin()
+
+    def begin(self) -> None:
+        """As a new process, which knows nothing of what the one before it did."""
+        self._leases = Leases(self._client, self._settings)
+        self._claim: Claim | None = None
+
+    def close(self) -> None:
+        self._client.close()
+
+    def call(self, move: Move) -> Any:
+        """What the call returned; None where that got lost."""
+        self._client.loses = not move.heard
+        if move.heard:
+            return self._called(move)
+        with pytest.raises(StoreUnavailable):
+            self._called(move)
+        return None
+
+    def _called(self, move: Move) -> Any:
+        if move.what == "claim":
+            self._claim = self._leases.claim(device_id(move.how), [QUEUE], self._ref)
+            return self._claim
+        assert self._claim is not None
+        if move.what == "beat":
+            return self._leases.heartbeat(self._claim, None)
+        if move.how in REQUEUES:
+            return self._leases.requeue(self._claim, reason="tested", counts_attempt=move.how == Event.REQUEUE)
+        samples = [self._claim.token] if move.how == Event.SUCCEED else None
+        return self._leases.finish(self._claim, move.how, samples=samples)
+
+
+class Real:
+    """Everything on one server: jobs by number (the order they were submitted in), devices and workers by number."""
+
+    def __init__(self, redis_url: str, workers: int) -> None:
+        # No lease runs out by itself: `run_out` lets it.
+        self.settings = Settings(redis_url=redis_url, namespace="life", lease_s=24 * 3600.0)
+        self.keys, self.client = Keys(self.settings.namespace), sync_client(self.settings)
+        self.workers = [Worker(self.settings, number) for number in range(workers)]
+        self.ids: list[str] = []
+        self._loop = asyncio.Runner()
+        self._callers = async_client(self.settings)
+        self._jobs = Jobs(self._callers, self.settings)
+
+    def close(self) -> None:
+        self.client.flushall()
+        self.client.close()
+        for worker in self.workers:
+            worker.close()
+        self._loop.run(self._callers.aclose())
+        self._loop.close()
+
+    def submit(self, job: int) -> Submitted:
+        """For the first time or again: each job has an idempotency key of its own."""
+        key = f"key-{job}"
+        submitted = self._loop.run(self._jobs.submit(SPEC, idempotency_key=key, body_sha256=key))
+        if job == len(self.ids):
+            self.ids.append(submitted.job.id)
+        return submitted
+
+    def cancel(self, job: int) -> bool | None:
+        """Whether that changed anything; None for a job that has ended otherwise."""
+        try:
+            return self._loop.run(self._jobs.cancel(self.ids[job])).changed
+        except JobFinished:
+            return None
+
+    def run_out(self, device: int) -> None:
+        """Written into Redis rather than waited for: a lease short enough to wait for would also run out unasked."""
+        self.client.hset(self.keys.lease(device_id(device)), "expires_at_ms", 1)
+        self.client.zadd(self.keys.leases, {device_id(device): 1})
+
+    def reap(self) -> set[int]:
+        """The jobs whose leases had run out; a server just started is trusted as well."""
+        return {
+            self.ids.index(job_id) for job_id in reap(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
+        }
+
+
+def agrees(ids: list[str], told: Any, move: Move, answer: Answer) -> bool:
+    """Whether a worker was told what the model answers."""
+    match move.what, answer:
+        case "claim", ("claimed", job):
+            return told is not None and told.job_id == ids[job]
+        case "claim", _:
+            return told is None
+        case "beat", ("beating", canceling):
+            return (told.superseded, told.cancel_requested) == (False, canceling)
+        case "beat", _:
+            return bool(told.superseded)
+    return told is (answer != ("superseded",))

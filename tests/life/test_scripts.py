@@ -1,0 +1,42 @@
+"""The Lua scripts against the model of them, on Redis and on Valkey.
+
+LIFE_EXAMPLES in the environment is how many lives of up to 40 moves are tried; 60 of them take 6 s.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from dyno.store.scripts import SOURCES
+from dyno.store.server import EmbeddedServer
+from tests.life.faults import FAULTS
+from tests.life.machine import Life
+
+MANY = settings(
+    max_examples=int(os.environ.get("LIFE_EXAMPLES", "60")),
+    stateful_step_count=40,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+# The same moves each time, so that it doesn't hang on luck whether a fault is found.
+UNTIL_FOUND = settings(MANY, max_examples=500, derandomize=True, database=None, phases=[Phase.generate])
+
+
+@pytest.mark.timeout(24 * 3600 if "LIFE_EXAMPLES" in os.environ else 900)  # an example that fails is made shorter
+def test_whatever_happens_the_scripts_do_what_the_model_does(server: EmbeddedServer) -> None:
+    run_state_machine_as_test(lambda: Life(server), settings=MANY)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_they_find_the_bug_where(fault: str, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, text, instead = FAULTS[fault]
+    assert SOURCES[script].count(text) == 1
+    monkeypatch.setitem(SOURCES, script, SOURCES[script].replace(text, instead))
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(lambda: Life(server), settings=UNTIL_FOUND)

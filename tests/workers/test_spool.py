@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import resource
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,17 +15,14 @@ from pydantic_core import to_json
 
 from dyno.devices.device import Device
 from dyno.job import Failure, FailureClass, Status, WorkerRef
-from dyno.peers import Headline, Peer
-from dyno.samples import RunSamples
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
-from dyno.store.server import EmbeddedServer
-from tests.results import a_result
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
-from workers.ending import Ending, Failed, HandedBack, Stopped, Succeeded
+from tests.workers.endings import endings_in, given_up, succeeded
+from workers.ending import Ending, Failed, HandedBack, Stopped
 from workers.launcher import Launcher
 from workers.spool import Spool
 from workers.stop import StopSwitch
@@ -65,31 +60,6 @@ def nowhere(quick: Settings) -> Leases:
     """Those of a store that is away."""
     settings = quick.model_copy(update={"redis_url": f"unix://{quick.run_dir}/none.sock"})
     return Leases(sync_client(settings), settings)
-
-
-@pytest.fixture
-def switch(background: ThreadPoolExecutor) -> Iterator[StopSwitch]:
-    """Of what tells in the background: stopped before that is waited for."""
-    switch = StopSwitch()
-    yield switch
-    switch.stop(0)
-
-
-def given_up(ending: Ending, claim: Claim, nowhere: Leases, spool: Spool) -> bool:
-    """Told by a worker that has to end at once."""
-    stop = StopSwitch()
-    stop.stop(0)
-    return tell(ending, claim, nowhere, spool, stop, time.monotonic)
-
-
-def succeeded(claim: Claim) -> Succeeded:
-    samples = RunSamples(run=0, warmup=[0.5], samples=[0.1, 0.2], sample_cpu_s=[(0.1, 0)], executions_per_sample=3)
-    headline = Headline("series", Peer(job=claim.job_id, value=5.0))
-    return Succeeded(a_result(claim.job_id), [samples], headline)
-
-
-def endings_in(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.ending"))
 
 
 def test_an_ending_that_is_heard_at_once_costs_no_file(
@@ -144,25 +114,6 @@ def test_a_result_comes_out_of_the_spool_as_it_went_in_and_only_its_owner_may_re
     assert store.job(claim.job_id).status is Status.SUCCEEDED
     assert store.result(claim.job_id).job == claim.job_id
     assert [peer.job for peer in leases.peers("series")] == [claim.job_id]
-
-
-def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_is_told(
-    quick: Settings, spool: Spool, background: ThreadPoolExecutor, switch: StopSwitch
-) -> None:
-    with EmbeddedServer() as server:
-        settings = quick.model_copy(update={"redis_url": server.url})
-        store, leases = Store(settings), Leases(sync_client(settings), settings)
-        job_id = store.submit(tiny())
-        claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
-        assert claim is not None
-        server.kill()
-        telling = background.submit(tell, succeeded(claim), claim, leases, spool, switch, time.monotonic)
-        eventually(lambda: endings_in(quick.spool_dir) or telling.done())
-        assert not telling.done()
-        server.revive()
-        assert telling.result(60) is True
-        assert store.job(job_id).status is Status.SUCCEEDED
-    assert list(quick.spool_dir.iterdir()) == []
 
 
 def test_a_spooled_ending_whose_job_another_attempt_owns_is_dropped(
@@ -227,40 +178,6 @@ def test_what_another_namespace_or_store_has_spooled_is_left_to_it(
     catch_up(spool, leases)
     assert endings_in(quick.spool_dir) == left
     assert list(spool.waiting()) == [], "once is enough for one process"
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """A disk that takes so many bytes a file and no more, for this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_without_room_on_the_disk_the_ending_is_told_from_memory(
-    quick: Settings,
-    spool: Spool,
-    background: ThreadPoolExecutor,
-    switch: StopSwitch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with EmbeddedServer() as server:
-        settings = quick.model_copy(update={"redis_url": server.url})
-        store, leases = Store(settings), Leases(sync_client(settings), settings)
-        job_id = store.submit(tiny())
-        claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
-        assert claim is not None
-        server.kill()
-        with files_of_at_most(100):
-            telling = background.submit(tell, succeeded(claim), claim, leases, spool, switch, time.monotonic)
-            eventually(lambda: "not-spooled" in caplog.text)
-            assert list(quick.spool_dir.iterdir()) == []
-        server.revive()
-        assert telling.result(60) is True
-        assert store.job(job_id).status is Status.SUCCEEDED
 
 
 def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(

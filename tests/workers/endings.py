@@ -1,0 +1,32 @@
+"""An ending to tell, one that could not be told, and those that wait on the disk."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from dyno.peers import Headline, Peer
+from dyno.samples import RunSamples
+from dyno.store.leases import Claim, Leases
+from tests.results import a_result
+from workers.ending import Ending, Succeeded
+from workers.spool import Spool
+from workers.stop import StopSwitch
+from workers.telling import tell
+
+
+def succeeded(claim: Claim) -> Succeeded:
+    samples = RunSamples(run=0, warmup=[0.5], samples=[0.1, 0.2], sample_cpu_s=[(0.1, 0)], executions_per_sample=3)
+    headline = Headline("series", Peer(job=claim.job_id, value=5.0))
+    return Succeeded(a_result(claim.job_id), [samples], headline)
+
+
+def given_up(ending: Ending, claim: Claim, nowhere: Leases, spool: Spool) -> bool:
+    """Told by a worker that has to end at once."""
+    stop = StopSwitch()
+    stop.stop(0)
+    return tell(ending, claim, nowhere, spool, stop, time.monotonic)
+
+
+def endings_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.ending"))

@@ -1,0 +1,89 @@
+"""A worker goes on telling how its attempt ended until Redis has heard it."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from dyno.job import Status, WorkerRef
+from dyno.settings import Settings
+from dyno.store.connect import sync_client
+from dyno.store.leases import Leases
+from dyno.store.server import EmbeddedServer
+from tests.waiting import eventually
+from tests.workers.conftest import Store, tiny
+from tests.workers.endings import endings_in, succeeded
+from workers.spool import Spool
+from workers.stop import StopSwitch
+from workers.telling import tell
+
+
+@pytest.fixture
+def spool(quick: Settings) -> Spool:
+    return Spool(quick.spool_dir, quick.namespace)
+
+
+@pytest.fixture
+def switch(background: ThreadPoolExecutor) -> Iterator[StopSwitch]:
+    """Of what tells in the background: stopped before that is waited for."""
+    switch = StopSwitch()
+    yield switch
+    switch.stop(0)
+
+
+def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_is_told(
+    quick: Settings, spool: Spool, background: ThreadPoolExecutor, switch: StopSwitch
+) -> None:
+    with EmbeddedServer() as server:
+        settings = quick.model_copy(update={"redis_url": server.url})
+        store, leases = Store(settings), Leases(sync_client(settings), settings)
+        job_id = store.submit(tiny())
+        claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
+        assert claim is not None
+        server.kill()
+        telling = background.submit(tell, succeeded(claim), claim, leases, spool, switch, time.monotonic)
+        eventually(lambda: endings_in(quick.spool_dir) or telling.done())
+        assert not telling.done()
+        server.revive()
+        assert telling.result(60) is True
+        assert store.job(job_id).status is Status.SUCCEEDED
+    assert list(quick.spool_dir.iterdir()) == []
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """A disk that takes so many bytes a file and no more, for this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_without_room_on_the_disk_the_ending_is_told_from_memory(
+    quick: Settings,
+    spool: Spool,
+    background: ThreadPoolExecutor,
+    switch: StopSwitch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with EmbeddedServer() as server:
+        settings = quick.model_copy(update={"redis_url": server.url})
+        store, leases = Store(settings), Leases(sync_client(settings), settings)
+        job_id = store.submit(tiny())
+        claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
+        assert claim is not None
+        server.kill()
+        with files_of_at_most(100):
+            telling = background.submit(tell, succeeded(claim), claim, leases, spool, switch, time.monotonic)
+            eventually(lambda: "not-spooled" in caplog.text)
+            assert list(quick.spool_dir.iterdir()) == []
+        server.revive()
+        assert telling.result(60) is True
+        assert store.job(job_id).status is Status.SUCCEEDED

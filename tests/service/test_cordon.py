@@ -1,0 +1,42 @@
+"""What follows from an uncordon at once, before anybody reconciles."""
+
+from __future__ import annotations
+
+import httpx
+import redis
+
+from dyno.devices.device import Device
+from dyno.settings import Settings
+from dyno.wake import celery_queue, key_prefix
+
+
+def test_an_uncordoned_device_is_woken(
+    http: httpx.Client, client: redis.Redis, settings: Settings, offered: Device
+) -> None:
+
+    name = offered.full_id
+    own = key_prefix(settings) + celery_queue(name).name
+    assert http.post(f"/v1/devices/{name}/cordon").status_code == 200
+    assert client.llen(own) == 0
+    assert http.post(f"/v1/devices/{name}/uncordon").status_code == 200
+    assert client.llen(own) == 1
+
+
+def test_a_device_whose_worker_is_away_can_be_uncordoned(
+    http: httpx.Client, client: redis.Redis, settings: Settings
+) -> None:
+    client.sadd(f"{settings.namespace}:cordoned", "gpu:3@away")
+    answer = http.post("/v1/devices/gpu:3@away/uncordon")
+    assert (answer.status_code, answer.json()) == (200, {"device": "gpu:3@away", "cordoned": False})
+    assert http.post("/v1/devices/gpu:3@away/uncordon").json()["code"] == "device-not-found"
+
+
+def test_a_name_that_several_hosts_have_is_refused_with_all_of_them(
+    http: httpx.Client, client: redis.Redis, settings: Settings
+) -> None:
+    names = ["gpu:3@east", "gpu:3@west"]
+    client.sadd(f"{settings.namespace}:cordoned", *names)
+    problem = http.post("/v1/devices/gpu:3/uncordon")
+    client.delete(f"{settings.namespace}:cordoned")
+    assert (problem.status_code, problem.json()["code"]) == (404, "device-not-found")
+    assert all(name in problem.json()["detail"] for name in names)

@@ -1,0 +1,128 @@
+"""Whatever a runner does wrong, its job fails with a class, a reason and the end of its log; the next one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.frames import RunRequest
+from dyno.job import Job, Status
+from dyno.settings import Settings
+from tests.workers.conftest import Store, children_of, tiny
+from tests.workers.looking import device_is_free
+from workers.launcher import Launcher
+from workers.log_tail import TAIL_BYTES
+from workers.running import Runner
+from workers.supervisor import Supervisor
+
+FREE_WITHIN_S = 5
+TIMEOUT_S = 2.0
+TASKS = 60
+
+FALLS = "import ctypes; print('about to fall', flush=True); ctypes.string_at(0)"
+HANGS = """import ctypes, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+print('hanging', flush=True)
+while True:
+    ctypes.CDLL(None).pause()"""
+HOARDS = "print('taking it', flush=True); hoard = b'x' * (1 << 30); import time; time.sleep(600)"
+# It ends by itself at a number that a host can bear.
+FORKS = f"""import os, time
+print('taking them', flush=True)
+for _ in range({2 * TASKS}):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+        os._exit(0)
+time.sleep(600)"""
+LEAVES = """import os, time
+print('leaving one', flush=True)
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(600)
+    os._exit(0)"""
+FLOODS = "import sys\nwhile True: sys.stdout.write('flood ' * 10000)"
+FILLS = """import itertools, json, time
+print('writing', flush=True)
+folder = json.load(open(4))['scratch_dir']
+for number in itertools.count():
+    with open(f'{folder}/{number}', 'wb') as file:
+        file.write(bytes(1 << 20))
+    time.sleep(0.02)"""
+
+
+@pytest.fixture
+def limited(quick: Settings) -> Settings:
+    limits = {"runner_memory_bytes": 600 << 20, "runner_max_tasks": TASKS, "runner_files_bytes": 8 << 20}
+    return quick.model_copy(update=limits)
+
+
+@pytest.fixture
+def first_is(forking: Launcher, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """In place of the first runner this program is started; those after it are what they should be."""
+
+    def instead(program: str) -> None:
+        programs = [program]
+
+        def start(request: RunRequest) -> Runner:
+            if programs:
+                return forking.spawn(["-P", "-c", programs.pop()], request.model_dump_json().encode())
+            return Launcher.start(forking, request)
+
+        monkeypatch.setattr(forking, "start", start)
+
+    return instead
+
+
+@pytest.mark.parametrize(
+    ("program", "failure_class", "reason", "log"),
+    [
+        ("print('and now nothing')", "benchmark", "no_result", "and now nothing"),
+        ("raise ZeroDivisionError('so it was')", "benchmark", "runner_crashed", "ZeroDivisionError: so it was"),
+        (FALLS, "benchmark", "runner_crashed", "about to fall"),
+        (HOARDS, "resource", "out_of_memory", "taking it"),
+        (HANGS, "timeout", "timeout", "hanging"),
+        (FORKS, "resource", "too_many_processes", "taking them"),
+        (LEAVES, "benchmark", "no_result", "leaving one"),
+        (FLOODS, "timeout", "timeout", "flood flood"),
+        (FILLS, "resource", "artifacts_too_large", "writing"),
+    ],
+)
+def test_a_runner_that_goes_wrong_frees_the_device_for_the_next_job(
+    limited: Settings,
+    store: Store,
+    client: redis.Redis,
+    here: Device,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    first_is: Callable[[str], None],
+    program: str,
+    failure_class: str,
+    reason: str,
+    log: str,
+) -> None:
+    first_is(program)
+    given = {"timeout_s": TIMEOUT_S} if reason == "timeout" else {}
+    wrong, after = store.submit(tiny(**given)), store.submit(tiny())
+    assert supervisor_of(limited, forking).serve() == 2
+    job = store.job(wrong)
+    assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, reason, 1)
+    assert job.failure is not None
+    assert job.failure.failure_class.value == failure_class
+    assert log in (job.failure.log_tail or "")
+    assert len(job.failure.log_tail or "") <= TAIL_BYTES
+    assert _lasted_s(job) < FREE_WITHIN_S + (TIMEOUT_S if reason == "timeout" else 0)
+    assert store.job(after).status is Status.SUCCEEDED
+    assert device_is_free(client, limited, here)
+    assert [children_of(zygote.pid) for zygote in forking._zygotes.values()] == [set()] * len(forking._zygotes)
+    assert list(Path(limited.run_dir, "scratch").iterdir()) == []
+
+
+def _lasted_s(job: Job) -> float:
+    assert job.started_at is not None
+    assert job.finished_at is not None
+    return (job.finished_at - job.started_at).total_seconds()

@@ -1,0 +1,39 @@
+"""Whole worker processes, as they are run in production."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from dyno.settings import Settings
+from tests.workers.conftest import until_gone
+from tests.workers.whole.looking import StartWorker, family_of
+
+
+@pytest.fixture
+def short_lease(settings: Settings) -> Settings:
+    return settings.model_copy(update={"lease_s": 2.0, "heartbeat_s": 0.3, "reap_every_s": 0.3, "shutdown_s": 0.5})
+
+
+@pytest.fixture
+def start_worker() -> Iterator[StartWorker]:
+    """Start `python -m workers`; at the end whatever still runs is killed, and nothing of it may be left."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(device: str, settings: Settings, name: str | None = None) -> subprocess.Popen[bytes]:
+        given = settings.model_dump(mode="json", exclude_none=True)
+        env = os.environ | {f"DYNO_{name.upper()}": str(value) for name, value in given.items()}
+        command = [sys.executable, "-P", "-m", "workers", "--device", device, "--name", name or device]
+        started.append(subprocess.Popen(command, env=env))
+        return started[-1]
+
+    yield start
+    for process in started:
+        left = family_of(process.pid) if process.poll() is None else set()
+        process.kill()
+        process.wait()
+        assert [pid for pid in left if not until_gone(pid)] == []

@@ -1,0 +1,80 @@
+"""What tests ask of a fleet of whole workers, as the API does it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from dyno.job import Job, Status
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import async_client
+from dyno.store.fleet import DeviceStatus, devices
+from dyno.store.jobs import Jobs, Submitted
+from dyno.wake import wake
+from tests.waiting import eventually
+from tests.workers.conftest import children_of
+
+SHORT = {"min_samples": 20, "min_s": 2, "max_s": 2}
+
+StartWorker = Callable[..., subprocess.Popen[bytes]]
+
+
+def family_of(pid: int) -> set[int]:
+    """Its children and theirs."""
+    family: set[int] = set()
+    for child in children_of(pid):
+        family |= {child} | (family_of(child) if Path(f"/proc/{child}").exists() else set())
+    return family
+
+
+def submit(settings: Settings, *specs: Spec, call: Callable[[Settings, str], object] = wake) -> list[str]:
+    """As the API does it: record first, then a wake-up where the queue was empty."""
+
+    async def submitted() -> list[str]:
+        async with async_client(settings) as client:
+            jobs = Jobs(client, settings)
+            return [accepted(await jobs.submit(spec)) for spec in specs]
+
+    def accepted(submitted: Submitted) -> str:
+        if submitted.wake:
+            call(settings, submitted.job.queue.name)
+        return submitted.job.id
+
+    return asyncio.run(submitted())
+
+
+def jobs_of(settings: Settings, *ids: str) -> list[Job]:
+    async def got() -> list[Job]:
+        async with async_client(settings) as client:
+            return [await Jobs(client, settings).get(job_id) for job_id in ids]
+
+    return asyncio.run(got())
+
+
+def offered(settings: Settings) -> list[DeviceStatus]:
+    async def got() -> list[DeviceStatus]:
+        async with async_client(settings) as client:
+            return await devices(client, settings)
+
+    return asyncio.run(got())
+
+
+def until_idle(settings: Settings, count: int) -> None:
+    eventually(lambda: [device.state for device in offered(settings)] == ["idle"] * count, within_s=60)
+
+
+def until_status(settings: Settings, job_id: str, status: Status) -> Job:
+    eventually(lambda: jobs_of(settings, job_id)[0].status is status)
+    return jobs_of(settings, job_id)[0]
+
+
+def until_sampling(settings: Settings, job_id: str) -> Job:
+    def sampling() -> bool:
+        progress = jobs_of(settings, job_id)[0].progress
+        return progress is not None and progress.phase == "sampling"
+
+    eventually(sampling)
+    return jobs_of(settings, job_id)[0]

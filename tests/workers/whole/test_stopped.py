@@ -1,0 +1,68 @@
+"""A worker that is stopped and goes on later, when its job belongs to somebody else."""
+
+from __future__ import annotations
+
+import signal
+
+import redis
+
+from dyno.devices import discover
+from dyno.job import Status
+from dyno.settings import Settings
+from dyno.store.keys import Keys
+from tests.waiting import eventually
+from tests.workers.conftest import LONG, tiny, until_gone
+from tests.workers.looking import runner_of
+from tests.workers.whole.looking import (
+    SHORT,
+    StartWorker,
+    jobs_of,
+    submit,
+    until_idle,
+    until_sampling,
+    until_status,
+)
+
+
+def test_what_a_worker_that_was_stopped_says_later_counts_no_more(
+    start_worker: StartWorker, short_lease: Settings, client: redis.Redis
+) -> None:
+    workers = {device: start_worker(device, short_lease) for device in ("cpu:0-0", "cpu:1-1")}
+    until_idle(short_lease, 2)
+    [job_id] = submit(short_lease, tiny(measure=SHORT))
+    first = until_sampling(short_lease, job_id).worker
+    assert first is not None
+    workers[first.id].send_signal(signal.SIGSTOP)
+    job = until_status(short_lease, job_id, Status.SUCCEEDED)
+    assert job.attempt == 2
+    assert job.worker is not None
+    assert job.worker.id != first.id
+    workers[first.id].send_signal(signal.SIGCONT)
+    until_idle(short_lease, 2)
+    [again] = jobs_of(short_lease, job_id)
+    assert (again.status, again.attempt, again.version) == (Status.SUCCEEDED, 2, job.version)
+    events = [fields["event"] for _, fields in client.xrange(Keys(short_lease.namespace).job_events(job_id))]
+    assert [event for event in events if event != "heartbeat"] == ["submit", "claim", "expire", "claim", "succeed"]
+
+
+def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
+    start_worker: StartWorker, short_lease: Settings
+) -> None:
+    stopped = start_worker("cpu:0-0", short_lease, "first")
+    until_idle(short_lease, 1)
+    [job_id] = submit(short_lease, tiny(measure=LONG))
+    until_sampling(short_lease, job_id)
+    runner = runner_of(discover("cpu:0-0", short_lease), short_lease)
+    stopped.send_signal(signal.SIGSTOP)
+    start_worker("cpu:0-0", short_lease, "second")
+    eventually(lambda: jobs_of(short_lease, job_id)[0].status_reason == "device_busy", what="the job is handed back")
+    assert not until_gone(runner, 0)
+    assert jobs_of(short_lease, job_id)[0].attempt <= 1
+    stopped.kill()
+    assert until_gone(runner)
+
+    def runs_at_the_second() -> bool:
+        [job] = jobs_of(short_lease, job_id)
+        return job.worker is not None and job.worker.id == "second" and job.progress is not None
+
+    eventually(runs_at_the_second)

@@ -1,0 +1,39 @@
+"""A server whose power can fail: its files keep what it had synced, and lose what was still to be written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+_SHIM = Path(__file__).with_name("syncs.c")
+
+
+class Power:
+    """`binary` starts `server` so that its syncs are known; `fail` is for when it has been killed.
+
+    A file's name is taken to be as safe as its first sync: the server syncs the folder too.
+    """
+
+    def __init__(self, folder: Path, server: Path) -> None:
+        compiler = shutil.which("cc")
+        if compiler is None:
+            pytest.skip("no C compiler is here to listen to the server's syncs with")
+        self._log, library, self.binary = folder / "syncs", folder / "syncs.so", folder / "server"
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, _SHIM], check=True)
+        self.binary.write_text(f'#!/bin/sh\nSYNCS="{self._log}" LD_PRELOAD="{library}" exec "{server}" "$@"\n')
+        self.binary.chmod(0o700)
+
+    def fail(self, data_dir: Path) -> int:
+        """Cut every file back to its last sync; returns how many bytes that took."""
+        synced = dict(tuple(map(int, line.split())) for line in self._log.read_text().splitlines())
+        cut = 0
+        for path in (data_dir / "appendonlydir").iterdir():
+            status = path.stat()
+            kept = min(status.st_size, synced.get(status.st_ino, 0))
+            os.truncate(path, kept)
+            cut += status.st_size - kept
+        return cut

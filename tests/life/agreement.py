@@ -80,7 +80,7 @@ class Agreement:
         record = found.record
         assert record, "a job is lost"
         said = (record["status"], int(record["attempt"]), "cancel_requested_at" in record)
-        assert said == (expected.status, expected.attempt, expected.canceling)
+        assert said == (expected.status, expected.attempt, expected.canceling), record["id"]
         self._token(expected.token, record.get("token"))
         token, call = expected.last or (None, None)
         self._token(token, record.get("last_token"))

@@ -105,6 +105,7 @@ class Life(RuleBasedStateMachine):
                 submitted = self._real.submit(move.who)
                 assert (submitted.replayed, submitted.job.id) == (True, self._real.ids[move.who])
             case "redis is killed":
+                self._real.await_written()
                 self._server.kill()
                 assert self._server.revive()
             case "expire":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 
@@ -10,40 +9,9 @@ import pytest
 
 from dyno.measure.clock import HostClock
 from dyno.measure.rule import MAX_SAMPLES
-from dyno.measure.sampling import Samples, StoppingRule, sample
+from dyno.measure.sampling import StoppingRule, sample
 from dyno.spec import Measure, Processes
-
-
-class Bench:
-    """A clock that only executing moves: each execution lasts what `durations_s` says next, on two busy cores."""
-
-    def __init__(self, durations_s: Iterator[float], epoch_drift: float = 1.0) -> None:
-        self.time_s = 100.0
-        self.executed: list[int] = []
-        self.inside = False
-        self._durations_s = durations_s
-        self._epoch_drift = epoch_drift
-
-    def now_s(self) -> float:
-        return self.time_s
-
-    def epoch_s(self) -> float:
-        return 1e9 + self.time_s * self._epoch_drift
-
-    def cpu_s(self) -> tuple[float, float]:
-        return 2 * self.time_s, self.time_s / 4
-
-    def execute(self, count: int) -> None:
-        self.inside = True
-        self.executed.append(count)
-        for _ in range(count):
-            self.time_s += next(self._durations_s)
-        self.inside = False
-
-
-def run(durations_s: Iterator[float], rule: StoppingRule | None = None) -> tuple[Samples, Bench]:
-    bench = Bench(durations_s)
-    return sample(bench.execute, rule or StoppingRule(), bench, lambda taken, expected: None), bench
+from tests.measure.bench import Bench, run
 
 
 def alternating(low: float, high: float) -> Iterator[float]:
@@ -82,71 +50,11 @@ def test_readings_of_the_calibration_are_kept_as_warm_up_and_the_last_counts_as_
     assert len(samples.samples) == len(bench.executed) - 1
 
 
-def test_gradual_warm_up_is_found_and_kept_apart() -> None:
-    falling = [0.5, 0.45, 0.4, 0.36, 0.33, 0.3, 0.28, 0.26, 0.24, 0.22]
-    samples, _ = run(chain(falling, repeat(0.2)))
-    assert samples.steady
-    everything = [*samples.warmup, *samples.samples]
-    assert everything == pytest.approx(falling + [0.2] * (len(everything) - 10))
-    assert len(samples.warmup) >= 7
-    assert statistics.median(samples.samples) == pytest.approx(0.2)
-
-
-def test_a_plateau_at_the_beginning_is_warm_up_too() -> None:
-    turbo = [0.15] * 8
-    samples, _ = run(chain(turbo, repeat(0.2)))
-    assert samples.steady
-    assert samples.warmup == pytest.approx(turbo)
-    assert samples.samples == pytest.approx([0.2] * 20)
-
-
-def test_executions_that_get_faster_while_warming_up_get_longer_samples() -> None:
-    samples, _ = run(chain(repeat(0.05, 15), repeat(0.005)))
-    assert samples.executions_per_sample * 0.005 >= 0.1
-    assert samples.steady
-    assert samples.samples == pytest.approx([0.005] * 20)
-
-
 def test_scatter_above_the_target_goes_on_to_two_hundred_samples() -> None:
     samples, _ = run(alternating(0.125, 0.1875))
     assert len(samples.samples) == MAX_SAMPLES
     assert samples.stopped_because == "max_samples"
     assert samples.steady  # it scatters, but it doesn't drift
-
-
-def test_a_change_after_the_warm_up_moves_nothing_and_is_no_steady_state() -> None:
-    rule = StoppingRule(min_samples=100)
-    samples, _ = run(chain(repeat(0.125, 60), repeat(0.1875)), rule)
-    assert samples.samples[0] == 0.125
-    assert samples.warmup == []
-    assert not samples.steady
-
-
-def falling_by_less_than_the_target() -> list[float]:
-    """From 0.6 % above to nothing over 18 samples: windows of five agree at once."""
-    return [0.2 * (1 + 0.006 * (18 - index) / 18) for index in range(18)]
-
-
-def test_what_five_samples_cannot_tell_from_noise_is_warm_up_once_twenty_show_it() -> None:
-    samples, _ = run(chain(falling_by_less_than_the_target(), repeat(0.2)))
-    assert len(samples.warmup) >= 9
-    assert len(samples.samples) >= 20
-    assert statistics.median(samples.samples) == pytest.approx(0.2)
-    assert samples.stopped_because == "target"
-
-
-def test_without_time_for_as_many_samples_again_a_late_warm_up_stays() -> None:
-    rule = StoppingRule(max_s=7.0)  # twenty samples take four
-    samples, _ = run(chain(falling_by_less_than_the_target(), repeat(0.2)), rule)
-    assert samples.warmup == []
-    assert len(samples.samples) == 20
-
-
-def test_a_run_that_never_settles_is_cut_three_times_at_most() -> None:
-    steps = chain.from_iterable(repeat(0.2 * (1 + 0.004 * (level % 2)), 11) for level in range(100))
-    samples, bench = run(steps, StoppingRule(max_s=1000.0))
-    assert len(samples.warmup) > 0
-    assert len(bench.executed) < 4 * 2 * 20
 
 
 def test_an_outlier_is_kept() -> None:
@@ -171,18 +79,6 @@ def test_without_a_steady_state_it_says_so_and_still_ends() -> None:
     samples, _ = run(forever_faster(), StoppingRule(max_s=10.0, min_sample_s=0.001))
     assert not samples.steady
     assert samples.stopped_because == "max_s"
-
-
-def test_a_slow_drift_that_windows_miss_is_no_steady_state() -> None:
-    def slower_by_a_trifle() -> Iterator[float]:
-        length = 0.125
-        while True:
-            yield length
-            length *= 1.0003
-
-    samples, _ = run(slower_by_a_trifle(), StoppingRule(min_samples=100))
-    assert not samples.steady
-    assert samples.stopped_because == "max_samples"
 
 
 def test_an_execution_longer_than_all_the_time_there_is_gives_one_sample() -> None:

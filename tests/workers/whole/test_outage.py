@@ -1,0 +1,57 @@
+"""Redis is away while a benchmark runs: the benchmark doesn't notice, and its result arrives afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from dyno.job import Status
+from dyno.settings import Settings
+from dyno.store.server import EmbeddedServer
+from tests.waiting import eventually
+from tests.workers.conftest import Store, tiny
+from tests.workers.whole.looking import StartWorker, submit, until_idle, until_sampling, until_status
+
+OUTAGE_S = float(os.environ.get("DYNO_TEST_OUTAGE_S", "7"))
+AROUND_S = 3.0  # how long the benchmark takes beside
+LEASE_S = min(30.0, 0.75 * OUTAGE_S)  # it runs out meanwhile
+
+
+def dead(server: EmbeddedServer) -> Callable[[], object]:
+    server.kill()
+    return server.revive
+
+
+def silent(server: EmbeddedServer) -> Callable[[], object]:
+    os.kill(server.pid, signal.SIGSTOP)
+    return lambda: os.kill(server.pid, signal.SIGCONT)
+
+
+@pytest.mark.timeout(300 + 3 * OUTAGE_S)
+@pytest.mark.parametrize("fault", [dead, silent])
+def test_a_benchmark_goes_on_while_redis_is_away_and_its_result_arrives_once_it_is_back(
+    fault: Callable[[EmbeddedServer], Callable[[], object]], start_worker: StartWorker, settings: Settings
+) -> None:
+    sampling_s = OUTAGE_S + AROUND_S
+    with EmbeddedServer() as server:
+        # A reaper that believed the lease would have taken it before the next heartbeat.
+        quick = {"redis_url": server.url, "lease_s": LEASE_S, "heartbeat_s": LEASE_S / 4, "reap_every_s": 0.1}
+        there = settings.model_copy(update=quick)
+        start_worker("cpu:0-0", there)
+        until_idle(there, 1)
+        measure = {"min_samples": 20, "min_s": sampling_s, "max_s": sampling_s}
+        [job_id] = submit(there, tiny(measure=measure, params={"n": 256, "repeats": 1}))
+        until_sampling(there, job_id)
+        end_it, since_s = fault(server), time.monotonic()
+        eventually(lambda: time.monotonic() - since_s > OUTAGE_S, OUTAGE_S + 60, "the outage is over")
+        end_it()
+        job = until_status(there, job_id, Status.SUCCEEDED)
+        [run] = Store(there).samples(job_id)
+    assert job.attempt == 1
+    taken_s = [sample_s * run.executions_per_sample for sample_s in run.samples]
+    assert sum(taken_s) > sampling_s - OUTAGE_S / 2, "they were taken during the outage, too"
+    assert max(taken_s) < OUTAGE_S / 2, "none of them waited for its end"

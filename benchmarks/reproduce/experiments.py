@@ -137,6 +137,19 @@ EXPERIMENTS = {
         "3 epochs of 100 steps on one device's batch of 128, not 8 times that",
         ("generated",),
     ),
+    "shakespeare_small": Experiment(
+        STEPS,
+        "shakespeare_lstm, 256 units, batch 64, 10 epochs of 100 steps",
+        ("no figure given",),
+        _spec(
+            "shakespeare_lstm",
+            {"units": 256, "embedding": 128, "batch_size": 64, "epochs": 10, "steps_per_epoch": 100, "data": "real"},
+            {"processes": 1, "min_samples": 3, "max_s": 30},
+        ),
+        ("time_per_character", "epoch_time"),
+        "half the units, a quarter of the embedding, half a device's batch; 3 times the steps: long enough to learn",
+        ("generated",),
+    ),
     "cifar10_1024": _photographs(1024, 50, "nothing else: batch and epochs are the article's"),
     "cifar10_128": _photographs(128, 25, "25 of 50 epochs, but 8 times the steps in each: batch 128 on one device"),
     "resnet50": Experiment(

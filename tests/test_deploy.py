@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+import redis
 import yaml
 from typer.testing import CliRunner
 
 from dyno.cli import app
-from dyno.settings import Settings
+from dyno.settings import Durability, Settings
+from dyno.store.connect import check_server, sync_client
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -39,10 +43,42 @@ def test_every_published_port_is_on_loopback_only() -> None:
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_redis_keeps_an_append_only_file_and_evicts_nothing() -> None:
-    command = shlex.join(COMPOSE["services"]["redis"]["command"])
-    assert "--appendonly yes" in command
-    assert "--maxmemory-policy noeviction" in command
+@pytest.mark.parametrize("durability", ["everysec", "always"])
+def test_redis_is_fit_to_keep_jobs_as_it_is_started(durability: Durability, tmp_path: Path) -> None:
+    service = COMPOSE["services"]["redis"]
+    shell, script, *_ = service["command"]
+    [folder] = [path for path, (source, _) in mounts("redis").items() if source == "./deploy/redis"]
+    assert service["environment"]["DYNO_DURABILITY"] == "${DYNO_DURABILITY:-everysec}"
+    script = ROOT / "deploy" / "redis" / PurePosixPath(script).relative_to(folder)
+    settings = Settings(redis_url=f"unix://{tmp_path}/redis.sock", durability=durability)
+    options = ["--port", "0", "--unixsocket", "redis.sock"]
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server on PATH")
+    env = os.environ | {"DYNO_DURABILITY": durability}
+    server = subprocess.Popen([shell, script, *options], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
+    try:
+        with sync_client(settings) as client:
+            eventually(lambda: server.poll() is not None or answers(client))
+            assert check_server(client, settings) == []
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize(("service", "role"), [("api", "API"), ("worker-cpu", "WORKER"), ("worker-gpu", "WORKER")])
+def test_each_part_knows_its_own_password_for_redis_alone(service: str, role: str) -> None:
+    environment = COMPOSE["services"][service]["environment"]
+    user = f"REDIS_{role}_PASSWORD"
+    assert f"${{{user}:+{role.lower()}:${{{user}}}@}}redis:" in environment["DYNO_REDIS_URL"]
+    assert len(re.findall(r"REDIS_\w+_PASSWORD", str(environment))) == 2
+    assert COMPOSE["services"]["redis"]["environment"][user] == f"${{{user}:-}}"
 
 
 def test_every_dyno_command_of_the_compose_file_exists() -> None:
@@ -54,7 +90,7 @@ def test_every_dyno_command_of_the_compose_file_exists() -> None:
 
 
 def test_every_setting_of_the_compose_file_exists() -> None:
-    names = {name for s in COMPOSE["services"].values() for name in s.get("environment", {})}
+    names = {name for s in COMPOSE["services"].values() for name in s.get("environment", {}) if name[:6] != "REDIS_"}
     assert names <= {f"DYNO_{field.upper()}" for field in Settings.model_fields}
 
 
@@ -69,7 +105,7 @@ def mounts(service: str) -> dict[str, tuple[str, str]]:
 
 def test_every_volume_is_declared() -> None:
     used = {source for name, s in COMPOSE["services"].items() if "volumes" in s for source, _ in mounts(name).values()}
-    assert used == COMPOSE["volumes"].keys()
+    assert {source for source in used if not source.startswith(".")} == COMPOSE["volumes"].keys()
 
 
 @pytest.mark.parametrize("worker", ["worker-cpu", "worker-gpu"])

@@ -90,10 +90,9 @@ class Jobs:
         Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone) and QueueFull.
         """
         job_id = new_job_id()
-        keys = [
-            self._keys.job(job_id),
-            "" if idempotency_key is None else self._keys.idempotency(owner, idempotency_key),
-        ]
+        keys = [self._keys.job(job_id)]
+        if idempotency_key is not None:
+            keys.append(self._keys.idempotency(owner, idempotency_key))
         record = {
             "schema": str(SCHEMA),
             "spec": spec.model_dump_json(),

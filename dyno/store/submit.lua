@@ -3,7 +3,7 @@
 -- A full Redis refuses this script whole (it has no allow-oom flag, the others have it: what was accepted may end).
 --
 -- KEYS[1]  job record, HASH
--- KEYS[2]  idempotency, HASH {job, body_sha256}; or "" for none
+-- KEYS[2]  idempotency, HASH {job, body_sha256}; or none
 -- ARGV[1]  namespace
 -- ARGV[2]  job id            ARGV[3]  workload
 -- ARGV[4]  queue             ARGV[5]  priority class, 0 is best
@@ -28,7 +28,7 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   return accepted('submitted', id, 1) -- the same call again: its answer was lost on the way; a second wake-up is free
 end
 
-if KEYS[2] ~= '' then
+if KEYS[2] then
   local earlier = redis.call('HMGET', KEYS[2], 'job', 'body_sha256')
   if earlier[1] and earlier[2] ~= ARGV[7] then
     return { 'key_reused', earlier[1] }
@@ -57,7 +57,7 @@ end
 change(id, 'submit', nil, fields)
 redis.call('ZADD', key('jobs'), fields.created_ms, id)
 redis.call('ZADD', key('jobs', 'workload', workload), fields.created_ms, id)
-if KEYS[2] ~= '' then
+if KEYS[2] then
   redis.call('HSET', KEYS[2], 'job', id, 'body_sha256', ARGV[7])
   redis.call('PEXPIRE', KEYS[2], ARGV[8])
 end

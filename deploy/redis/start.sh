@@ -1,0 +1,25 @@
+#!/bin/sh
+# Starts Redis as Dyno needs it: start.sh [options of redis-server].
+# With REDIS_API_PASSWORD and REDIS_WORKER_PASSWORD, only the users of users.acl get in. Without, whoever reaches it does.
+# For an administrator, add a user to users.acl.
+set -eu
+folder=$(dirname "$0")
+
+sha256() {
+  printf %s "$1" | sha256sum | cut -d ' ' -f 1
+}
+
+if [ -n "${REDIS_API_PASSWORD:-}${REDIS_WORKER_PASSWORD:-}" ]; then
+  users=$(mktemp)
+  case $(redis-server --version) in
+    *v=7.0.*) unknown=' +client|setinfo' ;; # came with 7.2
+    *) unknown=' +none' ;;
+  esac
+  sed -e '/^#/d' -e '/^$/d' \
+    -e "s/API_PASSWORD_SHA256/$(sha256 "${REDIS_API_PASSWORD:?}")/" \
+    -e "s/WORKER_PASSWORD_SHA256/$(sha256 "${REDIS_WORKER_PASSWORD:?}")/" "$folder/users.acl" |
+    sed -e ':more' -e '$!{N;b more' -e '}' -e 's/\n  */ /g' -e "s/$unknown//g" > "$users"
+  set -- "$@" --aclfile "$users"
+fi
+unset REDIS_API_PASSWORD REDIS_WORKER_PASSWORD
+exec redis-server "$folder/redis.conf" --appendfsync "${DYNO_DURABILITY:-everysec}" "$@"

@@ -1,0 +1,138 @@
+"""deploy/redis as it is started in production: API and worker get by with their rights, and have no more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from dyno.store.server import find_server
+from dyno.up import free_port
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parent.parent
+PASSWORDS = {"api": "api's&own", "worker": "the/worker's"}
+ADMIN = "user admin on nopass ~* &* +@all\n"
+TINY = {
+    "workload": "matmul",
+    "params": {"n": 64, "repeats": 1},
+    "device": "cpu",
+    "measure": {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02},
+}
+
+
+@pytest.fixture
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of a Redis started by start.sh, with one user more to look into it."""
+    if find_server().name != "redis-server":
+        pytest.skip("no redis-server on PATH")
+    folder = tmp_path_factory.mktemp("acl")
+    for name in ("start.sh", "redis.conf", "users.acl"):
+        (folder / name).write_bytes((ROOT / "deploy" / "redis" / name).read_bytes())
+    with (folder / "users.acl").open("a") as file:
+        file.write(ADMIN)
+    env = os.environ | {f"REDIS_{role.upper()}_PASSWORD": word for role, word in PASSWORDS.items()}
+    options = ["--port", "0", "--unixsocket", "redis.sock", "--dir", str(folder), "--logfile", "redis.log"]
+    server = subprocess.Popen(["sh", folder / "start.sh", *options], env=env, cwd=folder)
+    try:
+        eventually(lambda: server.poll() is not None or _answers(folder / "redis.sock"))
+        assert server.poll() is None, (folder / "redis.log").read_text()
+        yield folder / "redis.sock"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def client_of(user: str, socket: Path) -> redis.Redis:
+    return redis.Redis(
+        unix_socket_path=str(socket),
+        username=user,
+        password=PASSWORDS.get(user, ""),
+        decode_responses=True,
+        retry=None,
+    )
+
+
+def _answers(socket: Path) -> bool:
+    try:
+        return bool(client_of("admin", socket).ping())
+    except redis.ConnectionError:
+        return False
+
+
+@pytest.fixture
+def http(socket: Path, tmp_path: Path) -> Iterator[httpx.Client]:
+    """API and worker, each as its own user."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
+    env |= {"DYNO_PORT": str(port), "DYNO_API_URL": url, "DYNO_RUN_DIR": str(tmp_path / "run")}
+    env |= {"DYNO_SPOOL_DIR": str(tmp_path / "spool"), "DYNO_ARTIFACT_DIR": str(tmp_path / "artifacts")}
+    with ExitStack() as stack, httpx.Client(base_url=url, timeout=70) as http:
+        for role, command in (("api", ["service"]), ("worker", ["workers", "--device", "cpu:0-0"])):
+            word = PASSWORDS[role].replace("/", "%2F").replace("&", "%26")
+            own = {"DYNO_REDIS_URL": f"unix://{role}:{word}@{socket}"}
+            process = subprocess.Popen([sys.executable, "-P", "-m", *command], env=env | own, cwd=ROOT)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        eventually(lambda: _offers(http))
+        yield http
+
+
+def _offers(http: httpx.Client) -> bool:
+    try:
+        return [device["state"] for device in http.get("/v1/devices").json()["data"]] == ["idle"]
+    except (httpx.TransportError, KeyError):
+        return False
+
+
+def test_jobs_go_through_api_and_worker_without_a_refusal(http: httpx.Client, socket: Path) -> None:
+    assert http.get("/readyz").status_code == 200
+    for key in ({}, {"Idempotency-Key": "one"}):
+        job = http.post("/v1/jobs", json=TINY, headers={"Prefer": "wait=60"} | key).json()
+        assert job["status"] == "succeeded", job
+        assert http.get(f"/v1/jobs/{job['id']}/result").status_code == 200
+    waiting = http.post("/v1/jobs", json=TINY | {"device": "tpu", "queue_if_absent": True}).json()
+    assert http.post(waiting["urls"]["cancel"]).status_code in (200, 202)
+    assert len(http.get("/v1/jobs", params={"workload": "matmul"}).json()["data"]) == 3
+    refused: Any = client_of("admin", socket).acl_log()
+    assert refused == []
+
+
+@pytest.mark.parametrize("role", ["api", "worker"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "FLUSHALL",
+        "CONFIG SET appendonly no",
+        "KEYS *",
+        "GET other:key",
+        "SET dynosaur 1",
+        "ACL LIST",
+        "SCRIPT FLUSH",
+        "PUBLISH any 1",
+    ],
+)
+def test_what_no_role_needs_is_refused(socket: Path, role: str, command: str) -> None:
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        client_of(role, socket).execute_command(*command.split())
+
+
+@pytest.mark.parametrize("command", ["HGETALL dyno:idempotency:x", "SADD dyno:cordoned x", "GET dyno:comparison:x"])
+def test_a_worker_has_no_part_in_what_is_between_callers_and_the_api(socket: Path, command: str) -> None:
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        client_of("worker", socket).execute_command(*command.split())
+
+
+def test_without_a_password_nobody_gets_in(socket: Path) -> None:
+    for wrong in (redis.Redis(unix_socket_path=str(socket)), redis.Redis.from_url(f"unix://api:guess@{socket}")):
+        with pytest.raises(redis.AuthenticationError):
+            wrong.ping()

@@ -125,6 +125,15 @@ def test_files_of_jobs_outlast_the_container_that_keeps_them_and_its_user_may_wr
     assert mounted in owned[1].split(), "a new volume takes its owner from the image"
 
 
+@pytest.mark.parametrize(("worker", "image"), [("worker-cpu", "Dockerfile"), ("worker-gpu", "Dockerfile.gpu")])
+def test_what_a_worker_could_not_tell_outlasts_its_container(worker: str, image: str) -> None:
+    folder = COMPOSE["services"][worker]["environment"]["DYNO_SPOOL_DIR"]
+    assert mounts(worker)[folder] == ("spool", "rw")
+    owned = re.search(r"install --directory --owner=dyno (.+)", (ROOT / "deploy" / image).read_text())
+    assert owned is not None
+    assert folder in owned[1].split(), "a new volume takes its owner from the image"
+
+
 def test_workers_send_their_files_to_the_service() -> None:
     for worker in ("worker-cpu", "worker-gpu"):
         assert COMPOSE["services"][worker]["environment"]["DYNO_API_URL"] == "http://api:8000"

@@ -7,11 +7,22 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # what has to last
 Durability = Literal["everysec", "always"]
+
+
+def _expanded(folder: Path) -> Path:
+    """Raises ValueError where `~` stands for no folder: the files would land wherever the process happens to be."""
+    try:
+        return folder.expanduser()
+    except RuntimeError as error:  # no HOME, and a user without an entry
+        raise ValueError(f"{folder} can't be resolved, name the folder in full: {error}") from error
+
+
+Folder = Annotated[Path, AfterValidator(_expanded)]
 
 
 class Settings(BaseSettings):
@@ -23,12 +34,12 @@ class Settings(BaseSettings):
     data_dir: Path | None = None  # data sets: <data_dir>/mnist/train-images-idx3-ubyte.gz, …
     download: bool = False  # may fetch data sets that are not here from their official addresses
     run_dir: Path = Path(tempfile.gettempdir()) / "dyno"  # device locks; one per host, shared by all workers
-    spool_dir: Path = DATA_DIR / "spool"  # endings that Redis couldn't take; outlasts a restart of the host
+    spool_dir: Folder = DATA_DIR / "spool"  # endings that Redis couldn't take; outlasts a restart of the host
     durability: Durability = "everysec"  # how often Redis' file is synced; "always": each answer
 
     # files that jobs leave behind
     artifact_url: str | None = None  # an fsspec URL that API and workers share: file:///srv/x, s3://…; else by the API
-    artifact_dir: Path = DATA_DIR / "artifacts"  # where the API keeps them without artifact_url
+    artifact_dir: Folder = DATA_DIR / "artifacts"  # where the API keeps them without artifact_url
     artifact_max_bytes: Annotated[int, Field(gt=0)] = 2 * 2**30  # of one file
     artifact_patience_s: Annotated[float, Field(gt=0)] = 300.0  # what a worker can't deliver in that time is lost
     api_url: str | None = None  # where workers find the API; null: on this host, at `port`

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dyno.artifacts.folder import FolderStore
 from dyno.artifacts.remote import remote_store
 from dyno.artifacts.store import ArtifactStore
@@ -25,9 +27,9 @@ def shared_store(settings: Settings) -> ArtifactStore | None:
     path = url.removeprefix(scheme)
     if not path.startswith("/"):
         raise ArtifactStoreUnfit(f"DYNO_ARTIFACT_URL is {url}: a folder's path has to be absolute, as in file:///srv/x")
-    return FolderStore.at(path)
+    return FolderStore(Path(path))
 
 
 def service_store(settings: Settings) -> ArtifactStore:
     """What the API keeps artifacts in: the shared store, or else a folder of its own."""
-    return shared_store(settings) or FolderStore.at(str(settings.artifact_dir))
+    return shared_store(settings) or FolderStore(settings.artifact_dir)

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from dyno.artifacts.names import stored_name
 from dyno.artifacts.store import ABANDONED_S
-from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactStoreUnfit
+from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable
 from dyno.result import Artifact
 
 _CHECKED_BYTES = 4096  # an empty file would have room on a full disk
@@ -27,14 +27,6 @@ class FolderStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-
-    @classmethod
-    def at(cls, path: str) -> FolderStore:
-        """Raises ArtifactStoreUnfit where `~` stands for no folder."""
-        try:
-            return cls(Path(path).expanduser())
-        except RuntimeError as error:  # no HOME, and a user without an entry
-            raise ArtifactStoreUnfit(f"{path} can't be resolved: {error}; set DYNO_ARTIFACT_DIR") from error
 
     def spool(self, job_id: str) -> Path:
         folder = self._root / job_id

@@ -156,7 +156,11 @@ def test_a_workload_runs_to_its_result(
     assert result["details"].keys() >= row.details
     assert {artifact["name"] for artifact in result["artifacts"]} >= row.artifacts
     assert result["memory"]["host_peak_bytes"] > 0
-    assert result["reference"] == described[workload]["references"]
+    published = described[workload]["references"]
+    learnt = {"accuracy", "train_accuracy", "wrong", "recognised_probability"}  # on the real data: not beside ours
+    assert result["reference"] == [
+        figure for figure in published if row.kind in (None, "real") or figure["metric"] not in learnt
+    ]
     trained = described[workload]["trains"] and job["spec"]["params"].get("mode") != "inference"
     assert (result["training"] is not None) == trained
     if result["training"] is not None:

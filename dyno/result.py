@@ -207,7 +207,7 @@ class Reference(Stored):
     year: str
     hardware: str
     metric: str
-    value: float
+    value: float | None = Field(description="Null where the article has none: `doubt` says why")
     unit: str
     doubt: str | None = None
 

@@ -22,11 +22,13 @@ from dyno.measure.slow_path import slow_path, unseen_path
 from dyno.measure.statistics import median
 from dyno.measure.warnings import in_order, merged, unchecked, verdict
 from dyno.readings import Cpu, Memory
-from dyno.result import Peak, Phases, Precision, Result, ResultWarning, Training
+from dyno.result import Peak, Phases, Precision, Reference, Result, ResultWarning, Training
 from dyno.spec import Spec
 
 if TYPE_CHECKING:
     from dyno.workloads.contract import MetricSpec, Workload
+
+_LEARNT = frozenset({"accuracy", "train_accuracy", "wrong", "recognised_probability"})  # metrics of references
 
 
 def assemble(
@@ -68,8 +70,14 @@ def assemble(
         hardware_id=hardware_id(device),
         context_id=context_id(environment) if environment else None,
         reproduce=reproduce(spec, params, device),
-        reference=list(workload.references),
+        reference=_references(workload, training),
     )
+
+
+def _references(workload: Workload, training: Training | None) -> list[Reference]:
+    """Published figures. What was learnt there from the real data stands beside nothing that was learnt from others."""
+    comparable = training is None or training.data.kind == "real"
+    return [figure for figure in workload.references if comparable or figure.metric not in _LEARNT]
 
 
 def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from dyno.datasets import cifar10
 from dyno.datasets.kinds import UNSAMPLED, DataKind, UnsampledKind
-from dyno.result import Reference
+from dyno.workloads._articles import LABORATORY, TPU_V2
 from dyno.workloads._images import METRICS, Convolution, ImageParams, Network
 from dyno.workloads._training_workload import training_workload
 
@@ -89,11 +89,6 @@ _ONE = "One training with one seed; no interval."
 _IMAGE = "One picture; which one of the test set isn't stated."
 
 
-def _reference(metric: str, value: float, unit: str, doubt: str, hardware: str = "TPU v2 board (Colab)") -> Reference:
-    title = "Google's free tensor processors in the cloud laboratory"
-    return Reference(title=title, year="2018", hardware=hardware, metric=metric, value=value, unit=unit, doubt=doubt)
-
-
 WORKLOAD = training_workload(
     PHOTOGRAPHS,
     "cifar10_cnn",
@@ -101,10 +96,10 @@ WORKLOAD = training_workload(
     Cifar10CnnParams,
     "cifar10",
     (
-        _reference("epoch_time", 6.0, "s", _SLOW),
-        _reference("train_accuracy", 0.9006, "1", _RUNNING),
-        _reference("accuracy", 0.8079, "1", _ONE),
-        _reference("recognised_probability", 0.9817, "1", _IMAGE, "CPU (Colab), weights from the TPU"),
+        LABORATORY.figure(TPU_V2, "epoch_time", 6.0, "s", _SLOW),
+        LABORATORY.figure(TPU_V2, "train_accuracy", 0.9006, "1", _RUNNING),
+        LABORATORY.figure(TPU_V2, "accuracy", 0.8079, "1", _ONE),
+        LABORATORY.figure("CPU (Colab), weights from the TPU", "recognised_probability", 0.9817, "1", _IMAGE),
     ),
     METRICS,
 )

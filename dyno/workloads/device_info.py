@@ -14,8 +14,8 @@ from dyno.devices.clock import measure_clock_hz
 from dyno.devices.device import Device
 from dyno.devices.frameworks import installed_frameworks
 from dyno.frameworks.seen import seen_in_a_process_of_its_own
-from dyno.result import Reference
 from dyno.spec import FrameworkName
+from dyno.workloads._articles import LABORATORY, TPU_V2
 from dyno.workloads._cost import runtime_bytes
 from dyno.workloads._device_facts import Facts, host_facts, listing
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Params, Verification, Workload
@@ -96,16 +96,6 @@ WORKLOAD = Workload(
     flops=flops,
     estimate=estimate,
     build=build,
-    references=(
-        Reference(
-            title="Google's free tensor processors in the cloud laboratory",
-            year="2018-19",
-            hardware="TPU v2 board (Colab)",
-            metric="cores",
-            value=8.0,
-            unit="cores",
-            doubt=_CORES,
-        ),
-    ),
+    references=(LABORATORY.figure(TPU_V2, "cores", 8.0, "cores", _CORES),),
     executions=lambda params: "everything about the host's devices read once",
 )

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from dyno.datasets import fashion_mnist, idx_images
-from dyno.result import Reference
+from dyno.workloads._articles import CPU, GPU, STEPS, TPU
 from dyno.workloads._images import METRICS, Convolution, ImageParams, Network
 from dyno.workloads._training_workload import training_workload
 
@@ -63,18 +63,6 @@ _DOUBT = (
 )
 
 
-def _reference(hardware: str, metric: str, value: float) -> Reference:
-    return Reference(
-        title="Step-by-Step Use of Google Colab's Free TPU",
-        year="2018-19",
-        hardware=hardware,
-        metric=metric,
-        value=value,
-        unit="s",
-        doubt=_DOUBT,
-    )
-
-
 WORKLOAD = training_workload(
     CLOTHES,
     "fashion_mnist_cnn",
@@ -82,10 +70,10 @@ WORKLOAD = training_workload(
     FashionMnistCnnParams,
     "fashion_mnist",
     (
-        _reference("TPU v2 board (Colab)", "training_time", 102.0),
-        _reference("GPU (Colab)", "training_time", 196.0),
-        _reference("CPU (Colab)", "training_time", 11_164.0),
-        _reference("TPU v2 board (Colab)", "epoch_time", 7.0),
+        STEPS.figure(TPU, "training_time", 102.0, "s", _DOUBT),
+        STEPS.figure(GPU, "training_time", 196.0, "s", _DOUBT),
+        STEPS.figure(CPU, "training_time", 11_164.0, "s", _DOUBT),
+        STEPS.figure(TPU, "epoch_time", 7.0, "s", _DOUBT),
     ),
     METRICS,
 )

@@ -17,8 +17,9 @@ from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
 from dyno.measure.checks import pow2_only, width_uneven
 from dyno.measure.warnings import warning
-from dyno.result import Reference, ResultWarning
+from dyno.result import ResultWarning
 from dyno.spec import FrameworkName
+from dyno.workloads._articles import CPU, GPU, HARNESS, TPU
 from dyno.workloads._cost import rate_flop_per_s, runtime_bytes, sampling_s
 from dyno.workloads._integers import IntegerDispatch
 from dyno.workloads._matmul_params import MatmulParams
@@ -129,7 +130,7 @@ def _small(params: MatmulParams) -> ResultWarning | None:
     return warning("CACHE_RESIDENT", message, working_set_bytes=working_set_bytes)
 
 
-_RANGE = "Given as a range, 0.47e12 to 0.53e12."
+_SESSIONS = "One of two sessions of the same code, 0.47e12 and 0.53e12."
 _K80 = "The K80 that Colab lent then peaks at 8.74e12; the figure equals a V100's float32 datasheet."
 _COMPILING = "Whether compiling is part of it isn't said."
 _OVERFLOW = "The float32 it names is computed as bfloat16 there, and a chain of random matrices this long overflows."
@@ -138,20 +139,15 @@ _OVERFLOW = "The float32 it names is computed as bfloat16 there, and a chain of 
 _RATIOS = "29 is by 0.53e12 of the CPU, 75 and 338 are by 0.47e12; no interval, and each figure has doubts of its own."
 
 
-def _reference(hardware: str, metric: str, value: float, doubt: str | None = None, unit: str = "FLOP/s") -> Reference:
-    title = "How to harness the Powers of the Cloud TPU?"
-    return Reference(title=title, year="2018-19", hardware=hardware, metric=metric, value=value, unit=unit, doubt=doubt)
-
-
 REFERENCES = (
-    _reference("CPU (Colab)", "throughput", 0.47e12, _RANGE),
-    _reference("CPU (Colab)", "throughput", 0.53e12, _RANGE),
-    _reference("GPU (Colab)", "throughput", 15.70e12, _K80),
-    _reference("TPU v2 board (Colab)", "cold_throughput", 35.47e12, _COMPILING),
-    _reference("TPU v2 board (Colab)", "throughput", 158.91e12, _OVERFLOW),
-    _reference("GPU against CPU (Colab)", "speed_up", 29.0, _RATIOS, "times"),
-    _reference("TPU v2 board, cold, against CPU (Colab)", "speed_up", 75.0, _RATIOS, "times"),
-    _reference("TPU v2 board against CPU (Colab)", "speed_up", 338.0, _RATIOS, "times"),
+    HARNESS.figure(CPU, "throughput", 0.47e12, "FLOP/s", _SESSIONS),
+    HARNESS.figure(CPU, "throughput", 0.53e12, "FLOP/s", _SESSIONS),
+    HARNESS.figure(GPU, "throughput", 15.70e12, "FLOP/s", _K80),
+    HARNESS.figure(TPU, "cold_throughput", 35.47e12, "FLOP/s", _COMPILING),
+    HARNESS.figure(TPU, "throughput", 158.91e12, "FLOP/s", _OVERFLOW),
+    HARNESS.figure("GPU against CPU (Colab)", "speed_up", 29.0, "times", _RATIOS),
+    HARNESS.figure("TPU, cold, against CPU (Colab)", "speed_up", 75.0, "times", _RATIOS),
+    HARNESS.figure("TPU against CPU (Colab)", "speed_up", 338.0, "times", _RATIOS),
 )
 
 METRICS = (

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from dyno.datasets.mnist import TRAIN_SAMPLES
 from dyno.result import Reference
+from dyno.workloads._articles import GPU, NOTEBOOK, STEPS, TPU
 from dyno.workloads._digits import DIGITS
 from dyno.workloads._images import METRICS, ImageParams
 from dyno.workloads._training_workload import training_workload
@@ -24,21 +25,15 @@ class MnistCnnParams(ImageParams):
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
 
 
-_NOTEBOOK = "Why TPUs? (a notebook)"
-_STEPS = "Step-by-Step Use of Google Colab's Free TPU"
 _TWICE = "Its epoch times and its times per sample disagree by up to 1.2 x: 60,000 samples at 79 µs are 4.7 s."
 _NO_MODEL = "The article doesn't state the model it timed."
 _WRONG = "Neither the model nor how long it was trained is stated."
 
 
-def _reference(title: str, hardware: str, metric: str, value: float, doubt: str, unit: str = "s") -> Reference:
-    return Reference(title=title, year="2018-19", hardware=hardware, metric=metric, value=value, unit=unit, doubt=doubt)
-
-
 def _by_batch(hardware: str, metric: str, values: tuple[float, float, float]) -> list[Reference]:
     """The notebook's figures at its three batch sizes."""
     named = zip((256, 512, 1024), values, strict=True)
-    return [_reference(_NOTEBOOK, f"{hardware}, batch {batch}", metric, value, _TWICE) for batch, value in named]
+    return [NOTEBOOK.figure(f"{hardware}, batch {batch}", metric, value, "s", _TWICE) for batch, value in named]
 
 
 WORKLOAD = training_workload(
@@ -48,13 +43,13 @@ WORKLOAD = training_workload(
     MnistCnnParams,
     "mnist",
     (
-        *_by_batch("GPU (Colab)", "epoch_time", (6.0, 5.0, 4.0)),
-        *_by_batch("TPU v2 board (Colab)", "epoch_time", (6.0, 3.0, 2.0)),
-        *_by_batch("GPU (Colab)", "time_per_sample", (94e-6, 82e-6, 79e-6)),
-        *_by_batch("TPU v2 board (Colab)", "time_per_sample", (97e-6, 58e-6, 37e-6)),
-        _reference(_STEPS, "GPU K80 (Colab)", "epoch_time", 11.0, _NO_MODEL),
-        _reference(_STEPS, "TPU v2 board (Colab)", "epoch_time", 3.0, _NO_MODEL),
-        _reference(_STEPS, "TPU v2 board (Colab)", "wrong", 168.0, _WRONG, "digits of 10,000"),
+        *_by_batch(GPU, "epoch_time", (6.0, 5.0, 4.0)),
+        *_by_batch(TPU, "epoch_time", (6.0, 3.0, 2.0)),
+        *_by_batch(GPU, "time_per_sample", (94e-6, 82e-6, 79e-6)),
+        *_by_batch(TPU, "time_per_sample", (97e-6, 58e-6, 37e-6)),
+        STEPS.figure("GPU K80 (Colab)", "epoch_time", 11.0, "s", _NO_MODEL),
+        STEPS.figure(TPU, "epoch_time", 3.0, "s", _NO_MODEL),
+        STEPS.figure(TPU, "wrong", 168.0, "digits of 10,000", _WRONG),
     ),
     METRICS,
 )

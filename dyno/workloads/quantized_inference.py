@@ -13,8 +13,9 @@ from pydantic import Field
 from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.frameworks.contract import JitCompile
-from dyno.result import Reference, ResultWarning
+from dyno.result import ResultWarning
 from dyno.spec import FrameworkName
+from dyno.workloads._articles import INTRODUCTION
 from dyno.workloads._digits import DIGITS
 from dyno.workloads._images import ImageParams, Network
 from dyno.workloads._lint import of_data
@@ -93,13 +94,8 @@ def build(params: QuantizedInferenceParams, context: BuildContext) -> Built:
     return QuantizedRun(params, params.network, flops(params) / params.batch_size, context)
 
 
-_ARTICLE = "Google now offers TPUs on Google Colaboratory"
 _INCEPTION = "Inception's file, as the article repeats it from Google: a quarter, which follows from the dtypes alone."
 _UP_TO = "Of TPU hardware in general, not of a model that was timed: no network, batch or precision is given."
-
-
-def _reference(metric: str, value: float, unit: str, doubt: str, hardware: str = "not said") -> Reference:
-    return Reference(title=_ARTICLE, year="2018", hardware=hardware, metric=metric, value=value, unit=unit, doubt=doubt)
 
 
 WORKLOAD = Workload(
@@ -120,9 +116,9 @@ WORKLOAD = Workload(
     build=build,
     lint=lint,
     references=(
-        _reference("size_float32", 91e6, "bytes", _INCEPTION),
-        _reference("size_int8", 23e6, "bytes", _INCEPTION),
-        _reference("speed_up", 25.0, "times", _UP_TO, "TPU"),
+        INTRODUCTION.figure("not said", "size_float32", 91e6, "bytes", _INCEPTION),
+        INTRODUCTION.figure("not said", "size_int8", 23e6, "bytes", _INCEPTION),
+        INTRODUCTION.figure("TPU", "speed_up", 25.0, "times", _UP_TO),
     ),
     datasets=("mnist", "cifar10"),
     refuses=refuses,

@@ -17,8 +17,9 @@ from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.frameworks.contract import Samples
 from dyno.measure.warnings import warning
-from dyno.result import DataOrigin, Reference, ResultWarning
+from dyno.result import DataOrigin, ResultWarning
 from dyno.spec import FrameworkName
+from dyno.workloads._articles import ELSEWHERE, LABORATORY
 from dyno.workloads._estimate import Work, estimated, schedule, step_of
 from dyno.workloads._inference import Inference
 from dyno.workloads._lint import of_batch, of_step
@@ -139,19 +140,8 @@ def lint(params: Resnet50Params, device: Device | None = None, replicas: int = 1
     return [*found, *of_step(step_of(params, device, work, replicas), device)]
 
 
-_ELSEWHERE = "Published elsewhere, not in the articles; "
-_AMP = _ELSEWHERE + "in mixed precision. Batch and input pipeline aren't those here."
+_AMP = "In mixed precision. Batch and input pipeline aren't those here."
 _BOARD = "The article repeats it from another one, without a throughput, a batch size or a precision."
-_ARTICLE = "Google's free tensor processors in the cloud laboratory"
-
-
-def _reference(
-    hardware: str, value: float, doubt: str, unit: str = "images/s", title: str = "ResNet-50 training throughput"
-) -> Reference:
-    return Reference(
-        title=title, year="2018-21", hardware=hardware, metric="throughput", value=value, unit=unit, doubt=doubt
-    )
-
 
 WORKLOAD = Workload(
     name="resnet50",
@@ -167,10 +157,10 @@ WORKLOAD = Workload(
     build=build,
     lint=lint,
     references=(
-        _reference("A100", 2470.0, _AMP),
-        _reference("V100", 1200.0, _AMP),
-        _reference("TPU v2 board", 3186.0, _ELSEWHERE + "batch and precision aren't said."),
-        _reference("TPU v2 board", 4.0, _BOARD, "times a V100", _ARTICLE),
+        ELSEWHERE.figure("A100", "throughput", 2470.0, "images/s", _AMP),
+        ELSEWHERE.figure("V100", "throughput", 1200.0, "images/s", _AMP),
+        ELSEWHERE.figure("TPU v2 board", "throughput", 3186.0, "images/s", "Batch and precision aren't said."),
+        LABORATORY.figure("TPU v2 board against a V100", "speed_up", 4.0, "times", _BOARD),
     ),
     replicable=True,
 )

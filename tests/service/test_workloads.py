@@ -67,5 +67,5 @@ def test_every_reference_can_be_looked_up_and_laid_beside_a_result(entries: dict
     for reference in entries[name]["references"]:
         assert reference.keys() == {"title", "year", "hardware", "metric", "value", "unit", "doubt"}
         assert all(reference[field] for field in ("title", "year", "hardware", "metric", "unit"))
-        assert math.isfinite(reference["value"])
-        assert reference["doubt"] is None or reference["doubt"].endswith(".")
+        assert reference["value"] is None or math.isfinite(reference["value"])
+        assert reference["doubt"].endswith(".") if reference["doubt"] else reference["value"] is not None

@@ -50,14 +50,18 @@ class Kept:
         self._files.put(name, spec, {"took_s": answer.took_s, "result": answer.result.model_dump(mode="json")})
 
 
-def answers(specs: Mapping[str, Spec], kept: Kept, device: str = "cpu") -> Iterator[tuple[str, Answer]]:
+def answers(
+    specs: Mapping[str, Spec], kept: Kept, device: str = "cpu", stands: Callable[[Result], bool] = lambda result: True
+) -> Iterator[tuple[str, Answer]]:
     """Each spec's answer, in order: those kept as they are, the others from a Dyno that is started for the first one.
 
+    `stands`: whether a kept result still does; else it is measured again.
     A job that fails or is refused stops nothing and is not kept: the next call tries it again.
     """
     with _client_when_needed(device) as client:
         for name, spec in specs.items():
-            if answer := kept.get(name, spec):
+            answer = kept.get(name, spec)
+            if answer is not None and answer.result is not None and stands(answer.result):
                 print(f"{name}: kept", flush=True)
             else:
                 print(f"{name}: {json.dumps(dict(spec))}", flush=True)

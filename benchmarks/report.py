@@ -15,21 +15,25 @@ from dyno.settings import Settings
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
 
-def write(name: str, title: str, lines: Sequence[str]) -> None:
-    """Write docs/results/<name>.md and print it."""
+def machine() -> str:
+    """Its processor, cores and memory."""
     device = discover("cpu", Settings())
-    clock = measure_clock_hz(device.cores[0])
+    return f"{device.model}, {len(device.cores)} cores, {device.memory_bytes / 2**30:.0f} GiB"
+
+
+def write(name: str, title: str, lines: Sequence[str], environment_of: str = "Environment") -> None:
+    """Write docs/results/<name>.md and print it. `environment_of` heads what was found of this machine now."""
+    clock = measure_clock_hz(discover("cpu", Settings()).cores[0])
     clock_text = f"{clock / 1e9:.2f} GHz measured" if clock else "clock not measured"
-    machine = f"{device.model}, {len(device.cores)} cores, {clock_text}, {device.memory_bytes / 2**30:.0f} GiB"
     text = "\n".join(
         [
             f"# {title}",
             "",
             "\n".join(lines).rstrip(),
             "",
-            "## Environment",
+            f"## {environment_of}",
             "",
-            f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {machine}",
+            f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {machine()}, {clock_text}",
             "",
             "```json",
             json.dumps(environment(), indent=1, sort_keys=True),

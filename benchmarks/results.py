@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pydantic import JsonValue
+
 from dyno.render import quantity
 from dyno.result import Metric, Result, Training
 
@@ -75,6 +77,17 @@ def framework(result: Result) -> str:
     """Which one executed it, and its version."""
     name, packages = str(result.environment.get("framework")), result.environment["packages"]
     return " ".join([name, *(packages[each] for each in (name, f"{name}-cpu") if each in packages)][:2])
+
+
+def detail(value: JsonValue) -> str:
+    """As it is; of a forecast's signals the errors, beside those of the last value."""
+    if not isinstance(value, list):
+        return str(value)
+    return ", ".join(
+        f"{one['signal']} RMSE {one['rmse']:.3g} {one['unit']} (last value {one['last_value_rmse']:.3g})"
+        for one in value
+        if isinstance(one, dict)
+    )
 
 
 def verdict(result: Result) -> str:

@@ -1,4 +1,8 @@
-"""`python -m benchmarks.reproduce [--list] [--only NAME …] [--state FOLDER]`: hours in all, resumed at will."""
+"""`python -m benchmarks.reproduce [--list] [--only NAME …] [--state FOLDER]`: hours in all, resumed at will.
+
+The answers are kept beside the page, so that it can be written from them again. One of another machine shows there
+until this one has its own.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.kept import Answer, Kept, answers, so_far
-from benchmarks.report import write
+from benchmarks.report import RESULTS, write
 from benchmarks.reproduce.experiments import EXPERIMENTS
 from benchmarks.reproduce.page import lines
+from dyno.devices import discover
+from dyno.result import Result
+from dyno.settings import Settings
 
-STATE = Path("build") / "reproduce"
+STATE = RESULTS / "recorded" / "reproduction"
 TITLE = "What the reference articles measured, measured here"
 
 
@@ -24,13 +31,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kept, specs = Kept(asked.state), {name: experiment.spec for name, experiment in EXPERIMENTS.items()}
     if asked.list:
         for name, spec in specs.items():
-            print(f"{'done' if kept.get(name, spec) else 'to do'}  {name}  {EXPERIMENTS[name].what}")
+            answer = kept.get(name, spec)
+            done = answer is not None and answer.result is not None and of_this_machine(answer.result)
+            print(f"{'done' if done else 'to do'}  {name}  {EXPERIMENTS[name].what}")
         return
     found: dict[str, Answer] = {}
     try:
-        found.update(answers({name: specs[name] for name in asked.only or specs}, kept))
+        found.update(answers({name: specs[name] for name in asked.only or specs}, kept, stands=of_this_machine))
     finally:  # also when it is ended by Ctrl-C: the page then says what is missing
-        write("reproduction", TITLE, lines(EXPERIMENTS, so_far(specs, found, kept)))
+        write("reproduction", TITLE, lines(EXPERIMENTS, so_far(specs, found, kept)), "Where this page was written")
+
+
+def of_this_machine(result: Result) -> bool:
+    device = discover("cpu", Settings())
+    return (result.device["model"], len(result.device["cores"])) == (device.model, len(device.cores))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from benchmarks.kept import MISSING, Answer
 from benchmarks.reproduce.experiments import Experiment
-from benchmarks.results import data, epochs, figure, framework, hardware, memory, named, quality, verdict
+from benchmarks.results import data, detail, epochs, figure, framework, hardware, memory, named, quality, verdict
 from dyno.result import Result
+from dyno.workloads._articles import Article
 
 
 def lines(experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) -> list[str]:
@@ -18,13 +19,20 @@ def lines(experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) ->
         "were taken through Dyno's own API, with its defaults (Keras' for what an article leaves open). A time is",
         "the median of samples on full batches in a steady state, the first epoch apart; an article's is what Keras",
         "printed. In brackets after a baseline: how far the trained model's figure lies from it. Last in each cell the",
-        "verdict on the times, with what speaks against them.",
+        "verdict on the times, with what speaks against them: NOISY_NEIGHBOUR says that the machine did other work as",
+        "well, and then a time is not to be compared, nor agrees with the epochs beside it. An accuracy over several",
+        "seeds has Student's interval over them, others have Wilson's over the test set.",
         *(line for article in articles for line in _section(article, experiments, found)),
     ]
 
 
-def _section(article: str, experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) -> Iterable[str]:
-    yield from ("", f"## {article}", "", "| experiment | the article | here | data (train + test) | reduced |")
+def _section(article: Article, experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) -> Iterable[str]:
+    yield from (
+        "",
+        f"## {article.title} ({article.year})",
+        "",
+        "| experiment | the article | here | data (train + test) | reduced |",
+    )
     yield "|---|---|---|---|---|"
     for name, experiment in experiments.items():
         if experiment.article == article:
@@ -52,6 +60,6 @@ def _here(experiment: Experiment, result: Result, took_s: float) -> Iterable[str
         yield epochs(result.training)
         yield quality(result.training)
     for name in experiment.details:
-        yield f"{name} {result.details[name]}"
+        yield f"{name} {detail(result.details[name])}"
     yield f"peak memory {memory(result)}"
     yield f"{hardware(result)}, {framework(result)}, {took_s:.0f} s in all; {verdict(result)}"

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.pairs import ratio
+from benchmarks.report import prose
 from benchmarks.trainings.setups import Setup
 from benchmarks.trainings.taken import PAIRS_EACH, PROCESSES, SLOW_MODE, Pair, Taken
 
@@ -17,15 +18,16 @@ ENOUGH = 10  # pairs
 
 def lines(setups: Mapping[str, Setup], taken: Mapping[str, Taken]) -> list[str]:
     return [
-        "On TensorFlow, in one process: an epoch's worth of Dyno's own steps and an epoch of plain `model.fit`",
-        f"in turns (ABBA), {PAIRS_EACH} pairs in each of {PROCESSES} fresh processes. The plain model is written by",
-        "hand, apart from Dyno's workloads: the same layers, dropout, loss, optimiser, metrics, batch and shuffle,",
-        "on the same data, windows cut beforehand. The first epoch of each, which compiles, is left out; so are pairs",
-        f"whose fit took over {SLOW_MODE:g} times its fastest epoch, as in its slow mode. Each has the `jit_compile`",
-        "that was measured to be the better one for it. Microseconds are medians; the ratio is the geometric mean of",
-        "the processes' (each of its medians), its interval Student's t on their logarithms: pairs of one process",
-        f"share what that process drew. The aim: an upper bound of at most {AIM}.",
-        "",
+        *prose(
+            f"""On TensorFlow, in one process: an epoch's worth of Dyno's own steps and an epoch of plain `model.fit` in
+            turns (ABBA), {PAIRS_EACH} pairs in each of up to {PROCESSES} fresh processes. The plain model is written by
+            hand, apart from Dyno's workloads: the same layers, dropout, loss, optimiser, metrics, batch and shuffle, on
+            the same data, windows cut beforehand. The first epoch of each, which compiles, is left out; so are pairs
+            whose fit took over {SLOW_MODE:g} times its fastest epoch, as in its slow mode. Each has the `jit_compile`
+            that was measured to be the better one for it, where both were tried (see below). Microseconds are medians;
+            the ratio is the geometric mean of the processes' (each of its medians), its interval Student's t on their
+            logarithms: pairs of one process share what that process drew. The aim: an upper bound of at most {AIM}."""
+        ),
         "| workload | jit_compile: Dyno, fit | Dyno, µs/sample | fit, µs/sample | Dyno / fit | 95 % interval "
         "| one-sided upper 95 % bound | pairs (left out) | by process |",
         "|---|---|---|---|---|---|---|---|---|",

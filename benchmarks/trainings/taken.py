@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.files import Files, Spec
 from benchmarks.pairs import printed
+from benchmarks.report import machine
 from benchmarks.trainings.setups import Setup
 
 PROCESSES, PAIRS_EACH = 6, 3
@@ -74,8 +75,8 @@ def kept(workload: str, setup: Setup, files: Files) -> Taken:
 
 
 def _spec(setup: Setup, choices: Answer | None = None) -> dict[str, Any]:
-    """What an answer answers: of another size or another setting it is measured again."""
-    spec = {"params": dict(setup.params), "steps": setup.steps}
+    """What an answer answers: of another size or setting, or on another machine, it is measured again."""
+    spec = {"params": dict(setup.params), "steps": setup.steps, "machine": machine()}
     if choices is None:
         return spec
     return spec | {"pairs": PAIRS_EACH, "jit_compile": {side: choices[side]["chosen"] for side in ("dyno", "fit")}}

@@ -13,6 +13,8 @@ from benchmarks.kept import MISSING, Answer, Kept, answers, so_far
 from benchmarks.reproduce.experiments import Experiment
 from benchmarks.reproduce.page import lines as reproduction
 from benchmarks.results import figure, framework, memory, named
+from dyno.result import Result
+from dyno.workloads._articles import Article
 
 TINY: Spec = {"workload": "matmul", "params": {"n": 64}, "measure": {"processes": 1, "min_samples": 1, "min_s": 0}}
 REFUSED: Spec = {"workload": "matmul", "params": {"n": 0}}
@@ -65,6 +67,15 @@ def test_the_next_call_does_what_is_missing(found: dict[str, Answer], folder: Pa
         next(going)
 
 
+@pytest.mark.usefixtures("nothing_starts", "found")
+def test_what_no_longer_stands_is_done_again(folder: Path) -> None:
+    def stands(result: Result) -> bool:
+        return result.workload != "matmul"
+
+    with pytest.raises(AssertionError, match="is started"):
+        next(answers({"first": TINY}, Kept(folder), stands=stands))
+
+
 def test_what_was_kept_answers_no_other_spec(found: dict[str, Answer], folder: Path) -> None:
     assert Kept(folder).get("first", {**TINY, "seed": 1}) is None
 
@@ -83,11 +94,12 @@ def test_the_page_is_made_of_what_there_is(found: dict[str, Answer], folder: Pat
 
 
 def test_a_row_lays_the_article_s_figures_beside_ours(found: dict[str, Answer]) -> None:
-    article = Experiment("An article", "products", ("GPU 15.70",), dict(TINY), ("throughput",), "64 instead of 4096")
+    of = Article("An article", "2019")
+    article = Experiment(of, "products", ("GPU 15.70",), dict(TINY), ("throughput",), "64 instead of 4096")
     text = "\n".join(reproduction({"first": article, "second": article}, found | {"second": _without_data()}))
     result = found["first"].result
     assert result is not None
-    assert "## An article" in text
+    assert "## An article (2019)" in text
     ours = f"throughput {figure(named(result, 'throughput'))}; peak memory {memory(result)}; "
     assert f"| products | GPU 15.70 | {ours}" in text
     assert framework(result).startswith("tensorflow 2.")

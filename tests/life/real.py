@@ -19,7 +19,6 @@ from dyno.store.leases import Claim, Leases
 from dyno.store.reap import reap
 from tests.life.ledger import REQUEUES, Answer
 from tests.life.world import Move
-from tests.waiting import eventually
 
 SPEC = Spec.model_validate({"workload": "matmul", "device": "cpu"})
 QUEUE = "cpu"
@@ -121,13 +120,6 @@ class Real:
         """Written into Redis rather than waited for: a lease short enough to wait for would also run out unasked."""
         self.client.hset(self.keys.lease(device_id(device)), "expires_at_ms", 1)
         self.client.zadd(self.keys.leases, {device_id(device): 1})
-
-    def await_written(self) -> None:
-        """With `everysec` Redis answers before it has written while an fsync is under way; killed then, it loses that.
-
-        Whoever can't bear it takes `always`, which makes these tests take three times as long.
-        """
-        eventually(lambda: self.client.info("persistence")["aof_buffer_length"] == 0, what="all is in the file")
 
     def reap(self) -> set[int]:
         """The jobs whose leases had run out; a server just started is trusted as well."""

@@ -18,6 +18,7 @@ from dyno.store.connect import ANSWER_TIMEOUT_S
 from dyno.store.server import EmbeddedServer
 from dyno.up import free_port
 from service.app import create_app
+from tests.servers import kill_once_written
 from tests.waiting import eventually
 
 BACK_WITHIN_S = 10.0
@@ -54,7 +55,7 @@ def demoted(server: EmbeddedServer) -> Iterator[None]:
 
 @contextmanager
 def dead(server: EmbeddedServer) -> Iterator[None]:
-    server.kill()
+    kill_once_written(server)
     yield
     server.revive()
 

@@ -23,6 +23,7 @@ from dyno.store.connect import async_client, check_server_async, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.server import EmbeddedServer, embedded_server, find_server
+from tests.servers import kill_once_written
 from tests.waiting import eventually
 
 LOADED, LOAD_DELAY_US = 6000, 500  # keys, and how long each takes to load: 3 s
@@ -145,7 +146,7 @@ def test_a_server_that_died_is_revived_with_its_data_and_at_its_address(settings
     with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
         client.set("key", "kept")
         assert not server.revive()
-        server.kill()
+        kill_once_written(server)
         assert server.revive()
         assert client.get("key") == "kept"
 

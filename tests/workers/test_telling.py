@@ -15,6 +15,7 @@ from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.leases import Leases
 from dyno.store.server import EmbeddedServer
+from tests.servers import kill_once_written
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
 from tests.workers.endings import endings_in, succeeded
@@ -45,7 +46,7 @@ def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_i
         job_id = store.submit(tiny())
         claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
         assert claim is not None
-        server.kill()
+        kill_once_written(server)
         telling = background.submit(tell, succeeded(claim), claim, leases, spool, switch, time.monotonic)
         eventually(lambda: endings_in(quick.spool_dir) or telling.done())
         assert not telling.done()
@@ -79,7 +80,7 @@ def test_without_room_on_the_disk_the_ending_is_told_from_memory(
         job_id = store.submit(tiny())
         claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
         assert claim is not None
-        server.kill()
+        kill_once_written(server)
         with files_of_at_most(100):
             telling = background.submit(tell, succeeded(claim), claim, leases, spool, switch, time.monotonic)
             eventually(lambda: "not-spooled" in caplog.text)

@@ -12,6 +12,7 @@ import pytest
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
+from tests.servers import kill_once_written
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
 from tests.workers.whole.looking import StartWorker, submit, until_idle, until_sampling, until_status
@@ -22,7 +23,7 @@ LEASE_S = min(30.0, 0.75 * OUTAGE_S)  # it runs out meanwhile
 
 
 def dead(server: EmbeddedServer) -> Callable[[], object]:
-    server.kill()
+    kill_once_written(server)
     return server.revive
 
 

@@ -14,6 +14,7 @@ from dyno.devices import discover
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
+from tests.servers import kill_once_written
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, tiny, until_gone
 from tests.workers.looking import device_is_free
@@ -147,7 +148,7 @@ def test_a_worker_calls_itself_after_each_crash_of_redis(start_worker: StartWork
         until_idle(there, 1)
         for _ in range(2):
             [job_id] = submit(there, tiny(), call=lambda *_: None)  # its wake-up gets lost
-            server.kill()
+            kill_once_written(server)
             server.revive()
             eventually(lambda job_id=job_id: jobs_of(there, job_id)[0].done)
         assert worker.poll() is None

@@ -7,7 +7,6 @@ What is there but damaged is an error. Without real files `auto` is a synthetic 
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 
 from dyno.datasets import cifar10_batches, cifar10_folders, patterns
@@ -48,10 +47,11 @@ def load(settings: Settings, kind: DataKind = "auto") -> Images:
 
 
 def _real(settings: Settings) -> Images | None:
-    here = folders(settings, NAME)
-    batches = (cifar10_batches.from_folder(folder, CLASS_NAMES) for folder in (*here, *_kerass_own()))
-    pictures = (cifar10_folders.from_folder(folder, CLASS_NAMES) for folder in here)
-    return next((found for found in chain(batches, pictures) if found is not None), None)
+    """The first place that has it in any form counts."""
+    batches, pictures = cifar10_batches.from_folder, cifar10_folders.from_folder
+    places = [(read, folder) for folder in folders(settings, NAME) for read in (batches, pictures)]
+    places += [(batches, folder) for folder in _kerass_own()]
+    return next((found for read, folder in places if (found := read(folder, CLASS_NAMES)) is not None), None)
 
 
 def _kerass_own() -> list[Path]:

@@ -46,6 +46,14 @@ def test_folders_of_pictures_are_read_class_by_class_in_turn(folder: Path, endin
     assert _load(folder).origin.sha256["train/"] != before
 
 
+def test_pictures_in_the_data_folder_go_before_batches_in_keras_s_cache(folder: Path, keras_home: Path) -> None:
+    _pictures(folder, "png")
+    cached = keras_home / "datasets" / "cifar10"
+    cached.mkdir(parents=True)
+    (cached / "data_batch_1.bin").write_bytes(b"no batch")
+    assert _load(folder).origin.train_samples == 30
+
+
 def test_a_class_without_pictures_or_a_damaged_picture_is_named(folder: Path) -> None:
     _pictures(folder, "png", cifar10.CLASS_NAMES[:-1])
     with pytest.raises(DatasetDamaged, match="truck: incomplete"):

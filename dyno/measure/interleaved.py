@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from dyno.comparison import Comparative, CompareHow, Comparison, Ratio, comparison_of, urls_of
+from dyno.errors import NotComparable
 from dyno.job import Job
 from dyno.measure.comparable import Entry, named
 from dyno.measure.comparison import compare, ratio, untrusted
@@ -23,6 +24,9 @@ def compare_arms(job: Job, spec: InterleavedSpec, result: Result, free: Collecti
 
     Raises NotComparable and InvalidComparison: what ran may differ where what was asked for didn't (the precision).
     """
+    if len(result.arms) != 1 + spec.control:
+        detail = "the worker ran other specs than were asked for: it is of a version that knows no turns"
+        raise NotComparable(detail, {"/arms": [1 + spec.control, len(result.arms)]})
     asked = CompareHow(metric=spec.metric, margin=spec.margin, confidence=spec.confidence)
     second, *control = result.arms
     first_entry = Entry(job, result, arm="first", arm_spec=spec.arms[0])

@@ -36,6 +36,16 @@ def made(second: Result, control: Result | None = None, **first: Any) -> Compari
     return compare_arms(job, spec, entry.result.model_copy(update={"arms": arms}), HOW)
 
 
+def test_a_worker_that_knows_no_turns_has_compared_nothing() -> None:
+    entry = an_entry(DRIFTING)
+    spec = InterleavedSpec(
+        workload="matmul", against=Spec(workload="matmul"), pairs=6, control=False, metric="throughput"
+    )
+    alone = entry.result.model_copy(update={"arms": []})
+    with pytest.raises(NotComparable, match="knows no turns"):
+        compare_arms(entry.job.model_copy(update={"spec": spec}), spec, alone, HOW)
+
+
 def a_result(by_run: list[float], **result: Any) -> Result:
     return of_metrics([a_metric(by_run=by_run)], **result)
 

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from api_tests.conftest import Api, House
+from api_tests.conftest import THERE, Api, House
 
 WEIGHTS = "model.weights.h5"
+IMAGE = 3  # of the test images: what the network makes of it
 TRAINING = {
     "workload": "mnist_cnn",
     "params": {
         **{"epochs": 2, "batch_size": 32, "train_samples": 512, "test_samples": 64, "data": "sample"},
-        "jit_compile": False,
+        **{"jit_compile": False, "recognise": IMAGE},
     },
     "measure": {"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 1},
 }
@@ -71,6 +72,25 @@ def test_a_job_that_starts_from_the_weights_of_another_starts_better(api: Api, t
     first, learnt = trained["training"]["epochs"][0], trained["training"]["epochs"][-1]
     assert again["loss"] < 0.7 * first["loss"]
     assert again["loss"] < 1.2 * learnt["loss"]
+
+
+def test_another_worker_recognises_by_the_weights_what_the_first_one_did(
+    api: Api, house: House | None, trained: dict[str, Any]
+) -> None:
+    if house is None:
+        pytest.skip("a second worker can't be given to a service elsewhere")
+    params = {"model": "mnist_cnn", "engine": "keras", "recognise": IMAGE}
+    params |= {name: TRAINING["params"][name] for name in ("data", "train_samples", "test_samples")}  # type: ignore[index]
+    asked = starting_from(trained["job"]) | {"workload": "quantized_inference", "framework": another_framework(api)}
+    asked |= {"params": params | {"weights": asked["params"]["weights"]}, "device": THERE}
+    with house.another_worker():
+        found = result(api, api.submit(asked))
+    assert found["device"]["id"] == THERE
+    of = {metric["name"]: metric["value"] for metric in found["metrics"]}
+    assert of["accuracy_float32"] == trained["training"]["accuracy"]
+    there, here = found["details"]["recognised"], trained["details"]["recognised"]
+    assert there["predicted_name"] == here["predicted_name"]
+    assert there["probabilities"] == pytest.approx(here["probabilities"], abs=1e-4)
 
 
 def another_framework(api: Api) -> str:

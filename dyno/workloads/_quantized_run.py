@@ -69,7 +69,7 @@ class QuantizedRun:
             **{f"accuracy_{name}": count / len(truth) for name, count in right.items()},
             "agreement": float((by_float32 == by_int8).mean()),
         }
-        if self._trained is None and self._params.recognise is not None:  # a training told it already
+        if self._params.recognise is not None:
             self._details["recognised"] = recognised(self._data, probabilities, self._params.recognise)
         if self._context.artifacts is not None:
             for name, content in (self._float32.file, self._int8.file):
@@ -118,7 +118,7 @@ class QuantizedRun:
 
         def judge(model: Any, trainer: Trainer) -> Outcome:
             kept.append(model)
-            return judged(self._data, self._network.noun, trainer, context, params.recognise)
+            return judged(self._data, self._network.noun, trainer, context, None)
 
         one_hot = np.eye(len(self._data.classes), dtype=np.float32)[self._data.train_labels]
         training = ModelTraining(

@@ -18,6 +18,7 @@ from pathlib import Path
 PR_SET_CHILD_SUBREAPER = 36
 
 _PATIENCE_S = 2.0  # a process in an uninterruptible call outlives SIGKILL: it is left to the reaping to come
+_ASK_AGAIN_S = 0.01
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -33,7 +34,7 @@ def end_adopted(own: Collection[int]) -> None:
     deadline_s = time.monotonic() + _PATIENCE_S
     while strangers := _children() - set(own):
         for pid in strangers:  # all before any is waited for: they may be starting more of themselves
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(OSError):  # it may be gone, or run under another user's id
                 os.kill(pid, signal.SIGKILL)
         for pid in strangers:
             _reap(pid, deadline_s)
@@ -42,15 +43,25 @@ def end_adopted(own: Collection[int]) -> None:
 
 
 def _reap(pid: int, deadline_s: float) -> None:
-    with contextlib.suppress(ChildProcessError, ProcessLookupError):
-        ended = os.pidfd_open(pid)
-        try:
-            poll = select.poll()
-            poll.register(ended, select.POLLIN)
-            poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000)
-        finally:
-            os.close(ended)
+    with contextlib.suppress(ChildProcessError):
+        _wait(pid, deadline_s)
         os.waitpid(pid, os.WNOHANG)
+
+
+def _wait(pid: int, deadline_s: float) -> None:
+    """Raises ChildProcessError where it is no child of ours."""
+    try:
+        ended = os.pidfd_open(pid)
+    except OSError:  # a sandbox may forbid it
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and time.monotonic() < deadline_s:
+            time.sleep(_ASK_AGAIN_S)
+        return
+    try:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000)
+    finally:
+        os.close(ended)
 
 
 def _children() -> set[int]:

@@ -1,0 +1,48 @@
+"""What a runner leaves ends with it on kernels and in sandboxes that allow less than ours, too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+LEAVES_ONE = """
+import errno, os, time
+from workers import leftovers
+
+def forbidden(*_):
+    raise PermissionError(errno.EPERM, "not here")
+
+kill = os.kill
+child = os.fork()
+if child == 0:
+    time.sleep(600)
+"""
+ENDS_IT = """
+leftovers.end_adopted(())
+try:
+    os.waitpid(child, 0)
+except ChildProcessError:
+    print("ended and reaped", end="")
+"""
+GIVES_UP = """
+leftovers._PATIENCE_S = 0.1
+leftovers.end_adopted(())
+kill(child, 0)
+kill(child, 9)
+print("given up", end="")
+"""
+
+
+def printed(*lines: str) -> str:
+    """Of a process of its own, as every child of it ends there."""
+    command = [sys.executable, "-c", "\n".join(lines)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def test_a_process_ends_and_is_reaped_where_no_descriptor_of_it_can_be_had() -> None:
+    assert printed(LEAVES_ONE, "os.pidfd_open = forbidden", ENDS_IT) == "ended and reaped"
+
+
+def test_one_that_may_not_be_killed_is_given_up_in_time() -> None:
+    assert printed(LEAVES_ONE, "os.kill = forbidden", GIVES_UP) == "given up"
+    assert printed(LEAVES_ONE, "os.kill = os.pidfd_open = forbidden", GIVES_UP) == "given up"

@@ -13,7 +13,8 @@ import select
 import signal
 import time
 from collections.abc import Collection
-from pathlib import Path
+
+from workers.tree import children_of
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -32,7 +33,7 @@ def adopt_orphans() -> None:
 def end_adopted(own: Collection[int]) -> None:
     """Kill and reap every child of this process (which has one thread) but `own`; whatever those leave, too."""
     deadline_s = time.monotonic() + _PATIENCE_S
-    while strangers := _children() - set(own):
+    while strangers := children_of(os.getpid()) - set(own):
         for pid in strangers:  # all before any is waited for: they may be starting more of themselves
             with contextlib.suppress(OSError):  # it may be gone, or run under another user's id
                 os.kill(pid, signal.SIGKILL)
@@ -62,10 +63,3 @@ def _wait(pid: int, deadline_s: float) -> None:
         poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000)
     finally:
         os.close(ended)
-
-
-def _children() -> set[int]:
-    try:
-        return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
-    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-        return set()

@@ -7,7 +7,7 @@ import sys
 
 LEAVES_ONE = """
 import errno, os, time
-from workers import leftovers
+from workers import leftovers, tree
 
 def forbidden(*_):
     raise PermissionError(errno.EPERM, "not here")
@@ -46,3 +46,8 @@ def test_a_process_ends_and_is_reaped_where_no_descriptor_of_it_can_be_had() -> 
 def test_one_that_may_not_be_killed_is_given_up_in_time() -> None:
     assert printed(LEAVES_ONE, "os.kill = forbidden", GIVES_UP) == "given up"
     assert printed(LEAVES_ONE, "os.kill = os.pidfd_open = forbidden", GIVES_UP) == "given up"
+
+
+def test_a_process_ends_where_the_kernel_lists_no_children() -> None:
+    untold = "tree._LISTS_CHILDREN, tree._listed_children = False, lambda pid: []"
+    assert printed(LEAVES_ONE, untold, ENDS_IT) == "ended and reaped"

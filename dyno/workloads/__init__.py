@@ -105,7 +105,7 @@ def validate_params(
     Raises InvalidSpec with every wrong field: under /params, and /replicas.
     """
     try:
-        valid = workload.params.model_validate(dict(params))
+        valid = workload.params.model_validate(workload.params.defaults_over(replicas) | dict(params))
     except ValidationError as invalid:
         errors = [
             FieldError(

@@ -73,7 +73,7 @@ def plan(params: ShakespeareLstmParams, context: BuildContext) -> Plan:
         judge=lambda model, trainer: _judged(params, text, test, model, trainer, context),
         steps_per_epoch=params.steps_per_epoch,
         amounts={"character": 1 / params.window},
-        jit_unmeasured=jit_unmeasured(params.recurrence),
+        jit_unmeasured=jit_unmeasured(params.recurrence, context.device),
     )
 
 

@@ -126,7 +126,7 @@ def plan(params: WeatherGruParams, context: BuildContext) -> Plan:
         data=data.origin,
         judge=lambda model, trainer: _judged(params, hours, test, trainer, context),
         steps_per_epoch=params.steps_per_epoch,
-        jit_unmeasured=jit_unmeasured(params.recurrence),
+        jit_unmeasured=jit_unmeasured(params.recurrence, context.device),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from dyno.datasets.kinds import DataKind
+from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext
@@ -51,15 +52,17 @@ def layer_options(recurrence: Recurrence) -> dict[str, Any]:
     return {"unroll": recurrence == "unrolled", "use_cudnn": "auto" if recurrence == "auto" else False}
 
 
-def jit_unmeasured(recurrence: Recurrence) -> str | None:
-    """Why TensorFlow's XLA isn't tried on a loop: on a CPU a try alone could take all memory.
+def jit_unmeasured(recurrence: Recurrence, device: Device | None) -> str | None:
+    """Why TensorFlow's XLA isn't tried: on a CPU a try of a loop alone could take all memory.
 
     Measured on 2 cores, a step's time and memory with XLA by that without: 1.2 and 4 (`imdb_lstm`), over 7 and 10
     (`shakespeare_lstm`, 32 windows); eight windows of `weather_gru` took more than 18e9 bytes.
     """
     if recurrence == "unrolled":
         return None
-    return "XLA on a CPU makes recurrent loops slower and several times as large; fused kernels it can't compile"
+    if device is None or device.driven_as == "cpu":
+        return "XLA on a CPU makes recurrent loops slower and several times as large"
+    return "XLA can't compile the fused kernel" if recurrence == "auto" else None
 
 
 def rnn_kernel(context: BuildContext, recurrence: Recurrence, layer: Literal["lstm", "gru"]) -> JsonValue:

@@ -56,7 +56,7 @@ def plan(params: ImdbLstmParams, context: BuildContext) -> Plan:
         train=train,
         data=data.origin.model_copy(update={"train_samples": len(train), "test_samples": len(test)}),
         judge=lambda model, trainer: _judged(params, test, trainer, context),
-        jit_unmeasured=jit_unmeasured(params.recurrence),
+        jit_unmeasured=jit_unmeasured(params.recurrence, context.device),
     )
 
 

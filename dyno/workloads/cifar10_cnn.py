@@ -27,7 +27,7 @@ _AIRPLANE = 3  # the first one in the test set
 
 class Cifar10CnnParams(ImageParams):
     batch_size: Annotated[int, Field(ge=1, le=cifar10.TRAIN_SAMPLES)] = Field(
-        128, description="Of all replicas together; the reference's was 128 for each of 8"
+        128, description="Of all replicas together; where it isn't given 128 for each, as the reference's was for 8"
     )
     epochs: Annotated[int, Field(ge=1, le=1000)] = 50
     train_samples: Annotated[int, Field(ge=1, le=cifar10.TRAIN_SAMPLES)] | None = Field(
@@ -38,6 +38,10 @@ class Cifar10CnnParams(ImageParams):
         _AIRPLANE,
         description="Tell what the trained model makes of this test image (from 0; beyond the last one, the last)",
     )
+
+    @classmethod
+    def defaults_over(cls, replicas: int) -> dict[str, object]:
+        return {"batch_size": 128 * replicas}
 
 
 def _layers(keras: Any) -> Sequence[Any]:

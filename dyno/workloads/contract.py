@@ -33,6 +33,11 @@ class Params(Model):
     untimed: ClassVar[frozenset[str]] = frozenset()  # fields that change nothing of what a sample times
     how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the same work is done, not what it is
 
+    @classmethod
+    def defaults_over(cls, replicas: int) -> dict[str, object]:
+        """Defaults that grow with the replicas; all others are those of the fields."""
+        return {}
+
     def conflicts(self) -> list[FieldError]:
         """All that is wrong between fields, pointers relative to the params ("/k"). Asked for by `validate_params`."""
         return []

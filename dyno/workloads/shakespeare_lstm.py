@@ -40,7 +40,7 @@ class ShakespeareLstmParams(RecurrentParams):
     untimed: ClassVar[frozenset[str]] = RecurrentParams.untimed | {"generate", "prompt", "temperature", "generate_seed"}
 
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(
-        128, description="Of all replicas; the reference: 128 each"
+        128, description="Of all replicas together; where it isn't given 128 for each, as the reference's"
     )
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     steps_per_epoch: Annotated[int, Field(ge=1, le=10_000)] = 100
@@ -55,6 +55,10 @@ class ShakespeareLstmParams(RecurrentParams):
         1.0, description="Below 1: likelier characters more often"
     )
     generate_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+
+    @classmethod
+    def defaults_over(cls, replicas: int) -> dict[str, object]:
+        return {"batch_size": 128 * replicas}
 
     def conflicts(self) -> list[FieldError]:
         found = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]

@@ -6,7 +6,7 @@ import pytest
 
 from dyno.errors import InvalidSpec
 from dyno.spec import Spec
-from dyno.workloads import normalise
+from dyno.workloads import normalise, registry, validate_params
 
 
 def _errors(workload: str, replicas: int, **params: object) -> dict[str, str]:
@@ -44,3 +44,10 @@ def test_params_of_one_device_refuse_replicas() -> None:
 def test_what_is_wrong_with_the_batch_is_told_together_with_what_contradicts_itself() -> None:
     errors = _errors("mnist_cnn", 8, batch_size=1023, best_weights=True)
     assert errors.keys() == {"/params/best_weights", "/params/batch_size"}
+
+
+@pytest.mark.parametrize("workload", ["cifar10_cnn", "shakespeare_lstm"])
+def test_a_batch_that_is_not_given_grows_with_the_replicas_where_the_reference_s_did(workload: str) -> None:
+    of = registry()[workload]
+    assert [validate_params(of, {}, replicas).model_dump()["batch_size"] for replicas in (1, 8)] == [128, 1024]
+    assert validate_params(of, {"batch_size": 64}, 8).model_dump()["batch_size"] == 64

@@ -16,6 +16,7 @@ from dyno.settings import Settings
 from dyno.spec import FrameworkName
 from dyno.workloads import validate_params, workload
 from dyno.workloads._forecast import Series, loss_after, plan, series, weather_model
+from dyno.workloads._recurrent import jit_unmeasured
 from dyno.workloads.contract import BuildContext, Built
 from dyno.workloads.weather_gru import WeatherGruParams, flops_per_sample
 from tests.step_flops import step_flops
@@ -117,6 +118,12 @@ def test_xla_is_not_even_tried_on_a_loop(context: Context) -> None:
     assert choice["chosen"] is False
     assert "recurrent loops" in choice["how"]
     assert plan(_params(recurrence="unrolled"), context()).jit_unmeasured is None
+
+
+def test_on_a_gpu_a_loop_is_measured_and_the_fused_kernel_is_not(device: Device) -> None:
+    gpu = device.model_copy(update={"kind": "gpu"})
+    assert jit_unmeasured("loop", gpu) is None
+    assert "fused" in (jit_unmeasured("auto", gpu) or "")
 
 
 def test_windows_take_no_memory_of_their_own(context: Context) -> None:

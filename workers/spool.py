@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from pydantic import Field, TypeAdapter
 from pydantic_core import to_json
 
 from dyno.job import SCHEMA, Stored
+from dyno.store.fitting import VERSION
 from dyno.store.leases import Claim
 from dyno.store.records import read_spec
 from workers.ending import Ending, Failed, HandedBack, Stopped, Succeeded
@@ -30,10 +32,16 @@ _KINDS: Final[dict[str, TypeAdapter[Any]]] = {
 }
 
 
-class _Header(Stored):
+class _Writer(Stored):
+    """What is understood of the first line of a file, however much newer the Dyno is that wrote it."""
+
+    schema_version: int = Field(alias="schema")
+    version: str = ""
+
+
+class _Header(_Writer):
     """The first line of a file: whose ending the second one is."""
 
-    schema_version: int = Field(alias="schema", le=SCHEMA)
     namespace: str
     job: str
     attempt: int
@@ -54,11 +62,12 @@ class Spooled:
 class Spool:
     """One folder for all workers of a host, who may all write the same ending: the store takes it once.
 
-    What can't be read is set aside (`.aside`), and never stands in the way of the others.
+    What is damaged is set aside (`.aside`), what a newer Dyno wrote is left to one; neither stands in the way of the
+    others. `version`: of the Dyno that uses it.
     """
 
-    def __init__(self, folder: Path, namespace: str, most_bytes: int = MOST_BYTES) -> None:
-        self._folder, self._namespace, self._most_bytes = folder, namespace, most_bytes
+    def __init__(self, folder: Path, namespace: str, most_bytes: int = MOST_BYTES, *, version: str = VERSION) -> None:
+        self._folder, self._namespace, self._most_bytes, self._version = folder, namespace, most_bytes, version
         self._passed_over: set[str] = set()
 
     def keep(self, ending: Ending, claim: Claim) -> Path:
@@ -106,6 +115,7 @@ class Spool:
     def _text(self, ending: Ending, claim: Claim) -> bytes:
         header = {
             "schema": SCHEMA,
+            "version": self._version,
             "namespace": self._namespace,
             "job": claim.job_id,
             "attempt": claim.attempt,
@@ -120,17 +130,27 @@ class Spool:
     def _read(self, path: Path) -> Spooled | None:
         try:
             first, _, second = _content(path, self._most_bytes).partition(b"\n")
-            header = _Header.model_validate_json(first)
-            if header.namespace != self._namespace:
-                self.pass_over(path)
+            header = self._header(first, path)
+            if header is None:
                 return None
-            ending = _KINDS[header.kind].validate_json(second)
-            return Spooled(path, _claim(header), ending)
+            return Spooled(path, _claim(header), _KINDS[header.kind].validate_json(second))
         except FileNotFoundError:  # another worker was quicker
             return None
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one file, the others go on
             self._set_aside(path, error)
             return None
+
+    def _header(self, line: bytes, path: Path) -> _Header | None:
+        """None for what is passed over: another namespace's, or for a newer Dyno to tell."""
+        writer = _Writer.model_validate_json(line)
+        newer = writer.schema_version > SCHEMA or _release(writer.version) > _release(self._version)
+        header = None if newer else _Header.model_validate_json(line)
+        if header is None or header.kind not in _KINDS:
+            event("spool-newer", logging.WARNING, file=path, version=writer.version, own=self._version)
+        elif header.namespace == self._namespace:
+            return header
+        self.pass_over(path)
+        return None
 
     def _set_aside(self, path: Path, error: Exception) -> None:
         event("spool-set-aside", logging.ERROR, file=path, why=f"{type(error).__name__}: {error}"[:500])
@@ -155,6 +175,12 @@ class Spool:
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > _UNFINISHED_S:
                 path.unlink()
+
+
+def _release(version: str) -> list[int]:
+    """[1, 2] of "1.2.dev3"; [] of what says no release."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return [int(part) for part in found[0].split(".")] if found else []
 
 
 def _claim(header: _Header) -> Claim:

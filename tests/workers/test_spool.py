@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import redis
@@ -134,37 +132,6 @@ def test_a_spooled_ending_whose_job_another_attempt_owns_is_dropped(
     assert "counted=false" in caplog.text
 
 
-def damage(folder: Path, whole: bytes) -> set[str]:
-    """Files of all the kinds that no spool can use; their names."""
-    header, second = whole.split(b"\n")[:2]
-    texts = {
-        "empty": b"",
-        "noise": os.urandom(1000),
-        "cut": whole[: len(whole) // 2],
-        "newer": header.replace(b'"schema":1', b'"schema":99') + b"\n" + second,
-        "unknown": header.replace(b"Succeeded", b"Ascended") + b"\n" + second,
-        "other": header + b"\n[]\n",
-    }
-    for name, text in texts.items():
-        (folder / f"{name}.ending").write_bytes(text)
-    os.mkfifo(folder / "pipe.ending")
-    (folder / "folder.ending").mkdir()
-    (folder / "link.ending").symlink_to("/dev/zero")
-    return {*texts, "pipe", "folder", "link"}
-
-
-def test_damaged_files_are_set_aside_and_keep_none_of_the_others_waiting(
-    claimed: Callable[..., Claim], nowhere: Leases, spool: Spool, leases: Leases, quick: Settings, store: Store
-) -> None:
-    claim = claimed()
-    given_up(succeeded(claim), claim, nowhere, spool)
-    [path] = endings_in(quick.spool_dir)
-    names = damage(quick.spool_dir, path.read_bytes())
-    catch_up(spool, leases)
-    assert store.job(claim.job_id).status is Status.SUCCEEDED
-    assert {path.name for path in quick.spool_dir.iterdir()} == {f"{name}.aside" for name in names}
-
-
 def test_what_another_namespace_or_store_has_spooled_is_left_to_it(
     claimed: Callable[..., Claim], nowhere: Leases, spool: Spool, leases: Leases, quick: Settings, client: redis.Redis
 ) -> None:
@@ -178,33 +145,6 @@ def test_what_another_namespace_or_store_has_spooled_is_left_to_it(
     catch_up(spool, leases)
     assert endings_in(quick.spool_dir) == left
     assert list(spool.waiting()) == [], "once is enough for one process"
-
-
-def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(
-    claimed: Callable[..., Claim], nowhere: Leases, quick: Settings
-) -> None:
-    first, second = claimed(), claimed("cpu:1-1@alpha")
-    given_up(succeeded(first), first, nowhere, Spool(quick.spool_dir, quick.namespace))
-    [waiting] = endings_in(quick.spool_dir)
-    size = waiting.stat().st_size
-    small = Spool(quick.spool_dir, quick.namespace, most_bytes=3 * size)
-    aside = quick.spool_dir / "old.aside"
-    aside.write_bytes(bytes(2 * size))
-    assert small.keep(succeeded(second), second).exists()
-    assert not aside.exists()
-    with pytest.raises(OSError, match="may hold"):
-        Spool(quick.spool_dir, quick.namespace, most_bytes=2 * size).keep(succeeded(second), second)
-    assert waiting.exists()
-
-
-def test_what_a_writer_left_unfinished_long_ago_goes(spool: Spool, quick: Settings) -> None:
-    quick.spool_dir.mkdir()
-    old, new = quick.spool_dir / "old.1.part", quick.spool_dir / "new.2.part"
-    for path in (old, new):
-        path.touch()
-    os.utime(old, (0, 0))
-    assert list(spool.waiting()) == []
-    assert list(quick.spool_dir.iterdir()) == [new]
 
 
 def test_a_supervisor_catches_up_before_it_claims(

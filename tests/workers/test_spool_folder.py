@@ -1,0 +1,137 @@
+"""The files of a spool: damaged ones, those of other versions, and too many of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from dyno.spec import Spec
+from dyno.store.leases import Claim
+from tests.workers.endings import endings_in, succeeded
+from workers.spool import Spool
+
+
+def claim_of(job_id: str) -> Claim:
+    return Claim(
+        job_id=job_id,
+        spec=Spec.model_validate({"workload": "matmul", "device": "cpu"}),
+        attempt=1,
+        token=f"token of {job_id}",
+        queue="cpu",
+        left_behind=0,
+        cancel_requested=False,
+        device="cpu:0-0@alpha",
+    )
+
+
+def keep(spool: Spool, job_id: str = "job_one") -> Path:
+    claim = claim_of(job_id)
+    return spool.keep(succeeded(claim), claim)
+
+
+def jobs_in(spool: Spool) -> list[str]:
+    return [spooled.claim.job_id for spooled in spool.waiting()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def spool(folder: Path) -> Spool:
+    return Spool(folder, "dyno")
+
+
+def damage(folder: Path, whole: bytes) -> set[str]:
+    """Files of all the kinds that no spool can use; their names."""
+    header, _ = whole.split(b"\n")[:2]
+    texts = {
+        "empty": b"",
+        "noise": os.urandom(1000),
+        "cut": whole[: len(whole) // 2],
+        "other": header + b"\n[]\n",
+        "unsaid": header.replace(b'"token"', b'"taken"') + b"\n{}\n",
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.ending").write_bytes(text)
+    os.mkfifo(folder / "pipe.ending")
+    (folder / "folder.ending").mkdir()
+    (folder / "link.ending").symlink_to("/dev/zero")
+    return {*texts, "pipe", "folder", "link"}
+
+
+def test_damaged_files_are_set_aside_and_keep_none_of_the_others_waiting(spool: Spool, folder: Path) -> None:
+    whole = keep(spool)
+    names = damage(folder, whole.read_bytes())
+    assert jobs_in(spool) == ["job_one"]
+    assert {path.name for path in folder.iterdir()} == {whole.name} | {f"{name}.aside" for name in names}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "is_newer"),
+    [
+        ("0.1.0", "0.2.0", True),
+        ("0.9.0", "0.10.0", True),
+        ("0.9.0", "1.0.dev3", True),
+        ("0.2.0", "0.1.0", False),
+        ("0.2.0", "0.2.0.dev1", False),
+    ],
+)
+def test_what_a_newer_worker_could_not_tell_waits_for_one_of_its_kind(
+    ours: str, theirs: str, is_newer: bool, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    newer = Spool(folder, "dyno", version=theirs)
+    path = keep(newer)
+    spool = Spool(folder, "dyno", version=ours)
+    for _ in range(2):
+        assert jobs_in(spool) == ([] if is_newer else ["job_one"])
+    assert caplog.text.count("spool-newer") == is_newer
+    assert endings_in(folder) == [path]
+    assert jobs_in(newer) == ["job_one"]
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        (b'"schema":1', b'"schema":99'),
+        (b"^.*\n", b'{"schema":99,"about":[]}\n'),
+        (b'"Succeeded"', b'"Ascended"'),
+    ],
+)
+def test_a_form_that_is_not_known_yet_is_left_as_it_is(
+    written: bytes, instead: bytes, spool: Spool, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = keep(spool)
+    unknown = re.sub(written, instead, path.read_bytes())
+    path.write_bytes(unknown)
+    keep(spool, "job_two")
+    for _ in range(2):
+        assert jobs_in(spool) == ["job_two"]
+    assert path.read_bytes() == unknown
+    assert caplog.text.count("spool-newer") == 1
+
+
+def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(spool: Spool, folder: Path) -> None:
+    waiting = keep(spool)
+    size = waiting.stat().st_size
+    aside = folder / "old.aside"
+    aside.write_bytes(bytes(2 * size))
+    assert keep(Spool(folder, "dyno", 3 * size), "job_two").exists()
+    assert not aside.exists()
+    with pytest.raises(OSError, match="may hold"):
+        keep(Spool(folder, "dyno", 2 * size), "job_six")
+    assert waiting.exists()
+
+
+def test_what_a_writer_left_unfinished_long_ago_goes(spool: Spool, folder: Path) -> None:
+    folder.mkdir()
+    old, new = folder / "old.1.part", folder / "new.2.part"
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    assert jobs_in(spool) == []
+    assert list(folder.iterdir()) == [new]

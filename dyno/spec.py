@@ -27,6 +27,7 @@ MAX_REPLICAS = 64
 MIN_S = 2.0  # of samples in each run, unless asked otherwise
 MARGIN = 0.02
 CONFIDENCE = 0.95
+MOST_EXPIRES_IN_S = 366 * 86400
 MOST_PAIRS = 100
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Margin = Annotated[float, Field(gt=0, le=0.5)]
@@ -148,7 +149,7 @@ class Spec(Model):
     priority: Priority = "normal"
     labels: Annotated[dict[LabelText, LabelText], Field(max_length=32)] = {}
     webhook: None = None
-    expires_in_s: Annotated[int, Field(ge=60, le=366 * 86400)] = 30 * 86400
+    expires_in_s: Annotated[int, Field(ge=60, le=MOST_EXPIRES_IN_S)] = 30 * 86400
     queue_if_absent: bool = False
 
     @property

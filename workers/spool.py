@@ -18,6 +18,7 @@ from pydantic import Field, TypeAdapter
 from pydantic_core import to_json
 
 from dyno.job import SCHEMA, Stored
+from dyno.spec import MOST_EXPIRES_IN_S
 from dyno.store.fitting import VERSION
 from dyno.store.leases import Claim
 from dyno.store.records import read_spec
@@ -159,11 +160,12 @@ class Spool:
             path.replace(path.with_suffix(_ASIDE))
 
     def _make_room(self, size: int) -> None:
-        """Endings that wait are never thrown away, files set aside are: the oldest first."""
+        """Endings that wait are kept, but what was set aside and what no store can have a job for any more is not: the
+        oldest first."""
         found = [(path, path.stat(follow_symlinks=False)) for path in self._folder.iterdir()]
         used = sum(status.st_size for _, status in found)
-        asides = sorted((status.st_mtime, status.st_size, path) for path, status in found if path.suffix == _ASIDE)
-        for _, freed, path in asides:
+        useless = sorted((status.st_mtime, status.st_size, path) for path, status in found if _useless(path, status))
+        for _, freed, path in useless:
             if used + size <= self._most_bytes:
                 return
             self.drop(path)
@@ -181,6 +183,12 @@ def _release(version: str) -> list[int]:
     """[1, 2] of "1.2.dev3"; [] of what says no release."""
     found = re.match(r"\d+(\.\d+)*", version)
     return [int(part) for part in found[0].split(".")] if found else []
+
+
+def _useless(path: Path, status: os.stat_result) -> bool:
+    """No job is known for longer than it may ask for, so what nobody has taken until then nobody will."""
+    old = time.time() - status.st_mtime > MOST_EXPIRES_IN_S
+    return path.suffix == _ASIDE or (path.suffix == _ENDING and old)
 
 
 def _claim(header: _Header) -> Claim:

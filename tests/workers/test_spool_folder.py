@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 
-from dyno.spec import Spec
+from dyno.spec import MOST_EXPIRES_IN_S, Spec
 from dyno.store.leases import Claim
 from tests.workers.endings import endings_in, succeeded
 from workers.spool import Spool
@@ -125,6 +126,24 @@ def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(sp
     with pytest.raises(OSError, match="may hold"):
         keep(Spool(folder, "dyno", 2 * size), "job_six")
     assert waiting.exists()
+
+
+def test_endings_whose_jobs_have_expired_everywhere_make_room_when_it_is_short_the_oldest_first(
+    spool: Spool, folder: Path
+) -> None:
+    paths = [keep(spool, f"job_{name}") for name in ("oldest", "older!", "recent")]
+    size = max(path.stat().st_size for path in paths)
+    now_s = time.time()
+    for path, age_s in zip(paths, (2 * MOST_EXPIRES_IN_S, MOST_EXPIRES_IN_S + 60, MOST_EXPIRES_IN_S - 60), strict=True):
+        os.utime(path, (now_s, now_s - age_s))
+    keep(Spool(folder, "dyno", 4 * size), "job_new")
+    assert all(path.exists() for path in paths), "there was room"
+    keep(Spool(folder, "dyno", 4 * size), "job_now")
+    assert [path.exists() for path in paths] == [False, True, True]
+    keep(Spool(folder, "dyno", 4 * size), "job_ten")
+    assert [path.exists() for path in paths] == [False, False, True]
+    with pytest.raises(OSError, match="may hold"):
+        keep(Spool(folder, "dyno", 4 * size), "job_six")
 
 
 def test_what_a_writer_left_unfinished_long_ago_goes(spool: Spool, folder: Path) -> None:

@@ -160,14 +160,14 @@ class Spool:
             path.replace(path.with_suffix(_ASIDE))
 
     def _make_room(self, size: int) -> None:
-        """Endings that wait are kept, but what was set aside and what no store can have a job for any more is not: the
-        oldest first."""
+        """Endings that wait are never thrown away; files set aside are, and endings of expired jobs: the oldest first."""
         found = [(path, path.stat(follow_symlinks=False)) for path in self._folder.iterdir()]
         used = sum(status.st_size for _, status in found)
         useless = sorted((status.st_mtime, status.st_size, path) for path, status in found if _useless(path, status))
         for _, freed, path in useless:
             if used + size <= self._most_bytes:
                 return
+            event("spool-made-room", logging.WARNING, thrown_away=path)
             self.drop(path)
             used -= freed
         if used + size > self._most_bytes:

@@ -160,8 +160,8 @@ class Spool:
             path.replace(path.with_suffix(_ASIDE))
 
     def _make_room(self, size: int) -> None:
-        """Endings that wait are never thrown away; files set aside are, and endings of expired jobs: the oldest first."""
-        found = [(path, path.stat(follow_symlinks=False)) for path in self._folder.iterdir()]
+        """Endings that wait are kept; files set aside and endings of expired jobs are thrown away, the oldest first."""
+        found = [(path, status) for path in self._folder.iterdir() if (status := _status(path))]
         used = sum(status.st_size for _, status in found)
         useless = sorted((status.st_mtime, status.st_size, path) for path, status in found if _useless(path, status))
         for _, freed, path in useless:
@@ -183,6 +183,14 @@ def _release(version: str) -> list[int]:
     """[1, 2] of "1.2.dev3"; [] of what says no release."""
     found = re.match(r"\d+(\.\d+)*", version)
     return [int(part) for part in found[0].split(".")] if found else []
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None where another worker has told it, or thrown it away, since it was listed."""
+    try:
+        return path.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
 
 
 def _useless(path: Path, status: os.stat_result) -> bool:

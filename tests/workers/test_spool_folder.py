@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,21 @@ def test_endings_whose_jobs_have_expired_everywhere_make_room_when_it_is_short_t
     assert [path.exists() for path in paths] == [False, False, True]
     with pytest.raises(OSError, match="may hold"):
         keep(Spool(folder, "dyno", 4 * size), "job_six")
+
+
+def test_a_file_that_goes_while_room_is_looked_for_keeps_no_ending_from_its_place(
+    spool: Spool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, listed = keep(spool), Path.iterdir
+
+    def listed_before_it_went(of: Path) -> Iterator[Path]:
+        names = list(listed(of))
+        told.unlink()
+        return iter(names)
+
+    monkeypatch.setattr(Path, "iterdir", listed_before_it_went)
+    kept = keep(spool, "job_two")
+    assert endings_in(folder) == [kept]
 
 
 def test_what_a_writer_left_unfinished_long_ago_goes(spool: Spool, folder: Path) -> None:

@@ -74,7 +74,7 @@ class Spool:
     def keep(self, ending: Ending, claim: Claim) -> Path:
         """The file that the ending is in, safe from a loss of power. Raises OSError where there is no room for it."""
         text = self._text(ending, claim)
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(self._folder)
         self._make_room(len(text))
         digest = hashlib.sha256(claim.token.encode()).hexdigest()[:16]
         path = self._folder / f"{claim.job_id}.{claim.attempt}.{digest}{_ENDING}"
@@ -228,6 +228,14 @@ def _write(path: Path, text: bytes) -> None:
         file.write(text)
         file.flush()
         os.fsync(descriptor)
+
+
+def _make(folder: Path) -> None:
+    """With all that it lies in. A folder's name is in its parent, as a file's is: see `_sync`."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in new:
+        _sync(path.parent)
 
 
 def _sync(folder: Path) -> None:

@@ -117,6 +117,24 @@ def test_a_form_that_is_not_known_yet_is_left_as_it_is(
     assert caplog.text.count("spool-newer") == 1
 
 
+def test_no_folder_on_the_way_to_an_ending_is_lost_with_the_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, sync = list[Path](), os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    spool = Spool(tmp_path / "share" / "dyno" / "spool", "dyno")
+    path = keep(spool)
+    assert {tmp_path, *(folder for folder in path.parents if tmp_path in folder.parents)} <= {*synced}
+    synced.clear()
+    assert keep(spool, "job_two").parent == path.parent
+    assert synced[1:] == [path.parent], "once is enough"
+
+
 def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(spool: Spool, folder: Path) -> None:
     waiting = keep(spool)
     size = waiting.stat().st_size

@@ -68,13 +68,16 @@ class Bounds:
         return None
 
     def _processes(self, runner: Runner) -> Excess | None:
-        if runner.zygote_pid is None or (self._group.limits_memory and self._group.limits_tasks):
+        if runner.zygote_pid is None:
+            return None
+        memory_held = self._group.holds_memory_of(runner.zygote_pid)
+        if memory_held and self._group.holds_tasks_of(runner.zygote_pid):
             return None
         found = descendants(runner.zygote_pid)
         if (tasks := sum(found.values())) > self._tasks:
             message = f"the runner had {tasks} processes and threads at once, at most {self._tasks} are allowed"
             return Excess("too_many_processes", message)
-        if self._group.limits_memory or resident_bytes(found) <= self._memory_bytes:
+        if memory_held or resident_bytes(found) <= self._memory_bytes:
             return None
         held_bytes = proportional_bytes(found)  # a forked runner's shares most of what it has with its zygote
         if held_bytes <= self._memory_bytes:

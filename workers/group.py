@@ -1,13 +1,17 @@
 """A control group that the runners of one worker are born in: there the kernel itself holds them to their limits.
 
 The zygotes join it once, after they have imported; a fork inherits it. So it costs no run anything, and what a zygote
-took before isn't counted. Version 1 and 2: cgroup-v1/memory.rst, cgroup-v1/pids.rst and cgroup-v2.rst of the kernel.
-Where no group can be made, as in a container that may only read them, `workers.bounds` looks at the processes instead.
+took before isn't counted. Where there is none, or a zygote isn't in it, `workers.bounds` looks at the processes.
+
+Version 1 (cgroup-v1/memory.rst, cgroup-v1/pids.rst of the kernel) allows a group where the worker may write to its own.
+Version 2 (cgroup-v2.rst) has no process beside a group that is held to memory, except in the host's root: a worker
+in any other group, in a container say, is in the way itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 from collections.abc import Iterator
@@ -18,6 +22,7 @@ from workers.oom import MEMBERSHIP, MOUNT, group_folders, tally
 _ZYGOTES = 8  # of one worker, at most: they count as tasks, too
 _LIMITS = {"memory": ("memory.max", "memory.limit_in_bytes"), "pids": ("pids.max",)}
 _SWAP = {"memory.max": ("memory.swap.max", 0), "memory.limit_in_bytes": ("memory.memsw.limit_in_bytes", 1)}
+_SHARED = "cgroup.subtree_control"  # of version 2: the controllers that groups below may use
 _numbers = itertools.count()
 
 
@@ -34,6 +39,13 @@ class Group:
     @property
     def limits_tasks(self) -> bool:
         return self._pids is not None
+
+    def holds_memory_of(self, pid: int) -> bool:
+        """Whether that process is in it, and so are those that it forks."""
+        return _is_in(pid, self._memory)
+
+    def holds_tasks_of(self, pid: int) -> bool:
+        return _is_in(pid, self._pids)
 
     @property
     def doors(self) -> list[str]:
@@ -71,15 +83,16 @@ def _made(controller: str, most: int, name: str, mount: Path, membership: Path) 
         _delete_left_overs(base)
         folder = base / name
         new = not folder.exists()  # of version 2 one folder has both limits
+        enabled = False
         try:
+            enabled = _enable(base, controller)
             folder.mkdir(exist_ok=True)
+            _require_domain(folder)
             _limit(folder, controller, most)
         except OSError:
-            if new:
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
+            _undo(folder if new else None, base if enabled else None, controller)
             continue
-        return folder
+        return folder  # what was enabled stays so: by now others may rely on it
     return None
 
 
@@ -87,15 +100,37 @@ def _bases(controller: str, mount: Path, membership: Path) -> Iterator[Path]:
     """This process's own group where it may have others below it; in a container the mount may begin at it."""
     for folder in group_folders(controller, mount, membership):
         for base in (folder, mount / controller):
-            if not os.access(base / "cgroup.procs", os.W_OK):
-                continue
-            enabled = base / "cgroup.subtree_control"  # of version 2; its processes must be allowed to share it
-            if enabled.exists() and controller not in enabled.read_text().split():
-                try:
-                    enabled.write_text(f"+{controller}")
-                except OSError:
-                    continue
-            yield base
+            if os.access(base / "cgroup.procs", os.W_OK):
+                yield base
+
+
+def _enable(base: Path, controller: str) -> bool:
+    """For groups below `base`, where that is asked for (version 2): whether it wasn't yet. Raises OSError."""
+    shared = base / _SHARED
+    if not shared.exists() or controller in shared.read_text().split():
+        return False
+    shared.write_text(f"+{controller}")  # of memory the kernel refuses it, where `base` has processes
+    return True
+
+
+def _require_domain(folder: Path) -> None:
+    """Raises OSError where no process can join.
+
+    To pids version 2 says yes though the base has processes, makes it a "threaded" one, and ours "domain invalid".
+    """
+    kind = folder / "cgroup.type"
+    if kind.exists() and kind.read_text().strip() != "domain":
+        raise OSError(errno.EOPNOTSUPP, f"a group of type {kind.read_text().strip()}", str(folder))
+
+
+def _undo(folder: Path | None, base: Path | None, controller: str) -> None:
+    """Leave no trace of what came to nothing; else the base stays "threaded"."""
+    with contextlib.suppress(OSError):
+        if folder is not None:
+            folder.rmdir()
+    with contextlib.suppress(OSError):
+        if base is not None:
+            (base / _SHARED).write_text(f"-{controller}")
 
 
 def _limit(folder: Path, controller: str, most: int) -> None:
@@ -116,3 +151,10 @@ def _delete_left_overs(base: Path) -> None:
         if not Path(f"/proc/{folder.name.split('-')[1]}").exists():
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+def _is_in(pid: int, folder: Path | None) -> bool:
+    try:
+        return folder is not None and str(pid) in (folder / "cgroup.procs").read_text().split()
+    except OSError:
+        return False

@@ -207,7 +207,7 @@ def main() -> None:
         os.sched_setaffinity(0, [int(core) for core in args.cores.split(",")])
     fault = _load(args.framework) if args.framework else None
     for door in args.join:  # only now: what it has imported is not the runners'
-        with contextlib.suppress(OSError):  # then what they take goes uncounted
+        with contextlib.suppress(OSError):  # then the supervisor sees that it isn't in, and looks itself
             Path(door).write_text("0")
     # From here on it hears a TERM, and takes along what has left its runners' groups; a KILL would let that escape.
     die_with_parent(args.parent, signal.SIGTERM)

@@ -158,6 +158,15 @@ def test_memory_that_killed_a_runners_child_is_why_the_runner_failed(bench: Benc
 
 
 @by_group
+@pytest.mark.parametrize(("program", "reason"), [(HOARD, "out_of_memory"), (BOMB, "too_many_processes")])
+def test_a_runner_whose_zygote_could_not_join_the_group_is_looked_at(
+    bench: Bench, program: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Group, "doors", [])
+    assert told(bench.run(program))[1] == reason
+
+
+@by_group
 def test_the_next_runner_has_the_whole_room_again(bench: Bench) -> None:
     assert told(bench.run(HOARD))[1] == "out_of_memory"
     assert told(bench.run(BOMB))[1] == "too_many_processes"

@@ -1,0 +1,105 @@
+"""Where version 2 of control groups lets no group limit anything, none is made and nothing is left behind.
+
+The kernel's part is acted by files: what it does is told in cgroup-v2.rst, "No Internal Process Constraint", "Threads".
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workers.group import Group, runner_group
+
+SHARED = "cgroup.subtree_control"
+
+
+@dataclass
+class Kernel:
+    """One group `/box` that this process is in; `root` where it is the host's, which may have processes."""
+
+    mount: Path
+    root: bool = False
+
+    @property
+    def box(self) -> Path:
+        return self.mount / "box"
+
+    def group(self) -> Group:
+        membership = self.mount / "self"
+        membership.write_text("0::/box\n")
+        return runner_group(1 << 30, 40, self.mount, membership)
+
+    def made_below(self) -> list[Path]:
+        return [path for path in self.box.iterdir() if path.is_dir()]
+
+    def written(self, file: Path, text: str) -> None:
+        kept = set(file.read_text().split())
+        if text == "+memory" and not self.root:
+            raise OSError(errno.EBUSY, "a process is in it")
+        (kept.add if text[0] == "+" else kept.discard)(text[1:])
+        file.write_bytes(" ".join(sorted(kept)).encode())
+
+    def made(self, folder: Path) -> None:
+        (folder / "cgroup.type").write_bytes(b"domain\n" if self.root else b"domain invalid\n")
+        for controller in (self.box / SHARED).read_text().split():
+            (folder / f"{controller}.max").touch()
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    kernel = Kernel(tmp_path)
+    kernel.box.mkdir()
+    for name in ("cgroup.procs", SHARED):
+        (kernel.box / name).touch()
+    write, mkdir = Path.write_text, Path.mkdir
+
+    def write_text(path: Path, text: str) -> Any:
+        return kernel.written(path, text) if path.name == SHARED else write(path, text)
+
+    def make(path: Path, **options: Any) -> None:
+        mkdir(path, **options)
+        kernel.made(path)
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    monkeypatch.setattr(Path, "mkdir", make)
+    monkeypatch.setattr(Path, "rmdir", shutil.rmtree)
+    return kernel
+
+
+def test_below_a_group_with_processes_none_is_made_and_that_one_stays_what_it_was(kernel: Kernel) -> None:
+    group = kernel.group()
+    assert (group.limits_memory, group.limits_tasks, group.doors) == (False, False, [])
+    assert kernel.made_below() == []
+    assert (kernel.box / SHARED).read_text() == ""
+
+
+def test_what_others_had_enabled_stays_enabled(kernel: Kernel) -> None:
+    (kernel.box / SHARED).write_bytes(b"pids")
+    assert not kernel.group().limits_tasks
+    assert kernel.made_below() == []
+    assert (kernel.box / SHARED).read_text() == "pids"
+
+
+def test_in_the_hosts_root_one_group_limits_both(kernel: Kernel) -> None:
+    kernel.root = True
+    group = kernel.group()
+    assert (group.limits_memory, group.limits_tasks) == (True, True)
+    [folder] = kernel.made_below()
+    assert (folder / "memory.max").read_text() == str(1 << 30)
+    assert group.doors == [str(folder / "cgroup.procs")]
+    group.close()
+    assert kernel.made_below() == []
+
+
+def test_it_holds_only_who_is_in_it(kernel: Kernel) -> None:
+    kernel.root = True
+    group = kernel.group()
+    (folder,) = kernel.made_below()
+    assert not group.holds_memory_of(12)
+    (folder / "cgroup.procs").write_text("11\n12\n")
+    assert (group.holds_memory_of(12), group.holds_tasks_of(12), group.holds_memory_of(1)) == (True, True, False)

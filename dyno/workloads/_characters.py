@@ -13,6 +13,7 @@ from dyno.datasets import shakespeare
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.settings import Settings
 from dyno.workloads._evaluation import evaluate
+from dyno.workloads._optimizers import made
 from dyno.workloads._passage import ALPHABET, write
 from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
 from dyno.workloads._training import Outcome, Plan
@@ -38,7 +39,7 @@ def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitC
         ]
     )
     model.compile(
-        optimizer=keras.optimizers.RMSprop(params.learning_rate),
+        optimizer=made(keras, params.optimizer, params.learning_rate),
         loss="sparse_categorical_crossentropy",
         metrics=["accuracy"],
         jit_compile=jit_compile,

@@ -13,6 +13,7 @@ from dyno.datasets import weather
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.settings import Settings
 from dyno.workloads._evaluation import batches
+from dyno.workloads._optimizers import made
 from dyno.workloads._plots import forecast
 from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
 from dyno.workloads._training import Outcome, Plan
@@ -92,7 +93,7 @@ def weather_model(keras: Any, signals: int, params: WeatherGruParams, jit_compil
         ]
     )
     model.compile(
-        optimizer=keras.optimizers.RMSprop(params.learning_rate),
+        optimizer=made(keras, params.optimizer, params.learning_rate),
         loss=loss_after(keras, params.warmup_steps),
         jit_compile=jit_compile,
     )

@@ -22,17 +22,22 @@ from dyno.settings import Settings
 from dyno.spec import FrameworkName
 from dyno.workloads._estimate import Work, estimated, schedule, step_of
 from dyno.workloads._lint import of_batch, of_data, of_step
+from dyno.workloads._optimizers import Optimizer, made
 from dyno.workloads._recognition import judged
 from dyno.workloads._training import ModelTraining, Plan
 from dyno.workloads._training_details import TRAINING_METRICS
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec
 
+Channels = Annotated[int, Field(ge=1, le=4096)]
+Units = Annotated[int, Field(ge=1, le=65536)]
+FILTERS = "Channels of the convolutions, in order"
+DENSE_UNITS = "Of the dense layer before the last"
+
 
 class ImageParams(TrainingParams):
     untimed: ClassVar[frozenset[str]] = TrainingParams.untimed | {"recognise"}
 
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="Adam's")
     train_samples: Annotated[int, Field(ge=1, le=60_000)] | None = Field(None, description="null: all there are")
     test_samples: Annotated[int, Field(ge=1, le=10_000)] | None = Field(None, description="null: all there are")
     data: DataKind = Field("auto", description="auto: the real set if the worker has it, else what ships or is made")
@@ -50,6 +55,11 @@ class Convolution:
     side: int  # of its output
     kernel: int
     channels: tuple[int, int]  # in, out
+
+    @property
+    def values(self) -> int:
+        """Of its output, one image."""
+        return self.side**2 * self.channels[1]
 
     @property
     def flops(self) -> float:
@@ -70,7 +80,7 @@ class Network:
     make: Callable[[Any], Sequence[Any]]
     convolutions: Sequence[Convolution]
     dense: Sequence[tuple[int, int]]  # in, out
-    step_bytes_per_sample: int
+    step_bytes_per_value: float  # of the convolutions' outputs, forward and back
     noun: str = "images"
     ships_sample: bool = True
 
@@ -85,13 +95,13 @@ class Network:
         kernels = sum(layer.kernel**2 * layer.channels[0] * layer.channels[1] for layer in self.convolutions)
         return kernels + sum(into * out for into, out in self.dense)
 
-    def model(self, keras: Any, learning_rate: float, jit_compile: JitCompile) -> Any:
+    def model(self, keras: Any, learning_rate: float, jit_compile: JitCompile, optimizer: Optimizer = "adam") -> Any:
         """Compiled for training. Takes images as they are stored: uint8, 0 to 255."""
         model = keras.Sequential(
             [keras.Input(self.shape, dtype="uint8"), keras.layers.Rescaling(1 / 255), *self.make(keras)]
         )
         model.compile(
-            optimizer=keras.optimizers.Adam(learning_rate),
+            optimizer=made(keras, optimizer, learning_rate),
             loss="categorical_crossentropy",
             metrics=["accuracy"],
             jit_compile=jit_compile,
@@ -105,7 +115,7 @@ class Network:
             test_samples=min(test, params.test_samples or test),
             flops_per_sample=self.flops_per_sample,
             sample_bytes=int(np.prod(self.shape)) + 4 * self.dense[-1][1],
-            step_bytes_per_sample=self.step_bytes_per_sample,
+            step_bytes_per_sample=int(self.step_bytes_per_value * sum(layer.values for layer in self.convolutions)),
             weights=self.weights,
         )
 
@@ -133,12 +143,33 @@ class Network:
             one_hot = np.eye(len(data.classes), dtype=np.float32)[data.train_labels]
         keras = context.framework.keras
         return Plan(
-            make=lambda jit_compile: self.model(keras, params.learning_rate, jit_compile),
+            make=lambda jit_compile: self.model(keras, params.learning_rate, jit_compile, params.optimizer),
             train=Samples(data.train_images, one_hot),
             data=data.origin,
             flops_per_sample=self.flops_per_sample,
             judge=lambda model, trainer: judged(data, self.noun, trainer, context, params.recognise),
         )
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A training of the network that its params ask for: `of(params)`."""
+
+    of: Callable[[Any], Network]
+
+    def flops(self, params: Any) -> float:
+        return self.of(params).flops(params)
+
+    def estimate(
+        self, params: Any, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
+    ) -> Estimate:
+        return self.of(params).estimate(params, device, replicas, framework)
+
+    def lint(self, params: Any, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
+        return self.of(params).lint(params, device, replicas)
+
+    def build(self, params: Any, context: BuildContext) -> Built:
+        return self.of(params).build(params, context)
 
 
 METRICS = (

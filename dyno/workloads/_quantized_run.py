@@ -124,7 +124,7 @@ class QuantizedRun:
         training = ModelTraining(
             params,
             Plan(
-                make=lambda jit: self._network.model(keras, params.learning_rate, jit),
+                make=lambda jit: self._network.model(keras, params.learning_rate, jit, params.optimizer),
                 train=Samples(self._data.train_images, one_hot),
                 data=self._data.origin,
                 judge=judge,

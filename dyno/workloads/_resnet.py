@@ -42,7 +42,7 @@ def forward_flops(image_size: int, classes: int) -> float:
 
 
 def make(
-    keras: Any, image_size: int, classes: int, policy: DtypePolicy, learning_rate: float, jit_compile: JitCompile
+    keras: Any, image_size: int, classes: int, policy: DtypePolicy, optimizer: Any, jit_compile: JitCompile
 ) -> Any:
     """Compiled for training on uint8 images and class numbers, with fresh weights. The softmax stays in float32."""
     before = keras.config.dtype_policy()
@@ -55,7 +55,7 @@ def make(
         logits = body(keras.layers.Rescaling(1 / 127.5, offset=-1)(images))
         model = keras.Model(images, keras.layers.Activation("softmax", dtype="float32")(logits))
         model.compile(
-            optimizer=keras.optimizers.SGD(learning_rate, momentum=0.9),
+            optimizer=optimizer,
             loss="sparse_categorical_crossentropy",
             jit_compile=jit_compile,
         )

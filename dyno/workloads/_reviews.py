@@ -12,6 +12,7 @@ from dyno.datasets import imdb
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.measure.statistics import wilson_interval
 from dyno.settings import Settings
+from dyno.workloads._optimizers import made
 from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
 from dyno.workloads._training import Outcome, Plan
 from dyno.workloads.contract import BuildContext
@@ -35,7 +36,7 @@ def review_model(keras: Any, params: ImdbLstmParams, jit_compile: JitCompile) ->
         ]
     )
     model.compile(
-        optimizer=keras.optimizers.Adam(params.learning_rate),
+        optimizer=made(keras, params.optimizer, params.learning_rate),
         loss="binary_crossentropy",
         metrics=["accuracy"],
         jit_compile=jit_compile,

@@ -10,6 +10,8 @@ from dyno.errors import FieldError
 from dyno.frameworks.contract import JitCompile
 from dyno.spec import FrameworkName, WeightsRef
 from dyno.workloads._holdout import held_out_count
+from dyno.workloads._optimizers import DESCRIPTION as OPTIMIZERS
+from dyno.workloads._optimizers import Optimizer
 from dyno.workloads._weights import Export
 from dyno.workloads.contract import Params
 
@@ -23,6 +25,7 @@ _UNTIMED = frozenset(
 )
 _ONLY_TRAINING = (
     "epochs",
+    "optimizer",
     "learning_rate",
     "steps_per_execution",
     "validation_share",
@@ -42,7 +45,8 @@ class TrainingParams(Params):
 
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(64, description="Of all replicas together")
     epochs: Annotated[int, Field(ge=1, le=1000)] = 1
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-3
+    optimizer: Optimizer = Field("adam", description=OPTIMIZERS)
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="The optimiser's")
     jit_compile: JitCompile = Field("auto", description="auto: whichever is measured to be faster on the device")
     steps_per_execution: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Steps in one compiled call")
     validation_share: Annotated[float, Field(ge=0, le=0.5)] = Field(0.0, description="Of the training data, held out")

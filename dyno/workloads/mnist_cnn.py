@@ -14,15 +14,17 @@ from pydantic import Field
 
 from dyno.datasets.mnist import TRAIN_SAMPLES
 from dyno.result import Reference
+from dyno.workloads import _digits
 from dyno.workloads._articles import GPU, NOTEBOOK, STEPS, TPU
-from dyno.workloads._digits import DIGITS
-from dyno.workloads._images import METRICS, ImageParams
+from dyno.workloads._images import DENSE_UNITS, FILTERS, METRICS, Channels, ImageParams, Sized, Units
 from dyno.workloads._training_workload import training_workload
 
 
 class MnistCnnParams(ImageParams):
     batch_size: Annotated[int, Field(ge=1, le=TRAIN_SAMPLES)] = Field(1024, description="Of all replicas together")
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
+    filters: list[Channels] = Field([*_digits.FILTERS], min_length=2, max_length=2, description=FILTERS)
+    dense_units: Units = Field(_digits.DENSE_UNITS, description=DENSE_UNITS)
 
 
 _TWICE = "Its epoch times and its times per sample disagree by up to 1.2 x: 60,000 samples at 79 µs are 4.7 s."
@@ -37,7 +39,7 @@ def _by_batch(hardware: str, metric: str, values: tuple[float, float, float]) ->
 
 
 WORKLOAD = training_workload(
-    DIGITS,
+    Sized(lambda params: _digits.digits(params.filters, params.dense_units)),
     "mnist_cnn",
     "Training a small convolutional network on MNIST's handwritten digits",
     MnistCnnParams,

@@ -23,6 +23,8 @@ from dyno.workloads._articles import ELSEWHERE, LABORATORY
 from dyno.workloads._estimate import Work, estimated, schedule, step_of
 from dyno.workloads._inference import Inference
 from dyno.workloads._lint import of_batch, of_step
+from dyno.workloads._optimizers import DESCRIPTION as OPTIMIZERS
+from dyno.workloads._optimizers import Optimizer, made
 from dyno.workloads._resnet import CHANNELS, DtypePolicy, forward_flops, make
 from dyno.workloads._training import ModelTraining, Outcome, Plan
 from dyno.workloads._training_params import TrainingParams
@@ -39,7 +41,8 @@ _REACHED = 0.35  # of the float32 peak on a CPU
 
 class Resnet50Params(TrainingParams):
     batch_size: Annotated[int, Field(ge=1, le=4096)] = Field(32, description="Of all replicas together")
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(0.01, description="SGD's, with a momentum of 0.9")
+    optimizer: Optimizer = Field("sgd", description=OPTIMIZERS)
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(0.01, description="The optimiser's")
     mode: Literal["train", "inference"] = "train"
     precision: DtypePolicy = Field("float32", description="Keras' dtype policy; in the mixed ones weights stay float32")
     image_size: Annotated[int, Field(ge=32, le=1024)] = 224
@@ -108,9 +111,16 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
         shape = (params.count, params.image_size, params.image_size, CHANNELS)
         images = random.integers(0, 256, shape, dtype=np.uint8)
         labels = random.integers(0, params.classes, params.count, dtype=np.int32)
-    keras, rate = context.framework.keras, params.learning_rate
+    keras = context.framework.keras
     plan = Plan(
-        make=lambda jit: make(keras, params.image_size, params.classes, params.precision, rate, jit),
+        make=lambda jit: make(
+            keras,
+            params.image_size,
+            params.classes,
+            params.precision,
+            made(keras, params.optimizer, params.learning_rate),
+            jit,
+        ),
         train=Samples(images, labels),
         data=DataOrigin(
             name="random images",

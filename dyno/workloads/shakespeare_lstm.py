@@ -22,6 +22,8 @@ from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.workloads._characters import plan
 from dyno.workloads._holdout import held_out_count
+from dyno.workloads._optimizers import DESCRIPTION as OPTIMIZERS
+from dyno.workloads._optimizers import Optimizer
 from dyno.workloads._passage import ALPHABET
 from dyno.workloads._recurrent import RecurrentParams, Width, lstm_flops
 from dyno.workloads._recurrent_cost import Cost
@@ -44,7 +46,8 @@ class ShakespeareLstmParams(RecurrentParams):
     )
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     steps_per_epoch: Annotated[int, Field(ge=1, le=10_000)] = 100
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-2, description="RMSprop's")
+    optimizer: Optimizer = Field("rmsprop", description=OPTIMIZERS)
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-2, description="The optimiser's")
     window: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="Characters of a sample")
     embedding: Width = 512
     units: Annotated[int, Field(ge=1, le=8192)] = 512

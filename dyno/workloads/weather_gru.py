@@ -24,6 +24,8 @@ from dyno.errors import FieldError
 from dyno.workloads._articles import CPU, GPU, HARNESS, TPU
 from dyno.workloads._forecast import QUANTITIES, plan
 from dyno.workloads._holdout import held_out_count
+from dyno.workloads._optimizers import DESCRIPTION as OPTIMIZERS
+from dyno.workloads._optimizers import Optimizer
 from dyno.workloads._recurrent import RecurrentParams, gru_flops
 from dyno.workloads._recurrent_cost import Cost
 from dyno.workloads._recurrent_training import RecurrentTraining
@@ -38,7 +40,8 @@ class WeatherGruParams(RecurrentParams):
     batch_size: Annotated[int, Field(ge=1, le=8192)] = 256
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     steps_per_epoch: Annotated[int, Field(ge=1, le=10_000)] = 10
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="RMSprop's")
+    optimizer: Optimizer = Field("rmsprop", description=OPTIMIZERS)
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="The optimiser's")
     window: Annotated[int, Field(ge=2, le=8192)] = Field(1344, description="Hours of a sample; 1344 are eight weeks")
     warmup_steps: Annotated[int, Field(ge=0, le=8191)] = Field(50, description="Of each window, left out of the loss")
     horizon_h: Annotated[int, Field(ge=1, le=720)] = Field(24, description="How many hours ahead to forecast")

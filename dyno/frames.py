@@ -26,7 +26,7 @@ class RunRequest(Stored):
     process_start: Literal["forked", "spawned"] = "forked"
     data_dir: str | None = None  # null: the runner's own DYNO_DATA_DIR
     artifact_dir: str | None = None  # of run 0: an empty folder for what the job leaves behind
-    scratch_dir: str | None = None  # for temporary files: it goes with the attempt, however the runner ends
+    scratch_dir: str | None = None  # for temporary files: it goes with the run, however that ends
     weights_path: str | None = None  # the file that `spec.params.weights` names
     tuned: dict[str, JsonValue] = {}  # what run 0 chose by measuring
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -62,7 +63,7 @@ class JobFiles:
 
     @property
     def scratch(self) -> Path:
-        """The folder that goes with the attempt."""
+        """The folder of all of them, which goes with the attempt."""
         return self._folder
 
     def empty(self) -> Path:
@@ -71,6 +72,15 @@ class JobFiles:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         return folder
+
+    @contextmanager
+    def room(self) -> Iterator[Path]:
+        """An empty folder for what one run puts aside, deleted after it: a hundred runs leave no more than one."""
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def prepare(self, params: Params, *, leaves_files: bool = True) -> None:
         """Before the first run: try the store where the job will leave files, and fetch the weights it starts from.

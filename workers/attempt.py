@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.errors import InvalidSpec, UnknownWorkload
@@ -127,10 +128,10 @@ class Attempt:
     def _watch(self, arm: Arm, number: int, limits: Limits) -> Ended:
         equipment = self._equipment
         bounds = Bounds(equipment.settings, equipment.launcher.group, arm.files.scratch)
-        with equipment.launcher.start(self._request(arm)) as runner:
+        with arm.files.room() as room, equipment.launcher.start(self._request(arm, room)) as runner:
             return Watch(runner, number, limits, self._pulse, equipment.stop, equipment.clock, bounds).until_ended()
 
-    def _request(self, arm: Arm) -> RunRequest:
+    def _request(self, arm: Arm, room: Path) -> RunRequest:
         settings, run = self._equipment.settings, len(arm.records)
         return RunRequest(
             job=self._claim.job_id,
@@ -142,7 +143,7 @@ class Attempt:
             shared_lock_paths=shared_lock_paths(self._equipment.device, settings),
             data_dir=str(settings.data_dir) if settings.data_dir else None,
             artifact_dir=str(arm.files.empty()) if run == 0 and arm.name is None else None,
-            scratch_dir=str(arm.files.scratch),
+            scratch_dir=str(room),
             weights_path=str(arm.files.weights) if arm.files.weights else None,
             tuned=arm.tuned,
         )

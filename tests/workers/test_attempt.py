@@ -1,4 +1,4 @@
-"""What the runs of one attempt are told."""
+"""What the runs of one attempt are told, and what they find."""
 
 from __future__ import annotations
 
@@ -38,3 +38,26 @@ def test_what_the_first_run_chose_is_told_to_those_after_it(
     supervisor_of(files, forking).serve()
     assert store.job(job_id).status is Status.SUCCEEDED, store.job(job_id).failure
     assert [request.tuned for request in told] == [{}, {"jit_compile": False}, {"jit_compile": False}]
+
+
+def test_a_run_finds_nothing_of_what_those_before_it_put_aside(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[list[str]] = []
+
+    def start(request: RunRequest) -> Runner:
+        assert request.scratch_dir is not None
+        room = Path(request.scratch_dir)
+        found.append([str(path) for path in Path(quick.run_dir, "scratch").rglob("*") if path.is_file()])
+        (room / "put aside").write_text("of this run")
+        return Launcher.start(forking, request)
+
+    monkeypatch.setattr(forking, "start", start)
+    job_id = store.submit(tiny(measure={"processes": 3}))
+    supervisor_of(quick, forking).serve()
+    assert store.job(job_id).status is Status.SUCCEEDED, store.job(job_id).failure
+    assert found == [[], [], []]

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -72,6 +73,6 @@ def test_a_cache_from_before_and_kernels_that_were_switched_off_are_said(
 
 def test_progress_does_not_go_back_to_warming_up_with_the_second_case(ran: tuple[Result, list[ProgressFrame]]) -> None:
     _, progress = ran
-    phases = [frame.phase for frame in progress]
+    phases = [phase for phase, _ in groupby(frame.phase for frame in progress)]  # a slow one is told again
     assert phases[-2:] == ["sampling", "verify"]
     assert "warmup" not in phases[phases.index("sampling") :]

@@ -24,17 +24,21 @@ def devices(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 
 @app.command()
 @exit_codes
-def cordon(device: DeviceName, url: Url = DEFAULT_URL) -> None:
+def cordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Let a device finish what it runs and take no other job, until it is uncordoned."""
     with Client(url) as client:
-        client.cordon(device)
-    console.print(f"{device} takes no more jobs", markup=False, highlight=False)
+        answer = client.cordon(device)
+    show(answer, as_json, lambda: _say(f"{answer['device']} takes no more jobs"))
 
 
 @app.command()
 @exit_codes
-def uncordon(device: DeviceName, url: Url = DEFAULT_URL) -> None:
+def uncordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Let a cordoned device take jobs again."""
     with Client(url) as client:
-        client.uncordon(device)
-    console.print(f"{device} takes jobs again", markup=False, highlight=False)
+        answer = client.uncordon(device)
+    show(answer, as_json, lambda: _say(f"{answer['device']} takes jobs again"))
+
+
+def _say(sentence: str) -> None:
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)

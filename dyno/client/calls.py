@@ -202,13 +202,20 @@ class Client:
         data: list[dict[str, Any]] = self._http.call("GET", "/v1/devices")["data"]
         return data
 
-    def cordon(self, device: str) -> None:
-        """Let the device finish what it runs and take no other job. Raises Refused where there is none of that name."""
-        self._http.call("POST", f"/v1/devices/{quote(device, safe='')}/cordon")
+    def cordon(self, device: str) -> dict[str, Any]:
+        """Let the device finish what it runs and take no other job: `device` with its host, `cordoned`.
 
-    def uncordon(self, device: str) -> None:
-        """Let it take jobs again."""
-        self._http.call("POST", f"/v1/devices/{quote(device, safe='')}/uncordon")
+        Raises Refused where there is none of that name.
+        """
+        return self._ask_of(device, "cordon")
+
+    def uncordon(self, device: str) -> dict[str, Any]:
+        """Let it take jobs again; otherwise as `cordon`."""
+        return self._ask_of(device, "uncordon")
+
+    def _ask_of(self, device: str, what: str) -> dict[str, Any]:
+        answer: dict[str, Any] = self._http.call("POST", f"/v1/devices/{quote(device, safe='')}/{what}")
+        return answer
 
     def workloads(self) -> list[dict[str, Any]]:
         data: list[dict[str, Any]] = self._http.call("GET", "/v1/workloads")["data"]

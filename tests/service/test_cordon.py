@@ -1,10 +1,14 @@
-"""What follows from an uncordon at once, before anybody reconciles."""
+"""What follows from an uncordon at once, before anybody reconciles, and what a person is told."""
 
 from __future__ import annotations
 
+import json
+
 import httpx
 import redis
+from typer.testing import CliRunner
 
+from dyno.cli import app
 from dyno.devices.device import Device
 from dyno.settings import Settings
 from dyno.wake import celery_queue, key_prefix
@@ -13,7 +17,6 @@ from dyno.wake import celery_queue, key_prefix
 def test_an_uncordoned_device_is_woken(
     http: httpx.Client, client: redis.Redis, settings: Settings, offered: Device
 ) -> None:
-
     name = offered.full_id
     own = key_prefix(settings) + celery_queue(name).name
     assert http.post(f"/v1/devices/{name}/cordon").status_code == 200
@@ -40,3 +43,18 @@ def test_a_name_that_several_hosts_have_is_refused_with_all_of_them(
     client.delete(f"{settings.namespace}:cordoned")
     assert (problem.status_code, problem.json()["code"]) == (404, "device-not-found")
     assert all(name in problem.json()["detail"] for name in names)
+
+
+def said(http: httpx.Client, *arguments: str) -> str:
+    """What `dyno` prints."""
+    done = CliRunner().invoke(app, [*arguments, "--url", str(http.base_url)])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_command_names_the_device_with_its_host_and_speaks_json(http: httpx.Client, offered: Device) -> None:
+    name = offered.full_id
+    assert said(http, "cordon", offered.id) == f"{name} takes no more jobs\n"
+    assert json.loads(said(http, "cordon", offered.id, "--json")) == {"device": name, "cordoned": True}
+    assert json.loads(said(http, "uncordon", offered.id, "--json")) == {"device": name, "cordoned": False}
+    assert said(http, "uncordon", name) == f"{name} takes jobs again\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import redis
@@ -13,6 +14,7 @@ from dyno.store.keys import Keys
 from dyno.store.scripts import SOURCES, Script
 
 _AT_ONCE = 100
+_NO_DEVICE = ""
 WORKER_LOST = Failure(
     failure_class=FailureClass.INFRASTRUCTURE,
     reason="worker_lost",
@@ -33,13 +35,27 @@ def reap(client: redis.Redis, settings: Settings) -> list[str]:
         seconds, micros = client.time()
         now_ms = seconds * 1000 + micros // 1000
         late: Any = client.zrange(keys.leases, "-inf", now_ms, byscore=True, offset=0, num=_AT_ONCE)
-        expire = client.register_script(SOURCES[Script.EXPIRE])
-        ending = (MAX_ATTEMPTS, WORKER_LOST.model_dump_json())
-        replies = [
-            expire(keys=[keys.lease(device), keys.leases], args=[settings.namespace, device, *ending])
-            for device in late
-        ]
+        replies = _expire(client, keys, late)
     return [reply[1] for reply in replies if reply[0] not in ("live", "orphan")]
+
+
+def redis_now_s(client: redis.Redis, settings: Settings) -> float:
+    """Redis' time, in seconds. Raises StoreUnavailable where it is away, or takes no heartbeat though it answers: as a
+    replica, say, or while it can't write to its disk.
+    """
+    with store_errors():
+        seconds, micros = client.time()
+        # A script is refused by its flags before it does anything; this one has a heartbeat's, and finds nothing to do.
+        _expire(client, Keys(settings.namespace), [_NO_DEVICE])
+    return float(seconds + micros / 1e6)
+
+
+def _expire(client: redis.Redis, keys: Keys, devices: Sequence[str]) -> list[Any]:
+    expire = client.register_script(SOURCES[Script.EXPIRE])
+    ending = (MAX_ATTEMPTS, WORKER_LOST.model_dump_json())
+    return [
+        expire(keys=[keys.lease(device), keys.leases], args=[keys.namespace, device, *ending]) for device in devices
+    ]
 
 
 class Outlook:
@@ -56,7 +72,7 @@ class Outlook:
         self._last: tuple[float, float] | None = None
 
     def away(self) -> None:
-        """Redis could not be reached."""
+        """Redis could not be reached, or took no heartbeat."""
         self._clear_since_s = None
         self._last = None
 

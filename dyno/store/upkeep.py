@@ -12,9 +12,9 @@ import redis
 
 from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
-from dyno.store.connect import store_errors, sync_client
+from dyno.store.connect import sync_client
 from dyno.store.expiry import drop_expired
-from dyno.store.reap import Outlook, reap
+from dyno.store.reap import Outlook, reap, redis_now_s
 from dyno.store.reconcile import queues_to_wake
 
 STOP_WITHIN_S = 10.0  # an answer and a wake-up that are on their way may take this long
@@ -91,10 +91,8 @@ class Upkeep:
         self._failing.add(name)
 
     def _reap(self, client: redis.Redis) -> None:
-        with store_errors():
-            seconds, micros = client.time()
-        now_s = time.monotonic()
-        self._outlook.seen(seconds + micros / 1e6, now_s)
+        redis_s, now_s = redis_now_s(client, self._settings), time.monotonic()
+        self._outlook.seen(redis_s, now_s)
         if self._outlook.clear(now_s):
             for job_id in reap(client, self._settings):
                 log.warning("%s lost its worker", job_id)

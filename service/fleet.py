@@ -20,7 +20,10 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 
 
 class DeviceList(BaseModel):
+    """`cordoned_away`: the cordoned devices that no live worker offers, with their hosts; a cordon doesn't expire."""
+
     data: list[DeviceStatus]
+    cordoned_away: list[str]
 
 
 class WorkerList(BaseModel):
@@ -39,8 +42,10 @@ DeviceName = Annotated[str, Path(description="With its host, `cpu:0-1@host`, or 
 
 @router.get("/devices", responses=documented("store-unavailable"))
 async def devices(state: StateDep) -> DeviceList:
-    """The devices of all live workers, with what they are doing."""
-    return DeviceList(data=await fleet.devices(state.client, state.settings))
+    """The devices of all live workers, with what they are doing, and the names of those that are cordoned and away."""
+    live = await fleet.devices(state.client, state.settings)
+    shut = await cordon.cordoned(state.client, state.settings)
+    return DeviceList(data=live, cordoned_away=sorted(shut - {device.full_id for device in live}))
 
 
 @router.post("/devices/{device_id}/cordon", responses=documented("device-not-found", "store-unavailable"))

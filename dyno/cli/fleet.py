@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +16,9 @@ DeviceName = Annotated[str, typer.Argument(help="As `dyno devices` lists it; wit
 @app.command()
 @exit_codes
 def devices(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """List the devices that live workers offer."""
+    """List the devices that live workers offer, and those that are cordoned while their workers are away."""
     with Client(url) as client:
-        rows = client.devices()
+        rows = [*client.devices(), *map(_away, client.cordoned_away())]
     show(rows, as_json, lambda: render.devices(console, rows))
 
 
@@ -38,6 +38,11 @@ def uncordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False
     with Client(url) as client:
         answer = client.uncordon(device)
     show(answer, as_json, lambda: _say(f"{answer['device']} takes jobs again"))
+
+
+def _away(full_id: str) -> dict[str, Any]:
+    name, _, host = full_id.partition("@")
+    return {"id": name, "host": host, "state": "away", "cordoned": True}
 
 
 def _say(sentence: str) -> None:

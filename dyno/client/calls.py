@@ -202,6 +202,11 @@ class Client:
         data: list[dict[str, Any]] = self._http.call("GET", "/v1/devices")["data"]
         return data
 
+    def cordoned_away(self) -> list[str]:
+        """With their hosts, the cordoned devices whose workers are away."""
+        names: list[str] = self._http.call("GET", "/v1/devices").get("cordoned_away", [])
+        return names
+
     def cordon(self, device: str) -> dict[str, Any]:
         """Let the device finish what it runs and take no other job: `device` with its host, `cordoned`.
 

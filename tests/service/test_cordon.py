@@ -58,3 +58,18 @@ def test_the_command_names_the_device_with_its_host_and_speaks_json(http: httpx.
     assert json.loads(said(http, "cordon", offered.id, "--json")) == {"device": name, "cordoned": True}
     assert json.loads(said(http, "uncordon", offered.id, "--json")) == {"device": name, "cordoned": False}
     assert said(http, "uncordon", name) == f"{name} takes jobs again\n"
+
+
+def test_a_cordon_whose_worker_is_away_is_listed_until_it_is_lifted(
+    http: httpx.Client, client: redis.Redis, settings: Settings, offered: Device
+) -> None:
+    client.sadd(f"{settings.namespace}:cordoned", "gpu:3@away", offered.full_id)
+    listed = http.get("/v1/devices").json()
+    assert listed["cordoned_away"] == ["gpu:3@away"]
+    assert [device["id"] for device in listed["data"]] == [offered.id]
+    away = {"id": "gpu:3", "host": "away", "state": "away", "cordoned": True}
+    assert json.loads(said(http, "devices", "--json"))[1:] == [away]
+    assert "gpu:3@away" in said(http, "devices")
+    client.delete(f"{settings.namespace}:cordoned")
+    assert http.get("/v1/devices").json()["cordoned_away"] == []
+    assert "gpu:3" not in said(http, "devices")

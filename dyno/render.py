@@ -201,9 +201,7 @@ def devices(console: Console, rows: Iterable[dict[str, Any]]) -> None:
     for row in rows:
         frameworks = ", ".join(f"{name} {version}" for name, version in (row.get("frameworks") or {}).items())
         state = f"{row.get('state')}, cordoned" if row.get("cordoned") else row.get("state")
-        name = (
-            f"{row['id']}@{row['host']}" if row.get("state") == "away" else row["id"]
-        )  # of which only the name is known
+        name = f"{row['id']}@{row['host']}" if row.get("state") == "away" else row["id"]
         shown = (name, row.get("model"), state, _known_peak(row.get("peak") or {}), frameworks)
         table.add_row(*(str(cell or "") for cell in shown), str(row.get("started_with") or ""))
     console.print(table)

@@ -80,9 +80,9 @@ class House:
     env: dict[str, str]
 
     @contextmanager
-    def another_worker(self) -> Iterator[None]:
+    def another_worker(self, **env: str) -> Iterator[None]:
         """A second worker on the same store, from when it offers its core."""
-        with _process(self.env, "workers", "--device", THERE), httpx.Client(base_url=self.url) as http:
+        with _process(self.env | env, "workers", "--device", THERE), httpx.Client(base_url=self.url) as http:
 
             def offered() -> bool:
                 return THERE in {each["id"] for each in http.get("/v1/devices").json()["data"]}
@@ -112,6 +112,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House | None]:
         # Device locks of our own: another Dyno on this host would hold our jobs up for as long as it measures.
         env |= {"DYNO_REDIS_URL": server.url, "DYNO_PORT": "0", "DYNO_RUN_DIR": str(tmp_path_factory.mktemp("run"))}
         stack.callback(_assert_nothing_left, env["DYNO_RUN_DIR"])
+        env["KERAS_HOME"] = str(tmp_path_factory.mktemp("keras"))  # whatever this machine's own cache holds
         env["DYNO_ARTIFACT_DIR"] = str(tmp_path_factory.mktemp("data") / "artifacts")
         api = stack.enter_context(_process(env, "service"))
         env["DYNO_API_URL"] = _address(api)

@@ -119,7 +119,10 @@ def submitted(
 
 
 def asked(workload: str, framework: str, replicas: int) -> dict[str, Any]:
-    spec = {"workload": workload, "params": ROWS[workload].params_on(framework), "measure": MEASURE}
+    params = ROWS[workload].params_on(framework)
+    if replicas > 1:  # samples that don't divide by them, to train on and to test with
+        params = params | {"train_samples": 260, "test_samples": 125}
+    spec = {"workload": workload, "params": params, "measure": MEASURE}
     return spec | {"framework": framework, "replicas": replicas}
 
 

@@ -1,0 +1,50 @@
+"""Data that isn't there, or isn't whole: said clearly, and the device takes the next job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_tests.conftest import THERE, Api, House
+
+FILES = [
+    f"{part}-ubyte.gz" for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+]
+REAL = {
+    "workload": "mnist_cnn",
+    "params": {"data": "real", "epochs": 1, "train_samples": 32, "test_samples": 8, "jit_compile": False},
+    "measure": {"processes": 1, "min_samples": 1, "min_s": 0},
+    "device": THERE,
+}
+
+
+@pytest.fixture
+def data_dir(house: House | None, tmp_path: Path) -> Any:
+    """Of a second worker, which looks for its data there."""
+    if house is None:
+        pytest.skip("a second worker can't be given to a service elsewhere")
+    with house.another_worker(DYNO_DATA_DIR=str(tmp_path)):
+        yield tmp_path
+
+
+def test_data_that_are_missing_or_damaged_are_named_and_the_next_job_runs(
+    api: Api, data_dir: Path, tiny: dict[str, Any]
+) -> None:
+    missing = api.finished(api.submit(REAL))["failure"]
+    assert (missing["class"], missing["reason"]) == ("unsupported", "dataset_missing")
+    assert str(data_dir) in missing["message"]
+    (data_dir / "mnist").mkdir()
+    (data_dir / "mnist" / FILES[0]).write_bytes(b"half a file")
+    partial = api.finished(api.submit(REAL))["failure"]
+    assert (partial["class"], partial["reason"]) == ("benchmark", "dataset_damaged")
+    assert all(name in partial["message"] for name in FILES[1:])
+    for name in FILES[1:]:
+        (data_dir / "mnist" / name).write_bytes(b"half a file")
+    damaged = api.finished(api.submit(REAL))["failure"]
+    assert (damaged["class"], damaged["reason"]) == ("benchmark", "dataset_damaged")
+    assert "-ubyte.gz" in damaged["message"]
+    never_synthetic = api.finished(api.submit(REAL | {"params": REAL["params"] | {"data": "auto"}}))  # type: ignore[operator]
+    assert never_synthetic["failure"]["reason"] == "dataset_damaged"
+    assert api.finished(api.submit(tiny | {"device": THERE}))["status"] == "succeeded"

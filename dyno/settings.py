@@ -64,5 +64,5 @@ class Settings(BaseSettings):
     worker_start: Annotated[str, Field(pattern="^(auto|fork|spawn)$")] = "auto"
     runner_memory_bytes: Annotated[int | None, Field(gt=0)] = None  # null: all that the host or the container has
     runner_max_tasks: Annotated[int, Field(gt=0)] = 4096  # processes and threads; TensorFlow has six threads per core
-    runner_files_bytes: Annotated[int, Field(gt=0)] = 16 * 2**30  # of all files of one job, while it runs
+    runner_files_bytes: Annotated[int, Field(gt=0)] = 16 * 2**30  # of one run's files and what its job starts from
     reserved_cores: str | None = None  # a cpulist kept free of runners for API, Redis and supervisors

@@ -173,7 +173,7 @@ def test_a_fork_refused_for_want_of_room_does_not_end_forking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full = [sys.executable, "-P", "-c", FULL]
-    monkeypatch.setattr("workers.zygote_process._command", lambda framework, fd, cores: [*full, str(fd)])
+    monkeypatch.setattr("workers.zygote_process._command", lambda framework, fd, cores, doors: [*full, str(fd)])
     job_id = store.submit(tiny())
     with closing(Launcher("auto", here.cores)) as launcher:
         assert supervisor_of(quick, launcher).serve() == 2

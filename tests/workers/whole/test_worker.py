@@ -119,9 +119,8 @@ def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Sett
     until_idle(settings, 1)
     [job_id] = submit(settings, tiny(measure=LONG))
     until_sampling(settings, job_id)
-    for _ in range(2):
-        worker.send_signal(signal.SIGINT)
-        eventually(lambda: worker.poll() is not None or not signal_pending(worker.pid))
+    for number in (signal.SIGINT, signal.SIGTERM):  # two of a kind may reach Python as one
+        worker.send_signal(number)
     assert worker.wait(30) == 0
     assert jobs_of(settings, job_id)[0].status is Status.QUEUED
 
@@ -154,9 +153,3 @@ def test_a_worker_calls_itself_after_each_crash_of_redis(start_worker: StartWork
         assert worker.poll() is None
         worker.terminate()
         assert worker.wait(30) == 0
-
-
-def signal_pending(pid: int) -> bool:
-    """Whether a signal was sent that the process hasn't taken yet."""
-    lines = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(lines["ShdPnd"], 16) != 0

@@ -71,9 +71,13 @@ def celery_queue(queue: str) -> Queue:
 
     Anything but letters, digits, dots and dashes is written as its code, so that no name clashes with Celery's commas
     or kombu's separators, and no two queues share a name.
+
+    Nothing is acknowledged, as a lost wake-up changes nothing. And a worker whose acknowledgement a crash of Redis met
+    would take no further one: kombu counts that message as still at work, reads no more, and so never sees that its
+    connection is gone.
     """
     name = re.sub(r"[^A-Za-z0-9.-]", lambda found: f"_{ord(found[0]):02x}", queue)
-    return Queue(name, Exchange("dyno"), routing_key=name)  # type: ignore[no-untyped-call]
+    return Queue(name, Exchange("dyno"), routing_key=name, no_ack=True)  # type: ignore[no-untyped-call]
 
 
 def wake(settings: Settings, queue: str) -> bool:

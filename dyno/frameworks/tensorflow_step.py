@@ -69,8 +69,9 @@ class StepGraphs:
         self._tf, self._strategy, self._count = tf, strategy, len(samples)
         self._data = Resident(tf, strategy, samples)
         self._train_step = model.train_step
-        if model.jit_compile:
-            self._train_step = tf.function(model.train_step, jit_compile=True, autograph=False)
+        if strategy.num_replicas_in_sync == 1:  # several meet in the optimiser, which a nested graph can't do
+            # Without XLA as well: in the outer graph recurrent layers took a quarter longer, in some of the processes.
+            self._train_step = tf.function(model.train_step, jit_compile=bool(model.jit_compile), autograph=False)
 
     def one(self, size: int) -> Graph:
         """`step(order, first)` trains on the samples order[first : first + size] and gives the running loss."""

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.pairs import ratio
 from benchmarks.report import prose
 from benchmarks.trainings.setups import Setup
-from benchmarks.trainings.taken import PROCESSES, SLOW_MODE, Pair, Taken
+from benchmarks.trainings.taken import PAIRS_EACH, PROCESSES, SLOW_MODE, Pair, Taken
 
 AIM = 1.05  # the most that the upper bound may be
 ENOUGH = 10  # pairs
@@ -20,14 +20,15 @@ def lines(setups: Mapping[str, Setup], taken: Mapping[str, Taken]) -> list[str]:
     return [
         *prose(
             f"""On TensorFlow, in one process: an epoch's worth of Dyno's own steps and an epoch of plain `model.fit` in
-            turns (ABBA), {_pairs(setups)} pairs in each of up to {PROCESSES} fresh processes. The plain model is
+            turns (ABBA), {PAIRS_EACH} pairs in each of up to {PROCESSES} fresh processes. The plain model is
             written by hand, apart from Dyno's workloads: the same layers, dropout, loss, optimiser, metrics, batch and
-            shuffle, on the same data, windows cut beforehand. The first epoch of each, which compiles, is left out; so
-            are pairs whose fit took over {SLOW_MODE:g} times its fastest epoch, as in its slow mode. Each has the
-            `jit_compile` that was measured to be the better one for it, where both were tried (see below). Microseconds
-            are medians; the ratio is the geometric mean of the processes' (each of its medians), its interval Student's
-            t on their logarithms: pairs of one process share what that process drew. The aim: an upper bound of at most
-            {AIM}."""
+            shuffle, on the same data, windows cut beforehand. The first epoch of each, which compiles, is left out.
+            After it each thread of TensorFlow is bound to one core: without that, the kernel at times keeps two threads
+            on one core, and epochs of either side then take up to 1.6 times as long. Pairs whose fit still took over
+            {SLOW_MODE:g} times its fastest epoch are left out. Each has the `jit_compile` that was measured to be the
+            better one for it, where both were tried (see below). Microseconds are medians; the ratio is the geometric
+            mean of the processes' (each of its medians), its interval Student's t on their logarithms: pairs of one
+            process share what that process drew. The aim: an upper bound of at most {AIM}."""
         ),
         "| workload | jit_compile: Dyno, fit | Dyno, µs/sample | fit, µs/sample | Dyno / fit | 95 % interval "
         "| one-sided upper 95 % bound | pairs (left out) | by process |",
@@ -40,11 +41,6 @@ def lines(setups: Mapping[str, Setup], taken: Mapping[str, Taken]) -> list[str]:
         "",
         *chain.from_iterable(_settings(workload, setup, taken[workload]) for workload, setup in setups.items()),
     ]
-
-
-def _pairs(setups: Mapping[str, Setup]) -> str:
-    """How many each process takes, by workload."""
-    return " or ".join(map(str, sorted({setup.pairs for setup in setups.values()})))
 
 
 def _row(workload: str, taken: Taken) -> str:

@@ -17,7 +17,6 @@ class Setup:
     reduced: str  # beside the workload's defaults
     sizes: Mapping[str, int] = field(default_factory=dict)
     no_xla: str | None = None  # why `jit_compile` isn't tried
-    pairs: int = 3  # in each process; more where single epochs were seen in several modes
 
     @property
     def batch_size(self) -> int:
@@ -34,9 +33,7 @@ SETUPS = {
         {"batch_size": 128, "train_samples": 1024}, 8, "batch 128 instead of 1024; 1,024 of 60,000 images"
     ),
     "cifar10_cnn": Setup({"batch_size": 128, "train_samples": 2560}, 20, "2,560 of 50,000 images"),
-    "imdb_lstm": Setup(
-        {"batch_size": 64, "train_samples": 1536}, 24, "1,536 of 25,000 reviews", no_xla=XLA_ON_LOOPS, pairs=9
-    ),
+    "imdb_lstm": Setup({"batch_size": 64, "train_samples": 1536}, 24, "1,536 of 25,000 reviews", no_xla=XLA_ON_LOOPS),
     "weather_gru": Setup(
         {"batch_size": 32, "steps_per_epoch": 3, "window": 336},
         3,
@@ -55,6 +52,5 @@ SETUPS = {
         6,
         "batch 16 instead of 32, images of 64 x 64 instead of 224 x 224",
         {"image_size": 64},
-        pairs=9,
     ),
 }

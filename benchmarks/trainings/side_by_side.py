@@ -1,12 +1,13 @@
 """One process: an epoch's worth of Dyno's own training steps, an epoch of plain `model.fit`, in turns (ABBA).
 
 `python -m benchmarks.trainings.side_by_side WORKLOAD PAIRS DYNO_JIT FIT_JIT` (the last two 0 or 1) prints both as JSON,
-seconds per sample. The first epoch of each is left out: it compiles.
+seconds per sample. The first epoch of each is left out: it compiles. From then on every thread keeps to one core.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from benchmarks.in_process import compiled
 from benchmarks.trainings.plain import epochs_s
 from benchmarks.trainings.setups import SETUPS, Setup
+from benchmarks.trainings.threads import bind_pools
 from benchmarks.trainings.witnesses import WITNESSES
 from dyno.workloads.contract import Built
 
@@ -36,6 +38,8 @@ def side_by_side(workload: str, setup: Setup, pairs: int, dyno_jit: bool, fit_ji
         ]
         for turn in turns if pair % 2 == 0 else reversed(turns):
             turn()
+        if pair == 0:  # every thread has started
+            bind_pools(sorted(os.sched_getaffinity(0)))
     per_sample = {
         name: [time_s / setup.samples for time_s in times[1:]] for name, times in (("dyno", ours), ("fit", fit))
     }

@@ -12,7 +12,7 @@ from benchmarks.pairs import printed
 from benchmarks.report import machine
 from benchmarks.trainings.setups import Setup
 
-PROCESSES = 6
+PROCESSES, PAIRS_EACH = 6, 3
 SLOW_MODE = 1.3  # fit's epochs were seen in two modes, 180 and 310 us a sample: above this share of the fastest is slow
 
 Answer = dict[str, Any]
@@ -61,7 +61,7 @@ def take(workload: str, setup: Setup, files: Files, ask: Callable[..., Answer] =
     settings = [str(int(choices[side]["chosen"])) for side in ("dyno", "fit")]
     for number in range(PROCESSES):
         spec = _spec(setup, choices)
-        once(f"{workload}.{number}", spec, "side_by_side", workload, str(setup.pairs), *settings)
+        once(f"{workload}.{number}", spec, "side_by_side", workload, str(PAIRS_EACH), *settings)
 
 
 def kept(workload: str, setup: Setup, files: Files) -> Taken:
@@ -79,4 +79,5 @@ def _spec(setup: Setup, choices: Answer | None = None) -> dict[str, Any]:
     spec = {"params": dict(setup.params), "steps": setup.steps, "machine": machine()}
     if choices is None:
         return spec
-    return spec | {"pairs": setup.pairs, "jit_compile": {side: choices[side]["chosen"] for side in ("dyno", "fit")}}
+    chosen = {side: choices[side]["chosen"] for side in ("dyno", "fit")}
+    return spec | {"pairs": PAIRS_EACH, "threads": "bound", "jit_compile": chosen}

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.files import Files
 from benchmarks.trainings.page import lines
 from benchmarks.trainings.setups import SETUPS, Setup
-from benchmarks.trainings.taken import PROCESSES, Taken, kept, take
+from benchmarks.trainings.taken import PAIRS_EACH, PROCESSES, Taken, kept, take
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import registry, validate_params
 from dyno.workloads._training import TrainingParams
@@ -33,7 +33,7 @@ class Asked:
         if len(self.calls) == self.times:
             raise KeyboardInterrupt
         self.calls.append((module, *arguments))
-        return CHOICES if module == "choices" else run([1e-3] * TINY.pairs, [1e-3] * TINY.pairs)
+        return CHOICES if module == "choices" else run([1e-3] * PAIRS_EACH, [1e-3] * PAIRS_EACH)
 
 
 def run(dyno: list[float], fit: list[float]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     files, asked = Files(tmp_path), Asked()
     with pytest.raises(KeyboardInterrupt):
         take("tiny", TINY, files, asked)
-    assert asked.calls == [("choices", "tiny"), ("side_by_side", "tiny", str(TINY.pairs), "0", "1")]
+    assert asked.calls == [("choices", "tiny"), ("side_by_side", "tiny", str(PAIRS_EACH), "0", "1")]
     again = Asked(PROCESSES)
     take("tiny", TINY, files, again)
     assert len(again.calls) == PROCESSES - 1

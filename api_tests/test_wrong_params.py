@@ -51,6 +51,11 @@ def test_params_that_contradict_each_other_are_named(
     assert named(api, {"workload": workload, "params": params}) == pointers
 
 
+@pytest.mark.parametrize("rates", [[], [0.3, 0.3], [0.3, 0.3, 0.5, 0.5], [0.3, 0.3, 1], [-0.1, 0.3, 0.5], 0.3])
+def test_dropout_rates_of_a_wrong_number_or_value_are_named(api: Any, rates: Any) -> None:
+    assert named(api, {"workload": "mnist_cnn", "params": {"dropout_rates": rates}}) == {"dropout_rates"}
+
+
 def test_what_the_framework_can_not_do_is_named_by_the_param_that_asks_for_it(api: Any) -> None:
     for workload, params in (("mnist_cnn", {"export": "saved_model"}), ("quantized_inference", {"engine": "litert"})):
         assert named(api, {"workload": workload, "params": params, "framework": "jax"}) == params.keys()

@@ -31,8 +31,10 @@ from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec
 
 Channels = Annotated[int, Field(ge=1, le=4096)]
 Units = Annotated[int, Field(ge=1, le=65536)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
 FILTERS = "Channels of the convolutions, in order"
 DENSE_UNITS = "Of the dense layer before the last"
+DROPOUT_RATES = "Of the dropout layers, in order: the share of values that each leaves out in training"
 
 
 class ImageParams(TrainingParams):

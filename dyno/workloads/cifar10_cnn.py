@@ -21,18 +21,20 @@ from dyno.datasets.kinds import UNSAMPLED, DataKind, UnsampledKind
 from dyno.workloads._articles import LABORATORY, TPU_V2
 from dyno.workloads._images import (
     DENSE_UNITS,
+    DROPOUT_RATES,
     FILTERS,
     METRICS,
     Channels,
     Convolution,
     ImageParams,
     Network,
+    Rate,
     Sized,
     Units,
 )
 from dyno.workloads._training_workload import training_workload
 
-_FILTERS, _DENSE_UNITS = (32, 32, 64, 64), 512  # the reference's
+_FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (32, 32, 64, 64), 512, (0.25, 0.25, 0.5)  # the reference's
 _AIRPLANE = 3  # the first one in the test set
 
 
@@ -43,6 +45,7 @@ class Cifar10CnnParams(ImageParams):
     epochs: Annotated[int, Field(ge=1, le=1000)] = 50
     filters: list[Channels] = Field([*_FILTERS], min_length=4, max_length=4, description=FILTERS)
     dense_units: Units = Field(_DENSE_UNITS, description=DENSE_UNITS)
+    dropout_rates: list[Rate] = Field([*_DROPOUT_RATES], min_length=3, max_length=3, description=DROPOUT_RATES)
     train_samples: Annotated[int, Field(ge=1, le=cifar10.TRAIN_SAMPLES)] | None = Field(
         None, description="null: all there are"
     )
@@ -57,22 +60,22 @@ class Cifar10CnnParams(ImageParams):
         return {"batch_size": 128 * replicas}
 
 
-def _layers(keras: Any, filters: Sequence[int], dense_units: int) -> Sequence[Any]:
+def _layers(keras: Any, filters: Sequence[int], dense_units: int, dropout_rates: Sequence[float]) -> Sequence[Any]:
     layers = keras.layers
     return [
         layers.BatchNormalization(),
         layers.Conv2D(filters[0], 3, padding="same", activation="relu"),
         layers.Conv2D(filters[1], 3, padding="same", activation="relu"),
         layers.MaxPooling2D(2),
-        layers.Dropout(0.25),
+        layers.Dropout(dropout_rates[0]),
         layers.BatchNormalization(),
         layers.Conv2D(filters[2], 3, padding="same", activation="relu"),
         layers.Conv2D(filters[3], 3, activation="relu"),
         layers.MaxPooling2D(2),
-        layers.Dropout(0.25),
+        layers.Dropout(dropout_rates[1]),
         layers.Flatten(),
         layers.Dense(dense_units, activation="relu"),
-        layers.Dropout(0.5),
+        layers.Dropout(dropout_rates[2]),
         layers.Dense(cifar10.CLASSES, activation="softmax"),
     ]
 
@@ -81,13 +84,15 @@ def _samples(kind: DataKind) -> tuple[int, int]:
     return cifar10.TRAIN_SAMPLES, cifar10.TEST_SAMPLES
 
 
-def photographs(filters: Sequence[int] = _FILTERS, dense_units: int = _DENSE_UNITS) -> Network:
+def photographs(
+    filters: Sequence[int] = _FILTERS, dense_units: int = _DENSE_UNITS, dropout_rates: Sequence[float] = _DROPOUT_RATES
+) -> Network:
     channels = zip((cifar10.CHANNELS, *filters[:-1]), filters, strict=True)
     return Network(
         load=cifar10.load,
         shape=(cifar10.SIDE, cifar10.SIDE, cifar10.CHANNELS),
         samples=_samples,
-        make=lambda keras: _layers(keras, filters, dense_units),
+        make=lambda keras: _layers(keras, filters, dense_units, dropout_rates),
         convolutions=[
             Convolution(side, 3, of_layer) for side, of_layer in zip((32, 32, 16, 14), channels, strict=True)
         ],
@@ -109,7 +114,7 @@ _IMAGE = "One picture; which one of the test set isn't stated."
 
 
 WORKLOAD = training_workload(
-    Sized(lambda params: photographs(params.filters, params.dense_units)),
+    Sized(lambda params: photographs(params.filters, params.dense_units, params.dropout_rates)),
     "cifar10_cnn",
     "Training a convolutional network on CIFAR-10's photographs",
     Cifar10CnnParams,

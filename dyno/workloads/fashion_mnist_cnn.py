@@ -19,18 +19,20 @@ from dyno.datasets import fashion_mnist, idx_images
 from dyno.workloads._articles import CPU, GPU, STEPS, TPU
 from dyno.workloads._images import (
     DENSE_UNITS,
+    DROPOUT_RATES,
     FILTERS,
     METRICS,
     Channels,
     Convolution,
     ImageParams,
     Network,
+    Rate,
     Sized,
     Units,
 )
 from dyno.workloads._training_workload import training_workload
 
-_FILTERS, _DENSE_UNITS = (64, 128, 256), 256  # the reference's
+_FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 128, 256), 256, (0.25, 0.25, 0.25, 0.5)  # the reference's
 
 
 class FashionMnistCnnParams(ImageParams):
@@ -40,34 +42,37 @@ class FashionMnistCnnParams(ImageParams):
     epochs: Annotated[int, Field(ge=1, le=1000)] = 15
     filters: list[Channels] = Field([*_FILTERS], min_length=3, max_length=3, description=FILTERS)
     dense_units: Units = Field(_DENSE_UNITS, description=DENSE_UNITS)
+    dropout_rates: list[Rate] = Field([*_DROPOUT_RATES], min_length=4, max_length=4, description=DROPOUT_RATES)
 
 
-def _layers(keras: Any, filters: Sequence[int], dense_units: int) -> Sequence[Any]:
+def _layers(keras: Any, filters: Sequence[int], dense_units: int, dropout_rates: Sequence[float]) -> Sequence[Any]:
     layers = keras.layers
     made = []
-    for channels in filters:
+    for channels, rate in zip(filters, dropout_rates[:-1], strict=True):
         made += [
             layers.BatchNormalization(),
             layers.Conv2D(channels, 5, padding="same", activation="elu"),
             layers.MaxPooling2D(2),
-            layers.Dropout(0.25),
+            layers.Dropout(rate),
         ]
     return [
         *made,
         layers.Flatten(),
         layers.Dense(dense_units, activation="elu"),
-        layers.Dropout(0.5),
+        layers.Dropout(dropout_rates[-1]),
         layers.Dense(fashion_mnist.CLASSES, activation="softmax"),
     ]
 
 
-def clothes(filters: Sequence[int] = _FILTERS, dense_units: int = _DENSE_UNITS) -> Network:
+def clothes(
+    filters: Sequence[int] = _FILTERS, dense_units: int = _DENSE_UNITS, dropout_rates: Sequence[float] = _DROPOUT_RATES
+) -> Network:
     first, second, third = filters
     return Network(
         load=fashion_mnist.load,
         shape=(28, 28, 1),
         samples=idx_images.samples,
-        make=lambda keras: _layers(keras, filters, dense_units),
+        make=lambda keras: _layers(keras, filters, dense_units, dropout_rates),
         convolutions=(
             *(Convolution(28, 5, (1, first)), Convolution(14, 5, (first, second)), Convolution(7, 5, (second, third))),
         ),
@@ -85,7 +90,7 @@ _DOUBT = (
 
 
 WORKLOAD = training_workload(
-    Sized(lambda params: clothes(params.filters, params.dense_units)),
+    Sized(lambda params: clothes(params.filters, params.dense_units, params.dropout_rates)),
     "fashion_mnist_cnn",
     "Training a convolutional network on Fashion-MNIST's pictures of clothes",
     FashionMnistCnnParams,

@@ -16,7 +16,17 @@ from dyno.datasets.mnist import TRAIN_SAMPLES
 from dyno.result import Reference
 from dyno.workloads import _digits
 from dyno.workloads._articles import GPU, NOTEBOOK, STEPS, TPU
-from dyno.workloads._images import DENSE_UNITS, FILTERS, METRICS, Channels, ImageParams, Sized, Units
+from dyno.workloads._images import (
+    DENSE_UNITS,
+    DROPOUT_RATES,
+    FILTERS,
+    METRICS,
+    Channels,
+    ImageParams,
+    Rate,
+    Sized,
+    Units,
+)
 from dyno.workloads._training_workload import training_workload
 
 
@@ -25,6 +35,7 @@ class MnistCnnParams(ImageParams):
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     filters: list[Channels] = Field([*_digits.FILTERS], min_length=2, max_length=2, description=FILTERS)
     dense_units: Units = Field(_digits.DENSE_UNITS, description=DENSE_UNITS)
+    dropout_rates: list[Rate] = Field([*_digits.DROPOUT_RATES], min_length=3, max_length=3, description=DROPOUT_RATES)
 
 
 _TWICE = "Its epoch times and its times per sample disagree by up to 1.2 x: 60,000 samples at 79 µs are 4.7 s."
@@ -39,7 +50,7 @@ def _by_batch(hardware: str, metric: str, values: tuple[float, float, float]) ->
 
 
 WORKLOAD = training_workload(
-    Sized(lambda params: _digits.digits(params.filters, params.dense_units)),
+    Sized(lambda params: _digits.digits(params.filters, params.dense_units, params.dropout_rates)),
     "mnist_cnn",
     "Training a small convolutional network on MNIST's handwritten digits",
     MnistCnnParams,

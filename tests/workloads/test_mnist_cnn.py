@@ -85,6 +85,7 @@ def test_the_model_has_the_weights_of_the_reference(tensorflow: TensorFlow) -> N
     expected = (4 * 64 + 64) + (4 * 64 * 32 + 32) + (1568 * 256 + 256) + (256 * 10 + 10)
     assert model.count_params() == expected
     assert DIGITS.weights == expected - (64 + 32 + 256 + 10)
+    assert [layer.rate for layer in model.layers if type(layer).__name__ == "Dropout"] == [0.3, 0.3, 0.5]
     assert float(model.optimizer.learning_rate) == 0.25
 
 

@@ -12,6 +12,7 @@ def test_what_is_untimed_is_a_param_and_what_makes_the_work_is_not_untimed(name:
     params = registry()[name].params
     assert params.untimed <= params.model_fields.keys()
     work = {"n", "m", "k", "repeats", "sizes", "dtype", "mode", "batch_size", "units", "window", "precision", "model"}
+    work |= {"filters", "dense_units", "dropout_rates"}
     assert not params.untimed & (work | {"jit_compile", "steps_per_execution", "train_samples", "validation_share"})
 
 

@@ -165,7 +165,7 @@ class Run:
             sample_cpu_s=samples.sample_cpu_s,
             work=work,
             warnings=[*self._found_before, *found.warnings, *measured.own.disturbances, *measured.doubts.raised],
-            unchecked=measured.doubts.unchecked,
+            unchecked=found.unchecked | measured.doubts.unchecked,
             verified=sorted(found.verified),
             precision=found.precision,
             training=measured.training,

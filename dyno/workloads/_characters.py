@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from dyno.datasets import shakespeare
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.settings import Settings
-from dyno.workloads._evaluation import evaluate
+from dyno.workloads._evaluation import batches
+from dyno.workloads._margins import margins
 from dyno.workloads._optimizers import made
 from dyno.workloads._passage import ALPHABET, write
 from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 GENERATED = "generated.txt"
 _SHOWN = 500  # characters of it in the details
+_BLOCK = 500  # characters: a few speeches, as one speaker's words are alike
+_LEAST = 1e-7  # probability, as Keras clips it in a loss
 
 
 def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitCompile) -> Any:
@@ -92,26 +95,40 @@ def _judged(
     context: BuildContext,
 ) -> Outcome:
     context.report("evaluation", 0, len(test), "samples")
-    found = evaluate(context.framework.keras, model, trainer, test)
+    nats, right = _read(test, trainer)
     rows = _starts(test)[:, np.newaxis] + np.arange(params.window)
     unigram, bigram = baselines(text.ids[: text.train_count], test.inputs[rows], test.targets[rows])
+    untrained = {"unigram_nats_per_character": unigram, "bigram_nats_per_character": bigram}
     passage = write(model, context, params.prompt, params.generate, params.temperature, params.generate_seed)
     if context.artifacts is not None:
         (context.artifacts / GENERATED).write_text(passage, encoding="utf-8")
     training = {
-        "test": {"nats_per_character": found["loss"], "accuracy": found["accuracy"]},
-        "baselines": {"unigram_nats_per_character": unigram, "bigram_nats_per_character": bigram},
+        "test": {"nats_per_character": float(nats.mean()), "accuracy": float(right.mean())},
+        "baselines": {name: float(each.mean()) for name, each in untrained.items()},
     }
     details: dict[str, JsonValue] = {
         "generated": passage[:_SHOWN],
         "test_characters": int(rows.size),
         "rnn_kernel": rnn_kernel(context, params.recurrence, "lstm"),
     }
-    return Outcome(training, details)
+    return Outcome(training, details, margins(nats, untrained, _BLOCK))
 
 
-def baselines(known: NDArray[np.uint8], before: NDArray[np.int32], after: NDArray[np.int32]) -> tuple[float, float]:
-    """(unigram, bigram) nats per character of `after`, whose characters follow those of `before`.
+def _read(test: Samples, trainer: Trainer) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Of each character held out, in the order of the text: its nats, and whether it was the likeliest."""
+    nats, right = [], []
+    for inputs, targets in batches(test, trainer.batch_size):
+        chances = trainer.predict(inputs, trainer.batch_size)
+        of_targets = np.take_along_axis(chances, targets[..., np.newaxis], axis=-1).reshape(-1)
+        nats.append(-np.log(np.clip(of_targets.astype(np.float64), _LEAST, 1.0)))
+        right.append((chances.argmax(axis=-1) == targets).reshape(-1))
+    return np.concatenate(nats), np.concatenate(right)
+
+
+def baselines(
+    known: NDArray[np.uint8], before: NDArray[np.int32], after: NDArray[np.int32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(unigram, bigram) nats of each character of `after`, which follow those of `before`.
 
     By the frequencies in the text `known`, each count one higher (Laplace), so that nothing is impossible.
     """
@@ -120,4 +137,4 @@ def baselines(known: NDArray[np.uint8], before: NDArray[np.int32], after: NDArra
     alone = np.bincount(known, minlength=ALPHABET) + 1.0
     bigram = np.log(together / together.sum(axis=1, keepdims=True))[before, after]
     unigram = np.log(alone / alone.sum())[after]
-    return float(-unigram.mean()), float(-bigram.mean())
+    return -unigram.reshape(-1), -bigram.reshape(-1)

@@ -13,6 +13,7 @@ from dyno.datasets import weather
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.settings import Settings
 from dyno.workloads._evaluation import batches
+from dyno.workloads._margins import margins
 from dyno.workloads._optimizers import made
 from dyno.workloads._plots import forecast
 from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 QUANTITIES = {"temp": "°C", "wind_speed": "m/s", "pressure": "hPa"}  # what is forecast, and its unit
 _PLOTTED = 1000  # hours, as in the reference
+_BLOCK_H = 168  # a week: the weather of neighbouring days is alike
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,11 @@ def _judged(params: WeatherGruParams, hours: Series, test: Samples, trainer: Tra
     known = slice(first + params.warmup_steps, first + params.warmup_steps + len(predicted))
     true, now = hours.targets[known], hours.inputs[known][:, list(hours.columns)]
     mean = hours.targets[: hours.train].mean(axis=0)
+    own = _errors(predicted, true)
+    untrained = {"last_value_mse": _errors(now, true), "training_mean_mse": _errors(mean, true)}
     training = {
-        "test": {"mse": _mse(predicted, true)},
-        "baselines": {"last_value_mse": _mse(now, true), "training_mean_mse": _mse(mean, true)},
+        "test": {"mse": float(own.mean())},
+        "baselines": {name: float(errors.mean()) for name, errors in untrained.items()},
     }
     _draw(hours, predicted, true, params.horizon_h, context)
     details: dict[str, JsonValue] = {
@@ -150,7 +154,7 @@ def _judged(params: WeatherGruParams, hours: Series, test: Samples, trainer: Tra
         "forecast_hours": len(predicted),
         "rnn_kernel": rnn_kernel(context, params.recurrence, "gru"),
     }
-    return Outcome(training, details)
+    return Outcome(training, details, margins(own, untrained, _BLOCK_H))
 
 
 def _series_of(test: Samples, trainer: Trainer, warmup_steps: int) -> NDArray[np.float32]:
@@ -189,6 +193,11 @@ def _signal(
         "last_value_rmse": span * _mse(now[:, place], truth) ** 0.5,
         "outside_training_range": float(np.mean((truth < 0) | (truth > 1))),
     }
+
+
+def _errors(predicted: NDArray[np.float32], true: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Squared, of each hour: the mean over the signals."""
+    return np.asarray(np.square(predicted.astype(np.float64) - true).mean(axis=-1))
 
 
 def _mse(predicted: NDArray[np.float32], true: NDArray[np.float32]) -> float:

@@ -20,8 +20,10 @@ from dyno.measure.checks import loss_nonfinite
 from dyno.result import DataOrigin, Epoch, Training, Trial
 from dyno.workloads._callbacks import Callbacks
 from dyno.workloads._epochs import Epochs, finite
+from dyno.workloads._evidence import Learned, fingerprints
 from dyno.workloads._holdout import hold_out
 from dyno.workloads._jit import choose
+from dyno.workloads._margins import Margin
 from dyno.workloads._plots import curves
 from dyno.workloads._training_checks import checked
 from dyno.workloads._training_details import figures_of, of_model, of_step
@@ -33,10 +35,14 @@ from dyno.workloads.contract import BuildContext, Verification
 
 @dataclass
 class Outcome:
-    """What a trained model is worth, on data it hasn't seen. `training`: fields of `dyno.result.Training`."""
+    """What a trained model is worth, on data it hasn't seen. `training`: fields of `dyno.result.Training`.
+
+    `margins`: by how much it is better than each of its baselines, where it is no classification.
+    """
 
     training: dict[str, Any] = field(default_factory=dict)
     details: dict[str, JsonValue] = field(default_factory=dict)
+    margins: list[Margin] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Plan:
     amounts: dict[str, float] = field(default_factory=dict)  # beside "epoch" and "step"; see MetricSpec.amount
     jit_unmeasured: str | None = None  # why "auto" is False on TensorFlow for this model, without measuring
     flops_per_sample: float | None = None  # of a training step
+    by_heart: bool = False  # classes drawn at random: nothing of them can be learned but the samples themselves
 
 
 class ModelTraining:
@@ -77,6 +84,9 @@ class ModelTraining:
         self._training: Training | None = None
         self._figures: dict[str, float] = {}
         self._details: dict[str, JsonValue] = {}
+        self._margins: list[Margin] = []
+        judged = self._trains and context.weights is None
+        self._before = fingerprints(self._model) if judged else None
 
     def compile(self) -> None:
         self._trainer.compile()
@@ -101,7 +111,7 @@ class ModelTraining:
         self._figures = figures_of(epochs)
         further = [self._further_trial(index) for index in range(1, self._params.trials)]
         outcome = self._plan.judge(self._model, self._trainer)  # last, so that the files left are those of this trial
-        self._details = outcome.details
+        self._details, self._margins = outcome.details, outcome.margins
         self._leave(epochs)
         first = trial_of(self._context.seed, epochs, outcome.training)
         self._training = Training(
@@ -119,10 +129,11 @@ class ModelTraining:
         trainer, validation = self._trainer, self._plan.validation
         steps = _steps_per_epoch(self._plan, trainer.batch_size)
         diverged = loss_nonfinite(self._timed_loss)
-        found = checked(self._context, self._model, trainer, self._plan.train, self._training)
+        found = checked(self._context, self._model, trainer, self._plan.train, self._learned())
         return Verification(
             warnings=found.warnings if diverged is None else [diverged, *found.warnings],
             verified=frozenset(found.verified),
+            unchecked=found.unchecked,
             precision=found.precision,
             details={
                 **of_step(trainer, self._context.framework.name, self._params.steps_per_execution, steps),
@@ -131,6 +142,7 @@ class ModelTraining:
                 "trained_samples": len(self._plan.train),
                 "validation_samples": 0 if validation is None else len(validation),
                 **self._details,
+                **self._better_than(),
             },
             amounts={
                 "epoch": float(self._samples_per_epoch()),
@@ -141,6 +153,15 @@ class ModelTraining:
             flops=None if self._plan.flops_per_sample is None else self._plan.flops_per_sample * self.work,
             tuned=self._jit.tuned,
         )
+
+    def _learned(self) -> Learned | None:
+        if self._training is None:
+            return None
+        loss = self._trainer.finish_epoch()["loss"] if self._plan.by_heart else None
+        return Learned(self._training, self._before, self._margins, loss)
+
+    def _better_than(self) -> dict[str, JsonValue]:
+        return {"better_than": {each.baseline: each.told() for each in self._margins}} if self._margins else {}
 
     def _with_validation(self, seed: int) -> Plan:
         if self._whole.validation is not None:

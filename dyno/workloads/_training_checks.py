@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dyno.frameworks.contract import Samples, Trainer
 from dyno.measure.checks import constant_data, output_nonfinite
 from dyno.measure.verify import freivalds, precision_fingerprint
-from dyno.result import Precision, ResultWarning, Training
+from dyno.result import Precision, ResultWarning
+from dyno.workloads._evidence import Learned, unshown
 from dyno.workloads.contract import BuildContext
 
 _SIDE = 128  # of the product whose rounding is looked at
@@ -19,20 +19,16 @@ _SIDE = 128  # of the product whose rounding is looked at
 
 @dataclass
 class Checked:
-    """`verified`: the codes that were looked for, whether or not any was raised."""
+    """`verified`: the codes that were looked for, whether or not any was raised. `unchecked`: why others weren't."""
 
     warnings: list[ResultWarning] = field(default_factory=list)
     verified: set[str] = field(default_factory=set)
+    unchecked: dict[str, str] = field(default_factory=dict)
     precision: Precision | None = None
 
 
-def checked(context: BuildContext, model: Any, trainer: Trainer, train: Samples, training: Training | None) -> Checked:
-    """After the timed steps. `training`: what run 0 learned in full, None in the other runs.
-
-    That the steps are right shows in what they teach: an accuracy on unseen data whose interval lies above that of
-    always naming the most frequent class. A training too short for that leaves RESULT_INCORRECT unverified; it is no
-    sign of a fault.
-    """
+def checked(context: BuildContext, model: Any, trainer: Trainer, train: Samples, learned: Learned | None) -> Checked:
+    """After the timed steps. `learned`: of run 0, None in the others; only it can show that the steps are right."""
     trainer.sync()
     weights = [np.asarray(each) for each in model.get_weights()]
     nonfinite = sum(int(each.size - np.isfinite(each.astype(np.float32)).sum()) for each in weights)
@@ -41,19 +37,14 @@ def checked(context: BuildContext, model: Any, trainer: Trainer, train: Samples,
         output_nonfinite(nonfinite, sum(each.size for each in weights)),
     )
     found = Checked([each for each in raised if each is not None], {"DEGENERATE_DATA", "OUTPUT_NONFINITE"})
-    if training is not None and (training.accuracy_low or 0.0) > _most_frequent(train.targets):
-        found.verified.add("RESULT_INCORRECT")
+    if learned is not None:
+        if (why := unshown(learned, model, train.targets)) is None:
+            found.verified.add("RESULT_INCORRECT")
+        else:
+            found.unchecked["RESULT_INCORRECT"] = why
     if context.device is not None and context.device.driven_as == "cpu":
         found.precision = _precision(context, str(model.compute_dtype))
     return found
-
-
-def _most_frequent(targets: NDArray[Any]) -> float:
-    """Its share of the targets, which are classes: by number, or one-hot."""
-    one_hot = targets.ndim > 1 and targets.shape[-1] > 1
-    if one_hot:
-        return float(targets.reshape(-1, targets.shape[-1]).mean(axis=0).max())
-    return float(np.unique(targets, return_counts=True)[1].max() / targets.size)
 
 
 def _precision(context: BuildContext, dtype: str) -> Precision:

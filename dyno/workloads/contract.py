@@ -83,6 +83,7 @@ class Verification:
 
     warnings: list[ResultWarning] = field(default_factory=list)
     verified: frozenset[str] = frozenset()  # of dyno.measure.warnings.OF_AN_OUTPUT, those that were looked for
+    unchecked: dict[str, str] = field(default_factory=dict)  # of those, which couldn't be, and why
     precision: Precision | None = None
     details: dict[str, Any] = field(default_factory=dict)
     amounts: dict[str, float] = field(default_factory=dict)  # see MetricSpec.amount; in units of `work`

@@ -11,6 +11,7 @@ import pytest
 from dyno.measure import band, checks, comparison_doubts, executed, modes, neighbours, rule, sensed, verify
 from dyno.measure.warnings import CODES
 from dyno.store import peers
+from dyno.workloads import _evidence, _margins
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "warnings.md").read_text()
@@ -30,6 +31,8 @@ THRESHOLDS = [
     ("UNIT_MISMATCH", f"more than {Fraction(executed.UNIT_LIMIT).limit_denominator(9)} of"),
     ("ABOVE_PEAK", f"{checks.PEAK_SLACK['measured here']:g}"),
     ("RESULT_INCORRECT", f"{verify.MAX_TOLERANCE:g}"),
+    ("RESULT_INCORRECT", {0.5: "half of what there is to learn"}.get(_evidence.HALF, "another share")),
+    ("RESULT_INCORRECT", f"up to {_margins.BLOCKS} blocks"),
     *(("PRECISION_MISMATCH", f"{error:.1e}".replace(".0e", "e").replace("e-0", "e-")) for error in FINGERPRINTS),
     ("CLOCK_DRIFT", percent(sensed.DRIFT_LIMIT)),
     ("NOISY_NEIGHBOUR", f"{percent(neighbours.STEAL_LIMIT)} stolen"),

@@ -11,6 +11,7 @@ import pytest
 
 from dyno.frameworks.contract import Samples
 from dyno.result import DataOrigin, Epoch, Training
+from dyno.workloads._evidence import Learned, fingerprints
 from dyno.workloads._training_checks import Checked, checked
 from dyno.workloads.contract import BuildContext
 
@@ -31,12 +32,15 @@ def looked_at(context: Context) -> Callable[..., Checked]:
         model: Any = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, activation="softmax")])
         model.compile(keras.optimizers.SGD(1e-3), "categorical_crossentropy")
         trainer = made.framework.trainer(model, samples, 8, 0)
+        before = fingerprints(model)
+        trainer.steps(1)
         if spoil is not None:
             kernel, bias = model.get_weights()
             kernel[1, 2] = spoil
             model.set_weights([kernel, bias])
-        training = None if accuracy_low is None else TRAINED.model_copy(update={"accuracy_low": accuracy_low})
-        return checked(made, model, trainer, samples, training)
+        training = TRAINED.model_copy(update={"accuracy_low": accuracy_low})
+        learned = None if accuracy_low is None else Learned(training, before)
+        return checked(made, model, trainer, samples, learned)
 
     return look
 
@@ -66,8 +70,8 @@ def test_a_weight_that_is_no_number_is_caught(looked_at: Callable[..., Checked],
     assert found.warnings[0].evidence == {"nonfinite": 1, "elements": 20}
 
 
-@pytest.mark.parametrize(("accuracy_low", "shown"), [(None, False), (0.25, False), (0.26, True)])
-def test_only_more_than_always_naming_one_class_shows_that_the_steps_are_right(
+@pytest.mark.parametrize(("accuracy_low", "shown"), [(None, False), (0.25, False), (0.625, False), (0.626, True)])
+def test_only_more_than_half_of_what_one_class_leaves_to_learn_shows_that_the_steps_are_right(
     looked_at: Callable[..., Checked], accuracy_low: float | None, shown: bool
 ) -> None:
     assert ("RESULT_INCORRECT" in looked_at(accuracy_low=accuracy_low).verified) is shown

@@ -1,0 +1,56 @@
+"""By how much something is better than what needs no training: known errors, in and out of order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dyno.workloads._margins import BLOCKS, FEWEST, Margin, margins
+
+RANDOM = np.random.default_rng(4)
+
+
+def _margin(own: NDArray[np.float64], theirs: NDArray[np.float64], shortest: int = 10) -> Margin:
+    (found,) = margins(own, {"baseline": theirs}, shortest)
+    return found
+
+
+def _slow(count: int) -> NDArray[np.float64]:
+    """Differences around 0 that stay alike for long: the sum of what came before, drawn back to 0 by a hundredth."""
+    values = np.zeros(count)
+    for place in range(1, count):
+        values[place] = 0.99 * values[place - 1] + RANDOM.standard_normal()
+    return values
+
+
+def test_the_interval_is_student_s_t_over_blocks_in_their_order() -> None:
+    own = np.zeros(200)
+    theirs = np.repeat(np.arange(20.0), 10)
+    found = _margin(own, theirs)
+    half = 2.093024 * np.arange(20).std(ddof=1) / 20**0.5  # t of 19 degrees of freedom, 97.5 %
+    assert (found.blocks, found.by.value) == (BLOCKS, 9.5)
+    assert (found.by.low, found.by.high) == (pytest.approx(9.5 - half), pytest.approx(9.5 + half))
+    assert found.told() == {"by": 9.5, "low": found.by.low, "high": found.by.high, "blocks": 20}
+    assert found.sure
+
+
+def test_what_is_worse_or_only_perhaps_better_is_not_surely_better() -> None:
+    own = RANDOM.random(200)
+    assert not _margin(own + 1, own).sure
+    assert not _margin(own, own).sure
+    assert not _margin(own, own + 0.01 + RANDOM.standard_normal(200)).sure
+    assert _margin(own, own + 1 + RANDOM.standard_normal(200)).sure
+
+
+def test_neighbours_that_are_alike_hardly_ever_seem_surely_better() -> None:
+    """Taken one by one, such values would seem so, or surely worse, nearly always."""
+    sure = sum(_margin(np.zeros(10_000), _slow(10_000)).sure for _ in range(200))
+    assert sure <= 16  # 2.5 % of the 200 are 5; a count of 5 is above 16 once in 100,000
+
+
+def test_too_few_values_for_blocks_give_no_interval_and_say_so() -> None:
+    found = _margin(np.zeros(10 * FEWEST - 1), np.ones(10 * FEWEST - 1))
+    assert (found.by.value, found.by.low, found.sure) == (1.0, None, False)
+    assert found.told()["reason"] == "49 values held out make no 5 blocks of 10"
+    assert _margin(np.zeros(10 * FEWEST), np.ones(10 * FEWEST)).sure

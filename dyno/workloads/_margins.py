@@ -1,7 +1,9 @@
 """By how much a trained model is better than what needs no training, on the data held out, and how sure that is.
 
 Neighbouring hours are alike, and so are neighbouring characters: single ones don't count as so many. The data are cut,
-in their order, into blocks of equal length; the interval is Student's t over the blocks' mean differences.
+in their order, into blocks of equal length; the interval is Student's t over the blocks' mean differences. Seasons and
+plays are longer than a block: from one to the next, differences were seen to correlate by up to 0.57, which makes such
+an interval 1.9 times too narrow. At 99.9 % it is 1.9 times as wide as at 95 %.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dyno.measure.statistics import Interval, mean_interval
 
 BLOCKS = 20
 FEWEST = 5  # blocks: of fewer, nobody can tell how they scatter
+CONFIDENCE = 0.999
 
 
 @dataclass(frozen=True)
@@ -49,4 +52,4 @@ def _interval(better: NDArray[np.float64], count: int, shortest: int) -> Interva
     if count < FEWEST:
         reason = f"{len(better)} values held out make no {FEWEST} blocks of {shortest}"
         return Interval(float(better.mean()), reason=reason)
-    return mean_interval([float(block.mean()) for block in np.array_split(better, count)])
+    return mean_interval([float(block.mean()) for block in np.array_split(better, count)], CONFIDENCE)

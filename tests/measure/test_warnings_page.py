@@ -31,7 +31,7 @@ THRESHOLDS = [
     ("UNIT_MISMATCH", f"more than {Fraction(executed.UNIT_LIMIT).limit_denominator(9)} of"),
     ("ABOVE_PEAK", f"{checks.PEAK_SLACK['measured here']:g}"),
     ("RESULT_INCORRECT", f"{verify.MAX_TOLERANCE:g}"),
-    ("RESULT_INCORRECT", {0.5: "half of what there is to learn"}.get(_evidence.HALF, "another share")),
+    ("RESULT_INCORRECT", {0.5: "half of what there is to learn"}[_evidence.HALF]),
     ("RESULT_INCORRECT", f"up to {_margins.BLOCKS} blocks"),
     *(("PRECISION_MISMATCH", f"{error:.1e}".replace(".0e", "e").replace("e-0", "e-")) for error in FINGERPRINTS),
     ("CLOCK_DRIFT", percent(sensed.DRIFT_LIMIT)),

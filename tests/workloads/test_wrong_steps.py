@@ -29,7 +29,7 @@ from tests.wrong_steps import (
 Context = Callable[..., BuildContext]
 CODE = "RESULT_INCORRECT"
 DIGITS = {"data": "sample", "train_samples": 1500, "test_samples": 300, "batch_size": 64, "epochs": 3}
-HOURS = {"data": "sample", "units": 16, "window": 48, "warmup_steps": 8, "batch_size": 64, "epochs": 4}
+HOURS = {"data": "sample", "units": 16, "window": 48, "warmup_steps": 8, "batch_size": 64, "epochs": 8}
 HOURS |= {"steps_per_epoch": 50, "learning_rate": 4e-3}
 TEXT = {"units": 64, "embedding": 32, "window": 16, "batch_size": 128, "recurrence": "unrolled", "generate": 0}
 TEXT |= {"epochs": 1, "steps_per_epoch": 400, "test_samples": 1500, "steps_per_execution": 10}

@@ -35,7 +35,10 @@ class Exit:
 
 @dataclass
 class Runner:
-    """One process that runs one spec once. Descriptors never block; `kill_zygote` is for one without a pid yet."""
+    """One process that runs one spec once. Descriptors never block.
+
+    `kill_zygote` is for one without a pid yet, or whose end isn't told.
+    """
 
     start: Literal["forked", "spawned"]
     frames_fd: int
@@ -91,6 +94,11 @@ class Runner:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
+
+    def give_up(self) -> None:
+        """End its zygote: of a runner that even KILL doesn't end, or whose end the zygote doesn't tell."""
+        if self.exit is None:
+            self.kill_zygote()
 
     def __enter__(self) -> Runner:
         return self

@@ -15,6 +15,8 @@ from workers.oom import oom_kills
 from workers.running import AnyFrame, Exit, Runner
 from workers.stop import StopReason, StopSwitch
 
+GONE_WITHIN_S = 10.0  # what is still there then, after KILL, hangs in the kernel, or its zygote does
+
 
 class Heart(Protocol):
     """Sends heartbeats; see `workers.pulse.Pulse`."""
@@ -74,7 +76,7 @@ class Watch:
         self._excess: Excess | None = None
         self._switch, self._clock = stop, clock
         self._last_frame_s = clock()
-        self._kill_at_s = math.inf
+        self._kill_at_s = self._give_up_at_s = math.inf
         self._stopped_for: StopReason | None = None
         self._progress: ProgressFrame | None = None
         self._first_op_at_s: float | None = None
@@ -96,7 +98,7 @@ class Watch:
         return self._ended(oom_kills() > oom_kills_before)
 
     def _rest_s(self) -> float | None:
-        due_s = [self._heart.due_s, self._kill_at_s]
+        due_s = [self._heart.due_s, self._kill_at_s, self._give_up_at_s]
         if self._stopped_for is None and self._last is None:
             due_s += [self._limits.deadline_s, self._last_frame_s + self._limits.stall_s, self._switch.deadline_s]
         rest_s = min(due_s) - self._clock()
@@ -129,8 +131,10 @@ class Watch:
     def _look_around(self) -> None:
         now_s = self._clock()
         if now_s >= self._kill_at_s:
-            self._kill_at_s = math.inf
-            self._runner.send(signal.SIGKILL)
+            self._kill()
+        if now_s >= self._give_up_at_s:
+            self._give_up_at_s = math.inf
+            self._runner.give_up()
         reason = self._on_beat() if now_s >= self._heart.due_s else None
         reason = reason or self._due(now_s)
         if reason and self._stopped_for is None:
@@ -155,9 +159,16 @@ class Watch:
 
     def _stop(self, reason: StopReason) -> None:
         self._stopped_for = reason
-        gently = reason in (StopReason.CANCEL, StopReason.TIMEOUT)
-        self._kill_at_s = self._clock() + self._limits.term_grace_s if gently else math.inf
-        self._runner.send(signal.SIGTERM if gently else signal.SIGKILL)
+        if reason not in (StopReason.CANCEL, StopReason.TIMEOUT):
+            self._kill()
+            return
+        self._kill_at_s = self._clock() + self._limits.term_grace_s
+        self._runner.send(signal.SIGTERM)
+
+    def _kill(self) -> None:
+        self._kill_at_s = math.inf
+        self._give_up_at_s = self._clock() + GONE_WITHIN_S
+        self._runner.send(signal.SIGKILL)
 
     def _ended(self, oom_killed: bool) -> Ended:
         while (frames := self._runner.read_frames()) is not None:

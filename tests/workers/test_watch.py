@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -116,6 +117,23 @@ def test_a_timeout_ends_a_runner_that_is_deaf_to_term(misbehaving: Made) -> None
     assert ended.exit.signal == signal.SIGKILL
     assert failure is not None
     assert (failure.failure_class, failure.reason) == (FailureClass.TIMEOUT, "timeout")
+
+
+def test_a_zygote_that_says_nothing_of_its_killed_runner_is_ended_too(
+    misbehaving: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is where the runner hangs in the kernel, which no signal ends: the worker must not wait for that."""
+    monkeypatch.setattr("workers.watch.GONE_WITHIN_S", 0.3)
+    runner = start_up(misbehaving, DEAF)
+    zygote = runner.zygote_pid
+    assert zygote is not None
+    os.kill(zygote, signal.SIGSTOP)
+    ended = watched(runner, timeout_s=0.2, grace_s=0.2)
+    failure = failure_of(ended, 0.2, 60)
+    assert ended.exit.lost
+    assert failure is not None
+    assert (failure.failure_class, failure.reason) == (FailureClass.TIMEOUT, "timeout")
+    assert until_gone(zygote)
 
 
 def test_a_runner_that_does_not_end_after_its_last_frame_keeps_its_frame_and_loses_its_life(misbehaving: Made) -> None:

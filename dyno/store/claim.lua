@@ -12,7 +12,7 @@
 -- ARGV[6]  profile of the device (dyno/store/fitting.py); "" for one that every job fits
 -- ARGV[7]  job that was asked about     ARGV[8]  "+" where it fits that profile, "-" where not; each "" for none
 --
--- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 where a cancel was requested}
+-- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 where a cancel was requested, schema}
 --      or {"asked", id, spec}: nobody has said yet whether that job fits; call again and say it
 --      or {"further"}: LOOKS jobs were passed over and more wait; call again
 --      or {"leased", id} or {"cordoned"} or {"empty"}, where no job waits that fits
@@ -28,9 +28,10 @@ local function passed(index)
 end
 
 local function reply(id)
-  local record = redis.call('HMGET', key('job', id), 'spec', 'attempt', 'queue', 'cancel_requested_at')
+  local record = redis.call('HMGET', key('job', id), 'spec', 'attempt', 'queue', 'cancel_requested_at', 'schema')
   local left_behind = redis.call('ZCARD', key('queue', record[3]))
-  return { 'claimed', id, record[1], tonumber(record[2]), record[3], left_behind, record[4] and 1 or 0 }
+  local canceling, schema = record[4] and 1 or 0, tonumber(record[5]) or 0
+  return { 'claimed', id, record[1], tonumber(record[2]), record[3], left_behind, canceling, schema }
 end
 
 -- "+", "-", or nil where nobody has said it. `fits` is a row of profiles, each with its answer behind it.

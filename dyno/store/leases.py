@@ -10,7 +10,7 @@ import redis
 from pydantic_core import to_json
 
 from dyno.devices.device import Device
-from dyno.job import MAX_ATTEMPTS, Failure, FailureClass, Outcome, Progress, WorkerRef, new_token
+from dyno.job import MAX_ATTEMPTS, SCHEMA, Failure, FailureClass, Outcome, Progress, WorkerRef, new_token
 from dyno.peers import Headline, Peer
 from dyno.result import Artifact, Result
 from dyno.settings import Settings
@@ -63,7 +63,8 @@ class Leases:
         """The best waiting job over `queues` that fits the taker, leased to the device (its full id).
 
         None where no such job waits, while the device is cordoned, or while a lease of it stands, even one that ran
-        out. A job whose spec this version can't read fails as `unsupported`, and the next one is tried.
+        out. A job whose spec this version can't read, or of a newer schema, fails as `unsupported`, and the next one is
+        tried.
         """
         keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
         said = ["", ""]
@@ -168,17 +169,21 @@ class Leases:
         return read_peers(self._client, self._settings, series)
 
     def _read(self, reply: list[Any], token: str, device_id: str) -> Claim | None:
-        _, job_id, text, attempt, queue, left_behind, cancel_requested = reply
+        _, job_id, text, attempt, queue, left_behind, cancel_requested, schema = reply
+        if schema > SCHEMA:  # what it says in fields that aren't known here would be left out silently
+            message = f"The job is of schema {schema}; this worker's version knows up to schema {SCHEMA}"
+            self._refuse(job_id, token, device_id, "newer_schema", message)
+            return None
         try:
             spec = read_spec(text)
         except (ValueError, TypeError) as error:  # of JSON, or of the models
-            self._refuse(job_id, token, device_id, str(error))
+            message = f"This worker's version can't read the spec: {error}"
+            self._refuse(job_id, token, device_id, "unreadable_spec", message)
             return None
         return Claim(job_id, spec, int(attempt), token, queue, int(left_behind), bool(cancel_requested), device_id)
 
-    def _refuse(self, job_id: str, token: str, device_id: str, detail: str) -> None:
-        message = f"This worker's version can't read the spec: {detail}"
-        failure = Failure(failure_class=FailureClass.UNSUPPORTED, reason="unreadable_spec", message=message)
+    def _refuse(self, job_id: str, token: str, device_id: str, reason: str, message: str) -> None:
+        failure = Failure(failure_class=FailureClass.UNSUPPORTED, reason=reason, message=message)
         self._finish(job_id, token, device_id, ["fail", failure.reason, _json(failure), "", ""])
 
     def _finish(

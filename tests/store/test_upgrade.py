@@ -1,0 +1,99 @@
+"""Workers and APIs of two versions on one store: records are read, or refused with a reason, and never damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from dyno.errors import RecordUnreadable
+from dyno.job import SCHEMA, Progress, Status
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+from dyno.store.reap import reap
+from tests.results import a_result
+
+pytestmark = pytest.mark.anyio
+
+LATER = {"later": "x", "later_still": '{"deep": [1]}'}
+# What a record has had from the first day on; all else came later.
+FROM_THE_FIRST_DAY = {
+    *("id", "schema", "status", "spec", "workload", "queue", "score", "attempt", "version", "expires_in_s"),
+    *("created_ms", "created_at", "queued_at"),
+}
+
+
+async def test_whatever_happens_to_a_job_the_fields_of_a_newer_version_stay_what_they_are(
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    run_out: Callable,
+    leases: Leases,
+    client: redis.Redis,
+    keys: Keys,
+    trusting: Settings,
+) -> None:
+    spec = json.loads(a_spec().model_dump_json()) | {"later": 1}
+    job_id = (await jobs.submit(a_spec())).job.id
+    client.hset(keys.job(job_id), mapping=LATER | {"spec": json.dumps(spec)})
+    lost = claim()
+    leases.heartbeat(lost, Progress(phase="sampling", run=1, runs=5))
+    run_out()
+    assert reap(client, trusting) == [job_id]
+    handed_back = claim()
+    assert leases.requeue(handed_back, reason="shutdown", counts_attempt=False)
+    last = claim()
+    await jobs.cancel(job_id)
+    assert leases.finish(last, "succeed", result=a_result(job_id))
+    record = client.hgetall(keys.job(job_id))
+    assert {name: record[name] for name in LATER} == LATER
+    assert json.loads(record["spec"]) == spec
+    assert (await jobs.get(job_id)).status is Status.SUCCEEDED
+
+
+async def test_a_job_of_a_newer_schema_is_not_run_as_if_it_were_understood(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys
+) -> None:
+    newer, plain = [(await jobs.submit(a_spec())).job.id for _ in range(2)]
+    client.hset(keys.job(newer), "schema", SCHEMA + 1)
+    assert claim().job_id == plain
+    job = await jobs.get(newer)
+    assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, "newer_schema", 1)
+    assert job.failure is not None
+    assert job.failure.failure_class.value == "unsupported"
+    assert f"schema {SCHEMA + 1}" in job.failure.message
+    assert f"schema {SCHEMA}" in job.failure.message
+
+
+async def test_a_record_from_the_first_day_is_shown_and_run(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, client: redis.Redis, keys: Keys
+) -> None:
+    job_id = (await jobs.submit(a_spec())).job.id
+    spec = {"workload": "matmul", "params": {}, "device": {"kind": "cpu"}}
+    client.hset(keys.job(job_id), "spec", json.dumps(spec))
+    client.hdel(keys.job(job_id), *set(client.hkeys(keys.job(job_id))) - FROM_THE_FIRST_DAY)
+    assert set(client.hkeys(keys.job(job_id))) == FROM_THE_FIRST_DAY
+    assert (await jobs.get(job_id)).status is Status.QUEUED
+    attempt = claim()
+    assert attempt.spec.workload == "matmul"
+    assert leases.finish(attempt, "succeed", result=a_result(job_id))
+    assert (await jobs.get(job_id)).status is Status.SUCCEEDED
+
+
+async def test_a_result_of_a_newer_version_is_shown_without_what_is_not_known_of_it(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, client: redis.Redis, keys: Keys
+) -> None:
+    job_id = (await jobs.submit(a_spec())).job.id
+    assert leases.finish(claim(), "succeed", result=a_result(job_id))
+    kept = json.loads(client.get(keys.result(job_id)))
+    newer = kept | {"later": 1, "phases": kept["phases"] | {"later_s": 1.0}}
+    client.set(keys.result(job_id), json.dumps(newer))
+    assert await jobs.result(job_id) == a_result(job_id)
+    client.set(keys.result(job_id), json.dumps(newer | {"verdict": "superb"}))
+    with pytest.raises(RecordUnreadable, match="another version"):
+        await jobs.result(job_id)

@@ -1,0 +1,114 @@
+"""A caller that is cut off and asks again, and fifty that ask for the same: one job or none, never two."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+
+import httpx
+import pytest
+import redis
+from fastapi import FastAPI
+
+from dyno.settings import Settings
+from dyno.store.keys import Keys
+from service.app import create_app
+from tests.waiting import eventually
+
+BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
+AT_ONCE = 50
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends no farewell, as where a host or its network is gone
+
+Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest) -> str:
+    return f"test-retries-{abs(hash(request.node.name))}"
+
+
+@pytest.fixture
+def settings(redis_url: str, namespace: str) -> Settings:
+    return Settings(redis_url=redis_url, namespace=namespace)
+
+
+def jobs_in(client: redis.Redis, settings: Settings) -> set[str]:
+    keys = Keys(settings.namespace)
+    found = set(client.zrange(keys.jobs, 0, -1))
+    assert set(client.zrange(keys.queue("any"), 0, -1)) == found
+    return found
+
+
+def cut(http: httpx.Client, key: str, share: float, until: Callable[[socket.socket], object]) -> None:
+    """Ask for a job over a connection of its own, sending that share of the body, and cut it."""
+    body = json.dumps(BODY).encode()
+    head = (
+        f"POST /v1/jobs HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nIdempotency-Key: {key}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection((http.base_url.host, http.base_url.port or 80)) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        connection.sendall(head.encode() + body[: round(share * len(body))])
+        until(connection)
+
+
+def nothing(_: socket.socket) -> None:
+    """Cut at once."""
+
+
+def an_answer(connection: socket.socket) -> None:
+    assert connection.recv(12) == b"HTTP/1.1 202"
+
+
+@pytest.mark.parametrize(
+    ("share", "until", "made"),
+    [(0.5, nothing, {0}), (1, nothing, {0, 1}), (1, an_answer, {1})],
+    ids=["in the body", "before the answer", "in the answer"],
+)
+def test_a_caller_that_was_cut_off_asks_again_and_has_one_job(
+    share: float,
+    until: Callable[[socket.socket], object],
+    made: set[int],
+    serve: Serve,
+    settings: Settings,
+    client: redis.Redis,
+) -> None:
+    with serve(create_app(settings)) as http:
+        for number in range(20):
+            before = jobs_in(client, settings)
+            cut(http, f"key-{number}", share, until)
+            again = [http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": f"key-{number}"}) for _ in range(2)]
+            assert {answer.status_code for answer in again} == {202}
+            assert {answer.json()["id"] for answer in again} == jobs_in(client, settings) - before
+            replayed = "idempotent-replayed" in again[0].headers
+            assert int(replayed) in made
+    assert len(jobs_in(client, settings)) == 20
+
+
+def test_a_body_that_does_not_come_to_its_end_makes_no_job(
+    serve: Serve, settings: Settings, client: redis.Redis
+) -> None:
+    with serve(create_app(settings)) as http:
+        for number in range(5):
+            cut(http, f"key-{number}", 0.5, nothing)
+        eventually(lambda: http.get("/livez").status_code == 200)
+        assert jobs_in(client, settings) == set()
+
+
+def test_one_key_fifty_times_at_once_at_two_apis_is_one_job(
+    serve: Serve, settings: Settings, client: redis.Redis
+) -> None:
+    with serve(create_app(settings)) as one, serve(create_app(settings)) as other, ThreadPoolExecutor(AT_ONCE) as pool:
+
+        def ask(number: int) -> httpx.Response:
+            return (one, other)[number % 2].post("/v1/jobs", json=BODY, headers={"Idempotency-Key": "the same"})
+
+        answers = list(pool.map(ask, range(AT_ONCE)))
+    assert Counter(answer.status_code for answer in answers) == {202: AT_ONCE}
+    assert {answer.json()["id"] for answer in answers} == jobs_in(client, settings)
+    assert Counter("idempotent-replayed" in answer.headers for answer in answers) == {True: AT_ONCE - 1, False: 1}

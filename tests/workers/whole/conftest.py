@@ -11,7 +11,7 @@ import pytest
 
 from dyno.settings import Settings
 from tests.workers.conftest import until_gone
-from tests.workers.whole.looking import StartWorker, family_of
+from tests.workers.whole.looking import StartWorker, environment_of, family_of
 
 
 @pytest.fixture
@@ -24,9 +24,10 @@ def start_worker() -> Iterator[StartWorker]:
     """Start `python -m workers`; at the end whatever still runs is killed, and nothing of it may be left."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(device: str, settings: Settings, name: str | None = None) -> subprocess.Popen[bytes]:
-        given = settings.model_dump(mode="json", exclude_none=True)
-        env = os.environ | {f"DYNO_{name.upper()}": str(value) for name, value in given.items()}
+    def start(
+        device: str, settings: Settings, name: str | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        env = os.environ | environment_of(settings) | (env or {})
         command = [sys.executable, "-P", "-m", "workers", "--device", device, "--name", name or device]
         started.append(subprocess.Popen(command, env=env))
         return started[-1]

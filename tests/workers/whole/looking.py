@@ -10,9 +10,10 @@ from pathlib import Path
 from dyno.job import Job, Status
 from dyno.settings import Settings
 from dyno.spec import Spec
-from dyno.store.connect import async_client
+from dyno.store.connect import async_client, sync_client
 from dyno.store.fleet import DeviceStatus, devices
 from dyno.store.jobs import Jobs, Submitted
+from dyno.store.keys import Keys
 from dyno.wake import wake
 from tests.waiting import eventually
 from tests.workers.conftest import children_of
@@ -20,6 +21,12 @@ from tests.workers.conftest import children_of
 SHORT = {"min_samples": 20, "min_s": 2, "max_s": 2}
 
 StartWorker = Callable[..., subprocess.Popen[bytes]]
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """What a process is given so that these are its settings."""
+    given = settings.model_dump(mode="json", exclude_none=True)
+    return {f"DYNO_{name.upper()}": str(value) for name, value in given.items()}
 
 
 def family_of(pid: int) -> set[int]:
@@ -66,8 +73,8 @@ def until_idle(settings: Settings, count: int) -> None:
     eventually(lambda: [device.state for device in offered(settings)] == ["idle"] * count, within_s=60)
 
 
-def until_status(settings: Settings, job_id: str, status: Status) -> Job:
-    eventually(lambda: jobs_of(settings, job_id)[0].status is status)
+def until_status(settings: Settings, job_id: str, status: Status, within_s: float = 60) -> Job:
+    eventually(lambda: jobs_of(settings, job_id)[0].status is status, within_s)
     return jobs_of(settings, job_id)[0]
 
 
@@ -78,3 +85,10 @@ def until_sampling(settings: Settings, job_id: str) -> Job:
 
     eventually(sampling)
     return jobs_of(settings, job_id)[0]
+
+
+def events_of(settings: Settings, job_id: str) -> list[str]:
+    """What happened to the job, but for its progress."""
+    with sync_client(settings) as client:
+        found = [fields["event"] for _, fields in client.xrange(Keys(settings.namespace).job_events(job_id))]
+    return [event for event in found if event != "heartbeat"]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import signal
 
-import redis
-
 from dyno.devices import discover
 from dyno.job import Status
 from dyno.settings import Settings
-from dyno.store.keys import Keys
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, tiny, until_gone
 from tests.workers.looking import runner_of
 from tests.workers.whole.looking import (
     SHORT,
     StartWorker,
+    events_of,
     jobs_of,
     submit,
     until_idle,
@@ -25,7 +23,7 @@ from tests.workers.whole.looking import (
 
 
 def test_what_a_worker_that_was_stopped_says_later_counts_no_more(
-    start_worker: StartWorker, short_lease: Settings, client: redis.Redis
+    start_worker: StartWorker, short_lease: Settings
 ) -> None:
     workers = {device: start_worker(device, short_lease) for device in ("cpu:0-0", "cpu:1-1")}
     until_idle(short_lease, 2)
@@ -41,8 +39,7 @@ def test_what_a_worker_that_was_stopped_says_later_counts_no_more(
     until_idle(short_lease, 2)
     [again] = jobs_of(short_lease, job_id)
     assert (again.status, again.attempt, again.version) == (Status.SUCCEEDED, 2, job.version)
-    events = [fields["event"] for _, fields in client.xrange(Keys(short_lease.namespace).job_events(job_id))]
-    assert [event for event in events if event != "heartbeat"] == ["submit", "claim", "expire", "claim", "succeed"]
+    assert events_of(short_lease, job_id) == ["submit", "claim", "expire", "claim", "succeed"]
 
 
 def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(

@@ -1,0 +1,46 @@
+"""With the settings of production: how soon the device works again after its runner was ended from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from dyno.devices import discover
+from dyno.job import Status
+from dyno.settings import Settings
+from tests.workers.conftest import LONG, tiny
+from tests.workers.looking import runner_of
+from tests.workers.whole.looking import StartWorker, jobs_of, submit, until_idle, until_sampling, until_status
+
+AGAIN_WITHIN_S = 5.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
+def test_the_device_is_free_and_runs_the_next_job_within_seconds_of_a_runners_crash(
+    number: signal.Signals,
+    start_worker: StartWorker,
+    settings: Settings,
+    record_property: Callable[[str, object], None],
+) -> None:
+    start_worker("cpu:0-0", settings)
+    until_idle(settings, 1)
+    crashed, after = submit(settings, tiny(measure=LONG), tiny(measure=LONG))
+    until_sampling(settings, crashed)
+    here = discover("cpu:0-0", settings)
+    runner = runner_of(here, settings)
+    os.kill(runner, number)
+    crashed_s = time.time()
+    runner_of(here, settings, not_in=[runner])  # it has the device, and measures
+    again_s = time.time() - crashed_s
+    record_property("again_s", f"{again_s:.2f}")
+    assert again_s < AGAIN_WITHIN_S
+    # What something outside ended is tried again first; a crash is the benchmark's own.
+    again = crashed if number is signal.SIGKILL else after
+    job = until_status(settings, again, Status.RUNNING)
+    assert job.started_at is not None
+    assert 0 <= job.started_at.timestamp() - crashed_s < AGAIN_WITHIN_S
+    assert jobs_of(settings, crashed)[0].status is (Status.RUNNING if again == crashed else Status.FAILED)

@@ -1,0 +1,86 @@
+"""A worker's host vanishes in mid-run: its job runs elsewhere in time, and what comes back later counts no more.
+
+DYNO_TEST_LEASE_S=30 tries it at full length: with the lease, heartbeat and reaper of production, a minute for each.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from dyno.job import Status
+from dyno.settings import Settings
+from tests.workers.conftest import tiny
+from tests.workers.whole.looking import (
+    SHORT,
+    StartWorker,
+    events_of,
+    family_of,
+    jobs_of,
+    submit,
+    until_idle,
+    until_sampling,
+    until_status,
+)
+
+OF_PRODUCTION = {name: Settings.model_fields[name].default for name in ("lease_s", "heartbeat_s", "reap_every_s")}
+LEASE_S = float(os.environ.get("DYNO_TEST_LEASE_S", "4"))
+SCALE = LEASE_S / OF_PRODUCTION["lease_s"]
+ELSEWHERE_WITHIN_S = 50 * SCALE
+
+
+def lost(pids: list[int]) -> Callable[[], None]:
+    """The power fails: nobody has the time to hand anything back, as all are stopped before the first is killed."""
+    frozen(pids)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    return lambda: None
+
+
+def frozen(pids: list[int]) -> Callable[[], None]:
+    """The host, or a virtual machine on it, is suspended, and resumed later."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+    def resume() -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    return resume
+
+
+@pytest.mark.timeout(300 + 5 * LEASE_S)
+@pytest.mark.parametrize("vanish", [lost, frozen])
+def test_the_job_of_a_host_that_vanishes_runs_elsewhere_in_time(
+    vanish: Callable[[list[int]], Callable[[], None]],
+    start_worker: StartWorker,
+    settings: Settings,
+    record_property: Callable[[str, object], None],
+) -> None:
+    there = settings.model_copy(update={name: SCALE * value for name, value in OF_PRODUCTION.items()})
+    workers = {device: start_worker(device, there) for device in ("cpu:0-0", "cpu:1-1")}
+    until_idle(there, 2)
+    [job_id] = submit(there, tiny(measure=SHORT))
+    first = until_sampling(there, job_id).worker
+    assert first is not None
+    victim = workers[first.id]
+    came_back = vanish([victim.pid, *family_of(victim.pid)])
+    vanished_s = time.time()
+    try:
+        job = until_status(there, job_id, Status.SUCCEEDED, 30 + 2 * ELSEWHERE_WITHIN_S)
+    finally:
+        came_back()
+    assert job.worker is not None
+    assert job.worker.id != first.id
+    assert job.started_at is not None
+    elsewhere_s = job.started_at.timestamp() - vanished_s
+    record_property("elsewhere_s", f"{elsewhere_s:.1f}")
+    assert elsewhere_s <= ELSEWHERE_WITHIN_S
+    if vanish is frozen:
+        until_idle(there, 2)
+    assert jobs_of(there, job_id) == [job]
+    assert events_of(there, job_id) == ["submit", "claim", "expire", "claim", "succeed"]

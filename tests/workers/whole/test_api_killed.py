@@ -1,0 +1,86 @@
+"""An API that is killed between writing a job and saying so: the job runs, and asking again makes no second one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import httpx
+import pytest
+import redis
+
+from dyno.job import Status
+from dyno.processes import die_with_parent
+from dyno.settings import Settings
+from dyno.store.keys import Keys
+from tests.workers.whole.looking import (
+    StartWorker,
+    environment_of,
+    events_of,
+    jobs_of,
+    until_idle,
+    until_status,
+)
+
+BODY = {
+    "workload": "matmul",
+    "params": {"n": 64, "repeats": 1},
+    "device": "cpu",
+    "measure": {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02},
+}
+KEY = {"Idempotency-Key": "the same"}
+# The API as it is, and its death by SIGKILL where it would send a wake-up, or where it has sent one.
+DOOMED = """
+import os, signal, sys
+from dyno import wake
+sent = wake.wake
+def doomed(settings, queue):
+    {what}
+    os.kill(os.getpid(), signal.SIGKILL)
+wake.wake = doomed
+from service.__main__ import main
+sys.exit(main())
+"""
+
+
+@contextmanager
+def api(settings: Settings, *program: str) -> Iterator[httpx.Client]:
+    command = [sys.executable, "-P", *program]
+    env = os.environ | environment_of(settings) | {"DYNO_PORT": "0"}
+    begin = partial(die_with_parent, os.getpid())
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, preexec_fn=begin) as process:
+        assert process.stdout is not None
+        try:
+            with httpx.Client(base_url=process.stdout.readline().split()[-1], timeout=30) as http:
+                yield http
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("what", ["pass", "sent(settings, queue)"], ids=["before the wake-up", "before the answer"])
+def test_a_job_runs_without_being_asked_for_again_and_asking_again_finds_it(
+    what: str,
+    start_worker: StartWorker,
+    settings: Settings,
+    client: redis.Redis,
+    record_property: Callable[[str, object], None],
+) -> None:
+    start_worker("cpu:0-0", settings)
+    until_idle(settings, 1)
+    with api(settings, "-c", DOOMED.format(what=what)) as http, pytest.raises(httpx.TransportError):
+        http.post("/v1/jobs", json=BODY, headers=KEY)
+    [job_id] = client.zrange(Keys(settings.namespace).jobs, 0, -1)
+    job = until_status(settings, job_id, Status.SUCCEEDED)
+    assert job.started_at is not None
+    record_property("waited_s", f"{(job.started_at - job.queued_at).total_seconds():.2f}")
+    with api(settings, "-m", "service") as http:
+        again = http.post("/v1/jobs", json=BODY, headers=KEY)
+        assert (again.status_code, again.json()["id"]) == (202, job_id)
+        assert again.headers["idempotent-replayed"] == "true"
+    assert client.zcard(Keys(settings.namespace).jobs) == 1
+    assert jobs_of(settings, job_id)[0].attempt == 1
+    assert events_of(settings, job_id) == ["submit", "claim", "succeed"]

@@ -1,0 +1,43 @@
+"""Wake-ups that are lost, come many times, late or for another queue: each job runs once, and none is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle
+
+from dyno.job import Status
+from dyno.settings import Settings
+from dyno.wake import WAKE_TASK, app, celery_queue
+from tests.waiting import eventually
+from tests.workers.conftest import tiny
+from tests.workers.whole.looking import StartWorker, events_of, jobs_of, submit, until_idle
+
+DEVICES = ("cpu:0-0", "cpu:1-1")
+EACH = 12
+
+
+def send(settings: Settings, *queues: str) -> None:
+    """One wake-up each, however many wait there already."""
+    publisher = app(settings)
+    with publisher.connection_for_write() as connection:
+        for queue in queues:
+            publisher.send_task(WAKE_TASK, args=[queue], queue=celery_queue(queue), connection=connection)
+
+
+def test_whatever_befalls_wake_ups_each_job_runs_once(start_worker: StartWorker, settings: Settings) -> None:
+    there = settings.model_copy(update={"reap_every_s": 0.5})
+    for device in DEVICES:
+        start_worker(device, there)
+    until_idle(there, 2)
+    queues: Iterator[str] = cycle(("cpu", *DEVICES))
+    specs = [tiny(device=next(queues)) for _ in range(3 * EACH)]
+    ids = submit(there, *specs[:EACH], call=lambda *_: None)  # lost
+    held: list[str] = []
+    ids += submit(there, *specs[EACH : 2 * EACH], call=lambda _, queue: held.append(queue))
+    ids += submit(there, *specs[2 * EACH :], call=lambda _, queue: send(there, *[queue] * 20))  # many times
+    send(there, *reversed(held))  # late, and the other way round
+    send(there, *["any"] * 20)  # for nothing
+    eventually(lambda: all(job.done for job in jobs_of(there, *ids)), 150)
+    assert {(job.status, job.attempt) for job in jobs_of(there, *ids)} == {(Status.SUCCEEDED, 1)}
+    assert {tuple(events_of(there, job_id)) for job_id in ids} == {("submit", "claim", "succeed")}
+    until_idle(there, 2)

@@ -19,7 +19,7 @@ from dyno.artifacts import shared_store
 from dyno.devices import discover, lock_paths
 from dyno.devices.cpulist import parse
 from dyno.devices.device import Device
-from dyno.errors import FrameworkMissing, StoreUnavailable
+from dyno.errors import DeviceUnavailable, FrameworkMissing, StoreUnavailable
 from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import check_server, sync_client
@@ -41,6 +41,8 @@ from workers.spool import Spool
 from workers.supervisor import Supervisor
 from workers.telling import catch_up
 
+DEVICE_GONE = 4  # the exit code where it was there at the start
+
 
 class Worker:
     """Everything in the order it starts.
@@ -52,6 +54,7 @@ class Worker:
     def __init__(self, device: str, name: str | None, settings: Settings, emulate: str | None = None) -> None:
         self._settings = settings
         self._device = discover(device, settings, emulate)
+        self._look_again = partial(discover, self._device.id, settings, emulate)
         if not self._device.frameworks:  # it would serve no queue
             raise FrameworkMissing('no framework is installed beside this worker: pip install "tensordyno[cpu]"')
         self._workloads = registry()
@@ -89,9 +92,9 @@ class Worker:
     def _serve(self, launcher: Launcher, stack: ExitStack) -> int:
         leases = Leases(self._client, self._settings)
         call = partial(wake, self._settings)
-        equipment = Equipment(self._device, leases, launcher, self._settings, self._workloads)
+        equipment = Equipment(self._device, leases, launcher, self._settings, self._workloads, gone=self._gone)
         worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
-        supervisor = Supervisor(equipment, worker, call, self._presence.show)
+        supervisor = Supervisor(equipment, worker, call, self._presence.show, lambda: consumer.end(DEVICE_GONE))
         consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
         upkeep = Upkeep(self._settings, call, {"writing what was spooled": lambda _: supervisor.catch_up()})
         upkeep.start()
@@ -99,6 +102,16 @@ class Worker:
         self._presence.show("idle", None)
         on_signals(partial(_end, supervisor, consumer, self._settings.shutdown_s))
         return consumer.run()
+
+    def _gone(self) -> str | None:
+        """Of an accelerator. Cores that a runner can't have it says itself, and this process may have others."""
+        if self._device.driven_as == "cpu":
+            return None
+        try:
+            self._look_again()
+        except DeviceUnavailable as error:
+            return error.detail
+        return None
 
     def _record(self) -> WorkerRecord:
         return WorkerRecord(

@@ -22,7 +22,7 @@ from workers.equipment import Equipment
 from workers.errand import EndsHere
 from workers.keeping import Kept
 from workers.log import LOG, event
-from workers.outcome import failure_of
+from workers.outcome import failure_of, lost_device
 from workers.peers import against_peers
 from workers.pulse import Pulse
 from workers.stop import StopReason
@@ -107,6 +107,8 @@ class Attempt:
             return HandedBack("device_busy")
         if failure.reason in _KILLED and self._equipment.stop.comes_within(_SIGNAL_SPREAD_S):
             return HandedBack("worker_shutdown")  # whoever ends this worker ended its runner or zygote too
+        if gone := self._equipment.gone():
+            failure = lost_device(gone, failure)
         event("run-failed", job=self._claim.job_id, run=number + 1, reason=failure.reason, message=failure.message)
         if arm.name is not None:
             failure = failure.model_copy(update={"message": f"the {arm.name} spec: {failure.message}"})

@@ -86,9 +86,9 @@ class Consumer:
         self._controller.start()
         return int(self._controller.exitcode or 0)
 
-    def end(self) -> None:
+    def end(self, exit_code: int = 0) -> None:
         """Hear no more wake-ups. Safe to call from a signal handler; takes effect within about a second."""
-        state.should_stop = 0
+        state.should_stop = exit_code
 
     def _on_ready(self, _: Any) -> None:
         """Connected, or connected again: jobs may have waited for that, so call ourselves."""

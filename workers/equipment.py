@@ -16,7 +16,10 @@ from workers.stop import StopSwitch
 
 @dataclass(frozen=True)
 class Equipment:
-    """`clock` is monotonic, in seconds; the deadlines of `stop` are on it."""
+    """`clock` is monotonic, in seconds; the deadlines of `stop` are on it.
+
+    `gone` looks whether the device is still there: why it isn't, or None.
+    """
 
     device: Device
     leases: Leases
@@ -25,3 +28,4 @@ class Equipment:
     workloads: Mapping[str, Workload]
     stop: StopSwitch = field(default_factory=StopSwitch)
     clock: Callable[[], float] = time.monotonic
+    gone: Callable[[], str | None] = lambda: None

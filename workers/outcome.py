@@ -8,6 +8,7 @@ from dyno.job import Failure, FailureClass
 from workers.stop import StopReason
 from workers.watch import Ended
 
+NO_SUCH_DEVICE = "no_such_device"
 # What ends a process from outside. A request to end that the supervisor made comes with its StopReason.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -25,6 +26,18 @@ def failure_of(ended: Ended, timeout_s: float, stall_s: float) -> Failure | None
     if ended.failed is not None:
         return _failure(ended, ended.failed.failure_class, ended.failed.reason, ended.failed.message)
     return _of_exit(ended)
+
+
+def lost_device(why: str, failure: Failure) -> Failure:
+    """`failure`, of a run whose device is not there any more: whatever it looked like, another device may do it."""
+    message = f"the device is gone: {why}. The run on it ended so: {failure.reason}: {failure.message}"
+    lost = {"failure_class": FailureClass.INFRASTRUCTURE, "reason": NO_SUCH_DEVICE, "message": message}
+    return failure.model_copy(update=lost)
+
+
+def has_lost_device(failure: Failure) -> bool:
+    """Not so where a framework doesn't know the device: that is `unsupported`, and others may."""
+    return (failure.failure_class, failure.reason) == (FailureClass.INFRASTRUCTURE, NO_SUCH_DEVICE)
 
 
 def _of_exit(ended: Ended) -> Failure:

@@ -12,16 +12,20 @@ from dyno.store.fleet import WorkerState
 from dyno.store.leases import Claim
 from dyno.store.queues import queues_served
 from workers.attempt import Attempt
-from workers.ending import HandedBack
+from workers.ending import Failed, HandedBack
 from workers.equipment import Equipment
 from workers.log import event
+from workers.outcome import has_lost_device
 from workers.spool import Spool
 from workers.taking import taker
 from workers.telling import catch_up, tell
 
 
 class Supervisor:
-    """`wake(queue)` calls the next worker; `show(state, job_id)` is for whoever publishes what this worker does."""
+    """`wake(queue)` calls the next worker; `show(state, job_id)` is for whoever publishes what this worker does.
+
+    `leave` is called when the device is gone: there is nothing left to serve.
+    """
 
     def __init__(
         self,
@@ -29,8 +33,10 @@ class Supervisor:
         worker: WorkerRef,
         wake: Callable[[str], object],
         show: Callable[[WorkerState, str | None], None] = lambda state, job: None,
+        leave: Callable[[], None] = lambda: None,
     ) -> None:
         self._equipment, self._worker, self._wake, self._show = equipment, worker, wake, show
+        self._leave = leave
         self._queues = queues_served(equipment.device)
         self._taker = taker(equipment.device, equipment.workloads)
         self._spool = Spool(equipment.settings.spool_dir, equipment.settings.namespace)
@@ -106,6 +112,12 @@ class Supervisor:
         ending = Attempt(claim, equipment).run()
         counted = tell(ending, claim, equipment.leases, self._spool, equipment.stop, equipment.clock)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
+        if isinstance(ending, Failed) and has_lost_device(ending.failure):
+            event("device-gone", logging.ERROR, device=equipment.device.full_id, why=ending.failure.message)
+            self.stop(0)
+            self._leave()
+            self._call_next(claim.queue)
+            return False
         if not isinstance(ending, HandedBack):
             return True
         if ending.reason == "worker_shutdown":

@@ -1,0 +1,49 @@
+"""A whole worker whose device goes: it hands its job over and ends, so that whoever started it sees."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from dyno.job import Status
+from dyno.settings import Settings
+from tests.workers.conftest import tiny
+from tests.workers.whole.looking import (
+    StartWorker,
+    environment_of,
+    events_of,
+    jobs_of,
+    offered,
+    submit,
+    until_idle,
+    until_status,
+)
+
+# A worker as it is, but that its runners are told of a core that no host has.
+ON_LOST_CORES = """
+import sys
+from workers import app
+from workers.__main__ import main
+given = app.Equipment
+app.Equipment = lambda device, *rest, **more: given(device.model_copy(update={"cores": [4095]}), *rest, **more)
+sys.argv = ["workers", "--device", "cpu:0-0", "--name", "lost"]
+main()
+"""
+
+
+def test_a_worker_without_its_device_hands_over_its_job_and_ends(start_worker: StartWorker, settings: Settings) -> None:
+    env = os.environ | environment_of(settings)
+    with subprocess.Popen([sys.executable, "-P", "-c", ON_LOST_CORES], env=env) as lost:
+        try:
+            until_idle(settings, 1)
+            [job_id] = submit(settings, tiny())
+            assert lost.wait(30) == 4
+        finally:
+            lost.kill()
+    [job] = jobs_of(settings, job_id)
+    assert (job.status, job.status_reason, job.attempt) == (Status.QUEUED, "no_such_device", 1)
+    assert offered(settings) == []
+    start_worker("cpu:1-1", settings)
+    assert until_status(settings, job_id, Status.SUCCEEDED).attempt == 2
+    assert events_of(settings, job_id) == ["submit", "claim", "requeue", "claim", "succeed"]

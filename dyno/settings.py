@@ -56,7 +56,7 @@ class Settings(BaseSettings):
     heartbeat_s: float = 2.0
     reap_every_s: float = 5.0
     stall_s: float = 300.0  # a runner that sends no frame for so long is killed
-    term_grace_s: float = 5.0  # between TERM and KILL of a runner's process group
+    term_grace_s: float = 2.0  # between TERM and KILL of a runner's process group
     device_ttl_s: float = 15.0  # a device whose worker hasn't reported for so long is not offered
     shutdown_s: float = 30.0
 

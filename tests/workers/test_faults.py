@@ -9,14 +9,13 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
-from dyno.frames import RunRequest
 from dyno.job import Status
 from dyno.settings import Settings
 from tests.workers.conftest import Store, children_of, tiny
 from tests.workers.looking import device_is_free
+from tests.workers.programs import first_runner_is
 from workers.launcher import Launcher
 from workers.log_tail import TAIL_BYTES
-from workers.running import Runner
 from workers.supervisor import Supervisor
 
 FREE_WITHIN_S = 5
@@ -56,31 +55,10 @@ for number in itertools.count():
 
 
 @pytest.fixture
-def limited(quick: Settings) -> Settings:
+def limited(settings: Settings) -> Settings:
+    """Heartbeats and grace are those of production: what is looked at with a heartbeat is found that late."""
     limits = {"runner_memory_bytes": 600 << 20, "runner_max_tasks": TASKS, "runner_files_bytes": 8 << 20}
-    return quick.model_copy(update=limits)
-
-
-@pytest.fixture
-def first_is(forking: Launcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Path]:
-    """In place of the first runner this program is started; those after it are what they should be.
-
-    The file that it gives tells when the program began: a new interpreter takes its time on a busy host.
-    """
-
-    def instead(program: str) -> Path:
-        began = tmp_path / "began"
-        programs = [f"import time; open({str(began)!r}, 'w').write(str(time.time()))\n{program}"]
-
-        def start(request: RunRequest) -> Runner:
-            if programs:
-                return forking.spawn(["-P", "-c", programs.pop()], request.model_dump_json().encode())
-            return Launcher.start(forking, request)
-
-        monkeypatch.setattr(forking, "start", start)
-        return began
-
-    return instead
+    return settings.model_copy(update=limits)
 
 
 @pytest.mark.parametrize(
@@ -104,13 +82,15 @@ def test_a_runner_that_goes_wrong_frees_the_device_for_the_next_job(
     here: Device,
     supervisor_of: Callable[..., Supervisor],
     forking: Launcher,
-    first_is: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
     program: str,
     failure_class: str,
     reason: str,
     log: str,
 ) -> None:
-    began = first_is(program)
+    began = tmp_path / "began"
+    first_runner_is(program, forking, monkeypatch, began)
     given = {"timeout_s": TIMEOUT_S} if reason == "timeout" else {}
     wrong, after = store.submit(tiny(**given)), store.submit(tiny())
     assert supervisor_of(limited, forking).serve() == 2

@@ -1,0 +1,26 @@
+"""Programs in place of a job's runner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dyno.frames import RunRequest
+from workers.launcher import Launcher
+from workers.running import Runner
+
+
+def first_runner_is(program: str, launcher: Launcher, patch: pytest.MonkeyPatch, began: Path) -> None:
+    """In place of the first runner this program is started; those after it are what they should be.
+
+    The file `began` then tells when the program did: a new interpreter takes its time on a busy host.
+    """
+    programs = [f"import time; open({str(began)!r}, 'w').write(str(time.time()))\n{program}"]
+
+    def start(request: RunRequest) -> Runner:
+        if programs:
+            return launcher.spawn(["-P", "-c", programs.pop()], request.model_dump_json().encode())
+        return Launcher.start(launcher, request)
+
+    patch.setattr(launcher, "start", start)

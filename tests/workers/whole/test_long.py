@@ -1,0 +1,48 @@
+"""A job that lasts many leases: nothing runs out under it, nothing brings it back, nothing grows with it.
+
+A job of twelve hours takes 1440 leases of 30 s. DYNO_TEST_LEASES is how many are tried.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import redis
+
+from dyno.job import Status
+from dyno.settings import Settings
+from dyno.wake import key_prefix
+from tests.waiting import eventually
+from tests.workers.conftest import tiny
+from tests.workers.whole.looking import (
+    StartWorker,
+    events_of,
+    jobs_of,
+    submit,
+    until_idle,
+    until_sampling,
+)
+
+LEASES = int(os.environ.get("DYNO_TEST_LEASES", "10"))
+LEASE_S = 1.0
+
+
+@pytest.mark.timeout(120 + 2 * LEASES * LEASE_S)
+def test_a_job_of_many_leases_is_one_attempt_while_every_reaper_looks(
+    start_worker: StartWorker, settings: Settings, client: redis.Redis
+) -> None:
+    brief = {"lease_s": LEASE_S, "heartbeat_s": LEASE_S / 15, "reap_every_s": LEASE_S / 15}
+    there = settings.model_copy(update=brief)
+    for device in ("cpu:0-0", "cpu:1-1"):
+        start_worker(device, there)
+    until_idle(there, 2)
+    long_s = LEASES * LEASE_S
+    [job_id] = submit(there, tiny(measure={"min_samples": 20, "min_s": long_s, "max_s": long_s}))
+    until_sampling(there, job_id)
+    # A wake-up that were still held for its worker would be given out again after Celery's 12 h, and again.
+    assert [key for key in client.scan_iter(f"{key_prefix(there)}*") if "unacked" in key] == []
+    eventually(lambda: jobs_of(there, job_id)[0].done, 60 + 2 * long_s)
+    [job] = jobs_of(there, job_id)
+    assert (job.status, job.attempt) == (Status.SUCCEEDED, 1)
+    assert events_of(there, job_id) == ["submit", "claim", "succeed"]

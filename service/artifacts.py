@@ -101,7 +101,7 @@ async def keep(job_id: JobId, name: ArtifactName, request: Request, state: State
     """
     await check_token(state.client, state.settings, job_id, token)
     await note_files_async(state.client, state.settings, job_id)
-    folder = await anyio.to_thread.run_sync(state.artifacts.spool, job_id)
+    folder = await anyio.to_thread.run_sync(state.artifacts.incoming, job_id)
     async with received(request, folder, state.settings.artifact_max_bytes) as upload:
         await check_token(state.client, state.settings, job_id, token)  # it may have lost the job while it sent
         await anyio.to_thread.run_sync(state.artifacts.keep, job_id, name, upload.sha256, upload.path)

@@ -28,14 +28,14 @@ class FolderStore:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def spool(self, job_id: str) -> Path:
+    def incoming(self, job_id: str) -> Path:
         folder = self._root / job_id
         with self._errors():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
     def keep(self, job_id: str, name: str, sha256: str, source: Path) -> None:
-        folder = self.spool(job_id)
+        folder = self.incoming(job_id)
         with self._errors():
             _move(source, folder / stored_name(name, sha256))
             _sync_entries(folder)

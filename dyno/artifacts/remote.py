@@ -16,7 +16,7 @@ from dyno.result import Artifact
 _NO_STORE = {"memory": "is this process's memory", "http": "can't be written", "https": "can't be written"}
 
 
-def remote_store(url: str, incoming: FolderStore) -> RemoteStore:
+def remote_store(url: str, here: FolderStore) -> RemoteStore:
     """Raises ArtifactStoreUnfit, naming the package to install where a driver is missing."""
     import fsspec  # here: it takes 0.1 s at every start, and most have no such URL
 
@@ -27,7 +27,7 @@ def remote_store(url: str, incoming: FolderStore) -> RemoteStore:
         filesystem, root = fsspec.core.url_to_fs(url)
     except Exception as error:  # ValueError, ImportError, and whatever a driver raises at its own start
         raise ArtifactStoreUnfit(f"DYNO_ARTIFACT_URL is {url}: {error}") from error
-    return RemoteStore(filesystem, root, url, incoming)
+    return RemoteStore(filesystem, root, url, here)
 
 
 class RemoteStore:
@@ -36,13 +36,13 @@ class RemoteStore:
     what is half there nevertheless is in no result, since a result is written after its last file.
     """
 
-    def __init__(self, filesystem: Any, root: str, url: str, incoming: FolderStore) -> None:
-        """`incoming`: where files wait on this host until they are whole."""
+    def __init__(self, filesystem: Any, root: str, url: str, here: FolderStore) -> None:
+        """`here`: where files wait on this host until they are whole."""
         self._filesystem, self._root, self._url = filesystem, root.rstrip("/"), url
-        self._incoming = incoming
+        self._here = here
 
-    def spool(self, job_id: str) -> Path:
-        return self._incoming.spool(job_id)
+    def incoming(self, job_id: str) -> Path:
+        return self._here.incoming(job_id)
 
     def keep(self, job_id: str, name: str, sha256: str, source: Path) -> None:
         size_bytes = source.stat().st_size
@@ -65,13 +65,13 @@ class RemoteStore:
             return cast(BinaryIO, self._filesystem.open(path, "rb"))
 
     def drop(self, job_id: str) -> None:
-        self._incoming.drop(job_id)
+        self._here.drop(job_id)
         with self._errors():
             if self._filesystem.exists(self._folder(job_id)):
                 self._filesystem.rm(self._folder(job_id), recursive=True)
 
     def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
-        swept = self._incoming.sweep(job_id, None if listed is None else [])
+        swept = self._here.sweep(job_id, None if listed is None else [])
         if listed is not None:
             wanted = {stored_name(each.name, each.sha256) for each in listed}
             with self._errors():

@@ -19,7 +19,7 @@ class ArtifactStore(Protocol):
     Raises ArtifactStoreUnavailable where it can't be read or written now.
     """
 
-    def spool(self, job_id: str) -> Path:
+    def incoming(self, job_id: str) -> Path:
         """A folder for files on their way in: `keep` can then move them instead of copying."""
 
     def keep(self, job_id: str, name: str, sha256: str, source: Path) -> None:

@@ -22,7 +22,7 @@ def there(store: ArtifactStore, wanted: Artifact) -> bool:
 
 def half_written(store: ArtifactStore, age_s: float = 0.0) -> Path:
     """As an API leaves it that is killed while it receives a file."""
-    path = store.spool(JOB) / ".0123456789abcdef"
+    path = store.incoming(JOB) / ".0123456789abcdef"
     path.write_bytes(b"half of")
     changed_s = time.time() - age_s
     os.utime(path, (changed_s, changed_s))
@@ -63,6 +63,6 @@ def test_an_upload_that_may_live_is_not_touched_and_looked_at_again(store: Artif
 
 
 def test_of_a_done_job_without_files_no_folder_is_left(store: ArtifactStore) -> None:
-    folder = store.spool(JOB)
+    folder = store.incoming(JOB)
     store.sweep(JOB, [])
     assert not folder.exists()

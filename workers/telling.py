@@ -13,7 +13,8 @@ from dyno.errors import StoreUnavailable
 from dyno.store.leases import Claim, Leases
 from workers.ending import Ending
 from workers.log import event
-from workers.spool import Spool, Spooled
+from workers.spool import Spool
+from workers.spooled import Spooled
 from workers.stop import StopSwitch
 
 _FIRST_PAUSE_S = 0.1

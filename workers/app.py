@@ -29,9 +29,9 @@ from dyno.store.upkeep import Upkeep
 from dyno.wake import wake
 from dyno.workloads import registry
 from workers.bounds import host_share_bytes
+from workers.cgroup import runner_cgroup
 from workers.consumer import Consumer, on_signals
 from workers.equipment import Equipment
-from workers.group import runner_group
 from workers.launcher import DEFAULT_FRAMEWORK, Launcher
 from workers.log import event
 from workers.peaks import measured_peaks
@@ -70,8 +70,8 @@ class Worker:
         # Before the seconds that preparing takes: a lease that ran out may be taken any moment.
         catch_up(Spool(self._settings.spool_dir, self._settings.namespace), Leases(self._client, self._settings))
         with ExitStack() as stack:
-            group = runner_group(host_share_bytes(self._settings), self._settings.runner_max_tasks)
-            launcher = Launcher(self._settings.worker_start, self._device.cores, group)
+            cgroup = runner_cgroup(host_share_bytes(self._settings), self._settings.runner_max_tasks)
+            launcher = Launcher(self._settings.worker_start, self._device.cores, cgroup)
             stack.callback(launcher.close)
             self._presence = Presence(
                 self._client, self._settings, self._record(), lambda: launcher.describe(self._device)

@@ -129,7 +129,7 @@ class Attempt:
 
     def _watch(self, arm: Arm, number: int, limits: Limits) -> Ended:
         equipment = self._equipment
-        bounds = Bounds(equipment.settings, equipment.launcher.group, arm.files.scratch)
+        bounds = Bounds(equipment.settings, equipment.launcher.cgroup, arm.files.scratch)
         with arm.files.room() as room, equipment.launcher.start(self._request(arm, room)) as runner:
             return Watch(runner, number, limits, self._pulse, equipment.stop, equipment.clock, bounds).until_ended()
 

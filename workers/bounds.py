@@ -12,7 +12,7 @@ from typing import Literal
 
 from dyno.devices.cpu import memory_bytes
 from dyno.settings import Settings
-from workers.group import Group
+from workers.cgroup import Cgroup
 from workers.running import Runner
 from workers.tree import descendants, proportional_bytes, resident_bytes
 
@@ -37,11 +37,11 @@ def host_share_bytes(settings: Settings) -> int:
 class Bounds:
     """Of one runner; made before it starts, as it counts from then on. `folder` is where its files go."""
 
-    def __init__(self, settings: Settings, group: Group, folder: Path | None) -> None:
+    def __init__(self, settings: Settings, cgroup: Cgroup, folder: Path | None) -> None:
         self._memory_bytes = host_share_bytes(settings)
         self._tasks, self._files_bytes = settings.runner_max_tasks, settings.runner_files_bytes
-        self._group, self._folder = group, folder
-        self._oom_kills, self._refused_tasks = group.oom_kills(), group.refused_tasks()
+        self._cgroup, self._folder = cgroup, folder
+        self._oom_kills, self._refused_tasks = cgroup.oom_kills(), cgroup.refused_tasks()
 
     def exceeded(self, runner: Runner) -> Excess | None:
         """A look at all that the kernel doesn't see to, and at what it counted."""
@@ -49,10 +49,10 @@ class Bounds:
 
     def counted(self) -> Excess | None:
         """What the kernel had to refuse the runner so far."""
-        if self._group.oom_kills() > self._oom_kills:
+        if self._cgroup.oom_kills() > self._oom_kills:
             message = f"the kernel killed a process of a runner that may have {self._memory_bytes} bytes of memory"
             return Excess("out_of_memory", message)
-        if self._group.refused_tasks() > self._refused_tasks:
+        if self._cgroup.refused_tasks() > self._refused_tasks:
             return Excess("too_many_processes", f"the runner may have {self._tasks} processes and threads at once")
         return None
 
@@ -70,8 +70,8 @@ class Bounds:
     def _processes(self, runner: Runner) -> Excess | None:
         if runner.zygote_pid is None:
             return None
-        memory_held = self._group.holds_memory_of(runner.zygote_pid)
-        if memory_held and self._group.holds_tasks_of(runner.zygote_pid):
+        memory_held = self._cgroup.holds_memory_of(runner.zygote_pid)
+        if memory_held and self._cgroup.holds_tasks_of(runner.zygote_pid):
             return None
         found = descendants(runner.zygote_pid)
         if (tasks := sum(found.values())) > self._tasks:

@@ -18,8 +18,8 @@ from typing import Literal
 from dyno.devices import installed_frameworks
 from dyno.devices.device import Device
 from dyno.frames import RunRequest
+from workers.cgroup import Cgroup
 from workers.child import FRAMES_FD, REQUEST_FD
-from workers.group import Group
 from workers.log import event
 from workers.log_tail import LogTail
 from workers.running import Runner
@@ -36,12 +36,12 @@ _RUNNER += ["--request-fd", str(REQUEST_FD), "--frames-fd", str(FRAMES_FD)]
 class Launcher:
     """One per worker, for one runner at a time; call it from one thread at a time.
 
-    `worker_start` "spawn" forks never, "fork" always, "auto" until `fall_back` is called for a framework. `group` is
+    `worker_start` "spawn" forks never, "fork" always, "auto" until `fall_back` is called for a framework. `cgroup` is
     what its runners are born in; it goes with the launcher.
     """
 
-    def __init__(self, worker_start: str, cores: Sequence[int], group: Group | None = None) -> None:
-        self.group = group or Group()
+    def __init__(self, worker_start: str, cores: Sequence[int], cgroup: Cgroup | None = None) -> None:
+        self.cgroup = cgroup or Cgroup()
         self._worker_start = worker_start
         self._cores = cores
         self._zygotes: dict[str | None, ZygoteProcess] = {}
@@ -128,7 +128,7 @@ class Launcher:
         for framework in list(self._zygotes):
             self._drop(framework)
         self._starter.shutdown()
-        self.group.close()
+        self.cgroup.close()
 
     def _forks_proven(self, framework: str) -> bool:
         if self._prove is not None and self.forks(framework)[0] and framework not in self._proven:
@@ -164,7 +164,7 @@ class Launcher:
             self._drop(framework)
             zygote = None
         if zygote is None:
-            zygote = self._starter.submit(ZygoteProcess, framework, self._cores, self.group.doors).result()
+            zygote = self._starter.submit(ZygoteProcess, framework, self._cores, self.cgroup.doors).result()
             self._zygotes[framework] = zygote
         return zygote
 

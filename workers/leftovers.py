@@ -1,4 +1,4 @@
-"""What a runner leaves behind: processes that left its group are adopted by the zygote, and end with the runner.
+"""What a runner leaves behind: what left its process group is adopted by the zygote, and ends with the runner.
 
 A process whose parent dies goes to its nearest living ancestor that asked for it (PR_SET_CHILD_SUBREAPER, prctl(2)).
 That costs a runner's start nothing, and neither `setsid` nor a second fork gets past it.

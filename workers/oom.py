@@ -5,33 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-MOUNT = Path("/sys/fs/cgroup")
-MEMBERSHIP = Path("/proc/self/cgroup")
+from dyno.devices.cgroup import MEMBERSHIP, MOUNT, own_cgroups
+
 VMSTAT = Path("/proc/vmstat")
 
 
 def oom_kills(mount: Path = MOUNT, membership: Path = MEMBERSHIP, vmstat: Path = VMSTAT) -> int:
-    """Processes killed so far in this process's memory group, or on the host where no group counts them.
+    """Processes killed so far in this process's cgroup of memory, or on the host where none counts them.
 
     memory.events (cgroup v2), memory.oom_control (v1), /proc/vmstat: each has a line `oom_kill <count>`.
     """
-    for path in [*_group_files(mount, membership), vmstat]:
+    for path in [*_counting(mount, membership), vmstat]:
         count = tally(path, "oom_kill")
         if count is not None:
             return count
     return 0
-
-
-def group_folders(controller: str, mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> Iterator[Path]:
-    """Where this process's group of that controller may be: of version 1, and of version 2 with either mount."""
-    for line in _lines(membership):
-        _, controllers, group = line.split(":", 2)
-        folder = group.strip("/")
-        if controller in controllers.split(","):
-            yield mount / controller / folder
-        elif not controllers:
-            yield mount / folder
-            yield mount / "unified" / folder
 
 
 def tally(path: Path, name: str) -> int | None:
@@ -40,8 +28,8 @@ def tally(path: Path, name: str) -> int | None:
     return int(counts[name]) if name in counts else None
 
 
-def _group_files(mount: Path, membership: Path) -> Iterator[Path]:
-    for folder in group_folders("memory", mount, membership):
+def _counting(mount: Path, membership: Path) -> Iterator[Path]:
+    for _, folder in own_cgroups("memory", mount, membership):
         yield folder / "memory.events"
         yield folder / "memory.oom_control"
 

@@ -111,7 +111,7 @@ class Zygote:
                     os.waitpid(ended.si_pid, 0)
 
     def _bury(self, pid: int) -> None:
-        # Not yet reaped, so its group's number can't be anyone else's: what it left behind ends here.
+        # Not yet reaped, so its process group's number can't be anyone else's: what it left behind ends here.
         _kill_group(pid)
         _, code = os.waitpid(pid, 0)
         status = self._children.pop(pid)
@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True, help="pid of the process that starts it")
     parser.add_argument("--cores", default="", help="comma-separated: libraries size themselves at import by these")
-    parser.add_argument("--join", action="append", default=[], help="cgroup.procs of a group for it and its runners")
+    parser.add_argument("--join", action="append", default=[], help="cgroup.procs of a cgroup for it and its runners")
     args = parser.parse_args()
     die_with_parent(args.parent)
     if args.cores:

@@ -28,29 +28,35 @@ class Limits:
 
 def limits(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> Limits:
     """The tightest limits on this process."""
-    folders = _folders(mount, membership)
-    cores = [value for folder in folders["cpu"] if (value := _cores(folder)) is not None]
-    memory = [value for folder in folders["memory"] if (value := _memory(folder)) is not None]
+    cpu, memories = (_with_ancestors(controller, mount, membership) for controller in ("cpu", "memory"))
+    cores = [value for folder in cpu if (value := _cores(folder)) is not None]
+    memory = [value for folder in memories if (value := _memory(folder)) is not None]
     return Limits(min(cores, default=None), min(memory, default=None))
 
 
-def _folders(mount: Path, membership: Path) -> dict[str, list[Path]]:
-    """Per controller: this process's group and its ancestors, the nearest first."""
-    found: dict[str, list[Path]] = {"cpu": [], "memory": []}
+def own_cgroups(controller: str, mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> Iterator[tuple[Path, Path]]:
+    """Where this process's cgroup of that controller may be, each with the root of its tree: of version 1, and of
+    version 2 with either mount."""
     for line in _lines(membership):
         _, controllers, path = line.split(":", 2)
-        if not controllers:  # v2: one tree for all controllers
-            for roots in found.values():
-                roots.extend(_upwards(mount, path))
-                roots.extend(_upwards(mount / "unified", path))
-        for name in found.keys() & set(controllers.split(",")):
-            found[name].extend(_upwards(mount / controllers, path))
-            found[name].extend(_upwards(mount / name, path))
-    return found
+        names = controllers.split(",")
+        if not controllers:
+            roots = [mount, mount / "unified"]
+        elif controller in names:
+            roots = [mount / controller] if names == [controller] else [mount / controller, mount / controllers]
+        else:
+            continue
+        for root in roots:
+            yield root, root / path.strip("/")
 
 
-def _upwards(root: Path, path: str) -> Iterator[Path]:
-    folder = root / path.strip("/")
+def _with_ancestors(controller: str, mount: Path, membership: Path) -> Iterator[Path]:
+    """This process's cgroup and those above it, the nearest first."""
+    for root, folder in own_cgroups(controller, mount, membership):
+        yield from _upwards(root, folder)
+
+
+def _upwards(root: Path, folder: Path) -> Iterator[Path]:
     yield folder
     for parent in folder.parents:
         if parent == root.parent or not parent.is_relative_to(root):

@@ -18,7 +18,7 @@ from tests.waiting import eventually
 from tests.workers.conftest import Heart, until_begun
 from workers import bounds as bounds_module
 from workers.bounds import Bounds
-from workers.group import Group, runner_group
+from workers.cgroup import Cgroup, runner_cgroup
 from workers.launcher import Launcher
 from workers.outcome import failure_of
 from workers.stop import StopSwitch
@@ -75,7 +75,7 @@ raise SystemExit(f'my child ended with {status}')"""
 
 @dataclass
 class Bench:
-    """Runs programs within limits, in a group or looked at."""
+    """Runs programs within limits, in a cgroup or looked at."""
 
     settings: Settings
     launcher: Launcher
@@ -86,7 +86,7 @@ class Bench:
 
     def watch(self, program: str, every_s: float = 0.1, timeout_s: float = 60) -> tuple[Failure | None, float]:
         """Why there is no record, and how long after its start it was gone."""
-        bounds = Bounds(self.settings, self.launcher.group, self.folder)
+        bounds = Bounds(self.settings, self.launcher.cgroup, self.folder)
         began_s = time.monotonic()
         with self.launcher.spawn(["-P", "-c", program], b"{}") as runner:
             limits = Limits(60, 5, began_s + timeout_s)
@@ -97,26 +97,26 @@ class Bench:
 
 
 @pytest.fixture
-def grouped() -> Group:
-    group = runner_group(ROOM_BYTES, TASKS)
-    if not (group.limits_memory and group.limits_tasks):
-        pytest.skip("control groups can't be made here")
-    return group
+def grouped() -> Cgroup:
+    cgroup = runner_cgroup(ROOM_BYTES, TASKS)
+    if not (cgroup.limits_memory and cgroup.limits_tasks):
+        pytest.skip("cgroups can't be made here")
+    return cgroup
 
 
 @pytest.fixture
 def bench(request: pytest.FixtureRequest, settings: Settings, tmp_path: Path) -> Iterator[Bench]:
-    """Parametrized: "group" where the kernel sees to the limits, "looks" where nobody but the supervisor does."""
-    group = request.getfixturevalue("grouped") if getattr(request, "param", "looks") == "group" else Group()
+    """Parametrized: "cgroup" where the kernel sees to the limits, "looks" where nobody but the supervisor does."""
+    cgroup = request.getfixturevalue("grouped") if getattr(request, "param", "looks") == "cgroup" else Cgroup()
     changes = {"runner_memory_bytes": ROOM_BYTES, "runner_max_tasks": TASKS, "runner_files_bytes": 8 << 20}
     folder = tmp_path / "scratch"
     folder.mkdir()
-    with closing(Launcher("spawn", [0], group)) as launcher:
+    with closing(Launcher("spawn", [0], cgroup)) as launcher:
         yield Bench(settings.model_copy(update=changes), launcher, folder)
 
 
-both = pytest.mark.parametrize("bench", ["group", "looks"], indirect=True)
-by_group = pytest.mark.parametrize("bench", ["group"], indirect=True)
+both = pytest.mark.parametrize("bench", ["cgroup", "looks"], indirect=True)
+by_cgroup = pytest.mark.parametrize("bench", ["cgroup"], indirect=True)
 
 
 def told(failure: Failure | None) -> tuple[str, str, str]:
@@ -142,7 +142,7 @@ def test_a_runner_with_too_many_processes_or_threads_is_stopped(bench: Bench, pr
     assert log.startswith("taking them\n")
 
 
-@by_group
+@by_cgroup
 def test_a_fork_that_was_refused_is_why_its_runner_failed(bench: Bench) -> None:
     """Long before the first look."""
     failure_class, reason, log = told(bench.run(UNCAUGHT, every_s=600))
@@ -150,23 +150,23 @@ def test_a_fork_that_was_refused_is_why_its_runner_failed(bench: Bench) -> None:
     assert "BlockingIOError" in log
 
 
-@by_group
+@by_cgroup
 def test_memory_that_killed_a_runners_child_is_why_the_runner_failed(bench: Bench) -> None:
     failure_class, reason, log = told(bench.run(CHILD_HOARDS, every_s=600))
     assert (failure_class, reason) == ("resource", "out_of_memory")
     assert "my child ended with 9" in log
 
 
-@by_group
+@by_cgroup
 @pytest.mark.parametrize(("program", "reason"), [(HOARD, "out_of_memory"), (BOMB, "too_many_processes")])
 def test_a_runner_whose_zygote_could_not_join_the_group_is_looked_at(
     bench: Bench, program: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Group, "doors", [])
+    monkeypatch.setattr(Cgroup, "doors", [])
     assert told(bench.run(program))[1] == reason
 
 
-@by_group
+@by_cgroup
 def test_the_next_runner_has_the_whole_room_again(bench: Bench) -> None:
     assert told(bench.run(HOARD))[1] == "out_of_memory"
     assert told(bench.run(BOMB))[1] == "too_many_processes"
@@ -207,7 +207,7 @@ def test_a_file_that_goes_during_a_look_takes_no_other_out_of_the_count(
         return nullcontext(listed)
 
     monkeypatch.setattr(os, "scandir", listed_then_gone)
-    found = Bounds(bench.settings, Group(), bench.folder)._files()
+    found = Bounds(bench.settings, Cgroup(), bench.folder)._files()
     assert found is not None
     assert found.reason == "artifacts_too_large"
 
@@ -224,7 +224,7 @@ print('up', flush=True)
 time.sleep(600)"""
     for number in range(1000):
         (bench.folder / str(number)).touch()
-    bounds = Bounds(bench.settings, Group(), bench.folder)
+    bounds = Bounds(bench.settings, Cgroup(), bench.folder)
     with bench.launcher.spawn(["-P", "-c", program], b"{}") as runner:
         until_begun(runner)
         assert runner.zygote_pid is not None
@@ -236,7 +236,7 @@ time.sleep(600)"""
         assert (time.process_time() - before_s) / 20 < 0.05
 
 
-def test_a_group_goes_with_its_launcher(grouped: Group) -> None:
+def test_a_group_goes_with_its_launcher(grouped: Cgroup) -> None:
     folders = [Path(door).parent for door in grouped.doors]
     with closing(Launcher("spawn", [0], grouped)) as launcher:
         with launcher.spawn(["-P", "-c", "import time; time.sleep(600)"], b"{}") as runner:

@@ -41,23 +41,23 @@ def test_a_kernel_that_counts_nothing_gives_no_evidence(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_group() -> Path:
-    """A memory group below this process's own, with room for 64 MiB."""
+def small_cgroup() -> Path:
+    """A cgroup of memory below this process's own, with room for 64 MiB."""
     [line] = [line for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line] or [""]
-    group = V1 / line.rpartition(":")[2].strip("/") / "dyno-test"
+    cgroup = V1 / line.rpartition(":")[2].strip("/") / "dyno-test"
     try:
-        group.mkdir()
+        cgroup.mkdir()
     except OSError:
-        pytest.skip("memory groups can't be made here")
-    (group / "memory.limit_in_bytes").write_text(str(64 << 20))
-    yield group
-    group.rmdir()
+        pytest.skip("cgroups of memory can't be made here")
+    (cgroup / "memory.limit_in_bytes").write_text(str(64 << 20))
+    yield cgroup
+    cgroup.rmdir()
 
 
-def test_a_runner_that_the_kernel_killed_for_memory_is_classed_so(small_group: Path, monkeypatch) -> None:
-    """The runner joins the group; the supervisor, not in it, is shown its counter."""
-    program = f"open('{small_group}/cgroup.procs', 'w').write('0'); hoard = bytearray(1 << 30)"
-    monkeypatch.setattr("workers.watch.oom_kills", lambda: _count(small_group))
+def test_a_runner_that_the_kernel_killed_for_memory_is_classed_so(small_cgroup: Path, monkeypatch) -> None:
+    """The runner joins the cgroup; the supervisor, not in it, is shown its counter."""
+    program = f"open('{small_cgroup}/cgroup.procs', 'w').write('0'); hoard = bytearray(1 << 30)"
+    monkeypatch.setattr("workers.watch.oom_kills", lambda: _count(small_cgroup))
     launcher = Misbehaving(program)
     try:
         ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))
@@ -68,5 +68,5 @@ def test_a_runner_that_the_kernel_killed_for_memory_is_classed_so(small_group: P
     assert (failure.failure_class, failure.reason) == ("resource", "out_of_memory")
 
 
-def _count(group: Path) -> int:
-    return int((group / "memory.oom_control").read_text().split()[-1])
+def _count(cgroup: Path) -> int:
+    return int((cgroup / "memory.oom_control").read_text().split()[-1])

@@ -1,11 +1,11 @@
-"""A control group that the runners of one worker are born in: there the kernel itself holds them to their limits.
+"""A cgroup that the runners of one worker are born in: there the kernel itself holds them to their limits.
 
 The zygotes join it once, after they have imported; a fork inherits it. So it costs no run anything, and what a zygote
 took before isn't counted. Where there is none, or a zygote isn't in it, `workers.bounds` looks at the processes.
 
-Version 1 (cgroup-v1/memory.rst, cgroup-v1/pids.rst of the kernel) allows a group where the worker may write to its own.
-Version 2 (cgroup-v2.rst) has no process beside a group that is held to memory, except in the host's root: a worker
-in any other group, in a container say, is in the way itself.
+Version 1 (cgroup-v1/memory.rst, cgroup-v1/pids.rst of the kernel) allows one where the worker may write to its own.
+Version 2 (cgroup-v2.rst) has no process beside a cgroup that is held to memory, except in the host's root: a worker
+in any other cgroup, in a container say, is in the way itself.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from workers.oom import MEMBERSHIP, MOUNT, group_folders, tally
+from dyno.devices.cgroup import MEMBERSHIP, MOUNT, own_cgroups
+from workers.oom import tally
 
 _ZYGOTES = 8  # of one worker, at most: they count as tasks, too
 _LIMITS = {"memory": ("memory.max", "memory.limit_in_bytes"), "pids": ("pids.max",)}
 _SWAP = {"memory.max": ("memory.swap.max", 0), "memory.limit_in_bytes": ("memory.memsw.limit_in_bytes", 1)}
-_SHARED = "cgroup.subtree_control"  # of version 2: the controllers that groups below may use
+_SHARED = "cgroup.subtree_control"  # of version 2: the controllers that cgroups below may use
 _numbers = itertools.count()
 
 
-class Group:
-    """What `runner_group` has made; `Group()` limits nothing. A task is a process or a thread."""
+class Cgroup:
+    """What `runner_cgroup` has made; `Cgroup()` limits nothing. A task is a process or a thread."""
 
     def __init__(self, memory: Path | None = None, pids: Path | None = None) -> None:
         self._memory, self._pids = memory, pids
@@ -71,11 +72,11 @@ class Group:
         return sorted({folder for folder in (self._memory, self._pids) if folder is not None})
 
 
-def runner_group(memory_bytes: int, max_tasks: int, mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> Group:
-    """A group with these limits below this process's own, as far as one can be made here."""
+def runner_cgroup(memory_bytes: int, max_tasks: int, mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> Cgroup:
+    """A cgroup with these limits below this process's own, as far as one can be made here."""
     name = f"dyno-{os.getpid()}-{next(_numbers)}"
     most = {"memory": memory_bytes, "pids": max_tasks + _ZYGOTES}
-    return Group(**{controller: _made(controller, most[controller], name, mount, membership) for controller in most})
+    return Cgroup(**{controller: _made(controller, most[controller], name, mount, membership) for controller in most})
 
 
 def _made(controller: str, most: int, name: str, mount: Path, membership: Path) -> Path | None:
@@ -97,15 +98,15 @@ def _made(controller: str, most: int, name: str, mount: Path, membership: Path) 
 
 
 def _bases(controller: str, mount: Path, membership: Path) -> Iterator[Path]:
-    """This process's own group where it may have others below it; in a container the mount may begin at it."""
-    for folder in group_folders(controller, mount, membership):
+    """This process's own cgroup where it may have others below it; in a container the mount may begin at it."""
+    for _, folder in own_cgroups(controller, mount, membership):
         for base in (folder, mount / controller):
             if os.access(base / "cgroup.procs", os.W_OK):
                 yield base
 
 
 def _enable(base: Path, controller: str) -> bool:
-    """For groups below `base`, where that is asked for (version 2): whether it wasn't yet. Raises OSError."""
+    """For cgroups below `base`, where that is asked for (version 2): whether it wasn't yet. Raises OSError."""
     shared = base / _SHARED
     if not shared.exists() or controller in shared.read_text().split():
         return False
@@ -120,7 +121,7 @@ def _require_domain(folder: Path) -> None:
     """
     kind = folder / "cgroup.type"
     if kind.exists() and kind.read_text().strip() != "domain":
-        raise OSError(errno.EOPNOTSUPP, f"a group of type {kind.read_text().strip()}", str(folder))
+        raise OSError(errno.EOPNOTSUPP, f"a cgroup of type {kind.read_text().strip()}", str(folder))
 
 
 def _undo(folder: Path | None, base: Path | None, controller: str) -> None:
@@ -146,7 +147,7 @@ def _limit(folder: Path, controller: str, most: int) -> None:
 
 
 def _delete_left_overs(base: Path) -> None:
-    """Of workers that were killed; a group that anybody is in can't be removed."""
+    """Of workers that were killed; a cgroup that anybody is in can't be removed."""
     for folder in base.glob("dyno-*-*"):
         if not Path(f"/proc/{folder.name.split('-')[1]}").exists():
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Where version 2 of control groups lets no group limit anything, none is made and nothing is left behind.
+"""Where version 2 of cgroups lets none limit anything, none is made and nothing is left behind.
 
 The kernel's part is acted by files: what it does is told in cgroup-v2.rst, "No Internal Process Constraint", "Threads".
 """
@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from workers.group import Group, runner_group
+from workers.cgroup import Cgroup, runner_cgroup
 
 SHARED = "cgroup.subtree_control"
 
 
 @dataclass
 class Kernel:
-    """One group `/box` that this process is in; `root` where it is the host's, which may have processes."""
+    """One cgroup `/box` that this process is in; `root` where it is the host's, which may have processes."""
 
     mount: Path
     root: bool = False
@@ -29,10 +29,10 @@ class Kernel:
     def box(self) -> Path:
         return self.mount / "box"
 
-    def group(self) -> Group:
+    def cgroup(self) -> Cgroup:
         membership = self.mount / "self"
         membership.write_text("0::/box\n")
-        return runner_group(1 << 30, 40, self.mount, membership)
+        return runner_cgroup(1 << 30, 40, self.mount, membership)
 
     def made_below(self) -> list[Path]:
         return [path for path in self.box.iterdir() if path.is_dir()]
@@ -72,34 +72,34 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 def test_below_a_group_with_processes_none_is_made_and_that_one_stays_what_it_was(kernel: Kernel) -> None:
-    group = kernel.group()
-    assert (group.limits_memory, group.limits_tasks, group.doors) == (False, False, [])
+    cgroup = kernel.cgroup()
+    assert (cgroup.limits_memory, cgroup.limits_tasks, cgroup.doors) == (False, False, [])
     assert kernel.made_below() == []
     assert (kernel.box / SHARED).read_text() == ""
 
 
 def test_what_others_had_enabled_stays_enabled(kernel: Kernel) -> None:
     (kernel.box / SHARED).write_bytes(b"pids")
-    assert not kernel.group().limits_tasks
+    assert not kernel.cgroup().limits_tasks
     assert kernel.made_below() == []
     assert (kernel.box / SHARED).read_text() == "pids"
 
 
 def test_in_the_hosts_root_one_group_limits_both(kernel: Kernel) -> None:
     kernel.root = True
-    group = kernel.group()
-    assert (group.limits_memory, group.limits_tasks) == (True, True)
+    cgroup = kernel.cgroup()
+    assert (cgroup.limits_memory, cgroup.limits_tasks) == (True, True)
     [folder] = kernel.made_below()
     assert (folder / "memory.max").read_text() == str(1 << 30)
-    assert group.doors == [str(folder / "cgroup.procs")]
-    group.close()
+    assert cgroup.doors == [str(folder / "cgroup.procs")]
+    cgroup.close()
     assert kernel.made_below() == []
 
 
 def test_it_holds_only_who_is_in_it(kernel: Kernel) -> None:
     kernel.root = True
-    group = kernel.group()
+    cgroup = kernel.cgroup()
     (folder,) = kernel.made_below()
-    assert not group.holds_memory_of(12)
+    assert not cgroup.holds_memory_of(12)
     (folder / "cgroup.procs").write_text("11\n12\n")
-    assert (group.holds_memory_of(12), group.holds_tasks_of(12), group.holds_memory_of(1)) == (True, True, False)
+    assert (cgroup.holds_memory_of(12), cgroup.holds_tasks_of(12), cgroup.holds_memory_of(1)) == (True, True, False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import redis
@@ -26,6 +27,7 @@ _RETRIES, _BACKOFF = 2, ExponentialBackoff(cap=0.2, base=0.025)
 _CONNECTIONS = 32  # of one API process; a thousand requests at once wait for one instead of failing
 _OLDEST_SERVER = (7, 0)
 _FULL_FROM = 0.95
+_CLOSED = "the handler is closed"
 _SYNCING = ("appendfsync", "no-appendfsync-on-rewrite")
 
 
@@ -64,12 +66,27 @@ def async_client(settings: Settings, blocking: bool = False) -> redis.asyncio.Re
 
 
 class _UnlessSilent(AsyncRetry):
-    """On a unix socket redis-py tells of a greeting that nobody answered as of a lost connection: it isn't repeated."""
+    """On a unix socket redis-py tells of a greeting that nobody answered as of a lost connection: it isn't repeated.
+
+    One that was lost is, whichever event loop says so.
+    """
 
     async def call_with_retry(
         self, do: Any, fail: Any, is_retryable: Any = None, with_failure_count: bool = False
     ) -> Any:
-        return await super().call_with_retry(do, fail, is_retryable or _is_no_timeout, with_failure_count)
+        return await super().call_with_retry(
+            partial(_in_redis_words, do), fail, is_retryable or _is_no_timeout, with_failure_count
+        )
+
+
+async def _in_redis_words(do: Callable[[], Awaitable[Any]]) -> Any:
+    """uvloop, the API's loop, has an error of its own for writing to a connection that was lost a moment ago."""
+    try:
+        return await do()
+    except RuntimeError as error:
+        if _CLOSED in str(error):
+            raise redis.ConnectionError(str(error)) from error
+        raise
 
 
 def _is_no_timeout(error: Exception) -> bool:

@@ -128,3 +128,13 @@ def test_a_restarted_server_is_reached_again_without_a_word(settings: Settings) 
         assert client.ping()
         client.client_kill_filter(_type="normal", skipme=False)
         assert client.ping()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True}), ("asyncio", {})], ids=["uvloop", "own"])
+async def test_a_connection_that_was_lost_a_moment_ago_is_made_anew(settings: Settings) -> None:
+    async with async_client(settings) as client:
+        assert await client.ping()
+        [connection] = client.connection_pool._available_connections
+        connection._writer.transport.abort()
+        assert await client.ping()

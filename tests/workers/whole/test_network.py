@@ -1,0 +1,120 @@
+"""A bad network between Redis and both API and worker: no job is lost or ends twice, and all is well again soon."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from dyno.job import Status
+from dyno.settings import Settings
+from dyno.store.server import EmbeddedServer
+from service.app import create_app
+from tests.network import Network
+from tests.service.conftest import serving
+from tests.waiting import eventually
+from tests.workers.whole.looking import StartWorker, events_of, jobs_of, until_idle
+
+BODY = {
+    "workload": "matmul",
+    "params": {"n": 64, "repeats": 1},
+    "device": "cpu",
+    "measure": {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02},
+}
+BACK_WITHIN_S = 10.0
+SLOW_S = 0.5
+RESET_EVERY_S, RESETS = 0.5, 24
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with EmbeddedServer() as server, Network(server.url) as network:
+        yield network
+
+
+@pytest.fixture
+def direct(network: Network, settings: Settings) -> Settings:
+    """To look at Redis past the network."""
+    return settings.model_copy(update={"redis_url": network.server_url})
+
+
+@pytest.fixture
+def http(network: Network, direct: Settings, settings: Settings, start_worker: StartWorker) -> Iterator[httpx.Client]:
+    """API and worker, both beyond the network, while it is still good."""
+    through = settings.model_copy(update={"redis_url": network.url})
+    start_worker("cpu:0-0", through)
+    with serving(create_app(through)) as http:
+        until_idle(direct, 1)
+        yield http
+
+
+def accepted(http: httpx.Client, key: str) -> str:
+    """The job that a patient caller gets, who is told nothing but 202, or 503 with a time to come back."""
+
+    def asked() -> httpx.Response | None:
+        answer = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": key})
+        assert answer.status_code in (202, 503), answer.text
+        assert answer.status_code == 202 or int(answer.headers["retry-after"]) > 0
+        return answer if answer.status_code == 202 else None
+
+    return str(eventually(asked).json()["id"])
+
+
+def is_well_again(http: httpx.Client, direct: Settings) -> None:
+    """A job is taken at once and done in time, and everybody says so."""
+    began_s = time.monotonic()
+    job_id = accepted(http, "afterwards")
+    eventually(lambda: jobs_of(direct, job_id)[0].done)
+    eventually(lambda: http.get("/readyz").status_code == 200)
+    until_idle(direct, 1)
+    assert time.monotonic() - began_s < BACK_WITHIN_S
+
+
+def each_ended_once(direct: Settings, ids: list[str]) -> None:
+    eventually(lambda: all(job.done for job in jobs_of(direct, *ids)), 100)
+    assert {job.status for job in jobs_of(direct, *ids)} == {Status.SUCCEEDED}
+    assert {tuple(events_of(direct, job_id)) for job_id in ids} == {("submit", "claim", "succeed")}
+    assert len(set(ids)) == len(ids)
+
+
+def test_where_each_answer_takes_half_a_second_jobs_are_taken_and_done_once(
+    http: httpx.Client, network: Network, direct: Settings
+) -> None:
+    network.delay_s = SLOW_S
+    began_s = time.monotonic()
+    ids = [accepted(http, str(number)) for number in range(2)]
+    assert time.monotonic() - began_s > 2 * SLOW_S
+    assert len(http.get("/v1/jobs").json()["data"]) == 2
+    each_ended_once(direct, ids)
+    network.delay_s = 0.0
+    is_well_again(http, direct)
+
+
+def test_where_connections_are_reset_again_and_again_no_job_is_lost_or_made_twice(
+    http: httpx.Client, network: Network, direct: Settings
+) -> None:
+    over = threading.Event()
+
+    def disturb() -> None:
+        for _ in range(RESETS):
+            if over.wait(RESET_EVERY_S):
+                return
+            network.reset()
+
+    disturber = threading.Thread(target=disturb)
+    disturber.start()
+    ids: list[str] = []
+    try:
+        while disturber.is_alive():
+            ids.append(accepted(http, str(len(ids) % 40)))
+    finally:
+        over.set()
+        disturber.join()
+    assert network.resets > RESETS
+    made = sorted(set(ids))
+    is_well_again(http, direct)
+    each_ended_once(direct, made)
+    assert len(made) == min(len(ids), 40)

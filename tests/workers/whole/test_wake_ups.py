@@ -38,6 +38,9 @@ def test_whatever_befalls_wake_ups_each_job_runs_once(start_worker: StartWorker,
     send(there, *reversed(held))  # late, and the other way round
     send(there, *["any"] * 20)  # for nothing
     eventually(lambda: all(job.done for job in jobs_of(there, *ids)), 150)
+    until_idle(there, 2)
+    ids += submit(there, tiny(device=DEVICES[0]), call=lambda *_: None)  # lost, and nobody else calls that worker
+    eventually(lambda: all(job.done for job in jobs_of(there, *ids)))
     assert {(job.status, job.attempt) for job in jobs_of(there, *ids)} == {(Status.SUCCEEDED, 1)}
     assert {tuple(events_of(there, job_id)) for job_id in ids} == {("submit", "claim", "succeed")}
     until_idle(there, 2)

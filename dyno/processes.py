@@ -43,7 +43,10 @@ def _begin(parent_pid: int, mask: Iterable[int]) -> None:
 
 @dataclass
 class Part:
-    """One process to keep alive. `module` is run as `python -P -m module args…`."""
+    """One process to keep alive. `module` is run as `python -P -m module args…`.
+
+    `says_to`: a descriptor for what it prints and logs; null: where this process' own words go.
+    """
 
     name: str
     module: str
@@ -53,6 +56,7 @@ class Part:
     started_s: float = 0.0
     backoff_s: float = 0.5
     restart_at_s: float | None = None
+    says_to: int | None = None
 
     def start(self) -> None:
         # Own process group: Ctrl-C in a terminal reaches only the parent, which then stops the parts in order. Held
@@ -63,6 +67,8 @@ class Part:
                 [sys.executable, "-P", "-m", self.module, *self.args],
                 env=dict(self.env),
                 stdin=subprocess.DEVNULL,
+                stdout=self.says_to,
+                stderr=self.says_to,
                 preexec_fn=partial(_begin, os.getpid(), held),  # the parent has one thread, so Python may run here
                 process_group=0,
             )

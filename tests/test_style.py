@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 MAX_LINES = 250
 FORBIDDEN_NAMES = {"manager", "helper", "helpers", "utils", "util", "common", "misc", "core"}
-TREES = ("dyno", "service", "workers", "tests", "api_tests", "benchmarks")
+TREES = ("dyno", "service", "workers", "tests", "api_tests", "benchmarks", "chaos")
 
 
 def _tool(*command: str) -> None:

@@ -1,0 +1,81 @@
+"""Callers of the API who don't give up: what they were promised is noted, and so is every cancel they asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from chaos.orders import Order
+
+_ANSWER_S = 10.0
+_AGAIN_S = 0.3
+
+
+@dataclass
+class Answers:
+    """`accepted`: the ids that each idempotency key was answered with, by 202. `canceling`: what anybody tried to."""
+
+    accepted: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    canceling: set[str] = field(default_factory=set)
+    strange: list[str] = field(default_factory=list)
+    again: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ids(self) -> set[str]:
+        return set().union(*self.accepted.values())
+
+
+class Callers:
+    """All of them over one pool of connections to `url`."""
+
+    def __init__(self, url: str, answers: Answers) -> None:
+        self._url, self._answers = url, answers
+
+    async def place(self, orders: Iterable[Order], begun_s: float) -> None:
+        """Each when it is its time; returns when every one has been answered. `begun_s` is by the monotonic clock."""
+        limits = httpx.Limits(max_connections=None)
+        client = httpx.AsyncClient(base_url=self._url, timeout=_ANSWER_S, limits=limits)
+        async with client as http, asyncio.TaskGroup() as group:
+            for order in orders:
+                group.create_task(self._see_to(http, order, begun_s))
+
+    async def _see_to(self, http: httpx.AsyncClient, order: Order, begun_s: float) -> None:
+        await asyncio.sleep(begun_s + order.at_s - time.monotonic())
+        ids = await asyncio.gather(*(self._submit(http, order) for _ in range(2 if order.twice else 1)))
+        if order.cancel_after_s is not None and ids[0] is not None:
+            await asyncio.sleep(order.cancel_after_s)
+            self._answers.canceling.add(ids[0])  # before it is sent: it may count though its answer gets lost
+            await self._call(http, {200, 202, 409}, f"/v1/jobs/{ids[0]}/cancel")
+
+    async def _submit(self, http: httpx.AsyncClient, order: Order) -> str | None:
+        headers = {"Idempotency-Key": order.key}
+        answer = await self._call(http, {202}, "/v1/jobs", json=order.body, headers=headers)
+        if answer is None:
+            return None
+        job_id = str(answer.json()["id"])
+        self._answers.accepted[order.key].add(job_id)
+        return job_id
+
+    async def _call(
+        self, http: httpx.AsyncClient, wanted: set[int], path: str, **options: Any
+    ) -> httpx.Response | None:
+        """POST until it is answered; a 503 has to say when to come back, and any other refusal is strange."""
+        while True:
+            try:
+                answer = await http.post(path, **options)
+            except httpx.TransportError as error:
+                self._answers.again[type(error).__name__] += 1
+            else:
+                if answer.status_code in wanted:
+                    return answer
+                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or "Retry-After" not in answer.headers:
+                    self._answers.strange.append(f"POST {path}: {answer.status_code} {answer.text[:200]}")
+                    return None
+                self._answers.again["503"] += 1
+            await asyncio.sleep(_AGAIN_S)

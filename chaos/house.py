@@ -1,0 +1,199 @@
+"""A whole Dyno to shake: Redis behind the proxy, the API, and workers, each part started again when it has died."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+
+from chaos import kin
+from chaos.clock import JumpingClock
+from chaos.disk import SmallDisk
+from chaos.proxy import Proxy
+from chaos.schedule import API, JUMPING, WORKERS
+from dyno.processes import Part
+from dyno.settings import Durability
+from dyno.store.server import EmbeddedServer
+from dyno.up import free_port
+
+LEASE_S = 5.0  # instead of 30: within a run many run out
+READY_S = 120.0
+_AGAIN_S = 0.5  # between a part's death and its next start
+_LOOK_S = 0.05
+_STOP_S = 20.0
+
+
+class House:
+    """Everything lives in `folder`, and whatever the parts say is in its `log`. Use it from one event loop's thread.
+
+    `died`: parts that ended though nobody had ended them; `stuck`: those that didn't end when asked.
+    """
+
+    def __init__(self, folder: Path, durability: Durability) -> None:
+        self.name = secrets.token_hex(8)
+        self.died: list[str] = []
+        self.stuck: list[str] = []
+        self.parts: dict[str, Part] = {}
+        self.disk = SmallDisk(folder / "disk")
+        self.clock = JumpingClock(folder)
+        self.server = EmbeddedServer(folder / "redis", appendfsync=durability)
+        self.proxy = Proxy()
+        self.durability = durability
+        self._folder, self._port = folder, free_port()
+        self._log = (folder / "log").open("ab")
+        self._down: set[str] = set()
+        self._stopped: set[str] = set()
+
+    @property
+    def run_dir(self) -> Path:
+        return self._folder / "disk" / "run"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def log(self) -> Path:
+        return self._folder / "log"
+
+    @property
+    def cores(self) -> tuple[int, int]:
+        """What the two devices are made of; the third worker shares the second one's."""
+        first, *others = sorted(os.sched_getaffinity(0))
+        return first, (others or [first])[0]
+
+    async def open(self) -> None:
+        """Start everything, and wait until every worker is idle."""
+        os.environ[kin.MARK] = self.name  # the server takes its environment from here
+        self.disk.mount()
+        self.server.start()
+        await self.proxy.open(self.server.url.removeprefix("unix://"))
+        self._furnish()
+        for part in self.parts.values():
+            part.start()
+        await self._ready()
+
+    def _furnish(self) -> None:
+        env = self._env()
+        self.parts[API] = Part(API, "service", [], env, says_to=self._log.fileno())
+        for name, core in zip(WORKERS, (*self.cores, self.cores[1]), strict=True):
+            faked = self.clock.env if name == JUMPING else {}
+            arguments = ["--device", f"cpu:{core}-{core}", "--name", name]
+            self.parts[name] = Part(name, "workers", arguments, {**env, **faked}, says_to=self._log.fileno())
+
+    def _env(self) -> dict[str, str]:
+        """Nothing of Dyno's own but what is set here: a run is to be the same from any shell."""
+        foreign = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
+        return foreign | {
+            kin.MARK: self.name,
+            "DYNO_LEASE_S": str(LEASE_S),
+            "DYNO_HEARTBEAT_S": "1",
+            "DYNO_REAP_EVERY_S": "1",
+            "DYNO_SHUTDOWN_S": "3",
+            "DYNO_TERM_GRACE_S": "2",
+            "DYNO_REDIS_URL": self.proxy.url,
+            "DYNO_HOST": "127.0.0.1",
+            "DYNO_PORT": str(self._port),
+            "DYNO_API_URL": self.url,
+            "DYNO_DURABILITY": self.durability,
+            "DYNO_ARTIFACT_DIR": str(self._folder / "artifacts"),
+            "DYNO_RUN_DIR": str(self.run_dir),
+            "DYNO_SPOOL_DIR": str(self._folder / "disk" / "spool"),
+        }
+
+    async def _ready(self) -> None:
+        async with httpx.AsyncClient(base_url=self.url) as http:
+
+            async def idle() -> bool:
+                with suppress(httpx.HTTPError):
+                    answer = await http.get("/v1/workers")
+                    if answer.status_code == httpx.codes.OK:
+                        return {w["id"] for w in answer.json()["data"] if w["state"] == "idle"} >= set(WORKERS)
+                return False
+
+            deadline_s = time.monotonic() + READY_S
+            while not await idle():
+                if time.monotonic() > deadline_s or any(_ended(part) for part in self.parts.values()):
+                    raise RuntimeError(f"the house did not start:\n{self.log.read_text(errors='replace')[-2000:]}")
+                await asyncio.sleep(_LOOK_S)
+
+    async def mind(self) -> None:
+        """Start again what is dead and isn't meant to be, for ever."""
+        while True:
+            for name, part in self.parts.items():
+                if _ended(part) and name not in self._down:
+                    assert part.process is not None
+                    self.died.append(f"{name} ended by itself with exit code {part.process.returncode}")
+                    await asyncio.sleep(_AGAIN_S)
+                    if name not in self._down:
+                        part.start()
+            await asyncio.sleep(_LOOK_S)
+
+    def end(self, name: str, number: signal.Signals) -> None:
+        """Send a part KILL or TERM; it stays down until `start`."""
+        self._down.add(name)
+        self._send(name, number)
+
+    async def start(self, name: str) -> None:
+        """Start again what `end` ended, as soon as it has."""
+        await self._gone([name])
+        self.parts[name].start()
+        self._down.discard(name)
+
+    def stop(self, name: str) -> None:
+        self._stopped.add(name)
+        self._send(name, signal.SIGSTOP)
+
+    def go_on(self, name: str) -> None:
+        self._stopped.discard(name)
+        self._send(name, signal.SIGCONT)
+
+    async def close_parts(self) -> None:
+        """End the API and the workers in order, as `dyno up` does; nothing faulty may be left in their way."""
+        self.proxy.answers_late_by_s = 0.0
+        self.proxy.speak()
+        self.disk.free()
+        for name in list(self._stopped):
+            self.go_on(name)
+        for name in self.parts:
+            self.end(name, signal.SIGTERM)
+        await self._gone(self.parts)
+
+    def close(self) -> None:
+        """Everything that `open` has made but the parts."""
+        self.server.close()
+        self.disk.unmount()
+        self._log.close()
+        os.environ.pop(kin.MARK, None)
+
+    async def _gone(self, names: Collection[str]) -> None:
+        """Until these have ended; with KILL where that takes too long."""
+        deadline_s = time.monotonic() + _STOP_S
+        while left := [name for name in names if not _ended(self.parts[name])]:
+            if time.monotonic() > deadline_s:
+                self.stuck += [f"{name} was still there {_STOP_S:g} s after a signal to end" for name in left]
+                for name in left:
+                    self._send(name, signal.SIGKILL)
+                deadline_s = time.monotonic() + _STOP_S
+            await asyncio.sleep(_LOOK_S)
+
+    def _send(self, name: str, number: signal.Signals) -> None:
+        process = self.parts[name].process
+        if process is not None:
+            process.send_signal(number)  # to nobody where it has ended
+
+
+def _ended(part: Part) -> bool:
+    return part.process is not None and part.process.poll() is not None
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

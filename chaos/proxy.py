@@ -1,0 +1,93 @@
+"""Between Redis' socket and everybody who asks it: a TCP proxy that can be slow, silent, shut or rude."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from contextlib import suppress
+
+_PIECE_BYTES = 64 * 1024
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST and forgets what was unsent
+
+
+class Proxy:
+    """Runs in the event loop that starts it. Redis' own death closes the connections to it, and no more."""
+
+    def __init__(self) -> None:
+        self._path = ""
+        self._server: asyncio.Server | None = None
+        self._port = 0
+        self._callers: set[asyncio.StreamWriter] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self.answers_late_by_s = 0.0
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self._port}/0"
+
+    async def open(self, socket_path: str | None = None) -> None:
+        """Accept connections for Redis at `socket_path`; again on the same path and port, where there were any."""
+        self._path = socket_path or self._path
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    def shut(self) -> None:
+        """Refuse new connections, and reset those that there are."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Cut every connection; what was on its way is lost."""
+        for caller in list(self._callers):
+            _cut(caller)
+
+    def silence(self) -> None:
+        """Accept and read everything, and pass nothing on."""
+        self._flowing.clear()
+
+    def speak(self) -> None:
+        """Pass on what was held back, too: also requests whose callers have given up, as a network does."""
+        self._flowing.set()
+
+    async def _serve(self, from_caller: asyncio.StreamReader, to_caller: asyncio.StreamWriter) -> None:
+        try:
+            from_redis, to_redis = await asyncio.open_unix_connection(self._path)
+        except OSError:
+            _cut(to_caller)
+            return
+        self._callers.add(to_caller)
+        try:
+            await asyncio.gather(self._requests(from_caller, to_redis), self._answers(from_redis, to_caller))
+        finally:
+            self._callers.discard(to_caller)
+            for writer in (to_redis, to_caller):
+                writer.close()
+
+    async def _requests(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while piece := await source.read(_PIECE_BYTES):
+                await self._flowing.wait()
+                target.write(piece)
+                await target.drain()
+        target.close()
+
+    async def _answers(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while piece := await source.read(_PIECE_BYTES):
+                await asyncio.sleep(self.answers_late_by_s)
+                await self._flowing.wait()
+                target.write(piece)
+                await target.drain()
+        _cut(target)
+
+
+def _cut(writer: asyncio.StreamWriter) -> None:
+    if writer.transport.is_closing():
+        return
+    with suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()

@@ -1,0 +1,52 @@
+"""The event streams of all jobs, as Redis has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import redis
+
+from dyno.store.keys import JOB_ID, Keys
+
+MOST_JOBS = 2000  # of one run: the general stream keeps 10,000 events
+
+
+class Event(NamedTuple):
+    """`at_s`: seconds since 1970 by Redis' clock, from the stream's own id."""
+
+    at_s: float
+    job: str
+    event: str
+    status: str
+    version: int
+    detail: str | None = None
+
+
+class Streams(NamedTuple):
+    """`general` has every event in the order in which Redis made them; `by_job` each job's own stream."""
+
+    general: Sequence[Event]
+    by_job: Mapping[str, Sequence[Event]]
+
+
+def read(client: redis.Redis, keys: Keys) -> Streams:
+    """Of every job whose stream there is, whether any index knows it or not."""
+    names = {str(key) for key in client.scan_iter(match=keys.job_events("*"), count=1000)}
+    jobs = sorted(job for name in names if (job := _job(name)) is not None and keys.job_events(job) == name)
+    return Streams(_stream(client, keys.events), {job: _stream(client, keys.job_events(job)) for job in jobs})
+
+
+def _job(key: str) -> str | None:
+    found = JOB_ID.search(key)
+    return found[0] if found else None
+
+
+def _stream(client: redis.Redis, name: str) -> list[Event]:
+    entries: Any = client.xrange(name)
+    return [_event(entry_id, fields) for entry_id, fields in entries]
+
+
+def _event(entry_id: str, fields: Mapping[str, str]) -> Event:
+    at_s = int(entry_id.partition("-")[0]) / 1000
+    return Event(at_s, fields["job"], fields["event"], fields["status"], int(fields["version"]), fields.get("detail"))

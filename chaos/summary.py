@@ -1,0 +1,129 @@
+"""What is kept of a run, a few kB of JSON by its seed, and the page that lays all runs beside each other."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from benchmarks.files import Files
+from benchmarks.report import RESULTS, machine, prose, table, write
+from chaos.checker import Breach
+from chaos.house import LEASE_S
+from chaos.run import Shaken
+from chaos.waits import longest_wait_s
+from dyno.job import DONE, Status
+from dyno.job import Event as Step
+
+RECORDED = RESULTS / "recorded" / "chaos"
+_TOLD = 20  # violations of a kind that are told in full
+
+Summary = Mapping[str, Any]
+
+
+def summary(shaken: Shaken) -> dict[str, JsonValue]:
+    """Plain JSON. `ends`: of all jobs by their status, and by reason of those that failed."""
+    asked, general = shaken.asked, shaken.streams.general
+    steps = Counter(event.event for event in general)
+    ended = [event for event in general if event.status in DONE]
+    claims = Counter(event.job for event in general if event.event == Step.CLAIM)
+    broken: dict[str, JsonValue] = {}
+    for breach in Breach:
+        told = [what for kind, what in shaken.violations if kind is breach]
+        broken[breach.value] = {"count": len(told), "told": [*told[:_TOLD]]}
+    return {
+        "on": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+        "machine": machine(),
+        "minutes": asked.minutes,
+        "durability": asked.durability,
+        "lease_s": LEASE_S,
+        "took_s": round(shaken.took_s, 1),
+        "jobs": len(shaken.answers.ids),
+        "ends": dict(Counter(event.status for event in ended)),
+        "failed_for": dict(Counter(str(event.detail) for event in ended if event.status == Status.FAILED)),
+        "claimed_again": sum(count > 1 for count in claims.values()),
+        "most_claims": max(claims.values(), default=0),
+        "steps": {step: steps[step] for step in (Step.CLAIM, Step.REQUEUE, Step.EXPIRE, Step.EXHAUST, Step.STOP)},
+        "asked_again_for": dict(shaken.answers.again),
+        "faults": {kind.value: count for kind, count in sorted(shaken.faults.done.items())},
+        "left_out": {kind.value: why for kind, why in shaken.faults.left_out.items()},
+        "longest_wait_s": round(longest_wait_s(general, shaken.faults.over_at), 2),
+        "violations": broken,
+    }
+
+
+def keep(seed: int, found: Mapping[str, JsonValue], folder: Path) -> None:
+    Files(folder).put(str(seed), {"seed": seed}, found)
+
+
+def kept(folder: Path = RECORDED) -> dict[int, Summary]:
+    """All runs in `folder`, by seed."""
+    found = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    return {int(each["spec"]["seed"]): each for each in sorted(found, key=lambda each: int(each["spec"]["seed"]))}
+
+
+def page(runs: Mapping[int, Summary]) -> list[str]:
+    """A row for each run; below it how often each fault came, and what else is known."""
+    return [
+        *prose(
+            f"""A whole Dyno on one machine: Redis behind a TCP proxy, the API, three workers on two devices, shaken by
+            faults of a seeded schedule while jobs flow over HTTP; five in six of them tiny, most others of 0.5 to 6 s.
+            Leases of {LEASE_S:g} s, so that many run out. Afterwards a checker holds every 202 against the jobs' event
+            streams. `make chaos SEED=<seed>` has the same faults and jobs again, if not the same interleaving."""
+        ),
+        *table(
+            [
+                *("seed", "on", "minutes", "AOF", "jobs", "succeeded", "failed", "canceled", "run more than once"),
+                *("faults", "longest wait", "violations"),
+            ],
+            [_row(seed, run) for seed, run in runs.items()],
+        ),
+        *prose(
+            """Jobs fail because one in a hundred asks for less time than it needs, and where two attempts in a row were
+            killed (`worker_lost`) or met a full disk. The longest wait is that of a job which waited to be claimed,
+            counted from the end of the last fault before that claim. A job may be run more than once; that it ends
+            once is what is proven."""
+        ),
+        "## Violations",
+        "",
+        *table(["seed", *Breach], [[seed, *_counts(run)] for seed, run in runs.items()]),
+        "## Faults",
+        "",
+        *(line for seed, run in runs.items() for line in prose(f"Seed {seed}: {_faults(run)}.")),
+    ]
+
+
+def publish() -> None:
+    """docs/results/chaos.md, of all runs that are kept."""
+    write("chaos", "Chaos runs", page(kept()), environment_of="Environment of the last run")
+
+
+def violated(found: Summary) -> int:
+    return sum(_counts(found))
+
+
+def _counts(run: Summary) -> Sequence[int]:
+    return [run["violations"].get(breach.value, {"count": 0})["count"] for breach in Breach]
+
+
+def _row(seed: int, run: Summary) -> list[object]:
+    ends = [run["ends"].get(status.value, 0) for status in (Status.SUCCEEDED, Status.FAILED, Status.CANCELED)]
+    return [
+        *(seed, run["on"], f"{run['minutes']:g}", run["durability"], run["jobs"], *ends, run["claimed_again"]),
+        *(sum(run["faults"].values()), f"{run['longest_wait_s']:.1f} s", violated(run)),
+    ]
+
+
+def _faults(run: Summary) -> str:
+    told = [f"{name} {count}" for name, count in run["faults"].items()]
+    told += [f"{name} left out ({why})" for name, why in run["left_out"].items()]
+    failed = ", ".join(f"{reason} {count}" for reason, count in sorted(run["failed_for"].items())) or "none"
+    steps = run["steps"]
+    leases = f"{steps['expire'] + steps['exhaust']} leases ran out, {steps['requeue']} jobs were handed back"
+    again = f"callers asked again {sum(run['asked_again_for'].values())} times"
+    return f"{', '.join(told)}; {leases}; failed for {failed}; {again}"

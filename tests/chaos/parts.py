@@ -1,0 +1,37 @@
+"""Parts for a house that runs no Dyno: they sleep."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from chaos import kin
+from chaos.house import House
+from dyno.processes import Part
+
+SLEEPS = "time.sleep(600)"
+
+
+def part(code: str = SLEEPS, says_to: int | None = None) -> Part:
+    """Runs `code`, with the time module at hand."""
+    env = {name: value for name, value in os.environ.items() if name != kin.MARK}
+    return Part("part", "timeit", ["-n1", "-r1", "-s", "import time", code], env, says_to=says_to)
+
+
+def pid_of(house: House, name: str) -> int:
+    process = house.parts[name].process
+    assert process is not None
+    return process.pid
+
+
+def state_of(house: House, name: str) -> str:
+    """As proc(5) has it: T is stopped."""
+    return Path(f"/proc/{pid_of(house, name)}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """`tests.waiting.eventually` for an event loop; its deadline is the test's."""
+    while not condition():
+        await asyncio.sleep(0.01)

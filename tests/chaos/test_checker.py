@@ -1,0 +1,150 @@
+"""The checker finds what it is for: faults planted into event streams that are in order otherwise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from chaos.checker import Breach, Violation, violations
+from chaos.streams import Event, Streams
+
+ONE, OTHER = "cpu:0-0@here", "cpu:1-1@here"
+Told = tuple[str, str, str] | tuple[str, str, str, str]
+# What happens, in Redis' order: job, event, status, and of a claim the device.
+ORDERLY: Sequence[Told] = (
+    ("a", "submit", "queued"),
+    ("a", "claim", "running", ONE),
+    ("b", "submit", "queued"),
+    ("b", "claim", "running", OTHER),
+    ("b", "heartbeat", "running"),
+    ("c", "submit", "queued"),
+    ("a", "expire", "queued"),
+    ("c", "claim", "running", ONE),
+    ("b", "succeed", "succeeded"),
+    ("a", "claim", "running", OTHER),
+    ("c", "cancel", "running"),
+    ("c", "stop", "canceled"),
+    ("a", "requeue", "queued"),
+    ("a", "claim", "running", ONE),
+    ("a", "exhaust", "failed"),
+    ("d", "submit", "queued"),
+    ("d", "cancel", "canceled"),
+)
+ACCEPTED = {f"key-{job}": {job} for job in "abcd"}
+CANCELING = {"c", "d"}
+
+
+def streams(told: Sequence[Told]) -> Streams:
+    """As Redis would have them: a version for each event of a job, and every event in two streams."""
+    general: list[Event] = []
+    by_job: dict[str, list[Event]] = {}
+    for number, (job, event, status, *device) in enumerate(told):
+        own = by_job.setdefault(job, [])
+        detail = json.dumps({"id": "w", "device": device[0], "host": "here"}) if device else None
+        own.append(Event(1000.0 + number, job, event, status, len(own) + 1, detail))
+        general.append(own[-1])
+    return Streams(general, by_job)
+
+
+def found(
+    told: Sequence[Told],
+    accepted: Mapping[str, set[str]] = ACCEPTED,
+    canceling: set[str] = CANCELING,
+) -> list[Violation]:
+    return violations(accepted, canceling, streams(told))
+
+
+def breaches(told: Sequence[Told]) -> set[Breach]:
+    return {violation.breach for violation in found(told)}
+
+
+def changed(at: Told, *instead: Told) -> list[Told]:
+    place = ORDERLY.index(at)
+    return [*ORDERLY[:place], *instead, *ORDERLY[place + 1 :]]
+
+
+def test_lives_in_order_break_nothing() -> None:
+    assert found(ORDERLY) == []
+
+
+def test_a_job_that_never_ended_is_lost() -> None:
+    [violation] = found(changed(("b", "succeed", "succeeded")))[:1]
+    assert violation.breach is Breach.LOST
+    assert "b was answered 202 and never ended: its last event is heartbeat" in violation.what
+
+
+def test_a_job_without_any_event_is_lost() -> None:
+    [violation] = found(ORDERLY, {**ACCEPTED, "key-e": {"e"}})
+    assert violation == Violation(Breach.LOST, "e was answered 202 and never ended: it has no event")
+
+
+@pytest.mark.parametrize("again", [("b", "succeed", "succeeded"), ("b", "fail", "failed")])
+def test_a_second_end_is_a_double_finish(again: Told) -> None:
+    assert Breach.TWICE in breaches([*ORDERLY, again])
+
+
+@pytest.mark.parametrize(
+    "late", [("b", "heartbeat", "running"), ("b", "expire", "queued"), ("b", "claim", "running", OTHER)]
+)
+def test_nothing_may_come_after_the_end(late: Told) -> None:
+    assert Breach.ILLEGAL in breaches([*ORDERLY, late])
+
+
+@pytest.mark.parametrize(
+    ("at", "instead"),
+    [
+        (("b", "claim", "running", OTHER), ("b", "heartbeat", "running")),  # runs unclaimed
+        (("d", "cancel", "canceled"), ("d", "stop", "canceled")),  # stopped though it never ran
+        (("b", "succeed", "succeeded"), ("b", "succeed", "failed")),  # says another state than the table
+        (("b", "heartbeat", "running"), ("b", "dance", "running")),  # no event at all
+    ],
+)
+def test_a_step_that_is_not_in_the_table_is_illegal(at: Told, instead: Told) -> None:
+    assert Breach.ILLEGAL in breaches(changed(at, instead))
+
+
+def test_a_step_that_is_missing_from_a_stream_is_found() -> None:
+    whole = streams(ORDERLY)
+    cut = {job: [event for event in events if event.event != "heartbeat"] for job, events in whole.by_job.items()}
+    kinds = {v.breach for v in violations(ACCEPTED, CANCELING, Streams(whole.general, cut))}
+    assert kinds == {Breach.ILLEGAL, Breach.DIFFER}  # its version is, and the general stream still has it
+
+
+def test_a_device_given_away_while_it_is_held_is_an_overlap() -> None:
+    early = changed(("b", "claim", "running", OTHER), ("b", "claim", "running", ONE))
+    [violation] = found(early)[:1]
+    assert violation == Violation(Breach.OVERLAP, f"{ONE} was given to b while a had it")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ("a", "expire", "queued"),
+        ("b", "succeed", "succeeded"),
+        ("c", "stop", "canceled"),
+        ("a", "requeue", "queued"),
+    ],
+)
+def test_without_its_end_a_lease_goes_on(end: Told) -> None:
+    told = [*changed(end), ("z", "submit", "queued"), ("z", "claim", "running", ONE)]
+    told += [("y", "submit", "queued"), ("y", "claim", "running", OTHER)]
+    assert Breach.OVERLAP in breaches(told)
+
+
+def test_a_key_with_two_jobs_and_a_job_without_a_key_were_made_twice() -> None:
+    assert {v.breach for v in found(ORDERLY, {"key-a": {"a", "b"}, "key-c": {"c"}, "key-d": {"d"}})} == {Breach.DOUBLED}
+    assert {v.breach for v in found(ORDERLY, {f"key-{job}": {job} for job in "abc"})} == {Breach.DOUBLED}
+
+
+def test_a_job_that_nobody_wanted_to_cancel_is_not_to_be_canceled() -> None:
+    [violation] = found(ORDERLY, canceling={"c"})
+    assert violation == Violation(Breach.UNASKED, "d was canceled, and nobody had asked for that")
+
+
+def test_what_only_the_general_stream_tells_is_found() -> None:
+    whole = streams(ORDERLY)
+    extra = Event(2000.0, "b", "heartbeat", "running", 4)
+    kinds = {v.breach for v in violations(ACCEPTED, CANCELING, Streams([*whole.general, extra], whole.by_job))}
+    assert kinds == {Breach.DIFFER}

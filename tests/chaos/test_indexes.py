@@ -1,0 +1,98 @@
+"""Indexes of a real Redis, in order after real lives of jobs, and each damaged by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from chaos import indexes, streams
+from chaos.checker import violations
+from dyno.job import WorkerRef
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.connect import async_client
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Claim, Leases
+from tests.results import a_result
+
+DEVICES = ("cpu:0-0@here", "cpu:1-1@here")
+SPEC = Spec.model_validate({"workload": "matmul", "device": "cpu"})
+
+
+@pytest.fixture
+def keys(namespace: str) -> Keys:
+    return Keys(namespace)
+
+
+@pytest.fixture
+def ids(settings: Settings, client: redis.Redis) -> list[str]:
+    """Jobs that succeeded, failed, run, wait, and were canceled, in this order."""
+    leases = Leases(client, settings)
+
+    def claimed(device: str) -> Claim:
+        claim = leases.claim(device, ["cpu"], WorkerRef(id="w", device=device, host="here"))
+        assert claim is not None
+        return claim
+
+    async def submitted() -> list[str]:
+        async with async_client(settings) as asynchronous:
+            jobs = Jobs(asynchronous, settings)
+            return [(await jobs.submit(SPEC)).job.id for _ in range(5)]
+
+    async def cancel(job: str) -> None:
+        async with async_client(settings) as asynchronous:
+            await Jobs(asynchronous, settings).cancel(job)
+
+    made = asyncio.run(submitted())
+    leases.finish(claimed(DEVICES[0]), "succeed", result=a_result(made[0]), samples=[1.0])
+    leases.finish(claimed(DEVICES[0]), "fail", status_reason="timeout")
+    claimed(DEVICES[1])
+    asyncio.run(cancel(made[4]))
+    return made
+
+
+def test_after_real_lives_every_index_agrees_and_the_streams_are_in_order(
+    client: redis.Redis, keys: Keys, ids: list[str]
+) -> None:
+    seen = indexes.look(client, keys)
+    assert set(seen.jobs) == set(ids)
+    assert set(seen.leases) == {DEVICES[1]}
+    assert indexes.mismatches(seen) == []
+    found = streams.read(client, keys)
+    told = violations({job: {job} for job in ids}, {ids[4]}, found)
+    assert [violation.what.split()[0] for violation in told] == sorted([ids[2], ids[3]])  # they haven't ended yet
+
+
+Damage = Callable[[redis.Redis, Keys, list[str]], object]
+DAMAGES: dict[str, Damage] = {
+    "not in the list of all jobs": lambda r, k, ids: r.zrem(k.jobs, ids[0]),
+    "a job that isn't there": lambda r, k, ids: r.zadd(k.jobs, {"job_x": 1}),
+    "two statuses": lambda r, k, ids: r.zadd(k.jobs_with_status("queued"), {ids[0]: 1}),
+    "no status": lambda r, k, ids: r.zrem(k.jobs_with_status("failed"), ids[1]),
+    "another workload": lambda r, k, ids: r.zadd(k.jobs_of_workload("other"), {ids[1]: 1}),
+    "out of the queue": lambda r, k, ids: r.zrem(k.queue("cpu"), ids[3]),
+    "in the queue though it runs": lambda r, k, ids: r.zadd(k.queue("cpu"), {ids[2]: 1}),
+    "in a queue that nobody serves": lambda r, k, ids: r.zadd(k.queue("gpu"), {ids[3]: 1}),
+    "a queue that isn't listed": lambda r, k, ids: r.srem(k.queues, "cpu"),
+    "a done job that never goes": lambda r, k, ids: r.zrem(k.expiring, f"{ids[0]}:succeeded:matmul"),
+    "a record that never goes": lambda r, k, ids: r.persist(k.job(ids[0])),
+    "no result": lambda r, k, ids: r.delete(k.result(ids[0])),
+    "a result without success": lambda r, k, ids: r.set(k.result(ids[1]), "{}"),
+    "a token after the end": lambda r, k, ids: r.hset(k.job(ids[0]), "token", "t"),
+    "an event too many": lambda r, k, ids: r.xadd(k.job_events(ids[0]), {"job": ids[0]}),
+    "a run without its lease": lambda r, k, ids: r.delete(k.lease(DEVICES[1])),
+    "a lease of nobody": lambda r, k, ids: r.hset(k.lease(DEVICES[0]), mapping={"job": ids[0], "token": "t"}),
+    "a lease of another attempt": lambda r, k, ids: r.hset(k.lease(DEVICES[1]), "token", "t"),
+    "a run without any lease": lambda r, k, ids: r.zrem(k.leases, DEVICES[1]) and r.delete(k.lease(DEVICES[1])),
+    "a lease that isn't due": lambda r, k, ids: r.zrem(k.leases, DEVICES[1]),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_whatever_is_out_of_step_is_found(what: str, client: redis.Redis, keys: Keys, ids: list[str]) -> None:
+    DAMAGES[what](client, keys, ids)
+    assert indexes.mismatches(indexes.look(client, keys)) != []

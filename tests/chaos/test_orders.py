@@ -1,0 +1,36 @@
+"""What is asked of the house is a matter of the seed, and something that can be asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from chaos.orders import orders
+from dyno.spec import Spec
+from dyno.workloads import normalise
+
+
+def test_one_seed_has_one_list_and_another_seed_another() -> None:
+    assert orders(7, 100, 60, (0, 1)) == orders(7, 100, 60, (0, 1))
+    assert orders(7, 100, 60, (0, 1)) != orders(8, 100, 60, (0, 1))
+
+
+def test_jobs_are_spread_over_the_run_a_thousand_of_them_tiny_and_one_in_ten_long_enough_to_be_met() -> None:
+    asked = orders(7, 1250, 600, (0, 1))
+    assert len({order.key for order in asked}) == 1250
+    assert all(early.at_s <= late.at_s for early, late in pairwise(asked))
+    assert asked[0].at_s < 6
+    assert 594 < asked[-1].at_s < 600
+    sizes = Counter(order.size for order in asked)
+    assert sizes["tiny"] >= 1000
+    assert sizes["long"] + sizes["longer"] >= 125
+    assert sizes["failing"] > 0
+    assert sum(order.cancel_after_s is not None for order in asked) > 20
+    assert sum(order.twice for order in asked) > 20
+
+
+def test_every_order_is_a_spec_that_a_workload_takes() -> None:
+    for order in orders(7, 200, 600, (0, 1)):
+        spec = normalise(Spec.model_validate(order.body))
+        assert spec.queue_if_absent
+        assert spec.device.kind == "cpu"

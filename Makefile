@@ -49,7 +49,7 @@ workloads: install  # every workload on every framework, in minutes each; resume
 reproduce: install  # the articles' experiments; hours, resumes, writes docs/results/reproduction.md
 	$(BIN)/python -m benchmarks.reproduce
 
-chaos: install  # ten minutes of faults by a seed (make chaos SEED=7), then a proof that no job was lost or ended twice
+chaos: install  # ten minutes of faults by a seed (make chaos SEED=7), then a look for jobs that were lost or ended twice
 	$(BIN)/python -m chaos $(if $(SEED),--seed $(SEED))
 
 lock: install  # compile requirements/*.txt from pyproject.toml

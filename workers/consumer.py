@@ -88,7 +88,7 @@ class Consumer:
 
     def end(self, exit_code: int = 0) -> None:
         """Hear no more wake-ups. Safe to call from a signal handler; takes effect within about a second."""
-        state.should_stop = exit_code
+        state.should_stop = exit_code or state.should_stop or 0  # a TERM afterwards doesn't make it a clean end
 
     def _on_ready(self, _: Any) -> None:
         """Connected, or connected again: jobs may have waited for that, so call ourselves."""

@@ -1,7 +1,8 @@
 """One process: an epoch's worth of Dyno's own training steps, an epoch of plain `model.fit`, in turns (ABBA).
 
 `python -m benchmarks.trainings.side_by_side WORKLOAD PAIRS DYNO_JIT FIT_JIT` (the last two 0 or 1) prints both as JSON,
-seconds per sample. The first epoch of each is left out: it compiles. From then on every thread keeps to one core.
+seconds per sample. The first epoch of each is left out: it compiles. From then on each of
+TensorFlow's threads keeps to one core.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from pathlib import Path
 _TASKS = Path("/proc/self/task")
 
 
-def bind_pools(cores: Sequence[int]) -> None:
-    """Give the threads of every pool the cores in turn.
+def bind_pools(cores: Sequence[int]) -> int:
+    """Give the threads of every pool the cores in turn; how many threads that were. Raises RuntimeError where none.
 
     Python's own threads stay free. Others of one name count as one pool: those of several were started pool by pool,
     so that neighbours among them still come to lie on different cores. A thread that a bound one starts later inherits
@@ -29,6 +29,9 @@ def bind_pools(cores: Sequence[int]) -> None:
             pool = pools[(_TASKS / str(thread) / "comm").read_text().strip()]
             os.sched_setaffinity(thread, {cores[len(pool) % len(cores)]})
             pool.append(thread)
+    if not pools:
+        raise RuntimeError("no thread could be bound to a core")
+    return sum(map(len, pools.values()))
 
 
 def _threads() -> list[int]:

@@ -44,14 +44,25 @@ def found(folder: Path, *violations: Violation) -> dict[str, Any]:
     return summary.summary(shaken(folder, list(violations)))
 
 
-def test_a_run_is_kept_by_its_seed_in_a_few_kilobytes(tmp_path: Path) -> None:
+def test_a_run_is_kept_in_a_few_kilobytes(tmp_path: Path) -> None:
     many = [Violation(Breach.LOST, f"job {number} was lost") for number in range(1000)]
     run = found(tmp_path, *many)
     summary.keep(7, run, tmp_path / "kept")
-    [(seed, read)] = summary.kept(tmp_path / "kept").items()
+    [(seed, read)] = summary.kept(tmp_path / "kept")
     assert seed == 7
     assert read["violations"]["lost jobs"]["count"] == summary.violated(read) == 1000
-    assert (tmp_path / "kept" / "7.json").stat().st_size < 4000
+    assert (tmp_path / "kept" / "7-everysec.json").stat().st_size < 4000
+
+
+def test_a_run_replaces_one_of_its_seed_and_durability_unless_that_was_broken(tmp_path: Path) -> None:
+    whole, broken, kept = found(tmp_path), found(tmp_path, Violation(Breach.LOST, "a job was lost")), tmp_path / "kept"
+    for run in (whole, whole, whole | {"durability": "always"}, broken, whole):
+        summary.keep(7, run, kept)
+    assert [(run["durability"], summary.violated(run)) for _, run in summary.kept(kept)] == [
+        ("always", 0),
+        ("everysec", 0),
+        ("everysec", 1),
+    ]
 
 
 def test_it_counts_what_the_streams_tell(tmp_path: Path) -> None:
@@ -66,7 +77,7 @@ def test_it_counts_what_the_streams_tell(tmp_path: Path) -> None:
 
 def test_the_page_has_a_row_for_each_seed_and_a_column_for_each_way_to_break_the_promise(tmp_path: Path) -> None:
     broken = found(tmp_path, Violation(Breach.TWICE, "a ended twice"))
-    lines = summary.page({7: found(tmp_path), 8: broken})
+    lines = summary.page([(7, found(tmp_path)), (8, broken)])
     [good] = [line for line in lines if line.startswith("| 7 |") and "everysec" in line]
     assert good.endswith("| 1 | 1 | 0 | 1 | 3 | 4.0 s | 0 |")
     [bad] = [line for line in lines if line.startswith("| 8 |") and "everysec" in line]

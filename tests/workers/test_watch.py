@@ -23,6 +23,8 @@ def say(line): os.write(3, line.encode() + b"\\n")
 """
 PROGRESS = '{"frame": "progress", "phase": "sampling", "completed": 1, "total": 4}'
 FAILED = '{"frame": "failed", "failure_class": "resource", "reason": "out_of_memory", "message": "no room"}'
+# nohup lets its children inherit that they ignore the signal.
+HANGS_UP = "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
 UP = "import time; print('up', flush=True)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {UP}; time.sleep(600)"
 
@@ -51,7 +53,7 @@ def start_up(misbehaving: Made, program: str):  # type: ignore[no-untyped-def]
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", FailureClass.INFRASTRUCTURE, "runner_killed"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", FailureClass.INFRASTRUCTURE, "runner_killed"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", FailureClass.INFRASTRUCTURE, "runner_killed"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGHUP)", FailureClass.INFRASTRUCTURE, "runner_killed"),
+        (f"{HANGS_UP}; os.kill(os.getpid(), signal.SIGHUP)", FailureClass.INFRASTRUCTURE, "runner_killed"),
         (f"{FRAME}say({FAILED!r})", FailureClass.RESOURCE, "out_of_memory"),
         (f"{FRAME}say('no frame at all')", FailureClass.BENCHMARK, "no_result"),
     ],

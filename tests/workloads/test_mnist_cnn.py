@@ -82,8 +82,7 @@ def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(
 
 def test_the_model_has_the_weights_of_the_reference(tensorflow: TensorFlow) -> None:
     model = digit_model(tensorflow.keras, 0.25, False)
-    expected = (4 * 64 + 64) + (4 * 64 * 32 + 32) + (1568 * 256 + 256) + (256 * 10 + 10)
-    assert model.count_params() == expected
+    assert model.count_params() == (expected := 4 * 64 + 64 + 4 * 64 * 32 + 32 + 1568 * 256 + 256 + 256 * 10 + 10)
     assert DIGITS.weights == expected - (64 + 32 + 256 + 10)
     assert [layer.rate for layer in model.layers if type(layer).__name__ == "Dropout"] == [0.3, 0.3, 0.5]
     assert float(model.optimizer.learning_rate) == 0.25

@@ -140,12 +140,18 @@ def test_a_worker_runs_what_waited_for_it_says_what_it_offers_and_keeps_off_its_
     assert all("Cpus_allowed_list:\t0\n" in text for text in allowed)
 
 
+def listens(server: EmbeddedServer) -> bool:
+    with redis.Redis.from_url(server.url) as client:
+        return any(each["cmd"] == "brpop" for each in client.client_list())
+
+
 def test_a_worker_calls_itself_after_each_crash_of_redis(start_worker: StartWorker, settings: Settings) -> None:
     with EmbeddedServer() as server:
         there = settings.model_copy(update={"redis_url": server.url, "reap_every_s": 600.0})
         worker = start_worker("cpu:0-0", there)
         until_idle(there, 1)
         for _ in range(2):
+            eventually(lambda: listens(server), what="the worker waits for a wake-up")
             [job_id] = submit(there, tiny(), call=lambda *_: None)  # its wake-up gets lost
             kill_once_written(server)
             server.revive()

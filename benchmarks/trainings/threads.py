@@ -29,9 +29,10 @@ def bind_pools(cores: Sequence[int]) -> int:
             pool = pools[(_TASKS / str(thread) / "comm").read_text().strip()]
             os.sched_setaffinity(thread, {cores[len(pool) % len(cores)]})
             pool.append(thread)
-    if not pools:
+    bound = sum(map(len, pools.values()))
+    if not bound:
         raise RuntimeError("no thread could be bound to a core")
-    return sum(map(len, pools.values()))
+    return bound
 
 
 def _threads() -> list[int]:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from benchmarks.trainings.threads import bind_pools
+from benchmarks.trainings import threads
 
 # Two threads that `threading` knows nothing of, like a library's; they end with the process.
 PROGRAM = """
@@ -34,10 +34,12 @@ def test_each_thread_of_a_pool_gets_a_core_in_turn_and_pythons_own_stay_free() -
     assert json.loads(told.stdout) == [2, [cores, [cores[0]], [cores[1]]]]
 
 
-def test_where_nothing_is_bound_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("there_are_any", [False, True])
+def test_where_nothing_is_bound_that_is_said(monkeypatch: pytest.MonkeyPatch, there_are_any: bool) -> None:
     def forbidden(thread: int, cores: set[int]) -> None:
         raise PermissionError
 
+    monkeypatch.setattr(threads, "_threads", lambda: [os.getpid()] if there_are_any else [])
     monkeypatch.setattr(os, "sched_setaffinity", forbidden)
     with pytest.raises(RuntimeError, match="no thread could be bound"):
-        bind_pools([0])
+        threads.bind_pools([0])

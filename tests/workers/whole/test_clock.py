@@ -1,17 +1,15 @@
 """A worker whose host's clock jumps: leases and timeouts don't go by it, nor do the figures.
 
-`libfaketime` shifts what the worker and its runners read of the wall clock. The monotonic clock, which no jump moves
-on a real host either, is left alone.
+The monotonic clock, which no jump moves on a real host either, is left alone.
 """
 
 from __future__ import annotations
 
-import os
-from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from chaos.clock import JumpingClock
 from dyno.job import Status
 from dyno.settings import Settings
 from tests.waiting import eventually
@@ -26,41 +24,27 @@ from tests.workers.whole.looking import (
     until_status,
 )
 
-NAME = "libfaketime.so.1"  # not ...MT: that one is for programs that start threads before it is ready
-FOLDERS = ("/usr/lib", "/usr/local/lib", "/opt")
 SAMPLING_S = 6.0
 
 
 @pytest.fixture
-def jumping(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """The file that says how far the clock is off, and the environment in which that is looked at."""
-    installed = chain.from_iterable(Path(folder).rglob(NAME) for folder in FOLDERS)
-    found = os.environ.get("LIBFAKETIME") or next(installed, None)
-    if found is None:
-        pytest.skip(f"no {NAME} here: the package libfaketime isn't installed, and LIBFAKETIME names none")
-    offset = tmp_path / "offset"
-    offset.write_text("+0\n")
-    env = {
-        "LD_PRELOAD": str(found),
-        "FAKETIME_TIMESTAMP_FILE": str(offset),
-        "FAKETIME_NO_CACHE": "1",
-        "DONT_FAKE_MONOTONIC": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-    return offset, env
+def clock(tmp_path: Path) -> JumpingClock:
+    found = JumpingClock(tmp_path)
+    if found.left_out is not None:
+        pytest.skip(found.left_out)
+    return found
 
 
-@pytest.mark.parametrize("jump", ["+1h", "-1h"])
+@pytest.mark.parametrize("jump_s", [3600, -3600])
 def test_a_clock_that_jumps_in_mid_run_neither_ends_the_job_nor_changes_what_it_measured(
-    jump: str, jumping: tuple[Path, dict[str, str]], start_worker: StartWorker, short_lease: Settings
+    jump_s: int, clock: JumpingClock, start_worker: StartWorker, short_lease: Settings
 ) -> None:
-    offset, env = jumping
-    start_worker("cpu:0-0", short_lease, env=env)
+    start_worker("cpu:0-0", short_lease, env=clock.env)
     until_idle(short_lease, 1)
     measure = {"min_samples": 20, "min_s": SAMPLING_S, "max_s": SAMPLING_S}
     [job_id] = submit(short_lease, tiny(measure=measure, params={"n": 256, "repeats": 1}, timeout_s=60))
     before = until_sampling(short_lease, job_id)
-    offset.write_text(f"{jump}\n")
+    clock.jump(jump_s)
     eventually(lambda: jobs_of(short_lease, job_id)[0].version > before.version, what="a heartbeat after the jump")
     job = until_status(short_lease, job_id, Status.SUCCEEDED)
     assert (job.attempt, events_of(short_lease, job_id)) == (1, ["submit", "claim", "succeed"])

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue, StringConstraints, field_validator
 
-from dyno.job import SCHEMA, Failure, Progress, Stored, new_ulid
+from dyno.job import SCHEMA, Failure, Progress, Stored
 from dyno.result import ResultWarning, Verdict
 from dyno.spec import CONFIDENCE, MARGIN, Confidence, Margin, MetricName, Model, Pairs
+from dyno.ulid import new_ulid
 
 PAIRS = 10
 POWER = 0.8

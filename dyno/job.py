@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import time
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field
 
 from dyno.spec import InterleavedSpec, Model, Spec
+from dyno.ulid import new_ulid
 
 SCHEMA = 1
 MAX_ATTEMPTS = 2
@@ -166,19 +166,10 @@ class Job(Stored):
 
 Outcome = Literal["succeed", "fail", "stop"]
 
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
 
 def new_job_id(now_s: float | None = None) -> str:
     """`job_` and a ULID."""
     return f"job_{new_ulid(now_s)}"
-
-
-def new_ulid(now_s: float | None = None) -> str:
-    """48 bits of milliseconds, 80 random bits, in Crockford's base 32: ids sort by time of creation."""
-    millis = int((time.time() if now_s is None else now_s) * 1000)
-    value = (millis << 80) | secrets.randbits(80)
-    return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
 
 
 def new_token() -> str:

@@ -31,7 +31,12 @@ def test_every_status_can_be_reached_and_every_event_happens_somewhere() -> None
 def test_ids_sort_by_their_time_and_are_never_the_same() -> None:
     ids = [new_job_id(seconds) for seconds in (0, 1, 1.5, 1_700_000_000, 2_000_000_000)]
     assert all(earlier < later for earlier, later in pairwise(ids))
-    assert len({new_job_id(0) for _ in range(1000)}) == 1000
+
+
+def test_ids_of_one_millisecond_keep_the_order_in_which_they_were_made() -> None:
+    ids = [new_job_id(1.25) for _ in range(1000)]
+    assert ids == sorted(set(ids))
+    assert {job_id[:14] for job_id in ids} == {new_job_id(1.25)[:14]}  # job_ and ten digits of time
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, 2.0**40 / 1000])

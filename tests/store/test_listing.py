@@ -14,6 +14,7 @@ from dyno.store import listing
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +65,7 @@ async def test_jobs_that_arrive_between_two_pages_move_nothing(jobs: Jobs, a_spe
     first = await jobs.list(limit=2)
     await submitted(jobs, a_spec(), 3)
     second = await jobs.list(limit=2, cursor=first.next_cursor)
-    assert {*ids(first.data), *ids(second.data)} == set(made)
+    assert [*ids(first.data), *ids(second.data)] == made[::-1]
 
 
 async def test_an_exact_last_page_has_no_cursor(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
@@ -96,8 +97,20 @@ async def test_each_filter_keeps_what_fits_and_nothing_else(
     assert await listed(device="gpu:0@beta") == await listed(device="gpu") == {training}
 
 
-async def test_the_time_of_creation_bounds_the_list_on_both_sides(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
-    first, second, third = [(await jobs.submit(a_spec())).job for _ in range(3)]
+async def test_the_time_of_creation_bounds_the_list_on_both_sides(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis
+) -> None:
+    def millis() -> int:
+        seconds, micros = client.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    async def submitted_later(than: Job | None) -> Job:
+        eventually(lambda: than is None or millis() > round(than.created_at.timestamp() * 1000))
+        return (await jobs.submit(a_spec())).job
+
+    first = await submitted_later(None)
+    second = await submitted_later(first)
+    third = await submitted_later(second)
     page = await jobs.list(created_after=first.created_at, created_before=third.created_at)
     assert ids(page.data) == [second.id]
     page = await jobs.list(created_after=third.created_at + timedelta(seconds=1))

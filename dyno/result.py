@@ -176,7 +176,7 @@ class Training(Stored):
 
     With several trials it is the mean over them, with Student's t over the seeds, and `wrong` is told by each trial
     alone; all else is of the first.
-    `test` are figures on the test set by name; `baselines` what a forecast without any training reaches there.
+    `test` are figures on the test set by name; `baselines` what needs no training reaches there.
     """
 
     epochs: list[Epoch]

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from dyno.datasets.images import Images
 from dyno.frameworks.contract import Trainer
 from dyno.measure.statistics import wilson_interval
+from dyno.workloads._evidence import MAJORITY
 from dyno.workloads._plots import gallery
 from dyno.workloads._training import Outcome
 from dyno.workloads.contract import BuildContext
@@ -35,6 +36,7 @@ def judged(data: Images, noun: str, trainer: Trainer, context: BuildContext, rec
         "accuracy_high": accuracy.high,
         "wrong": len(wrong),
         "test": {"loss": float(-np.log(np.clip(of_labels, _LEAST, 1.0)).mean())},
+        "baselines": {MAJORITY: float(np.bincount(data.test_labels).max() / len(predicted))},
     }
     told: list[JsonValue] = [_told(data, probabilities, int(index)) for index in wrong[:_WRONG_TOLD]]
     details: dict[str, JsonValue] = {f"wrong_{noun}": told}

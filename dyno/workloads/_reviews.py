@@ -12,6 +12,7 @@ from dyno.datasets import imdb
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.measure.statistics import wilson_interval
 from dyno.settings import Settings
+from dyno.workloads._evidence import MAJORITY
 from dyno.workloads._optimizers import made
 from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
 from dyno.workloads._training import Outcome, Plan
@@ -79,7 +80,7 @@ def _judged(params: ImdbLstmParams, test: Samples, trainer: Trainer, context: Bu
         "accuracy_high": accuracy.high,
         "wrong": len(label) - right,
         "test": {"loss": _cross_entropy(label, for_it)},
-        "baselines": {"majority_accuracy": float(max(label.mean(), 1 - label.mean()))},
+        "baselines": {MAJORITY: float(max(label.mean(), 1 - label.mean()))},
     }
     few = trainer.predict(test.inputs[:_SHOWN], batch_size).reshape(-1)
     shown: list[JsonValue] = [

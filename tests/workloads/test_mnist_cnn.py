@@ -222,6 +222,11 @@ def test_the_wrong_digits_are_told_and_drawn(built: Built, training: Training, l
         assert picture.format == "PNG"
 
 
+def test_the_accuracy_is_held_against_always_naming_the_test_set_s_most_frequent_digit(training: Training) -> None:
+    labels = mnist.load(Settings(), "sample").test_labels[: training.data.test_samples].tolist()
+    assert training.baselines == {"majority_accuracy": max(labels.count(digit) for digit in range(10)) / len(labels)}
+
+
 @pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed here")
 def test_jax_names_the_same_digits_with_the_weights_that_tensorflow_left(
     tensorflow: TensorFlow, training: Training, left: Path

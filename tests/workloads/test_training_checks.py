@@ -22,11 +22,17 @@ TRAINED = Training(
     seed=0,
     data=DataOrigin(name="none", kind="synthetic", train_samples=16, test_samples=0),
 )
+QUARTER = {"majority_accuracy": 0.25}
 
 
 @pytest.fixture
 def looked_at(context: Context) -> Callable[..., Checked]:
-    def look(samples: Samples = SAMPLES, accuracy_low: float | None = None, spoil: float | None = None) -> Checked:
+    def look(
+        samples: Samples = SAMPLES,
+        accuracy_low: float | None = None,
+        spoil: float | None = None,
+        baselines: dict[str, float] = QUARTER,
+    ) -> Checked:
         made = context()
         keras = made.framework.keras
         model: Any = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, activation="softmax")])
@@ -38,7 +44,7 @@ def looked_at(context: Context) -> Callable[..., Checked]:
             kernel, bias = model.get_weights()
             kernel[1, 2] = spoil
             model.set_weights([kernel, bias])
-        training = TRAINED.model_copy(update={"accuracy_low": accuracy_low})
+        training = TRAINED.model_copy(update={"accuracy_low": accuracy_low, "baselines": baselines})
         learned = None if accuracy_low is None else Learned(training, before)
         return checked(made, model, trainer, samples, learned)
 
@@ -75,3 +81,10 @@ def test_only_more_than_half_of_what_one_class_leaves_to_learn_shows_that_the_st
     looked_at: Callable[..., Checked], accuracy_low: float | None, shown: bool
 ) -> None:
     assert ("RESULT_INCORRECT" in looked_at(accuracy_low=accuracy_low).verified) is shown
+
+
+def test_what_one_class_reaches_is_that_of_the_test_set(looked_at: Callable[..., Checked]) -> None:
+    uneven = looked_at(accuracy_low=0.9, baselines={"majority_accuracy": 0.85})
+    assert "not above 92.5%" in uneven.unchecked["RESULT_INCORRECT"]
+    unknown = looked_at(accuracy_low=0.9, baselines={})
+    assert "RESULT_INCORRECT" in unknown.unchecked

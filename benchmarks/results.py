@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
@@ -54,6 +56,18 @@ def epochs(training: Training) -> str:
     return f"{len(training.epochs)} epochs: {times}; loss {first.loss:.4g} to {training.epochs[-1].loss:.4g}"
 
 
+def fired(training: Training) -> str:
+    """What the callbacks did; each epoch's checkpoint is one of them."""
+    counts = Counter(event.callback for event in training.callbacks)
+    return "callbacks: " + ", ".join(f"{name} {count} x" for name, count in counts.items()) if counts else ""
+
+
+def taken(result: Result) -> str:
+    """The day on which its first run began, UTC."""
+    at_s = result.runs[0].started_at_s
+    return "" if at_s is None else datetime.fromtimestamp(at_s, UTC).date().isoformat()
+
+
 def data(training: Training | None) -> str:
     """Which set it was, whether the real one, and how much of it."""
     if training is None:
@@ -80,7 +94,9 @@ def framework(result: Result) -> str:
 
 
 def detail(value: JsonValue) -> str:
-    """As it is; of a forecast's signals the errors, beside those of the last value."""
+    """As it is; of a forecast's signals the errors, beside those of the last value; of margins their intervals."""
+    if isinstance(value, dict) and all(isinstance(each, dict) and "by" in each for each in value.values()):
+        return ", ".join(f"{name} by {_span(each)}" for name, each in value.items() if isinstance(each, dict))
     if not isinstance(value, list):
         return str(value)
     return ", ".join(
@@ -94,6 +110,13 @@ def verdict(result: Result) -> str:
     """With the codes of all that speaks against the figures."""
     codes = ", ".join(dict.fromkeys(each.code for each in result.warnings))
     return f"{result.verdict} ({codes})" if codes else str(result.verdict)
+
+
+def _span(margin: Mapping[str, JsonValue]) -> str:
+    by, low, high = (margin[name] for name in ("by", "low", "high"))
+    if not isinstance(by, float) or not isinstance(low, float) or not isinstance(high, float):
+        return f"{by}, {margin.get('reason')}"
+    return f"{by:.3g} [{low:.3g} to {high:.3g}, 99.9 % over {margin['blocks']} blocks]"
 
 
 def _beside(training: Training, name: str, value: float) -> str:

@@ -24,6 +24,8 @@ class Loaded(Protocol):
     def origin(self) -> DataOrigin: ...
 
 
+_NAMED = 5  # entries of a folder that an error tells
+
 Data = TypeVar("Data", bound=Loaded)
 
 
@@ -62,7 +64,7 @@ class Forms(Generic[Data]):
 def choose(settings: Settings, kind: DataKind, forms: Forms[Data], fetcher: Fetcher | None = None) -> Data:
     """The data of that kind; `auto` is real (fetched, where the settings allow it), else sample, else synthetic.
 
-    Where `auto` would have fetched and could not, the origin's note says why. Raises DatasetDamaged for a file that
+    A folder of the set's in which nothing is known is no reason to take another form: part of it may be missing. Where `auto` would have fetched and could not, the origin's note says why. Raises DatasetDamaged for a file that
     is not what it should be, and RunFailed (unsupported, dataset_missing).
     """
     if kind == "synthetic":
@@ -74,6 +76,8 @@ def choose(settings: Settings, kind: DataKind, forms: Forms[Data], fetcher: Fetc
     found = _real(forms)
     if found is not None:
         return found
+    if not (settings.download and forms.remotes):
+        _refuse_what_is_unknown(settings, forms)
     try:
         return _fetched(settings, forms, fetcher or Fetcher())
     except RunFailed as missing:
@@ -87,6 +91,21 @@ def _real(forms: Forms[Data]) -> Data | None:
         return forms.real()
     except OSError as error:  # a folder that may not be looked into, a disk that fails
         raise DatasetDamaged(f"{forms.name}: can't be read: {error}") from error
+
+
+def _refuse_what_is_unknown(settings: Settings, forms: Forms[Data]) -> None:
+    """A folder of the set's that holds something, but nothing that is read: unpacked in part, or otherwise named."""
+    for folder in folders(settings, forms.name):
+        try:
+            held = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+        except FileNotFoundError:
+            if folder.is_symlink():
+                raise DatasetDamaged(f"{folder} is a link to nowhere; {forms.absent}") from None
+            continue
+        except OSError as error:
+            raise DatasetDamaged(f"{forms.name}: can't be read: {error}") from error
+        if held:
+            raise DatasetDamaged(f"{folder} holds {', '.join(held[:_NAMED])}; {forms.absent}")
 
 
 def _fetched(settings: Settings, forms: Forms[Data], fetcher: Fetcher) -> Data:

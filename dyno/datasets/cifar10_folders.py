@@ -81,7 +81,7 @@ def _pixels(path: Path, digest: hashlib._Hash) -> NDArray[np.uint8]:
         digest.update(f"{path.parent.name}/{path.name}\0{len(content)}\0".encode() + content)
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DatasetDamaged(f"{path}: can't be read as a picture: {error}") from error
     if pixels.shape != _SHAPE:
         raise DatasetDamaged(f"{path}: {pixels.shape}, not {_SHAPE}")

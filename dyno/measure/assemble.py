@@ -52,7 +52,7 @@ def assemble(
     return Result(
         job=job_id,
         workload=workload.name,
-        verdict=verdict(warnings, missing, _spawned(records), on_target(spec.measure, records)),
+        verdict=verdict(warnings, missing, len(records), on_target(spec.measure, records)),
         warnings=warnings,
         unchecked=missing,
         metrics=metrics.all_metrics(specs, records),
@@ -100,10 +100,6 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
     for name, value in measure.items():
         words += ["--measure", f"{name}={_argument(value)}"]
     return shlex.join(words)
-
-
-def _spawned(records: Sequence[RunRecord]) -> int:
-    return sum(record.summary.process_start == "spawned" for record in records)
 
 
 def _argument(value: JsonValue) -> str:

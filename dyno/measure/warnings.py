@@ -87,16 +87,16 @@ def unchecked(
     return [code for code in CODES if code in missing]
 
 
-def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], spawned: int, target_reached: bool) -> Verdict:
-    """Untrusted with any warning of class A; trusted with none of A or B, five spawned runs and the target reached.
+def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: int, target_reached: bool) -> Verdict:
+    """Untrusted with any warning of class A; trusted with none of A or B, five runs and the target reached.
 
-    Nothing is trusted while any check is `missing` (see `unchecked`). Forked runs share the layout of their address
-    space; whether they scatter as spawned ones do is not settled (docs/decisions/0007), so they don't count.
+    Nothing is trusted while any check is `missing` (see `unchecked`). Forked runs count as spawned ones do: they
+    scatter alike (docs/decisions/0007).
     """
     severities = {raised.severity for raised in warnings}
     if "A" in severities:
         return Verdict.UNTRUSTED
-    if "B" in severities or missing or spawned < MIN_PROCESSES or not target_reached:
+    if "B" in severities or missing or runs < MIN_PROCESSES or not target_reached:
         return Verdict.INDICATIVE
     return Verdict.TRUSTED
 

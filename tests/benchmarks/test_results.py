@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.results import data, epochs, figure, quality
-from dyno.result import DataOrigin, Epoch, Metric, Training
+from benchmarks.results import data, detail, epochs, figure, fired, quality
+from dyno.result import CallbackEvent, DataOrigin, Epoch, Metric, Training
 
 ORIGIN = DataOrigin(name="mnist", kind="sample", train_samples=8000, test_samples=2000)
 
@@ -49,3 +49,17 @@ def test_where_nothing_was_judged_the_loss_is_told() -> None:
 def test_the_first_epoch_stays_apart() -> None:
     assert epochs(training()) == "3 epochs: first epoch 2 s, further 833.3 ms on average; loss 1 to 0.5"
     assert data(training()) == "mnist, sample, 8,000 + 2,000"
+
+
+def test_what_callbacks_did_is_counted() -> None:
+    names = ("checkpoint", "reduce_lr", "checkpoint")
+    events = [CallbackEvent(epoch=index, callback=name, message="") for index, name in enumerate(names)]
+    assert fired(training(callbacks=events)) == "callbacks: checkpoint 2 x, reduce_lr 1 x"
+    assert fired(training()) == ""
+
+
+def test_margins_come_with_their_intervals_or_with_why_there_is_none() -> None:
+    sure = {"by": 0.004, "low": 0.001, "high": 0.007, "blocks": 20}
+    unsure = {"by": 0.004, "low": None, "high": None, "reason": "one block"}
+    assert detail({"last value": sure}) == "last value by 0.004 [0.001 to 0.007, 99.9 % over 20 blocks]"
+    assert detail({"bigrams": unsure}) == "bigrams by 0.004, one block"

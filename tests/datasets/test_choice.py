@@ -75,6 +75,37 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over() -> None:
         choose(Settings(), "auto", forms)
 
 
+@pytest.mark.parametrize("kind", ["auto", "real"])
+@pytest.mark.parametrize(
+    ("there", "complaint"),
+    [
+        ("set.npz.part", r"x holds set\.npz\.part; nothing in x/"),
+        ("unpacked/", "x holds unpacked; nothing in x/"),
+        (None, "Not a directory"),
+        ("->", "a link to nowhere; nothing in x/"),
+    ],
+)
+def test_what_is_there_but_is_not_known_is_never_silently_replaced(
+    tmp_path: Path, there: str | None, complaint: str, kind: DataKind
+) -> None:
+    folder = tmp_path / "x"
+    if there is None:
+        folder.touch()
+    elif there == "->":
+        folder.symlink_to(tmp_path / "gone")
+    else:
+        folder.mkdir()
+        (folder / there).mkdir() if there.endswith("/") else (folder / there).touch()
+    with pytest.raises(DatasetDamaged, match=complaint):
+        Shop(real=False, sample=True).take(kind, Settings(data_dir=tmp_path))
+
+
+def test_an_empty_folder_or_a_hidden_file_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / ".gitkeep").touch()
+    assert Shop(real=False, sample=True).take("auto", Settings(data_dir=tmp_path)).origin.kind == "sample"
+
+
 def test_nothing_is_fetched_unless_the_settings_allow_it(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="DYNO_DOWNLOAD=1 would fetch it"):
         Shop(real=False, sample=True).take("real", Settings(data_dir=tmp_path), NOWHERE)

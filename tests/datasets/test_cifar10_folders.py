@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -67,4 +68,14 @@ def test_a_class_without_pictures_or_a_damaged_picture_is_named(folder: Path) ->
             _load(folder)
     Image.new("RGB", (31, 32)).save(picture)
     with pytest.raises(DatasetDamaged, match=r"0001\.png: \(32, 31, 3\)"):
+        _load(folder)
+
+
+def test_a_picture_that_claims_to_be_enormous_is_damaged_and_named(folder: Path) -> None:
+    _pictures(folder, "png")
+    spoilt = folder / "train" / "cat" / "0000.png"
+    content = spoilt.read_bytes()
+    header = b"IHDR" + (65_535).to_bytes(4, "big") * 2 + content[24:29]
+    spoilt.write_bytes(content[:12] + header + zlib.crc32(header).to_bytes(4, "big") + content[33:])
+    with pytest.raises(DatasetDamaged, match=r"cat/0000\.png: can't be read as a picture: Image size"):
         _load(folder)

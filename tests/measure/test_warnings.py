@@ -87,7 +87,7 @@ def test_what_one_result_gave_no_occasion_to_check_is_unchecked_too(
 
 
 @pytest.mark.parametrize(
-    ("raised", "spawned", "target_reached", "expected"),
+    ("raised", "runs", "target_reached", "expected"),
     [
         ([], 5, True, Verdict.TRUSTED),
         ([C], 9, True, Verdict.TRUSTED),
@@ -97,13 +97,13 @@ def test_what_one_result_gave_no_occasion_to_check_is_unchecked_too(
         ([A], 5, True, Verdict.UNTRUSTED),
     ],
 )
-def test_once_all_is_checked_trust_needs_five_spawned_runs_the_target_and_no_grave_warning(
+def test_once_all_is_checked_trust_needs_five_runs_the_target_and_no_grave_warning(
     raised: list[object],
-    spawned: int,
+    runs: int,
     target_reached: bool,
     expected: Verdict,
 ) -> None:
-    assert verdict(raised, [], spawned, target_reached) is expected  # type: ignore[arg-type]
+    assert verdict(raised, [], runs, target_reached) is expected  # type: ignore[arg-type]
 
 
 def test_warnings_of_several_runs_become_one_per_code_that_names_its_runs() -> None:

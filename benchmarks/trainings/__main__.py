@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.files import Files
-from benchmarks.report import write
+from benchmarks.report import RESULTS, write
 from benchmarks.trainings.page import lines
 from benchmarks.trainings.setups import SETUPS
 from benchmarks.trainings.taken import kept, take
 
-STATE = Path("build") / "trainings"
+STATE = RESULTS / "recorded" / "trainings"
 TITLE = "Time per sample of every training against model.fit"
 
 

@@ -28,7 +28,9 @@ def lines(setups: Mapping[str, Setup], taken: Mapping[str, Taken]) -> list[str]:
             {SLOW_MODE:g} times its fastest epoch are left out. Each has the `jit_compile` that was measured to be the
             better one for it, where both were tried (see below). Microseconds are medians; the ratio is the geometric
             mean of the processes' (each of its medians), its interval Student's t on their logarithms: pairs of one
-            process share what that process drew. The aim: an upper bound of at most {AIM}."""
+            process share what that process drew. An epoch of fit has a fixed cost of about 20 ms that Dyno's steps
+            have not; of epochs as short as these (0.8 to 1.8 s) it is 1 to 2.5 %. The pairs are in
+            `recorded/trainings/`. The aim: an upper bound of at most {AIM}."""
         ),
         "| workload | jit_compile: Dyno, fit | Dyno, µs/sample | fit, µs/sample | Dyno / fit | 95 % interval "
         "| one-sided upper 95 % bound | pairs (left out) | by process |",

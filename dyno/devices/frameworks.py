@@ -9,14 +9,14 @@ from dyno.spec import DeviceKind, FrameworkName
 
 # A framework's distributions in the order of preference; builds differ in name, not in what they import.
 _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
-    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-cpu-aws", "tensorflow-tpu"),
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-cpu-aws"),
     "jax": ("jax",),
     "torch": ("torch",),
 }
 
 
-# On a TPU, JAX needs libtpu beside it (which its discovery insists on), TensorFlow a build of its own.
-_FOR_TPU: dict[str, tuple[str, ...]] = {"tensorflow": ("tensorflow-tpu",), "jax": ("jax",)}
+# JAX needs libtpu beside it, which its discovery insists on; why only JAX: docs/decisions/0012.
+_FOR_TPU: dict[str, tuple[str, ...]] = {"jax": ("jax",)}
 
 
 def installed_frameworks(kind: DeviceKind = "cpu") -> dict[str, str]:

@@ -30,7 +30,7 @@ _TOKENS_BYTES = 150_000_000  # the set's words, while they are read
 class ImdbLstmParams(RecurrentParams):
     batch_size: Annotated[int, Field(ge=1, le=REVIEWS)] = 64
     epochs: Annotated[int, Field(ge=1, le=1000)] = 20
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="Adam's")
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="the optimizer's")
     words: Annotated[int, Field(ge=10, le=88_587)] = Field(15_000, description="The most frequent; others are unknown")
     length: Annotated[int, Field(ge=1, le=2500)] = Field(250, description="Words of a review: its last ones, or padded")
     embedding: Width = 32

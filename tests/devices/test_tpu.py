@@ -113,6 +113,6 @@ def test_a_remote_tpu_is_named_with_its_address(tmp_path: Path, monkeypatch: pyt
         discover_tpu(None, "here", SETTINGS, tmp_path, tmp_path)
 
 
-def test_tensorflow_for_cpus_is_none_for_tpus() -> None:
+def test_tensorflow_is_never_offered_on_a_tpu() -> None:
     assert "tensorflow" not in installed_frameworks("tpu")
     assert installed_frameworks("tpu").keys() <= installed_frameworks().keys()

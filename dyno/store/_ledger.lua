@@ -25,8 +25,15 @@ local function allowed(status, event)
   return TRANSITIONS[(status or 'none') .. ' ' .. event] ~= nil
 end
 
-local function append_event(id, event, status, version, detail)
-  local fields = { 'job', id, 'event', event, 'status', status, 'version', version, 'at', NOW_S }
+-- Whose attempt it is: said with its claim and with its end, so that each end can be laid beside the claim it belongs to.
+-- A digest of the token, which itself never gets out.
+local function whose(attempt, token, device)
+  return { 'attempt', attempt or '', 'device', device, 'claim', string.sub(redis.sha1hex(token), 1, 12) }
+end
+
+-- `by`, of whose(): with a claim and with the end of an attempt.
+local function append_event(id, event, status, version, detail, by)
+  local fields = { 'job', id, 'event', event, 'status', status, 'version', version, 'at', NOW_S, unpack(by or {}) }
   if detail and detail ~= '' then
     fields[#fields + 1] = 'detail'
     fields[#fields + 1] = detail
@@ -46,7 +53,7 @@ local function expire_record(id, status)
 end
 
 -- The only way a record changes. `before` is its status until now (nil: none yet), `fields` what else changes.
-local function change(id, event, before, fields, detail)
+local function change(id, event, before, fields, detail, by)
   local after = TRANSITIONS[(before or 'none') .. ' ' .. event]
   local done = after == 'succeeded' or after == 'failed' or after == 'canceled'
   fields.status = after
@@ -67,7 +74,7 @@ local function change(id, event, before, fields, detail)
     end
     redis.call('ZADD', key('jobs', 'status', after), created_ms, id)
   end
-  append_event(id, event, after, version, detail)
+  append_event(id, event, after, version, detail, by)
   if done and before ~= after then
     expire_record(id, after)
   end
@@ -111,17 +118,18 @@ end
 
 -- Ends an attempt without an outcome of its own: a cancel that was asked for wins, then another attempt, then failure.
 -- Returns {status now, 1 where its queue was empty}. `counts` 0 gives the attempt back.
-local function end_attempt(id, token, event, reason, counts, max_attempts, failure)
+local function end_attempt(id, token, device, event, reason, counts, max_attempts, failure)
   local record = redis.call('HMGET', key('job', id), 'cancel_requested_at', 'attempt', 'queue', 'score')
   redis.call('HDEL', key('job', id), 'token')
   local fields = { last_token = token, last_event = event, status_reason = reason }
+  local by = whose(record[2], token, device)
   if record[1] then
-    change(id, 'stop', 'running', fields, reason)
+    change(id, 'stop', 'running', fields, reason, by)
     return { 'canceled', 0 }
   end
   if counts == '1' and tonumber(record[2]) >= tonumber(max_attempts) then
     fields.failure = failure
-    change(id, 'exhaust', 'running', fields, reason)
+    change(id, 'exhaust', 'running', fields, reason, by)
     return { 'failed', 0 }
   end
   if counts ~= '1' then
@@ -129,7 +137,7 @@ local function end_attempt(id, token, event, reason, counts, max_attempts, failu
   end
   fields.queued_at = NOW_S
   redis.call('HDEL', key('job', id), 'worker', 'device', 'progress', 'started_at')
-  change(id, event, 'running', fields, reason)
+  change(id, event, 'running', fields, reason, by)
   redis.call('DEL', key('woken', record[3])) -- whoever reconciles next wakes a worker for it at once
   -- its old score is lower than that of every job of its class that came later: the front
   return { 'queued', enqueue(id, record[3], record[4]) }

@@ -113,12 +113,13 @@ end
 
 local function take(id)
   local record = redis.call('HMGET', key('job', id), 'queue', 'attempt')
+  local attempt = tonumber(record[2]) + 1
   dequeue(id, record[1])
   take_lease(device, id, token, ARGV[4], ARGV[5])
   redis.call('HDEL', key('job', id), 'status_reason')
   change(id, 'claim', 'queued', {
-    token = token, device = device, worker = ARGV[4], started_at = NOW_S, attempt = tonumber(record[2]) + 1,
-  }, ARGV[4])
+    token = token, device = device, worker = ARGV[4], started_at = NOW_S, attempt = attempt,
+  }, ARGV[4], whose(attempt, token, device))
   return reply(id)
 end
 

@@ -16,7 +16,7 @@
 -- Returns {"finished"} or {"already"} (the same token ended it so before) or {"superseded"}
 
 local id, token, device, event = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local record = redis.call('HMGET', KEYS[1], 'status', 'token', 'last_token', 'last_event')
+local record = redis.call('HMGET', KEYS[1], 'status', 'token', 'last_token', 'last_event', 'attempt')
 if not allowed(record[1], event) or record[2] ~= token then
   local again = record[3] == token and record[4] == event
   return { again and 'already' or 'superseded' }
@@ -42,6 +42,6 @@ if ARGV[7] ~= '' then
   fields.failure = ARGV[7]
 end
 redis.call('HDEL', KEYS[1], 'token')
-change(id, event, record[1], fields, ARGV[6])
+change(id, event, record[1], fields, ARGV[6], whose(record[5], token, device))
 drop_lease(device, token)
 return { 'finished' }

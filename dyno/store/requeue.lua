@@ -19,4 +19,4 @@ if not allowed(record[1], 'requeue') or record[2] ~= token then
 end
 
 drop_lease(device, token)
-return end_attempt(id, token, 'requeue', ARGV[5], ARGV[6], ARGV[7], ARGV[8])
+return end_attempt(id, token, device, 'requeue', ARGV[5], ARGV[6], ARGV[7], ARGV[8])

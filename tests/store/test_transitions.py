@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -150,3 +151,22 @@ async def test_every_change_is_an_event_of_the_job_and_of_all_jobs(driver: Drive
         ("succeed", "succeeded", "3"),
     ]
     assert everyones == own
+
+
+async def test_a_claim_and_the_end_of_its_attempt_say_whose_it_is_and_not_its_token(driver: Driver) -> None:
+    def told(event: str) -> list[tuple[str, str, str]]:
+        found = [fields for _, fields in driver.client.xrange(driver.keys.events) if fields["event"] == event]
+        assert claim.token not in str(found)
+        return [(fields["attempt"], fields["device"], fields["claim"]) for fields in found]
+
+    for ending, outcome in [(Event.SUCCEED, "succeed"), (Event.FAIL, "fail"), (Event.STOP, "stop")]:
+        claim = await driver.job_in(Status.RUNNING)
+        driver.leases.finish(claim, outcome)
+        assert told(ending) == [("1", DEVICE, hashlib.sha1(claim.token.encode()).hexdigest()[:12])]
+        assert told(ending)[0] == told("claim")[-1]
+    for ending, attempt in [(Event.REQUEUE, "1"), (Event.EXPIRE, "1"), (Event.EXHAUST, "2")]:
+        claim = await driver.job_in(Status.RUNNING)
+        await driver.drive(ending, claim)
+        [owner] = told(ending)[-1:]
+        assert owner[1:] == told("claim")[-1][1:]
+        assert owner[0] == attempt

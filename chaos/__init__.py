@@ -1,1 +1,1 @@
-"""A chaos run: a whole Dyno in a house of its own, faults by a seed, and a proof from the event streams afterwards."""
+"""A chaos run: a whole Dyno on a rig of its own, faults by a seed, and a proof from the event streams afterwards."""

@@ -1,4 +1,7 @@
-"""`python -m chaos [--seed N] [--minutes 10] [--jobs 1250]`: 0 where the promise held, 1 where it didn't."""
+"""`python -m chaos [--seed N] [--minutes 10] [--jobs 1250]`.
+
+0 where the promise held, 1 where it didn't, 3 where the run itself broke and says nothing of that, 130 after a signal.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ import secrets
 import shutil
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 from chaos import summary
-from chaos.house import say
+from chaos.rig import say
 from chaos.run import Asked, Shaken, run
 from chaos.streams import MOST_JOBS
 from dyno.processes import ENDING
 
 SHORT = Path("build") / "chaos"  # what is too short to count
+HELD, VIOLATED, BROKE, SIGNALED = 0, 1, 3, 130  # 2 is argparse's
 FULL_MINUTES, FULL_JOBS = 10.0, 1250  # of which five in six are tiny
 
 
@@ -37,11 +42,15 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="dyno-chaos-"))
     try:
         shaken = asyncio.run(_until_ended(asked, folder))
+        return _told(shaken, folder)
     except asyncio.CancelledError:
         say("ended by a signal; nothing is kept")
         shutil.rmtree(folder, ignore_errors=True)
-        return 130
-    return _told(shaken, folder)
+        return SIGNALED
+    except Exception:  # noqa: BLE001 - whatever it is, it must not look like a promise that was broken
+        traceback.print_exc()
+        say(f"seed {seed}: the run itself broke, so nothing is known; what was left is in {folder}")
+        return BROKE
 
 
 async def _until_ended(asked: Asked, folder: Path) -> Shaken:
@@ -69,10 +78,10 @@ def _told(shaken: Shaken, folder: Path) -> int:
     violated = summary.violated(found)
     if violated:
         say(f"seed {seed}: {violated} violations; what was left is in {folder}")
-        return 1
+        return VIOLATED
     say(f"seed {seed}: every 202 ended exactly once")
     shutil.rmtree(folder, ignore_errors=True)
-    return 0
+    return HELD
 
 
 if __name__ == "__main__":

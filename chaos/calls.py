@@ -19,10 +19,14 @@ _AGAIN_S = 0.3
 
 @dataclass
 class Answers:
-    """`accepted`: the ids that each idempotency key was answered with, by 202. `canceling`: what anybody tried to."""
+    """What the API said. `accepted`: the ids that each idempotency key was answered with, by 202.
+
+    `canceling`: the jobs that anybody tried to cancel. `cancels`: with what statuses those tries were answered.
+    """
 
     accepted: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     canceling: set[str] = field(default_factory=set)
+    cancels: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     strange: list[str] = field(default_factory=list)
     again: Counter[str] = field(default_factory=Counter)
 
@@ -51,7 +55,9 @@ class Callers:
         if order.cancel_after_s is not None and ids[0] is not None:
             await asyncio.sleep(order.cancel_after_s)
             self._answers.canceling.add(ids[0])  # before it is sent: it may count though its answer gets lost
-            await self._call(http, {200, 202, 409}, f"/v1/jobs/{ids[0]}/cancel")
+            answer = await self._call(http, {200, 202, 409}, f"/v1/jobs/{ids[0]}/cancel")
+            if answer is not None:
+                self._answers.cancels[ids[0]].append(answer.status_code)
 
     async def _submit(self, http: httpx.AsyncClient, order: Order) -> str | None:
         headers = {"Idempotency-Key": order.key}

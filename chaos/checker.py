@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from enum import StrEnum
 from itertools import chain
-from typing import NamedTuple
 
-from chaos.streams import Event, Streams
-from dyno.job import DONE, TRANSITIONS, Status
-from dyno.job import Event as Step
-
-
-class Breach(StrEnum):
-    """What must never be."""
-
-    LOST = "lost jobs"
-    TWICE = "double finishes"
-    OVERLAP = "overlapping leases"
-    ILLEGAL = "illegal transitions"
-    DOUBLED = "jobs made twice"
-    UNASKED = "canceled unasked"
-    DIFFER = "streams that differ"
-    INDEX = "index mismatches"
-    ORPHAN = "orphans"
-    HELD = "devices not free"
-    DIED = "parts that died or hung"
-    STRANGE = "strange answers"
-
-
-class Violation(NamedTuple):
-    breach: Breach
-    what: str
+from chaos.breach import Breach, Violation
+from chaos.streams import Event, Owner, Streams
+from chaos.table import CANCELED, DONE, ENDS_ATTEMPT, MOST_ATTEMPTS, ROWS, RUNNING
 
 
 def violations(
@@ -43,11 +18,13 @@ def violations(
     `accepted`: the job ids that each idempotency key was answered with by 202. `canceling`: jobs that somebody tried
     to cancel. All has come to rest: a job that has no end now has none for ever.
     """
+    lives = streams.by_job.items()
     return list(
         chain(
             _doubled(accepted, streams.by_job),
             _lost(chain.from_iterable(accepted.values()), streams.by_job),
-            chain.from_iterable(_life(job, events, canceling) for job, events in streams.by_job.items()),
+            chain.from_iterable(_life(job, events, canceling) for job, events in lives),
+            chain.from_iterable(_attempts(job, events) for job, events in lives),
             _overlaps(streams.general),
             _differing(streams),
         )
@@ -72,28 +49,40 @@ def _lost(answered: Iterator[str], by_job: Mapping[str, Sequence[Event]]) -> Ite
 
 def _life(job: str, events: Sequence[Event], canceling: Collection[str]) -> Iterator[Violation]:
     """Every step is in the table, none is missing, and the job ends once, with nothing behind that."""
-    before: Status | None = None
+    before: str | None = None
     for number, event in enumerate(events, start=1):
-        after = _after(before, event)
         if before in DONE:
             breach = Breach.TWICE if event.status in DONE else Breach.ILLEGAL
             yield Violation(breach, f"{job}: {event.event} to {event.status} after it was {before}")
-        elif after is None:
+        elif ROWS.get((before, event.event)) != event.status:
             yield Violation(Breach.ILLEGAL, f"{job}: {event.event} from {before or 'nothing'} to {event.status}")
         if event.version != number:
             yield Violation(Breach.ILLEGAL, f"{job}: event {number} has version {event.version}")
-        before = Status(event.status) if after is None else after
-    if before is Status.CANCELED and job not in canceling:
+        before = event.status
+    if before == CANCELED and job not in canceling:
         yield Violation(Breach.UNASKED, f"{job} was canceled, and nobody had asked for that")
 
 
-def _after(before: Status | None, event: Event) -> Status | None:
-    """The state that the event leads to by the table; None where it isn't the one that the event says."""
-    try:
-        after = TRANSITIONS.get((before, Step(event.event)))
-    except ValueError:
-        return None
-    return after if after == event.status else None
+def _attempts(job: str, events: Sequence[Event]) -> Iterator[Violation]:
+    """Only the attempt that was claimed last may end the job, or give it back; and there are not too many of them."""
+    claimed: Owner | None = None
+    least = 1  # a hand-back may cost no attempt, a lease that ran out costs one
+    for event in events:
+        if event.event == "claim":
+            claimed = event.owner
+            if claimed is None or not least <= claimed.attempt <= MOST_ATTEMPTS:
+                yield Violation(Breach.ATTEMPT, f"{job} was claimed by {_told(claimed)}, after {least - 1} lost ones")
+        elif event.event in ENDS_ATTEMPT:
+            if claimed is None or event.owner != claimed:
+                what = f"{job}: {event.event} by {_told(event.owner)}, and {_told(claimed)} had it"
+                yield Violation(Breach.ATTEMPT, what)
+            if event.event == "expire" and claimed is not None:
+                least = claimed.attempt + 1
+            claimed = None
+
+
+def _told(owner: Owner | None) -> str:
+    return "nobody" if owner is None else f"attempt {owner.attempt} on {owner.device} ({owner.claim})"
 
 
 def _overlaps(general: Sequence[Event]) -> Iterator[Violation]:
@@ -101,20 +90,15 @@ def _overlaps(general: Sequence[Event]) -> Iterator[Violation]:
     holders: dict[str, str] = {}
     devices: dict[str, str] = {}
     for event in general:
-        if event.event == Step.CLAIM:
-            device = device_of(event)
+        if event.event == "claim":
+            device = event.owner.device if event.owner else ""
             if (holder := holders.get(device)) is not None:
                 yield Violation(Breach.OVERLAP, f"{device} was given to {event.job} while {holder} had it")
             holders[device], devices[event.job] = event.job, device
-        elif event.status != Status.RUNNING:
+        elif event.status != RUNNING:
             freed = devices.pop(event.job, "")
             if holders.get(freed) == event.job:
                 del holders[freed]
-
-
-def device_of(claim: Event) -> str:
-    """With its host, of the worker that a claim's event tells of."""
-    return str(json.loads(claim.detail or "{}").get("device"))
 
 
 def _differing(streams: Streams) -> Iterator[Violation]:
@@ -127,5 +111,6 @@ def _differing(streams: Streams) -> Iterator[Violation]:
             yield Violation(Breach.DIFFER, f"the general stream and that of {job} tell different lives")
 
 
-def _said(events: Sequence[Event]) -> list[tuple[str, str, int]]:
-    return [(event.event, event.status, event.version) for event in events]
+def _said(events: Sequence[Event]) -> list[Event]:
+    """But for the streams' own ids."""
+    return [event._replace(at_s=0.0) for event in events]

@@ -1,4 +1,4 @@
-"""Carrying out a schedule, one task for each fault, and noting when each of them was over."""
+"""Carrying out a schedule, one task for each fault, and noting from when to when each of them was."""
 
 from __future__ import annotations
 
@@ -6,35 +6,55 @@ import asyncio
 import os
 import signal
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import redis
 
 from chaos import kin
-from chaos.house import House, say
+from chaos.rig import GONE_S, Rig, say
 from chaos.schedule import Fault, Kind
+from chaos.spans import Span
+from chaos.waits import REDIS
 
-GONE_S = 10.0  # a killed worker's runners end with it; on a busy machine not within a blink
 _LATE_S = 0.5
+_PART_AWAY = frozenset({Kind.KILL, Kind.STOP, Kind.TERM})
+_REDIS_AWAY = frozenset({Kind.RESTART, Kind.AWAY})
 
 
 class Faults:
-    """`over_at`: when each fault ended, in seconds since 1970. `survivors`: processes that outlived their worker."""
+    """`spans`: when each fault was. `done`: those that were not cut short. `survivors`: what outlived its worker."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self.over_at: list[float] = []
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self.spans: list[tuple[Fault, Span]] = []
         self.done: Counter[Kind] = Counter()
         self.survivors: list[str] = []
+        self._families: dict[Fault, set[kin.Process]] = defaultdict(set)
 
     @property
     def left_out(self) -> Mapping[Kind, str]:
-        """What can't be done on this machine, and why. Known once the house is open."""
-        reasons = {Kind.FULL: self._house.disk.left_out, Kind.JUMP: self._house.clock.left_out}
+        """What can't be done on this machine, and why. Known once the rig is open."""
+        reasons = {Kind.FULL: self._rig.disk.left_out, Kind.JUMP: self._rig.clock.left_out}
         return {kind: why for kind, why in reasons.items() if why is not None}
+
+    @property
+    def kinds(self) -> set[Kind]:
+        """Of all that there were, cut short or not."""
+        return {fault.kind for fault, _ in self.spans}
+
+    @property
+    def away(self) -> Mapping[str, Sequence[Span]]:
+        """When each part, and Redis, was dead, asleep or out of reach."""
+        found: defaultdict[str, list[Span]] = defaultdict(list)
+        for fault, span in self.spans:
+            if fault.kind in _PART_AWAY:
+                found[fault.target].append(span)
+            elif fault.kind in _REDIS_AWAY:
+                found[REDIS].append(span)
+        return found
 
     async def carry_out(self, schedule: Iterable[Fault], begun_s: float) -> None:
         """All that can be done here; `begun_s` is by the monotonic clock."""
@@ -46,41 +66,52 @@ class Faults:
     async def _one(self, fault: Fault, begun_s: float) -> None:
         await asyncio.sleep(begun_s + fault.at_s - time.monotonic())
         say(f"{time.monotonic() - begun_s:6.1f} s  {fault.kind}: {fault.target}, {fault.lasts_s:.1f} s")
+        since_s = time.time()
+        try:
+            await self._carry_out(fault)
+        finally:
+            self.spans.append((fault, Span(since_s, time.time())))
+        if fault.kind in (Kind.KILL, Kind.TERM):
+            await self._family_gone(fault)
+        self.done[fault.kind] += 1
+
+    async def _carry_out(self, fault: Fault) -> None:
         match fault.kind:
             case Kind.KILL | Kind.TERM:
                 await self._end(fault)
             case Kind.STOP:
-                self._house.stop(fault.target)
+                self._rig.stop(fault.target)
                 await asyncio.sleep(fault.lasts_s)
-                self._house.go_on(fault.target)
+                self._rig.go_on(fault.target)
             case Kind.FULL:
-                self._house.disk.fill()
+                self._rig.disk.fill()
                 await asyncio.sleep(fault.lasts_s)
-                self._house.disk.free()
+                self._rig.disk.free()
             case Kind.JUMP:
-                self._house.clock.jump(int(fault.target))
+                self._rig.clock.jump(int(fault.target))
                 await asyncio.sleep(fault.lasts_s)
-                self._house.clock.jump(0)
+                self._rig.clock.jump(0)
             case _:
                 await self._redis(fault)
-        self.over_at.append(time.time())
-        self.done[fault.kind] += 1
 
     async def _end(self, fault: Fault) -> None:
-        process = self._house.parts[fault.target].process
-        family = kin.below(process.pid) if process is not None else set()
-        self._house.end(fault.target, signal.SIGKILL if fault.kind is Kind.KILL else signal.SIGTERM)
+        process = self._rig.parts[fault.target].process
+        if process is not None:
+            self._families[fault] = kin.below(process.pid)
+        self._rig.end(fault.target, signal.SIGKILL if fault.kind is Kind.KILL else signal.SIGTERM)
         await asyncio.sleep(fault.lasts_s)
-        await self._house.start(fault.target)
+        await self._rig.start(fault.target)
+
+    async def _family_gone(self, fault: Fault) -> None:
         deadline_s = time.monotonic() + GONE_S
-        while left := kin.alive(family):
+        while left := kin.alive(self._families[fault]):
             if time.monotonic() > deadline_s:
                 self.survivors += [f"{each.command} outlived {fault.target}" for each in left]
                 return
             await asyncio.sleep(0.2)
 
     async def _redis(self, fault: Fault) -> None:
-        proxy = self._house.proxy
+        proxy = self._rig.proxy
         match fault.kind:
             case Kind.RESTART:
                 await self._restart(fault)
@@ -93,30 +124,30 @@ class Faults:
                 await asyncio.sleep(fault.lasts_s)
                 await proxy.open()
             case Kind.SLOW:
-                proxy.answers_late_by_s = _LATE_S
+                proxy.replies_late_by_s = _LATE_S
                 await asyncio.sleep(fault.lasts_s)
-                proxy.answers_late_by_s = 0.0
+                proxy.replies_late_by_s = 0.0
             case Kind.RESET:
                 proxy.reset()
 
     async def _restart(self, fault: Fault) -> None:
-        """A KILL takes requests and answers along that are on their way, but nothing that was acknowledged.
+        """A KILL takes requests and replies along that are on their way, but nothing that was acknowledged.
 
-        With `everysec` it may take what was answered while the file was synced (docs/decisions/0009-*.md), which is
+        With `everysec` it may take what was acknowledged while the file was synced (docs/decisions/0009-*.md), which is
         no part of the promise: so nothing more is let through until all is in the file. With `always` it comes at once.
         """
-        house = self._house
+        rig = self._rig
         if fault.target == "by TERM":
-            await self._ended_in_order(house.server.pid)
+            await self._ended_in_order(rig.server.pid)
         else:
-            if house.durability == "everysec":
-                house.proxy.silence()
+            if rig.durability == "everysec":
+                rig.proxy.silence()
                 await self._written()
-            house.server.kill()
-        house.proxy.reset()
-        house.proxy.speak()
+            rig.server.kill()
+        rig.proxy.reset()
+        rig.proxy.speak()
         await asyncio.sleep(fault.lasts_s)
-        house.server.revive()
+        rig.server.revive()
 
     async def _ended_in_order(self, pid: int) -> None:
         os.kill(pid, signal.SIGTERM)
@@ -125,7 +156,7 @@ class Faults:
 
     async def _written(self) -> None:
         """At most 2 s: Redis then writes, however long a sync takes."""
-        with redis.Redis.from_url(self._house.server.url) as client:
+        with redis.Redis.from_url(self._rig.server.url) as client:
             held_back = partial(_held_back, client)
             while held_back():
                 await asyncio.sleep(0.01)

@@ -7,10 +7,14 @@ from typing import Any, NamedTuple
 
 import redis
 
-from dyno.job import DONE, Status
+from chaos.streams import number
+from chaos.table import DONE, QUEUED, RUNNING, STATUSES, SUCCEEDED
 from dyno.store.keys import JOB_ID, Keys
 
 Record = Mapping[str, str]
+
+_NEEDED = ("id", "status", "workload", "queue", "version", "attempt", "created_ms")
+_LEASED = ("job", "token", "worker", "expires_at_ms")
 
 
 class Kept(NamedTuple):
@@ -19,7 +23,7 @@ class Kept(NamedTuple):
     record: Record
     ttl_ms: int
     events: int
-    answers: int
+    results: int
 
 
 class Seen(NamedTuple):
@@ -46,19 +50,21 @@ def look(client: redis.Redis, keys: Keys) -> Seen:
         for name in leases:
             pipeline.hgetall(name)
         pipeline.smembers(keys.queues)
-        answers: Any = iter(pipeline.execute())
+        replies: Any = iter(pipeline.execute())
     short = len(keys.job("")) - len("job:")
-    jobs = {job: Kept(*(next(answers) for _ in Kept._fields)) for job in ids}
-    indexes = {name[short:]: set(next(answers)) for name in sets}
-    held = {name.removeprefix(keys.lease("")): next(answers) for name in leases}
-    return Seen(jobs, indexes | {"queues": next(answers)}, held)
+    jobs = {job: Kept(*(next(replies) for _ in Kept._fields)) for job in ids}
+    indexes = {name[short:]: set(next(replies)) for name in sets}
+    held = {name.removeprefix(keys.lease("")): next(replies) for name in leases}
+    return Seen(jobs, indexes | {"queues": next(replies)}, held)
 
 
 def mismatches(seen: Seen) -> list[str]:
-    """Every index and every lease that is out of step with the records."""
+    """Every index and every lease that is out of step with the records, and every record that is damaged itself."""
     records = {job: kept.record for job, kept in seen.jobs.items()}
     wanted = _wanted(records, seen.leases)
-    found = [
+    found = [f"the record of {job}: {fault}" for job, record in records.items() for fault in _damage(record, _NEEDED)]
+    found += [f"the lease of {device}: {f}" for device, lease in seen.leases.items() for f in _damage(lease, _LEASED)]
+    found += [
         f"{name} has {sorted(has - should)} too many and lacks {sorted(should - has)}"
         for name in sorted({*wanted, *seen.indexes})
         if (has := seen.indexes.get(name, set())) != (should := wanted.get(name, set()))
@@ -67,44 +73,55 @@ def mismatches(seen: Seen) -> list[str]:
     return found + [f"the lease of {device}: {fault}" for device, fault in _of_leases(seen.leases, records)]
 
 
+def _damage(record: Record, needed: Iterable[str]) -> Iterator[str]:
+    yield from (f"it has no {name}" for name in needed if name not in record)
+    if "status" in record and record["status"] not in STATUSES:
+        yield f"there is no status {record['status']!r}"
+    for name in ("version", "attempt"):
+        if name in record and number(record[name]) < 0:
+            yield f"its {name} is {record[name]!r}"
+
+
 def _wanted(records: Mapping[str, Record], leases: Mapping[str, Record]) -> dict[str, set[str]]:
     def those(field: str, value: str) -> set[str]:
-        return {job for job, record in records.items() if record[field] == value}
+        return {job for job, record in records.items() if record.get(field) == value}
 
-    queued = those("status", Status.QUEUED)
-    queues = {records[job]["queue"] for job in queued}
-    workloads = {record["workload"] for record in records.values()}
+    queued = those("status", QUEUED)
+    queues = {records[job].get("queue", "") for job in queued}
+    workloads = {record.get("workload", "") for record in records.values()}
     return {
         "jobs": set(records),
-        **{f"jobs:status:{each}": those("status", each) for each in Status},
+        **{f"jobs:status:{each}": those("status", each) for each in STATUSES},
         **{f"jobs:workload:{each}": those("workload", each) for each in workloads},
-        **{f"queue:{name}": {job for job in queued if records[job]["queue"] == name} for name in queues},
+        **{f"queue:{name}": {job for job in queued if records[job].get("queue", "") == name} for name in queues},
         "queues": queues,
         "leases": set(leases),
-        "expiring": {_expiring(job, record) for job, record in records.items() if record["status"] in DONE},
+        "expiring": {_expiring(job, record) for job, record in records.items() if record.get("status") in DONE},
     }
 
 
 def _of_record(kept: Kept) -> Iterator[str]:
     record = kept.record
-    done = record["status"] in DONE
+    status = record.get("status")
+    done = status in DONE
     if done != ("finished_at" in record) or done != (kept.ttl_ms > 0):
-        yield f"it is {record['status']}, and its end or its life says otherwise"
-    if (record["status"] == Status.RUNNING) != ("token" in record):
-        yield f"it is {record['status']}, and its token says otherwise"
-    if kept.answers != (2 if record["status"] == Status.SUCCEEDED else 0):
-        yield f"it is {record['status']}, and has {kept.answers} of result and samples"
-    if int(record["version"]) != kept.events:
-        yield f"its version is {record['version']}, of {kept.events} events"
+        yield f"it is {status}, and its end or its life says otherwise"
+    if (status == RUNNING) != ("token" in record):
+        yield f"it is {status}, and its token says otherwise"
+    if kept.results != (2 if status == SUCCEEDED else 0):
+        yield f"it is {status}, and has {kept.results} of result and samples"
+    if number(record.get("version")) != kept.events:
+        yield f"its version is {record.get('version')}, of {kept.events} events"
 
 
 def _of_leases(leases: Mapping[str, Record], records: Mapping[str, Record]) -> Iterable[tuple[str, str]]:
-    held = {lease["job"]: lease["token"] for lease in leases.values()}
+    held = {lease.get("job", ""): lease.get("token") for lease in leases.values()}
     for device, lease in leases.items():
-        if records.get(lease["job"], {}).get("token") != lease["token"]:
-            yield device, f"{lease['job']} knows nothing of it"
+        token = records.get(lease.get("job", ""), {}).get("token")
+        if token is None or token != lease.get("token"):
+            yield device, f"{lease.get('job')} knows nothing of it"
     for job, record in records.items():
-        if record["status"] == Status.RUNNING and held.get(job) != record.get("token"):
+        if record.get("status") == RUNNING and held.get(job) != record.get("token"):
             yield record.get("device", "none"), f"{job} runs without it"
 
 
@@ -120,7 +137,7 @@ def _patterns(keys: Keys) -> list[str]:
 
 
 def _expiring(job: str, record: Record) -> str:
-    return f"{job}:{record['status']}:{record['workload']}"
+    return f"{job}:{record.get('status')}:{record.get('workload')}"
 
 
 def _job_of(key: str, keys: Keys) -> str | None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-MARK = "DYNO_CHAOS_HOUSE"  # in the environment of every process of a house, with the house's own name
+MARK = "DYNO_CHAOS_RIG"  # in the environment of every process of a rig, with the rig's own name
 
 
 class Process(NamedTuple):
@@ -28,13 +28,19 @@ def below(pid: int) -> set[Process]:
     return {process for child in found if (process := of(child))}
 
 
+def children(pid: int) -> set[Process]:
+    """Those alone whose parent it is."""
+    found = {child for child, fields in _all().items() if int(fields[1]) == pid}
+    return {process for child in found if (process := of(child))}
+
+
 def alive(processes: Iterable[Process]) -> set[Process]:
     """Those of them that still run; a dead one whose parent hasn't asked yet doesn't."""
     return {each for each in processes if (now := of(each.pid)) and now.started == each.started}
 
 
 def marked(name: str) -> set[Process]:
-    """Every process of the house of that name, whoever its parent is."""
+    """Every process of the rig of that name, whoever its parent is."""
     wanted = f"{MARK}={name}".encode()
     found = set()
     for pid in _all():

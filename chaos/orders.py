@@ -1,9 +1,9 @@
-"""What is asked of the house while it shakes: jobs by a seed, five in six of them tiny."""
+"""What is asked of the rig while it shakes: jobs by a seed, five in six of them tiny."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
@@ -35,6 +35,17 @@ def orders(seed: int, count: int, duration_s: float, cores: tuple[int, int]) -> 
     rng = random.Random(f"orders {seed}")
     times_s = sorted(rng.uniform(0, duration_s) for _ in range(count))
     return [_order(rng, f"{seed}-{number}", at_s, cores) for number, at_s in enumerate(times_s)]
+
+
+def takers(
+    asked: Iterable[Order], accepted: Mapping[str, Iterable[str]], devices: Mapping[str, str]
+) -> dict[str, frozenset[str]]:
+    """The workers that may take each job; `devices` is what each of them has."""
+    return {
+        job: frozenset(worker for worker, device in devices.items() if order.body["device"] in ("cpu", device))
+        for order in asked
+        for job in accepted.get(order.key, ())
+    }
 
 
 def _order(rng: random.Random, key: str, at_s: float, cores: tuple[int, int]) -> Order:

@@ -8,7 +8,6 @@ import struct
 from contextlib import suppress
 
 _PIECE_BYTES = 64 * 1024
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST and forgets what was unsent
 
 
 class Proxy:
@@ -21,7 +20,7 @@ class Proxy:
         self._callers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self.answers_late_by_s = 0.0
+        self.replies_late_by_s = 0.0
 
     @property
     def url(self) -> str:
@@ -33,6 +32,10 @@ class Proxy:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
 
+    @property
+    def is_open(self) -> bool:
+        return self._server is not None
+
     def shut(self) -> None:
         """Refuse new connections, and reset those that there are."""
         if self._server is not None:
@@ -40,10 +43,12 @@ class Proxy:
             self._server = None
         self.reset()
 
-    def reset(self) -> None:
-        """Cut every connection; what was on its way is lost."""
-        for caller in list(self._callers):
+    def reset(self) -> int:
+        """Cut every connection, and count them; what was on its way is lost."""
+        callers = list(self._callers)
+        for caller in callers:
             _cut(caller)
+        return len(callers)
 
     def silence(self) -> None:
         """Accept and read everything, and pass nothing on."""
@@ -61,7 +66,7 @@ class Proxy:
             return
         self._callers.add(to_caller)
         try:
-            await asyncio.gather(self._requests(from_caller, to_redis), self._answers(from_redis, to_caller))
+            await asyncio.gather(self._requests(from_caller, to_redis), self._replies(from_redis, to_caller))
         finally:
             self._callers.discard(to_caller)
             for writer in (to_redis, to_caller):
@@ -75,10 +80,10 @@ class Proxy:
                 await target.drain()
         target.close()
 
-    async def _answers(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def _replies(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while piece := await source.read(_PIECE_BYTES):
-                await asyncio.sleep(self.answers_late_by_s)
+                await asyncio.sleep(self.replies_late_by_s)
                 await self._flowing.wait()
                 target.write(piece)
                 await target.drain()
@@ -89,5 +94,10 @@ def _cut(writer: asyncio.StreamWriter) -> None:
     if writer.transport.is_closing():
         return
     with suppress(OSError):
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        end_with_reset(writer.get_extra_info("socket"))
     writer.transport.abort()
+
+
+def end_with_reset(connection: socket.socket) -> None:
+    """Closing it will send RST and forget what is unsent, as where a host or its network is gone."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

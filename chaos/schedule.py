@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -12,14 +13,14 @@ JUMPING = WORKERS[-1]  # its clock jumps
 
 
 class Kind(StrEnum):
-    """What is done to the house."""
+    """What is done to the rig."""
 
     KILL = "KILL"  # a process, as a host that is gone
     STOP = "STOP/CONT"  # a process sleeps for longer than its lease, and goes on as if nothing had been
     TERM = "TERM"  # a process is asked to end
     RESTART = "Redis restart"  # by TERM or by KILL
-    AWAY = "Redis away"  # nobody accepts, or nobody answers
-    SLOW = "slow Redis"  # each answer half a second late
+    AWAY = "Redis away"  # nobody accepts, or nobody replies
+    SLOW = "slow Redis"  # each reply half a second late
     RESET = "connections reset"  # all of Redis', once
     FULL = "disk full"  # the workers' own: scratch, spool and locks
     JUMP = "clock jump"  # of one worker, by hours
@@ -47,7 +48,7 @@ _TARGETS: dict[Kind, tuple[str, ...]] = {
     Kind.TERM: (*WORKERS, API),
     Kind.RESTART: ("by TERM", "by KILL"),
     Kind.AWAY: ("refusing", "silent"),
-    Kind.SLOW: ("every answer",),
+    Kind.SLOW: ("every reply",),
     Kind.RESET: ("every connection",),
     Kind.FULL: ("the workers' disk",),
     Kind.JUMP: ("+10800", "-10800"),
@@ -67,10 +68,11 @@ _LASTS: dict[Kind, tuple[float, float]] = {
 _BEGINS = (0.05, 0.35)
 
 
-def schedule(seed: int, duration_s: float) -> list[Fault]:
-    """Every kind at least once, in the order in which they begin; all have ended after `duration_s`."""
+def schedule(seed: int, duration_s: float, kinds: Collection[Kind] = frozenset(Kind)) -> list[Fault]:
+    """Each of these kinds at least once, in the order in which they begin; all have ended after `duration_s`."""
     rng = random.Random(f"faults {seed}")
-    return sorted(fault for lane in _LANES for fault in _in_lane(rng, lane, duration_s))
+    lanes = [tuple(kind for kind in lane if kind in kinds) for lane in _LANES]
+    return sorted(fault for lane in lanes if lane for fault in _in_lane(rng, lane, duration_s))
 
 
 def _in_lane(rng: random.Random, kinds: tuple[Kind, ...], duration_s: float) -> list[Fault]:

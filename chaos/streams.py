@@ -12,8 +12,19 @@ from dyno.store.keys import JOB_ID, Keys
 MOST_JOBS = 2000  # of one run: the general stream keeps 10,000 events
 
 
+class Owner(NamedTuple):
+    """Whose attempt it is. `claim`: a digest of its token."""
+
+    attempt: int
+    device: str
+    claim: str
+
+
 class Event(NamedTuple):
-    """`at_s`: seconds since 1970 by Redis' clock, from the stream's own id."""
+    """`at_s`: seconds since 1970 by Redis' clock, from the stream's own id; `at`: the same in the event's own words.
+
+    `owner`: with a claim and with the end of an attempt. A field that is damaged or missing is "", -1 or null.
+    """
 
     at_s: float
     job: str
@@ -21,6 +32,8 @@ class Event(NamedTuple):
     status: str
     version: int
     detail: str | None = None
+    owner: Owner | None = None
+    at: str = ""
 
 
 class Streams(NamedTuple):
@@ -37,6 +50,11 @@ def read(client: redis.Redis, keys: Keys) -> Streams:
     return Streams(_stream(client, keys.events), {job: _stream(client, keys.job_events(job)) for job in jobs})
 
 
+def number(text: str | None) -> int:
+    """-1 for what is none: no count here is below zero."""
+    return int(text) if text is not None and text.isdecimal() else -1
+
+
 def _job(key: str) -> str | None:
     found = JOB_ID.search(key)
     return found[0] if found else None
@@ -48,5 +66,12 @@ def _stream(client: redis.Redis, name: str) -> list[Event]:
 
 
 def _event(entry_id: str, fields: Mapping[str, str]) -> Event:
+    job, event, status, at = (fields.get(name, "") for name in ("job", "event", "status", "at"))
     at_s = int(entry_id.partition("-")[0]) / 1000
-    return Event(at_s, fields["job"], fields["event"], fields["status"], int(fields["version"]), fields.get("detail"))
+    return Event(at_s, job, event, status, number(fields.get("version")), fields.get("detail"), _owner(fields), at)
+
+
+def _owner(fields: Mapping[str, str]) -> Owner | None:
+    if not {"attempt", "device", "claim"} & fields.keys():
+        return None
+    return Owner(number(fields.get("attempt")), fields.get("device", ""), fields.get("claim", ""))

@@ -1,26 +1,38 @@
-"""How long jobs waited once nothing was wrong any more."""
+"""How long jobs waited though there was a worker to take them."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from chaos.spans import Span, covers, seconds_where
 from chaos.streams import Event
-from dyno.job import Event as Step
-from dyno.job import Status
+from chaos.table import QUEUED
+
+REDIS = "Redis"  # beside the workers' names: who it is that is away
 
 
-def longest_wait_s(general: Sequence[Event], over_at_s: Iterable[float]) -> float:
-    """From when a job was queued, or the last fault before its claim was over if that came later, to the claim.
+def longest_wait_s(
+    general: Sequence[Event], takers: Mapping[str, Collection[str]], away: Mapping[str, Sequence[Span]]
+) -> float:
+    """The longest that a job waited for a claim while Redis was there and one of its takers was up.
 
-    0 where no job was ever claimed. Both by one clock, in seconds since 1970.
+    All that time counts, whatever faults came in between. `takers`: the workers that each job fits. `away`: when each
+    of these, or Redis, was dead, asleep or unreachable. 0 where no job was ever claimed.
     """
-    overs, queued_at_s, longest_s = sorted(over_at_s), dict[str, float](), 0.0
+    queued_at_s, longest_s = dict[str, float](), 0.0
     for event in general:
-        if event.status == Status.QUEUED:
+        if event.status == QUEUED:
             queued_at_s[event.job] = event.at_s
-        elif event.event == Step.CLAIM and event.job in queued_at_s:
-            last = bisect_right(overs, event.at_s)
-            since_s = max(queued_at_s.pop(event.job), overs[last - 1] if last else 0.0)
-            longest_s = max(longest_s, event.at_s - since_s)
+        elif event.event == "claim" and event.job in queued_at_s:
+            since_s = queued_at_s.pop(event.job)
+            longest_s = max(longest_s, _served_s(since_s, event.at_s, takers.get(event.job, ()), away))
     return longest_s
+
+
+def _served_s(from_s: float, to_s: float, takers: Collection[str], away: Mapping[str, Sequence[Span]]) -> float:
+    def served(at_s: float) -> bool:
+        up = not takers or any(not covers(away.get(taker, ()), at_s) for taker in takers)
+        return up and not covers(away.get(REDIS, ()), at_s)
+
+    spans = [span for who in (*takers, REDIS) for span in away.get(who, ())]
+    return seconds_where(served, from_s, to_s, spans)

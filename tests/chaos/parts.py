@@ -1,4 +1,4 @@
-"""Parts for a house that runs no Dyno: they sleep."""
+"""Parts for a rig that runs no Dyno: they sleep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chaos import kin
-from chaos.house import House
+from chaos.rig import Rig
 from dyno.processes import Part
 
 SLEEPS = "time.sleep(600)"
@@ -20,15 +20,15 @@ def part(code: str = SLEEPS, says_to: int | None = None) -> Part:
     return Part("part", "timeit", ["-n1", "-r1", "-s", "import time", code], env, says_to=says_to)
 
 
-def pid_of(house: House, name: str) -> int:
-    process = house.parts[name].process
+def pid_of(rig: Rig, name: str) -> int:
+    process = rig.parts[name].process
     assert process is not None
     return process.pid
 
 
-def state_of(house: House, name: str) -> str:
+def state_of(rig: Rig, name: str) -> str:
     """As proc(5) has it: T is stopped."""
-    return Path(f"/proc/{pid_of(house, name)}/stat").read_text().rpartition(")")[2].split()[0]
+    return Path(f"/proc/{pid_of(rig, name)}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 async def until(condition: Callable[[], object]) -> None:

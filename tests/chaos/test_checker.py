@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 import pytest
 
-from chaos.checker import Breach, Violation, violations
-from chaos.streams import Event, Streams
+from chaos.breach import Breach, Violation
+from chaos.checker import violations
+from chaos.streams import Event, Owner, Streams
+from chaos.table import DONE, ENDS_ATTEMPT, MOST_ATTEMPTS, ROWS, STATUSES
+from dyno.job import DONE as ITS_DONE
+from dyno.job import MAX_ATTEMPTS, TRANSITIONS, Status
 
 ONE, OTHER = "cpu:0-0@here", "cpu:1-1@here"
 Told = tuple[str, str, str] | tuple[str, str, str, str]
@@ -37,13 +40,17 @@ CANCELING = {"c", "d"}
 
 
 def streams(told: Sequence[Told]) -> Streams:
-    """As Redis would have them: a version for each event of a job, and every event in two streams."""
+    """As Redis would have them: a version for each event of a job, its attempt's owner, and all in two streams."""
     general: list[Event] = []
     by_job: dict[str, list[Event]] = {}
+    owners: dict[str, Owner] = {}
     for number, (job, event, status, *device) in enumerate(told):
         own = by_job.setdefault(job, [])
-        detail = json.dumps({"id": "w", "device": device[0], "host": "here"}) if device else None
-        own.append(Event(1000.0 + number, job, event, status, len(own) + 1, detail))
+        lost = sum(each.event == "expire" for each in own)
+        if device:
+            owners[job] = Owner(lost + 1, device[0], f"claim {number}")
+        owner = owners.get(job) if event == "claim" or event in ENDS_ATTEMPT else None
+        own.append(Event(1000.0 + number, job, event, status, len(own) + 1, owner=owner, at=f"{1000 + number}.5"))
         general.append(own[-1])
     return Streams(general, by_job)
 
@@ -131,6 +138,46 @@ def test_without_its_end_a_lease_goes_on(end: Told) -> None:
     told = [*changed(end), ("z", "submit", "queued"), ("z", "claim", "running", ONE)]
     told += [("y", "submit", "queued"), ("y", "claim", "running", OTHER)]
     assert Breach.OVERLAP in breaches(told)
+
+
+def replaced(job: str, event: str, nth: int, **fields: object) -> list[Violation]:
+    """What is found where that event of a job, in both streams, has other fields."""
+    whole = streams(ORDERLY)
+    old = [each for each in whole.by_job[job] if each.event == event][nth]
+    new = old._replace(**fields)
+    changed = [[new if each is old else each for each in events] for events in (whole.general, whole.by_job[job])]
+    return violations(ACCEPTED, CANCELING, Streams(changed[0], {**whole.by_job, job: changed[1]}))
+
+
+FIRST, SECOND, THIRD = (each.owner for each in streams(ORDERLY).by_job["a"] if each.event == "claim")
+
+
+@pytest.mark.parametrize(
+    "owner", [None, THIRD._replace(claim=FIRST.claim), THIRD._replace(attempt=1), THIRD._replace(device=OTHER)]
+)
+def test_the_attempt_that_ends_a_job_is_the_one_that_was_claimed_last(owner: Owner | None) -> None:
+    [violation] = replaced("a", "exhaust", 0, owner=owner)
+    assert violation.breach is Breach.ATTEMPT
+
+
+def test_a_zombie_that_finishes_while_another_attempt_has_the_job_is_found() -> None:
+    [violation] = replaced("a", "requeue", 0, owner=FIRST)
+    assert violation == Violation(
+        Breach.ATTEMPT,
+        f"a: requeue by attempt 1 on {ONE} ({FIRST.claim}), and attempt 2 on {OTHER} ({SECOND.claim}) had it",
+    )
+
+
+def test_an_attempt_too_many_and_one_that_costs_nothing_though_its_lease_ran_out_are_found() -> None:
+    for claim, owner in [(2, THIRD._replace(attempt=3)), (1, SECOND._replace(attempt=1)), (0, None)]:
+        assert Breach.ATTEMPT in {each.breach for each in replaced("a", "claim", claim, owner=owner)}
+
+
+def test_its_own_rows_are_those_that_the_product_has() -> None:
+    assert {(before, event.value): after.value for (before, event), after in TRANSITIONS.items()} == ROWS
+    assert tuple(Status) == STATUSES
+    assert ITS_DONE == DONE
+    assert MAX_ATTEMPTS == MOST_ATTEMPTS
 
 
 def test_a_key_with_two_jobs_and_a_job_without_a_key_were_made_twice() -> None:

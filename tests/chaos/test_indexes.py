@@ -8,8 +8,11 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from chaos import indexes, streams
-from chaos.checker import violations
+from chaos import indexes
+from chaos.breach import Breach
+from chaos.calls import Answers
+from chaos.judge import Heard, judged
+from chaos.orders import Order
 from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
@@ -55,6 +58,15 @@ def ids(settings: Settings, client: redis.Redis) -> list[str]:
     return made
 
 
+def heard(ids: list[str]) -> Heard:
+    """What callers of these jobs were told; nobody looks at what they see in the end."""
+    answers = Answers(canceling={ids[4]})
+    for job in ids:
+        answers.accepted[job].add(job)
+    too_little = Order(ids[1], 0.0, "failing", {}, twice=False, cancel_after_s=None)
+    return Heard(answers, {}, [too_little], set(), [])
+
+
 def test_after_real_lives_every_index_agrees_and_the_streams_are_in_order(
     client: redis.Redis, keys: Keys, ids: list[str]
 ) -> None:
@@ -62,9 +74,9 @@ def test_after_real_lives_every_index_agrees_and_the_streams_are_in_order(
     assert set(seen.jobs) == set(ids)
     assert set(seen.leases) == {DEVICES[1]}
     assert indexes.mismatches(seen) == []
-    found = streams.read(client, keys)
-    told = violations({job: {job} for job in ids}, {ids[4]}, found)
-    assert [violation.what.split()[0] for violation in told] == sorted([ids[2], ids[3]])  # they haven't ended yet
+    _, told = judged(client, keys, heard(ids))
+    assert {violation.what.split()[0] for violation in told} == {ids[2], ids[3], DEVICES[1]}  # they haven't ended yet
+    assert {violation.breach for violation in told} == {Breach.LOST, Breach.HELD}
 
 
 Damage = Callable[[redis.Redis, Keys, list[str]], object]
@@ -88,6 +100,16 @@ DAMAGES: dict[str, Damage] = {
     "a lease of nobody": lambda r, k, ids: r.hset(k.lease(DEVICES[0]), mapping={"job": ids[0], "token": "t"}),
     "a lease of another attempt": lambda r, k, ids: r.hset(k.lease(DEVICES[1]), "token", "t"),
     "a run without any lease": lambda r, k, ids: r.zrem(k.leases, DEVICES[1]) and r.delete(k.lease(DEVICES[1])),
+    "a record without a status": lambda r, k, ids: r.hdel(k.job(ids[0]), "status"),
+    "a record without a queue": lambda r, k, ids: r.hdel(k.job(ids[3]), "queue"),
+    "a record without a workload": lambda r, k, ids: r.hdel(k.job(ids[1]), "workload"),
+    "a record with nothing of its own": lambda r, k, ids: r.delete(k.job(ids[1])) and r.hset(k.job(ids[1]), "x", "y"),
+    "a version that is no number": lambda r, k, ids: r.hset(k.job(ids[0]), "version", "new"),
+    "a status that there isn't": lambda r, k, ids: r.hset(k.job(ids[0]), "status", "dancing"),
+    "an attempt that there can't be": lambda r, k, ids: r.hset(k.job(ids[0]), "attempt", "-1"),
+    "a lease without its job": lambda r, k, ids: r.hdel(k.lease(DEVICES[1]), "job"),
+    "a lease without its token": lambda r, k, ids: r.hdel(k.lease(DEVICES[1]), "token"),
+    "an event that says nothing": lambda r, k, ids: r.xadd(k.job_events(ids[0]), {"x": "y"}),
     "a lease that isn't due": lambda r, k, ids: r.zrem(k.leases, DEVICES[1]),
 }
 
@@ -96,3 +118,5 @@ DAMAGES: dict[str, Damage] = {
 def test_whatever_is_out_of_step_is_found(what: str, client: redis.Redis, keys: Keys, ids: list[str]) -> None:
     DAMAGES[what](client, keys, ids)
     assert indexes.mismatches(indexes.look(client, keys)) != []
+    _, told = judged(client, keys, heard(ids))
+    assert Breach.INDEX in {violation.breach for violation in told}

@@ -1,4 +1,4 @@
-"""Whoever belongs to a house is found: below its parts, and by its mark wherever its parent went."""
+"""Whoever belongs to a rig is found: below its parts, and by its mark wherever its parent went."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_grandchild_is_found_below_and_by_its_mark_when_those_between_have_die
     assert {each.pid for each in kin.marked("tested")} == {each.pid for each in kin.alive(below)}
 
 
-def test_a_process_of_another_house_and_a_dead_one_are_not_taken_for_it(family: subprocess.Popen[bytes]) -> None:
+def test_a_process_of_another_rig_and_a_dead_one_are_not_taken_for_it(family: subprocess.Popen[bytes]) -> None:
     assert kin.marked("another") == set()
     [any_one, *_] = kin.below(family.pid)
     assert kin.alive([any_one]) == {any_one}

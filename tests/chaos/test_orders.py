@@ -1,11 +1,11 @@
-"""What is asked of the house is a matter of the seed, and something that can be asked."""
+"""What is asked of the rig is a matter of the seed, and something that can be asked."""
 
 from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
 
-from chaos.orders import orders
+from chaos.orders import orders, takers
 from dyno.spec import Spec
 from dyno.workloads import normalise
 
@@ -34,3 +34,11 @@ def test_every_order_is_a_spec_that_a_workload_takes() -> None:
         spec = normalise(Spec.model_validate(order.body))
         assert spec.queue_if_absent
         assert spec.device.kind == "cpu"
+
+
+def test_a_job_fits_the_workers_of_the_device_that_it_asks_for() -> None:
+    asked = orders(7, 200, 600, (0, 1))
+    devices = {"worker-0": "cpu:0-0", "worker-1": "cpu:1-1", "worker-2": "cpu:1-1"}
+    fitting = takers(asked, {order.key: {order.key} for order in asked}, devices)
+    by_device = {order.body["device"]: fitting[order.key] for order in asked}
+    assert by_device == {"cpu": {*devices}, "cpu:0-0": {"worker-0"}, "cpu:1-1": {"worker-1", "worker-2"}}

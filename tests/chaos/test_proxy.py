@@ -48,10 +48,10 @@ def test_it_passes_on_what_is_asked_and_answered(server: EmbeddedServer) -> None
     through(server, asking)
 
 
-def test_answers_come_late_where_they_are_to(server: EmbeddedServer) -> None:
+def test_replies_come_late_where_they_are_to(server: EmbeddedServer) -> None:
     async def asking(proxy: Proxy, client: Any) -> None:
         await client.ping()
-        proxy.answers_late_by_s = PATIENCE_S
+        proxy.replies_late_by_s = PATIENCE_S
         since_s = time.monotonic()
         await client.ping()
         assert time.monotonic() - since_s >= PATIENCE_S

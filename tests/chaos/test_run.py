@@ -1,30 +1,28 @@
-"""The command itself, on a real house."""
+"""Whole runs, on a real rig."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from chaos import kin
-from chaos.run import locked
-from dyno.devices import hold
+import chaos.__main__ as command
+from chaos import kin, remains, summary, views
+from chaos.breach import Breach, Violation
+from chaos.rig import Rig
+from chaos.run import Asked, run
+from chaos.schedule import Kind
 
 ROOT = Path(__file__).parent.parent.parent
-PARTS = ("service", "workers", "redis-server", "valkey-server")
-
-
-def test_a_lock_that_somebody_holds_is_found(tmp_path: Path) -> None:
-    paths = [str(tmp_path / name) for name in ("cpu-00000.lock", "cpu-00001.lock")]
-    hold(paths, 1).release()
-    with hold(paths[1:], 1):
-        assert [str(path) for path in locked(tmp_path)] == paths[1:]
-    assert list(locked(tmp_path)) == []
+PARTS = ("-m service", "-m workers --device", "-m workers.zygote")
 
 
 @pytest.fixture
@@ -42,14 +40,68 @@ def test_ctrl_c_in_the_middle_of_faults_leaves_no_process_and_no_file(
     running: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     assert running.stderr is not None
-    said = iter(running.stderr.readline, "")
-    assert next(said).startswith("seed 882,")
-    while "STOP/CONT" not in (line := next(said)):
-        assert line
+    said: list[str] = []
+    for line in running.stderr:
+        said.append(line)
+        if "STOP/CONT" in line:
+            break
+    assert said[0].startswith("seed 882,")
+    assert "STOP/CONT" in said[-1], f"it ended before any part was stopped: {said}"
     family = kin.below(running.pid)
-    assert all(any(part in each.command for each in family) for part in PARTS[:2])
+    for part in PARTS:
+        assert any(part in each.command for each in family), f"{part} is not among {family}"
+    assert any(re.search(r"(redis|valkey)-server", each.command) for each in family)
     running.send_signal(signal.SIGINT)
     running.send_signal(signal.SIGTERM)  # whoever is impatient changes nothing
-    assert running.wait(60) == 130
+    assert running.wait(60) == command.SIGNALED
     assert kin.alive(family) == set()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
+    """Something left over at rest, with all parts up, and an answer that isn't true; both looks are real otherwise."""
+    made = [Violation(Breach.ORPHAN, "planted")]
+    at_rest, look = remains.at_rest, views.look
+
+    async def with_an_orphan(rig: Rig, idle_within_s: float) -> list[Violation]:
+        assert all(part.process is not None and part.process.poll() is None for part in rig.parts.values())
+        return [*await at_rest(rig, idle_within_s), made[0]]
+
+    async def with_a_lie(url: str, ids: Collection[str], within_s: float) -> dict[str, views.View]:
+        found = await look(url, ids, within_s)
+        assert found.keys() == set(ids)
+        job = min(found)
+        made.append(Violation(Breach.VIEW, f"{job}: GET is answered 404"))
+        return {**found, job: found[job]._replace(code=404)}
+
+    monkeypatch.setattr(remains, "at_rest", with_an_orphan)
+    monkeypatch.setattr(views, "look", with_a_lie)
+    return made
+
+
+@pytest.mark.timeout(300)
+def test_a_short_run_with_a_killed_worker_and_a_bad_redis_breaks_nothing_but_what_is_planted(
+    planted: list[Violation], tmp_path: Path
+) -> None:
+    kinds = {Kind.KILL, Kind.RESTART, Kind.RESET}
+    asked = Asked(seed=19, minutes=0.07, jobs=30, durability="everysec", patience_s=120, kinds=kinds)
+    shaken = asyncio.run(run(asked, tmp_path))
+    assert sorted(shaken.violations) == sorted(planted)
+    assert shaken.faults.done == dict.fromkeys(kinds, 1)
+    found: dict[str, Any] = summary.summary(shaken)
+    assert found["jobs"] == sum(found["ends"].values()) == 30
+    assert found["ends"]["succeeded"] > 15
+
+
+def test_a_run_that_breaks_is_neither_a_promise_kept_nor_one_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("sys.argv", ["chaos", "--seed", "1", "--minutes", "0.1", "--jobs", "1"])
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("dyno.store.server.embedded_server", lambda: None)  # so that there is no Redis to start
+    assert command.main() == command.BROKE
+    assert command.BROKE not in (command.HELD, command.VIOLATED)
+    assert "the run itself broke" in capsys.readouterr().err

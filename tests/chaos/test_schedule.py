@@ -29,6 +29,12 @@ def test_every_kind_comes_in_every_run_and_all_is_over_at_its_end(duration_s: fl
         assert all(fault.at_s > 0 and fault.at_s + fault.lasts_s < duration_s for fault in faults)
 
 
+def test_kinds_that_are_not_asked_for_do_not_come() -> None:
+    asked = {Kind.KILL, Kind.RESET}
+    assert {fault.kind for fault in schedule(7, 600, asked)} == asked
+    assert schedule(7, 600, set(Kind)) == schedule(7, 600)
+
+
 def test_faults_of_one_kind_of_place_come_one_after_the_other() -> None:
     for lane in LANES:
         faults = [fault for fault in schedule(3, 600) if fault.kind in lane]

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from chaos import summary
+from chaos.breach import Breach, Violation
 from chaos.calls import Answers
-from chaos.checker import Breach, Violation
 from chaos.faults import Faults
-from chaos.house import House
+from chaos.rig import Rig
 from chaos.run import Asked, Shaken
-from chaos.schedule import Kind
+from chaos.schedule import Fault, Kind
+from chaos.spans import Span
 from chaos.streams import Event, Streams
 
 WORKER = '{"id":"w","device":"cpu:0-0@here","host":"here"}'
@@ -29,15 +30,16 @@ GENERAL = [
 
 def shaken(folder: Path, violations: list[Violation]) -> Shaken:
     """A run of two jobs, as if it had been."""
-    faults = Faults(House(folder, "everysec"))
+    faults = Faults(Rig(folder, "everysec"))
     faults.done.update({Kind.KILL: 2, Kind.JUMP: 1})
-    faults.over_at.append(18.0)
+    faults.spans.append((Fault(1.0, Kind.KILL, "worker-0", 2.0), Span(13.0, 18.0)))
     answers = Answers()
     answers.accepted["key-a"].add("a")
     answers.accepted["key-b"].add("b")
     answers.again["503"] += 4
     asked = Asked(seed=7, minutes=10, jobs=2, durability="everysec", patience_s=60)
-    return Shaken(asked, answers, faults, Streams(GENERAL, {}), violations, 611.0)
+    takers = {"a": {"worker-0"}, "b": {"worker-0", "worker-1"}}
+    return Shaken(asked, answers, faults, Streams(GENERAL, {}), takers, violations, 611.0)
 
 
 def found(folder: Path, *violations: Violation) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def test_it_counts_what_the_streams_tell(tmp_path: Path) -> None:
     assert run["failed_for"] == {"timeout": 1}
     assert (run["claimed_again"], run["most_claims"], run["steps"]["expire"]) == (1, 2, 1)
     assert run["faults"] == {"KILL": 2, "clock jump": 1}
-    assert run["longest_wait_s"] == 4.0
+    assert run["longest_wait_s"] == 11.0
     assert summary.violated(run) == 0
 
 
@@ -79,7 +81,7 @@ def test_the_page_has_a_row_for_each_seed_and_a_column_for_each_way_to_break_the
     broken = found(tmp_path, Violation(Breach.TWICE, "a ended twice"))
     lines = summary.page([(7, found(tmp_path)), (8, broken)])
     [good] = [line for line in lines if line.startswith("| 7 |") and "everysec" in line]
-    assert good.endswith("| 1 | 1 | 0 | 1 | 3 | 4.0 s | 0 |")
+    assert good.endswith("| 1 | 1 | 0 | 1 | 3 | 11.0 s | 0 |")
     [bad] = [line for line in lines if line.startswith("| 8 |") and "everysec" in line]
     assert bad.endswith("| 1 |")
     [head] = [line for line in lines if "double finishes" in line]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ import pytest
 import redis
 from fastapi import FastAPI
 
+from chaos.proxy import end_with_reset
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from service.app import create_app
@@ -22,7 +22,6 @@ from tests.waiting import eventually
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
 AT_ONCE = 50
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends no farewell, as where a host or its network is gone
 
 Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 
@@ -52,7 +51,7 @@ def cut(http: httpx.Client, key: str, share: float, until: Callable[[socket.sock
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     with socket.create_connection((http.base_url.host, http.base_url.port or 80)) as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        end_with_reset(connection)
         connection.sendall(head.encode() + body[: round(share * len(body))])
         until(connection)
 

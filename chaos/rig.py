@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from chaos.clock import JumpingClock
 from chaos.disk import SmallDisk
 from chaos.proxy import Proxy
 from chaos.schedule import API, JUMPING, WORKERS
+from dyno.errors import ServerUnavailable
 from dyno.processes import Part
 from dyno.settings import Durability
 from dyno.store.server import EmbeddedServer
@@ -26,13 +27,14 @@ from dyno.up import free_port
 
 LEASE_S = 5.0  # instead of 30: within a run many run out
 READY_S = 120.0
+GONE_S = 10.0  # a killed worker's runners end with it; on a busy machine not within a blink
 _AGAIN_S = 0.5  # between a part's death and its next start
 _LOOK_S = 0.05
 _STOP_S = 20.0
 
 
-class House:
-    """Everything lives in `folder`, and whatever the parts say is in its `log`. Use it from one event loop's thread.
+class Rig:
+    """Everything is in `folder`, and whatever the parts say is in its `log`. Use it from one event loop's thread.
 
     `died`: parts that ended though nobody had ended them; `stuck`: those that didn't end when asked.
     """
@@ -61,14 +63,27 @@ class House:
         return f"http://127.0.0.1:{self._port}"
 
     @property
+    def server_pid(self) -> int | None:
+        try:
+            return self.server.pid
+        except ServerUnavailable:
+            return None
+
+    @property
     def log(self) -> Path:
         return self._folder / "log"
 
     @property
     def cores(self) -> tuple[int, int]:
-        """What the two devices are made of; the third worker shares the second one's."""
+        """What the two devices are made of."""
         first, *others = sorted(os.sched_getaffinity(0))
         return first, (others or [first])[0]
+
+    @property
+    def devices(self) -> Mapping[str, str]:
+        """Of each worker; the third one shares the second one's."""
+        cores = (*self.cores, self.cores[1])
+        return {name: f"cpu:{core}-{core}" for name, core in zip(WORKERS, cores, strict=True)}
 
     async def open(self) -> None:
         """Start everything, and wait until every worker is idle."""
@@ -84,9 +99,9 @@ class House:
     def _furnish(self) -> None:
         env = self._env()
         self.parts[API] = Part(API, "service", [], env, says_to=self._log.fileno())
-        for name, core in zip(WORKERS, (*self.cores, self.cores[1]), strict=True):
+        for name, device in self.devices.items():
             faked = self.clock.env if name == JUMPING else {}
-            arguments = ["--device", f"cpu:{core}-{core}", "--name", name]
+            arguments = ["--device", device, "--name", name]
             self.parts[name] = Part(name, "workers", arguments, {**env, **faked}, says_to=self._log.fileno())
 
     def _env(self) -> dict[str, str]:
@@ -110,20 +125,19 @@ class House:
         }
 
     async def _ready(self) -> None:
+        if busy := await self.not_idle(READY_S, unless=lambda: any(_ended(part) for part in self.parts.values())):
+            said = self.log.read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"{', '.join(busy)} did not start:\n{said}")
+
+    async def not_idle(self, within_s: float, unless: Callable[[], bool] = lambda: False) -> list[str]:
+        """Wait until every worker is idle; those that aren't after that time, or as soon as `unless` holds."""
+        deadline_s = time.monotonic() + within_s
         async with httpx.AsyncClient(base_url=self.url) as http:
-
-            async def idle() -> bool:
-                with suppress(httpx.HTTPError):
-                    answer = await http.get("/v1/workers")
-                    if answer.status_code == httpx.codes.OK:
-                        return {w["id"] for w in answer.json()["data"] if w["state"] == "idle"} >= set(WORKERS)
-                return False
-
-            deadline_s = time.monotonic() + READY_S
-            while not await idle():
-                if time.monotonic() > deadline_s or any(_ended(part) for part in self.parts.values()):
-                    raise RuntimeError(f"the house did not start:\n{self.log.read_text(errors='replace')[-2000:]}")
+            while busy := set(WORKERS) - await _idle(http):
+                if time.monotonic() > deadline_s or unless():
+                    break
                 await asyncio.sleep(_LOOK_S)
+        return sorted(busy)
 
     async def mind(self) -> None:
         """Start again what is dead and isn't meant to be, for ever."""
@@ -133,7 +147,7 @@ class House:
                     assert part.process is not None
                     self.died.append(f"{name} ended by itself with exit code {part.process.returncode}")
                     await asyncio.sleep(_AGAIN_S)
-                    if name not in self._down:
+                    if _ended(part) and name not in self._down:  # a fault may have started it meanwhile
                         part.start()
             await asyncio.sleep(_LOOK_S)
 
@@ -143,10 +157,11 @@ class House:
         self._send(name, number)
 
     async def start(self, name: str) -> None:
-        """Start again what `end` ended, as soon as it has."""
+        """Start again what `end` ended, as soon as it has; nothing where another fault has done that."""
         await self._gone([name])
-        self.parts[name].start()
-        self._down.discard(name)
+        if name in self._down:
+            self.parts[name].start()
+            self._down.discard(name)
 
     def stop(self, name: str) -> None:
         self._stopped.add(name)
@@ -156,13 +171,26 @@ class House:
         self._stopped.discard(name)
         self._send(name, signal.SIGCONT)
 
-    async def close_parts(self) -> None:
-        """End the API and the workers in order, as `dyno up` does; nothing faulty may be left in their way."""
-        self.proxy.answers_late_by_s = 0.0
+    async def mend(self) -> None:
+        """Undo whatever faults were cut short in the middle of: Redis, the network and every part are there again."""
+        self._clear()
+        self.server.revive()
+        if not self.proxy.is_open:
+            await self.proxy.open()
+        for name in list(self._down):
+            await self.start(name)
+
+    def _clear(self) -> None:
+        self.proxy.replies_late_by_s = 0.0
         self.proxy.speak()
         self.disk.free()
+        self.clock.jump(0)
         for name in list(self._stopped):
             self.go_on(name)
+
+    async def close_parts(self) -> None:
+        """End the API and the workers in order, as `dyno up` does; nothing faulty may be left in their way."""
+        self._clear()
         for name in self.parts:
             self.end(name, signal.SIGTERM)
         await self._gone(self.parts)
@@ -177,7 +205,7 @@ class House:
     async def _gone(self, names: Collection[str]) -> None:
         """Until these have ended; with KILL where that takes too long."""
         deadline_s = time.monotonic() + _STOP_S
-        while left := [name for name in names if not _ended(self.parts[name])]:
+        while left := [name for name in names if name in self._down and not _ended(self.parts[name])]:
             if time.monotonic() > deadline_s:
                 self.stuck += [f"{name} was still there {_STOP_S:g} s after a signal to end" for name in left]
                 for name in left:
@@ -189,6 +217,14 @@ class House:
         process = self.parts[name].process
         if process is not None:
             process.send_signal(number)  # to nobody where it has ended
+
+
+async def _idle(http: httpx.AsyncClient) -> set[str]:
+    with suppress(httpx.HTTPError):
+        answer = await http.get("/v1/workers")
+        if answer.status_code == httpx.codes.OK:
+            return {each["id"] for each in answer.json()["data"] if each["state"] == "idle"}
+    return set()
 
 
 def _ended(part: Part) -> bool:

@@ -1,0 +1,33 @@
+"""What must never be, and one case of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Breach(StrEnum):
+    """Each is a column of the page on chaos runs."""
+
+    LOST = "lost jobs"
+    TWICE = "double finishes"
+    OVERLAP = "overlapping leases"
+    ILLEGAL = "illegal transitions"
+    ATTEMPT = "ends by another attempt"
+    REASON = "unexplained failures"
+    DOUBLED = "jobs made twice"
+    UNASKED = "canceled unasked"
+    CANCEL = "cancels not kept"
+    DIFFER = "streams that differ"
+    RECORD = "records that differ"
+    VIEW = "answers that differ"
+    INDEX = "index mismatches"
+    ORPHAN = "orphans"
+    HELD = "devices not free"
+    DIED = "parts that died or hung"
+    STRANGE = "strange answers"
+
+
+class Violation(NamedTuple):
+    breach: Breach
+    what: str

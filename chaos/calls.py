@@ -7,7 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -17,16 +17,23 @@ _ANSWER_S = 10.0
 _AGAIN_S = 0.3
 
 
+class Canceled(NamedTuple):
+    """The answer to a cancel. `status`: the job's, but of a 409, where it is none."""
+
+    code: int
+    status: str
+
+
 @dataclass
 class Answers:
     """What the API said. `accepted`: the ids that each idempotency key was answered with, by 202.
 
-    `canceling`: the jobs that anybody tried to cancel. `cancels`: with what statuses those tries were answered.
+    `canceling`: the jobs that anybody tried to cancel. `cancels`: what those tries were answered.
     """
 
     accepted: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     canceling: set[str] = field(default_factory=set)
-    cancels: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    cancels: defaultdict[str, list[Canceled]] = field(default_factory=lambda: defaultdict(list))
     strange: list[str] = field(default_factory=list)
     again: Counter[str] = field(default_factory=Counter)
 
@@ -57,7 +64,7 @@ class Callers:
             self._answers.canceling.add(ids[0])  # before it is sent: it may count though its answer gets lost
             answer = await self._call(http, {200, 202, 409}, f"/v1/jobs/{ids[0]}/cancel")
             if answer is not None:
-                self._answers.cancels[ids[0]].append(answer.status_code)
+                self._answers.cancels[ids[0]].append(Canceled(answer.status_code, str(answer.json().get("status"))))
 
     async def _submit(self, http: httpx.AsyncClient, order: Order) -> str | None:
         headers = {"Idempotency-Key": order.key}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from chaos.breach import Breach, Violation
+from chaos.calls import Canceled
 from chaos.spans import Span, clear_s
 from chaos.streams import Event
 from chaos.table import CANCELED, DONE, FAILED, GIVEN_BACK, SUCCEEDED
@@ -86,28 +87,31 @@ def _untrue(job: str, view: View, events: Sequence[Event]) -> Iterator[str]:
 
 
 def unkept(
-    cancels: Mapping[str, Sequence[int]], by_job: Mapping[str, Sequence[Event]], faults: Sequence[Span]
+    cancels: Mapping[str, Sequence[Canceled]], by_job: Mapping[str, Sequence[Event]], faults: Sequence[Span]
 ) -> Iterator[Violation]:
-    """`cancels`: what each was answered with. 200: it is canceled. 409: it had ended in another way before.
+    """`cancels`: what each was answered. 409: it had ended in another way before. 200: it has ended as the answer says.
 
     202: it runs, and its worker is told. It ends canceled, or as that attempt ended before its worker had heard; there
-    is none after it, and HEARD_WITHIN_S without any fault are enough to hear.
+    is none after it, and HEARD_WITHIN_S without any fault are enough to hear. That holds for a 200, too, which says
+    another end than canceled: it was looked at once more behind the cancel.
     """
-    for job, codes in cancels.items():
-        for code in codes:
-            for fault in _unkept(code, by_job.get(job, ()), faults):
-                yield Violation(Breach.CANCEL, f"{job}, canceled and answered {code}: {fault}")
+    for job, answers in cancels.items():
+        for answer in answers:
+            for fault in _unkept(answer, by_job.get(job, ()), faults):
+                yield Violation(Breach.CANCEL, f"{job}, canceled and answered {answer.code}: {fault}")
 
 
-def _unkept(code: int, events: Sequence[Event], faults: Sequence[Span]) -> Iterator[str]:
+def _unkept(answer: Canceled, events: Sequence[Event], faults: Sequence[Span]) -> Iterator[str]:
     ended = next((event for event in events if event.status in DONE), None)
     if ended is None:
         return
-    if code == httpx.codes.CONFLICT and ended.status == CANCELED:
-        yield "it ended canceled all the same"
-    if code == httpx.codes.OK and ended.status != CANCELED:
-        yield f"it ended {ended.status}"
-    if code == httpx.codes.ACCEPTED:
+    if answer.code == httpx.codes.CONFLICT:
+        if ended.status == CANCELED:
+            yield "it ended canceled all the same"
+        return
+    if answer.code == httpx.codes.OK and answer.status != ended.status:
+        yield f"it was {answer.status}, and ended {ended.status}"
+    if answer.code == httpx.codes.ACCEPTED or answer.status != CANCELED:
         yield from _unheard(events, ended, faults)
 
 

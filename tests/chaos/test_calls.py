@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from chaos.calls import Answers, Callers
+from chaos.calls import Answers, Callers, Canceled
 from chaos.orders import Order
 
 ORDER = Order("key", 0.0, "tiny", {"workload": "matmul"}, twice=False, cancel_after_s=None)
@@ -93,7 +93,7 @@ def test_a_cancel_is_noted_before_it_is_sent_and_repeated_until_it_is_answered(m
     moody = Moody([ACCEPTED, None, (409, {"code": "job-finished"})])
     answers = placed(moody, moods, ORDER._replace(cancel_after_s=0.0))
     assert answers.canceling == {"job_1"}
-    assert answers.cancels == {"job_1": [409]}
+    assert answers.cancels == {"job_1": [Canceled(409, "None")]}
     assert [path for path, _, _ in moody.asked] == ["/v1/jobs", *["/v1/jobs/job_1/cancel"] * 2]
     assert answers.strange == []
 

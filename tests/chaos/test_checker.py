@@ -169,8 +169,19 @@ def test_a_zombie_that_finishes_while_another_attempt_has_the_job_is_found() -> 
 
 
 def test_an_attempt_too_many_and_one_that_costs_nothing_though_its_lease_ran_out_are_found() -> None:
-    for claim, owner in [(2, THIRD._replace(attempt=3)), (1, SECOND._replace(attempt=1)), (0, None)]:
-        assert Breach.ATTEMPT in {each.breach for each in replaced("a", "claim", claim, owner=owner)}
+    whole = streams(ORDERLY)
+    for old, new in [(THIRD, THIRD._replace(attempt=3)), (SECOND, SECOND._replace(attempt=1))]:
+        changed = [
+            [each._replace(owner=new) if each.owner == old else each for each in events]
+            for events in (whole.general, whole.by_job["a"])
+        ]
+        [violation] = violations(ACCEPTED, CANCELING, Streams(changed[0], {**whole.by_job, "a": changed[1]}))
+        assert violation.breach is Breach.ATTEMPT
+        assert f"was claimed by attempt {new.attempt} " in violation.what
+
+
+def test_a_claim_by_nobody_is_found() -> None:
+    assert Breach.ATTEMPT in {each.breach for each in replaced("a", "claim", 0, owner=None)}
 
 
 def test_its_own_rows_are_those_that_the_product_has() -> None:

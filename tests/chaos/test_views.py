@@ -10,6 +10,7 @@ import redis
 
 from chaos import streams, views
 from chaos.breach import Breach
+from chaos.calls import Canceled
 from chaos.spans import Span
 from chaos.streams import Event
 from dyno.result import Phases, RunSummary
@@ -81,15 +82,15 @@ RUNS: Sequence[Told] = ((0, "submit", "queued"), (1, "claim", "running"))
 ASKED = (2, "cancel", "running")
 
 
-def unkept(code: int, *told: Told, faults: Sequence[Span] = ()) -> list[str]:
+def unkept(code: int, *told: Told, says: str = "running", faults: Sequence[Span] = ()) -> list[str]:
+    """`says`: the status in the answer to the cancel."""
     events = [Event(at_s, "a", event, status, 1) for at_s, event, status in told]
-    return [violation.what for violation in views.unkept({"a": [code]}, {"a": events}, faults)]
+    return [violation.what for violation in views.unkept({"a": [Canceled(code, says)]}, {"a": events}, faults)]
 
 
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        (200, [*RUNS[:1], (1, "cancel", "canceled")]),
         (202, [*RUNS, ASKED, (3, "stop", "canceled")]),
         (202, [*RUNS, ASKED, (3, "succeed", "succeeded")]),  # before its worker heard
         (202, [*RUNS, ASKED, (3, "fail", "failed")]),
@@ -104,7 +105,6 @@ def test_a_cancel_that_was_kept_is_no_violation(code: int, told: list[Told]) -> 
 @pytest.mark.parametrize(
     ("code", "told", "what"),
     [
-        (200, [*RUNS, (3, "succeed", "succeeded")], "it ended succeeded"),
         (202, [*RUNS, ASKED, (9, "succeed", "succeeded")], "after 7.0 s without a fault"),
         (202, [*RUNS, (3, "succeed", "succeeded")], "knows of no cancel"),
         (
@@ -118,6 +118,15 @@ def test_a_cancel_that_was_kept_is_no_violation(code: int, told: list[Told]) -> 
 )
 def test_a_cancel_that_was_not_kept_is_found(code: int, told: list[Told], what: str) -> None:
     assert what in unkept(code, *told)[0]
+
+
+def test_a_200_says_how_the_job_has_ended() -> None:
+    canceled = [*RUNS[:1], (1, "cancel", "canceled")]
+    assert unkept(200, *canceled, says="canceled") == []
+    raced = [*RUNS, ASKED, (3, "succeed", "succeeded")]
+    assert unkept(200, *raced, says="succeeded") == []
+    assert "it was canceled, and ended succeeded" in unkept(200, *raced, says="canceled")[0]
+    assert "knows of no cancel" in unkept(200, *RUNS, (3, "succeed", "succeeded"), says="succeeded")[0]
 
 
 def test_time_in_which_a_fault_kept_its_worker_from_hearing_does_not_count() -> None:

@@ -69,7 +69,10 @@ async def run(asked: Asked, folder: Path) -> Shaken:
             minding = group.create_task(rig.mind())
             await _shake(rig, faults, asked, placed, answers, begun_s)
             await rig.mend()
-            broken = await _rest(rig, asked.patience_s) + await remains.at_rest(rig, READY_S)
+            broken = await _rest(rig, asked.patience_s)
+            say(f"{time.monotonic() - begun_s:6.1f} s  no job waits or runs")
+            broken += await remains.at_rest(rig, READY_S)
+            say(f"{time.monotonic() - begun_s:6.1f} s  looked at what is left over")
             seen = await views.look(rig.url, answers.ids, asked.patience_s)
             minding.cancel()
         took_s = time.monotonic() - begun_s

@@ -77,7 +77,8 @@ def page(runs: Sequence[tuple[int, Summary]]) -> list[str]:
             f"""A whole Dyno on one machine: Redis behind a TCP proxy, the API, three workers on two devices, shaken by
             faults of a seeded schedule while jobs flow over HTTP; five in six of them tiny, most others of 0.5 to 6 s.
             Leases of {LEASE_S:g} s, so that many run out. Afterwards a checker holds every 202 against the jobs' event
-            streams. `make chaos SEED=<seed>` has the same faults and jobs again, if not the same interleaving."""
+            streams, their records, and what callers are answered. `make chaos SEED=<seed>` has the same faults and jobs
+            again, if not the same interleaving."""
         ),
         *table(
             [

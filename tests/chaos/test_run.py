@@ -81,16 +81,16 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
 
 
 @pytest.mark.timeout(300)
-def test_a_short_run_with_a_killed_worker_and_a_bad_redis_breaks_nothing_but_what_is_planted(
+def test_a_short_run_with_a_killed_worker_and_a_bad_network_breaks_nothing_but_what_is_planted(
     planted: list[Violation], tmp_path: Path
 ) -> None:
-    kinds = {Kind.KILL, Kind.RESTART, Kind.RESET}
-    asked = Asked(seed=19, minutes=0.07, jobs=30, durability="everysec", patience_s=120, kinds=kinds)
+    kinds = {Kind.KILL, Kind.RESET}
+    asked = Asked(seed=52, minutes=0.05, jobs=24, durability="everysec", patience_s=120, kinds=kinds)
     shaken = asyncio.run(run(asked, tmp_path))
     assert sorted(shaken.violations) == sorted(planted)
     assert shaken.faults.done == dict.fromkeys(kinds, 1)
     found: dict[str, Any] = summary.summary(shaken)
-    assert found["jobs"] == sum(found["ends"].values()) == 30
+    assert found["jobs"] == sum(found["ends"].values()) == 24
     assert found["ends"]["succeeded"] > 15
 
 

@@ -64,8 +64,9 @@ class Forms(Generic[Data]):
 def choose(settings: Settings, kind: DataKind, forms: Forms[Data], fetcher: Fetcher | None = None) -> Data:
     """The data of that kind; `auto` is real (fetched, where the settings allow it), else sample, else synthetic.
 
-    A folder of the set's in which nothing is known is no reason to take another form: part of it may be missing. Where `auto` would have fetched and could not, the origin's note says why. Raises DatasetDamaged for a file that
-    is not what it should be, and RunFailed (unsupported, dataset_missing).
+    A folder of the set's in which nothing is known is no reason to take another form: part of it may be missing.
+    Where `auto` would have fetched and could not, the origin's note says why. Raises DatasetDamaged for a file or
+    folder that is not what it should be, and RunFailed (unsupported, dataset_missing).
     """
     if kind == "synthetic":
         return forms.synthetic()

@@ -1,0 +1,85 @@
+"""Weights that one framework left mean the same to another: recurrent layers, and running means and variances too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.workloads import validate_params, workload
+from dyno.workloads._characters import character_model
+from dyno.workloads._forecast import weather_model
+from dyno.workloads._reviews import review_model
+from dyno.workloads.cifar10_cnn import photographs
+
+RANDOM = np.random.default_rng(7)
+SMALL: dict[str, dict[str, Any]] = {
+    "imdb_lstm": {"words": 50, "length": 20, "embedding": 6, "units": 8},
+    "weather_gru": {"window": 60, "units": 8},
+    "shakespeare_lstm": {"units": 8, "embedding": 6, "window": 20},
+    "cifar10_cnn": {"filters": [4, 4, 6, 6], "dense_units": 16},
+}
+INPUTS: dict[str, NDArray[Any]] = {
+    "imdb_lstm": RANDOM.integers(0, 50, (12, 20), np.int32),
+    "weather_gru": RANDOM.random((3, 60, 20), np.float32),
+    "shakespeare_lstm": RANDOM.integers(0, 256, (3, 20), np.int32),
+    "cifar10_cnn": RANDOM.integers(0, 256, (12, 32, 32, 3), np.uint8),
+}
+MAKE: dict[str, Callable[[Any, Any], Any]] = {
+    "imdb_lstm": lambda keras, params: review_model(keras, params, False),
+    "weather_gru": lambda keras, params: weather_model(keras, 20, params, False),
+    "shakespeare_lstm": lambda keras, params: character_model(keras, params, False),
+    "cifar10_cnn": lambda keras, params: photographs(params.filters, params.dense_units).model(keras, 1e-3, False),
+}
+
+
+def answered(keras: Any, name: str, weights: Path, *, draw: bool) -> NDArray[np.float32]:
+    """By a small model with the weights in that file, which are drawn and stored first where that is asked for."""
+    model = MAKE[name](keras, validate_params(workload(name), SMALL[name]))
+    if draw:
+        for each in model.weights:
+            values = RANDOM.normal(0, 0.3, each.shape)
+            each.assign(0.1 + np.abs(values) if "variance" in each.path else values)
+        model.save_weights(weights)
+    else:
+        model.load_weights(weights)
+    return np.asarray(model(INPUTS[name], training=False), np.float32)
+
+
+@pytest.fixture(scope="module")
+def by_jax(tensorflow: TensorFlow, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
+    """Of each model, TensorFlow's answers and those of JAX, in a process of its own, with the same weights."""
+    folder = tmp_path_factory.mktemp("weights")
+    ours = {name: answered(tensorflow.keras, name, folder / f"{name}.weights.h5", draw=True) for name in SMALL}
+    command = [sys.executable, "-P", "-m", "tests.workloads.test_across_frameworks", str(folder)]
+    subprocess.run(command, check=True, env=os.environ | {"KERAS_BACKEND": "jax"}, cwd=Path(__file__).parents[2])
+    return {name: (ours[name], np.load(folder / f"{name}.npy")) for name in SMALL}
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed here")
+@pytest.mark.parametrize("name", SMALL)
+def test_jax_answers_the_same_with_the_weights_that_tensorflow_left(
+    by_jax: dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]], name: str
+) -> None:
+    ours, theirs = by_jax[name]
+    assert np.ptp(ours) > 1e-4  # answers that differ from input to input
+    np.testing.assert_allclose(theirs, ours, rtol=2e-3, atol=1e-5)
+    assert (theirs.argmax(axis=-1) == ours.argmax(axis=-1)).all()
+
+
+if __name__ == "__main__":
+    import keras
+
+    assert keras.backend.backend() == "jax"
+    for _name in SMALL:
+        _folder = Path(sys.argv[1])
+        np.save(_folder / f"{_name}.npy", answered(keras, _name, _folder / f"{_name}.weights.h5", draw=False))

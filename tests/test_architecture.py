@@ -19,7 +19,7 @@ WORDS = {
     "frames",
 }
 ALLOWED = {
-    "artifacts": WORDS,
+    "artifacts": WORDS | {"durable"},
     "measure": WORDS | {"devices", "workloads.contract"},
     "devices": WORDS,
     "datasets": WORDS,

@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from dyno import durable
 from dyno.spec import MOST_EXPIRES_IN_S
 from dyno.store.fitting import VERSION
 from dyno.store.leases import Claim
-from workers import durable
 from workers.ending import Ending
 from workers.log import event
 from workers.spooled import Spooled, WrittenByNewer, read, text_of

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from dyno.artifacts.names import stored_name
 from dyno.artifacts.store import ABANDONED_S
+from dyno.durable import sync
 from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable
 from dyno.result import Artifact
 
@@ -95,7 +96,7 @@ class FolderStore:
 def _move(source: Path, target: Path) -> None:
     """By one rename, after what is moved is on disk; over a copy where they are on two file systems."""
     try:
-        _sync(source)
+        sync(source)
         source.rename(target)
         return
     except OSError as error:
@@ -104,7 +105,7 @@ def _move(source: Path, target: Path) -> None:
     partial = target.with_name(f".{secrets.token_hex(8)}")
     try:
         shutil.copyfile(source, partial)
-        _sync(partial)
+        sync(partial)
         partial.rename(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -136,18 +137,10 @@ def _delete_if_empty(folder: Path) -> None:
             raise
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _sync_entries(folder: Path) -> None:
     """Mounts over a network may know no such thing for a folder: a file that is whole there isn't lost for that."""
     try:
-        _sync(folder)
+        sync(folder)
     except OSError as error:
         if error.errno not in _NO_SUCH_SYNC:
             raise

@@ -23,9 +23,9 @@ def make(folder: Path) -> None:
         sync(path.parent)
 
 
-def sync(folder: Path) -> None:
-    """A file's name is in its folder: without this a loss of power may take it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync(path: Path) -> None:
+    """A file, or a folder. A file's name is in its folder: until that is synced, too, a loss of power may take it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

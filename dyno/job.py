@@ -68,6 +68,9 @@ class FailureClass(StrEnum):
     UNSUPPORTED = "unsupported"
 
 
+NO_SUCH_DEVICE = "no_such_device"  # a `Failure.reason` that a worker acts on
+
+
 class Stored(Model):
     """Base of what is read back from the store: a newer version's unknown fields are kept out, not refused."""
 

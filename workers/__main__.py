@@ -6,11 +6,10 @@ import argparse
 import sys
 
 from dyno.errors import DynoError
+from dyno.exits import OfWorker
 from dyno.settings import Settings
 from workers.app import Worker
 from workers.log import LOG, set_up
-
-_COULD_NOT_START = 3  # apart from a crash (1) and wrong usage (2), so that whoever starts it can tell
 
 
 def main() -> None:
@@ -26,7 +25,7 @@ def main() -> None:
         worker = Worker(device, arguments.name, Settings(), arguments.emulate)
     except DynoError as error:
         LOG.error("not-started code=%s %s", error.code, error.detail)
-        sys.exit(_COULD_NOT_START)
+        sys.exit(OfWorker.NOT_STARTED)
     sys.exit(worker.run())
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import signal
 
-from dyno.job import Failure, FailureClass
+from dyno.job import NO_SUCH_DEVICE, Failure, FailureClass
 from workers.stop import StopReason
 from workers.watch import Ended
 
-NO_SUCH_DEVICE = "no_such_device"
 # What ends a process from outside. A request to end that the supervisor made comes with its StopReason.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -1,4 +1,4 @@
-"""The command's frame: the app that the other files add to, its consoles and its exit codes."""
+"""The command's frame: the app that the other files add to, its consoles, and errors as exit codes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from dyno.client import Refused, ServerUnreachable
 from dyno.errors import DynoError
+from dyno.exits import OfCommand
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,7 +24,6 @@ console = Console()
 errors = Console(stderr=True)
 P = ParamSpec("P")
 
-EXIT_FAILED, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_SLOWER = 1, 3, 4, 5
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 Url = Annotated[str, typer.Option("--url", envvar="DYNO_URL", help="Where the API is.")]
@@ -38,18 +38,18 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except Refused as error:
-            _fail(error, EXIT_REFUSED)
+            _fail(error, OfCommand.REFUSED)
         except ServerUnreachable as error:
-            _fail(error, EXIT_UNREACHABLE)
+            _fail(error, OfCommand.UNREACHABLE)
         except DynoError as error:
-            _fail(error, EXIT_FAILED)
+            _fail(error, OfCommand.FAILED)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
 
     return wrapped
 
 
-def _fail(error: DynoError, code: int) -> NoReturn:
+def _fail(error: DynoError, code: OfCommand) -> NoReturn:
     errors.print(f"dyno: {error.detail}", style="red", markup=False, highlight=False)
     raise typer.Exit(code)
 

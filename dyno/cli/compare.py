@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from dyno import render
-from dyno.cli.app import DEFAULT_URL, EXIT_SLOWER, AsJson, Url, app, console, errors, exit_codes, show
+from dyno.cli.app import DEFAULT_URL, AsJson, Url, app, console, errors, exit_codes, show
 from dyno.client import Client, Refused
 from dyno.comparison import PAIRS, Comparative, Comparison
+from dyno.exits import OfCommand
 from dyno.spec import CONFIDENCE, MARGIN
 
 _JOB = re.compile("job_[0-9A-Z]{26}")
@@ -51,7 +52,7 @@ def compare(
         bars.write_text(picture, encoding="utf-8")
     show(found.model_dump(mode="json", by_alias=True), as_json, lambda: render.comparison(console, found))
     if any(each.ratio is not None and each.ratio.verdict is Comparative.SLOWER for each in found.results):
-        raise typer.Exit(EXIT_SLOWER)
+        raise typer.Exit(OfCommand.SLOWER)
 
 
 def _spec(name: str) -> dict[str, Any]:

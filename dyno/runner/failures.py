@@ -7,14 +7,14 @@ import errno
 from dyno.errors import DatasetDamaged, DeviceUnavailable, FrameworkMissing, InvalidSpec, RunFailed, UnknownWorkload
 from dyno.frames import Failed
 from dyno.frameworks.contract import Framework
-from dyno.job import FailureClass
+from dyno.job import NO_SUCH_DEVICE, FailureClass
 
 # The first that fits counts. Everything else is the workload's own fault: benchmark/workload_error.
 _CLASSED: tuple[tuple[type[BaseException], FailureClass, str], ...] = (
     (MemoryError, FailureClass.RESOURCE, "out_of_memory"),
     (DatasetDamaged, FailureClass.BENCHMARK, "dataset_damaged"),
     (FrameworkMissing, FailureClass.UNSUPPORTED, "framework_missing"),
-    (DeviceUnavailable, FailureClass.UNSUPPORTED, "no_such_device"),
+    (DeviceUnavailable, FailureClass.UNSUPPORTED, NO_SUCH_DEVICE),
     (UnknownWorkload, FailureClass.UNSUPPORTED, "unknown_workload"),
     (InvalidSpec, FailureClass.UNSUPPORTED, "invalid_spec"),
 )

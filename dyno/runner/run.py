@@ -17,6 +17,7 @@ from dyno.devices.sensors import sensing
 from dyno.errors import DeviceUnavailable, RunFailed
 from dyno.frames import FirstOp, RunRecord, RunRequest
 from dyno.frameworks.contract import Framework
+from dyno.job import NO_SUCH_DEVICE
 from dyno.measure.summary import summarise
 from dyno.readings import Memory
 from dyno.result import Phases, ResultWarning, RunSummary, Training
@@ -213,4 +214,4 @@ def own_the_device(device: Device, lock_paths: list[str], shared_lock_paths: Seq
         os.sched_setaffinity(0, device.cores)
     except OSError as error:
         detail = f"this process may not run on cores {device.cores}: {error}"
-        raise RunFailed("infrastructure", "no_such_device", detail) from error
+        raise RunFailed("infrastructure", NO_SUCH_DEVICE, detail) from error

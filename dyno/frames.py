@@ -89,7 +89,7 @@ class FirstOp(Stored):
 class ProgressFrame(Stored):
     frame: Literal["progress"] = "progress"
     phase: str  # device, data, build, compile, first_execution, training, warmup, sampling, verify
-    # before and after the runs, from the worker itself: files, artifacts
+    # before and after the runs, from the worker itself: files, artifacts; second_look after one that failed
     completed: int = 0
     total: int | None = None
     unit: str = "samples"

@@ -19,7 +19,8 @@ from dyno.artifacts import shared_store
 from dyno.devices import discover, lock_paths
 from dyno.devices.cpulist import parse
 from dyno.devices.device import Device
-from dyno.errors import DeviceUnavailable, FrameworkMissing, StoreUnavailable
+from dyno.errors import FrameworkMissing, StoreUnavailable
+from dyno.exits import OfWorker
 from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import check_server, sync_client
@@ -37,11 +38,10 @@ from workers.log import event
 from workers.peaks import measured_peaks
 from workers.presence import Presence
 from workers.proof import prove_fork
+from workers.second_look import lost
 from workers.spool import Spool
 from workers.supervisor import Supervisor
 from workers.telling import catch_up
-
-DEVICE_GONE = 4  # the exit code where it was there at the start
 
 
 class Worker:
@@ -54,7 +54,6 @@ class Worker:
     def __init__(self, device: str, name: str | None, settings: Settings, emulate: str | None = None) -> None:
         self._settings = settings
         self._device = discover(device, settings, emulate)
-        self._look_again = partial(discover, self._device.id, settings, emulate)
         if not self._device.frameworks:  # it would serve no queue
             raise FrameworkMissing('no framework is installed beside this worker: pip install "tensordyno[cpu]"')
         self._workloads = registry()
@@ -92,9 +91,12 @@ class Worker:
     def _serve(self, launcher: Launcher, stack: ExitStack) -> int:
         leases = Leases(self._client, self._settings)
         call = partial(wake, self._settings)
-        equipment = Equipment(self._device, leases, launcher, self._settings, self._workloads, gone=self._gone)
+        gone = partial(self._gone, launcher)
+        equipment = Equipment(self._device, leases, launcher, self._settings, self._workloads, gone=gone)
         worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
-        supervisor = Supervisor(equipment, worker, call, self._presence.show, lambda: consumer.end(DEVICE_GONE))
+        supervisor = Supervisor(
+            equipment, worker, call, self._presence.show, lambda: consumer.end(OfWorker.DEVICE_GONE)
+        )
         consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
         upkeep = Upkeep(self._settings, call, {"writing what was spooled": lambda _: supervisor.catch_up()})
         upkeep.start()
@@ -103,15 +105,9 @@ class Worker:
         on_signals(partial(_end, supervisor, consumer, self._settings.shutdown_s))
         return consumer.run()
 
-    def _gone(self) -> str | None:
+    def _gone(self, launcher: Launcher) -> str | None:
         """Of an accelerator. Cores that a runner can't have it says itself, and this process may have others."""
-        if self._device.driven_as == "cpu":
-            return None
-        try:
-            self._look_again()
-        except DeviceUnavailable as error:
-            return error.detail
-        return None
+        return None if self._device.driven_as == "cpu" else lost(launcher, self._device.id)
 
     def _record(self) -> WorkerRecord:
         return WorkerRecord(

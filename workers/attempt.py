@@ -19,7 +19,7 @@ from workers.artifacts import JobFiles
 from workers.bounds import Bounds
 from workers.ending import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
 from workers.equipment import Equipment
-from workers.errand import EndsHere
+from workers.errand import EndsHere, errand
 from workers.keeping import Kept
 from workers.log import LOG, event
 from workers.outcome import failure_of, lost_device
@@ -31,6 +31,7 @@ from workers.watch import Ended, Limits, Watch
 _LEAST_TIMEOUT_S = 600.0
 _ESTIMATE_FACTOR = 3  # an estimate is honest to about that
 _SIGNAL_SPREAD_S = 0.5  # a TERM to every process of a worker reaches them one by one
+_LOOKING = "second_look"
 _KILLED = ("runner_killed", "runner_not_started")
 
 
@@ -107,7 +108,7 @@ class Attempt:
             return HandedBack("device_busy")
         if failure.reason in _KILLED and self._equipment.stop.comes_within(_SIGNAL_SPREAD_S):
             return HandedBack("worker_shutdown")  # whoever ends this worker ended its runner or zygote too
-        if gone := self._equipment.gone():
+        if gone := errand(lambda _: self._equipment.gone(), _LOOKING, number, self._pulse, self._equipment):
             failure = lost_device(gone, failure)
         event("run-failed", job=self._claim.job_id, run=number + 1, reason=failure.reason, message=failure.message)
         if arm.name is not None:

@@ -18,7 +18,7 @@ from workers.stop import StopSwitch
 class Equipment:
     """`clock` is monotonic, in seconds; the deadlines of `stop` are on it.
 
-    `gone` looks whether the device is still there: why it isn't, or None.
+    `gone` looks whether the device is still there: why it isn't, or None. It may take as long as a driver does.
     """
 
     device: Device

@@ -7,6 +7,7 @@ thread of the launcher's own, which lives as long as the worker.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -31,6 +32,8 @@ DEFAULT_FRAMEWORK = next(iter(installed_frameworks()), "tensorflow")
 # -P keeps the working directory out of sys.path; faulthandler puts the Python stack of a crash into the log.
 _RUNNER = ["-P", "-X", "faulthandler", "-m", "dyno.runner"]
 _RUNNER += ["--request-fd", str(REQUEST_FD), "--frames-fd", str(FRAMES_FD)]
+
+_KILLED_WITHIN_S = 2.0  # what is still there then hangs in the kernel, and nobody is to wait for that
 
 
 class Launcher:
@@ -100,7 +103,7 @@ class Launcher:
         return self._launch(None, arguments, request)
 
     def run(self, module: str, arguments: Sequence[str], timeout_s: float) -> str:
-        """What `python -P -m module arguments…` prints. Raises OSError or subprocess.SubprocessError.
+        """What `python -P -m module arguments…` prints. Raises OSError or subprocess.SubprocessError; never waits on.
 
         `--parent <pid>` comes first, for `dyno.processes.die_with_parent`.
         """
@@ -113,12 +116,16 @@ class Launcher:
             start_new_session=True,
             text=True,
         ).result()
-        with process:
-            try:
-                printed, _ = process.communicate(timeout=timeout_s)
-            except BaseException:
-                process.kill()
-                raise
+        try:
+            printed, _ = process.communicate(timeout=timeout_s)
+        except BaseException:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_KILLED_WITHIN_S)
+            raise
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
         if process.returncode != 0:
             raise subprocess.CalledProcessError(process.returncode, command)
         return printed

@@ -40,4 +40,4 @@ class JobProgress:
         before = _TRAINING_SHARE if self._trained == run else 0.0
         if frame.phase == "sampling":
             return before + (1 - before) * share
-        return 1.0 if frame.phase in ("verify", "artifacts") else before
+        return 1.0 if frame.phase in ("verify", "artifacts", "second_look") else before

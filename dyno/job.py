@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from dyno.spec import InterleavedSpec, Model, Spec
 from dyno.ulid import new_ulid
 
-SCHEMA = 1
+SCHEMA = 1  # a new one comes with a new version, whose devices have profiles of their own (dyno/store/fitting.py)
 MAX_ATTEMPTS = 2
 
 
@@ -30,6 +30,7 @@ class Event(StrEnum):
 
     SUBMIT = "submit"  # submit.lua
     CLAIM = "claim"  # claim.lua
+    PASS_OVER = "pass_over"  # claim.lua: the worker that would have taken it doesn't know its schema
     HEARTBEAT = "heartbeat"  # heartbeat.lua: extends the lease, carries progress
     SUCCEED = "succeed"  # finish.lua
     FAIL = "fail"  # finish.lua
@@ -44,6 +45,7 @@ class Event(StrEnum):
 TRANSITIONS: dict[tuple[Status | None, Event], Status] = {
     (None, Event.SUBMIT): Status.QUEUED,
     (Status.QUEUED, Event.CLAIM): Status.RUNNING,
+    (Status.QUEUED, Event.PASS_OVER): Status.QUEUED,
     (Status.QUEUED, Event.CANCEL): Status.CANCELED,
     (Status.RUNNING, Event.HEARTBEAT): Status.RUNNING,
     (Status.RUNNING, Event.CANCEL): Status.RUNNING,  # with cancel_requested_at

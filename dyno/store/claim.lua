@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
 -- Gives the best waiting job over several queues that fits a device to it, under a new lease.
--- A job that doesn't fit is passed over and keeps its place. How far devices of one profile have looked into a queue is
--- remembered, so that none looks at a job twice, however many are in front; one call looks at LOOKS jobs at most.
+-- A job that doesn't fit is passed over and keeps its place; so is one of a newer schema, whose record then says so:
+-- what it says in fields that the worker doesn't know would be left out silently. How far devices of one profile have
+-- looked into a queue is remembered, so that none looks at a job twice, however many are in front; one call looks at
+-- LOOKS jobs at most.
 -- A lease that ran out still stands: only expire.lua ends it, so that no two attempts are ever live by accident.
 --
 -- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms}
@@ -10,17 +12,19 @@
 -- ARGV[2]  device id, with its host     ARGV[3]  token of the attempt
 -- ARGV[4]  worker, JSON                 ARGV[5]  lease, ms
 -- ARGV[6]  profile of the device (dyno/store/fitting.py); "" for one that every job fits
--- ARGV[7]  job that was asked about     ARGV[8]  "+" where it fits that profile, "-" where not; each "" for none
+-- ARGV[7]  newest schema of a job that the worker knows
+-- ARGV[8]  job that was asked about     ARGV[9]  "+" where it fits that profile, "-" where not; each "" for none
 --
--- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 where a cancel was requested, schema}
+-- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 where a cancel was requested}
 --      or {"asked", id, spec}: nobody has said yet whether that job fits; call again and say it
 --      or {"further"}: LOOKS jobs were passed over and more wait; call again
 --      or {"leased", id} or {"cordoned"} or {"empty"}, where no job waits that fits
 
 local LOOKS = 100 -- 1.5 ms, measured on a busy machine of two cores: nobody else waits for longer
+local NEWER = 'newer_schema'
 local REMEMBERED_MS = 60000 -- how far was looked; an API of an older version puts jobs in front without forgetting it
 
-local device, token, profile = ARGV[2], ARGV[3], ARGV[6]
+local device, token, profile, known_schema = ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7])
 local QUEUE_NAME_AT = #key('queue', '') + 1
 
 local function passed(index)
@@ -28,10 +32,9 @@ local function passed(index)
 end
 
 local function reply(id)
-  local record = redis.call('HMGET', key('job', id), 'spec', 'attempt', 'queue', 'cancel_requested_at', 'schema')
+  local record = redis.call('HMGET', key('job', id), 'spec', 'attempt', 'queue', 'cancel_requested_at')
   local left_behind = redis.call('ZCARD', key('queue', record[3]))
-  local canceling, schema = record[4] and 1 or 0, tonumber(record[5]) or 0
-  return { 'claimed', id, record[1], tonumber(record[2]), record[3], left_behind, canceling, schema }
+  return { 'claimed', id, record[1], tonumber(record[2]), record[3], left_behind, record[4] and 1 or 0 }
 end
 
 -- "+", "-", or nil where nobody has said it. `fits` is a row of profiles, each with its answer behind it.
@@ -47,6 +50,13 @@ local function note_answer(id, said)
   local record = redis.call('HMGET', key('job', id), 'status', 'fits')
   if allowed(record[1] or nil, 'claim') and not answer(record[2]) then
     redis.call('HSET', key('job', id), 'fits', (record[2] or '') .. profile .. said)
+  end
+end
+
+-- Once, however many workers pass it over.
+local function note_newer(id, reason)
+  if reason ~= NEWER then
+    change(id, 'pass_over', 'queued', { status_reason = NEWER }, NEWER)
   end
 end
 
@@ -81,10 +91,13 @@ local function look()
       return 'empty'
     end
     local head = heads[index]
-    local record = redis.call('HMGET', key('job', head.id), 'status', 'fits')
+    local record = redis.call('HMGET', key('job', head.id), 'status', 'fits', 'schema', 'status_reason')
     local fits = answer(record[2])
     if not allowed(record[1] or nil, 'claim') then
       drop(head.id)
+    elseif (tonumber(record[3]) or 0) > known_schema then
+      note_newer(head.id, record[4])
+      looked[index] = head.score
     elseif fits ~= '-' then
       return fits and 'claimed' or 'asked', head.id
     else
@@ -134,8 +147,8 @@ if redis.call('SISMEMBER', key('cordoned'), device) == 1 then
   return { 'cordoned' } -- here, so that not one job is claimed after whoever cordoned it has been answered
 end
 
-if ARGV[7] ~= '' then
-  note_answer(ARGV[7], ARGV[8])
+if ARGV[8] ~= '' then
+  note_answer(ARGV[8], ARGV[9])
 end
 for index = 2, #KEYS do
   look_behind(index, profile ~= '' and redis.call('HGET', passed(index), profile) or '-inf')

@@ -63,15 +63,15 @@ class Leases:
         """The best waiting job over `queues` that fits the taker, leased to the device (its full id).
 
         None where no such job waits, while the device is cordoned, or while a lease of it stands, even one that ran
-        out. A job whose spec this version can't read, or of a newer schema, fails as `unsupported`, and the next one is
-        tried.
+        out. A job of a newer schema is passed over, as one that doesn't fit; one whose spec can't be read for all that
+        fails as `unsupported`, and the next one is tried.
         """
         keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
         said = ["", ""]
         for _ in range(_MOST_CALLS):
             # The same token until there is an answer: a claim that was made, but not heard of, is given again.
             token = self._unanswered.setdefault(device_id, new_token())
-            given = [device_id, token, _json(worker), self._lease_ms, taker.profile]
+            given = [device_id, token, _json(worker), self._lease_ms, taker.profile, SCHEMA]
             reply = self._run(Script.CLAIM, keys, [*given, *said])
             del self._unanswered[device_id]
             said = ["", ""]
@@ -169,22 +169,15 @@ class Leases:
         return read_peers(self._client, self._settings, series)
 
     def _read(self, reply: list[Any], token: str, device_id: str) -> Claim | None:
-        _, job_id, text, attempt, queue, left_behind, cancel_requested, schema = reply
-        if schema > SCHEMA:  # what it says in fields that aren't known here would be left out silently
-            message = f"The job is of schema {schema}; this worker's version knows up to schema {SCHEMA}"
-            self._refuse(job_id, token, device_id, "newer_schema", message)
-            return None
+        _, job_id, text, attempt, queue, left_behind, cancel_requested = reply
         try:
             spec = read_spec(text)
         except (ValueError, TypeError) as error:  # of JSON, or of the models
             message = f"This worker's version can't read the spec: {error}"
-            self._refuse(job_id, token, device_id, "unreadable_spec", message)
+            failure = Failure(failure_class=FailureClass.UNSUPPORTED, reason="unreadable_spec", message=message)
+            self._finish(job_id, token, device_id, ["fail", failure.reason, _json(failure), "", ""])
             return None
         return Claim(job_id, spec, int(attempt), token, queue, int(left_behind), bool(cancel_requested), device_id)
-
-    def _refuse(self, job_id: str, token: str, device_id: str, reason: str, message: str) -> None:
-        failure = Failure(failure_class=FailureClass.UNSUPPORTED, reason=reason, message=message)
-        self._finish(job_id, token, device_id, ["fail", failure.reason, _json(failure), "", ""])
 
     def _finish(
         self, job_id: str, token: str, device_id: str, ending: list[str], headline: Headline | None = None

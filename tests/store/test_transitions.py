@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from dyno.errors import JobFinished, UnknownJob
-from dyno.job import MAX_ATTEMPTS, TRANSITIONS, Event, Progress, Status, WorkerRef, new_job_id, new_token
+from dyno.job import MAX_ATTEMPTS, SCHEMA, TRANSITIONS, Event, Progress, Status, WorkerRef, new_job_id, new_token
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.jobs import Jobs
@@ -68,6 +68,7 @@ class Driver:
         drivers: dict[Event, Callable[[Claim], Awaitable[None]]] = {
             Event.SUBMIT: self.submit,
             Event.CLAIM: self.claim,
+            Event.PASS_OVER: self.pass_over,
             Event.HEARTBEAT: self.heartbeat,
             Event.CANCEL: self.cancel,
             Event.REQUEUE: self.requeue,
@@ -87,6 +88,11 @@ class Driver:
     async def claim(self, claim: Claim) -> None:
         self.client.zadd(self.keys.queue("cpu"), {claim.job_id: 0})  # in a queue even where it has no business there
         self.leases.claim(OTHER, ["cpu"], WORKER)
+
+    async def pass_over(self, claim: Claim) -> None:
+        if self.status(claim) is not None:
+            self.client.hset(self.keys.job(claim.job_id), "schema", SCHEMA + 1)
+        await self.claim(claim)
 
     async def heartbeat(self, claim: Claim) -> None:
         self.leases.heartbeat(claim, Progress(phase="sampling", run=1, runs=5))

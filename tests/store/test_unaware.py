@@ -10,13 +10,14 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
-from dyno.job import WorkerRef
+from dyno.job import SCHEMA, WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store import fleet
 from dyno.store.fitting import VERSION, Taker, profile
 from dyno.store.fleet import WorkerRecord
 from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
 from dyno.store.queues import queues_served
 
@@ -115,6 +116,16 @@ async def test_a_worker_of_another_version_has_looked_where_it_says_so_itself(
     assert leases.unaware(SMALL) == ["gpu:2@alpha"]
     assert take(TWIN.model_copy(update={"memory_bytes": 1}), "0.0") is None
     assert leases.unaware(SMALL) == []
+
+
+async def test_to_a_job_of_a_newer_schema_a_worker_of_another_version_is_called(
+    leases: Leases, for_nine: str, client: redis.Redis, keys: Keys, offer: Callable, take: Callable
+) -> None:
+    client.hset(keys.job(for_nine), "schema", SCHEMA + 1)
+    offer(LARGE)
+    offer(TWIN, version="later")
+    assert take(LARGE) is None
+    assert leases.unaware(LARGE) == ["gpu:2@alpha"]
 
 
 async def test_who_has_not_looked_itself_calls_nobody(

@@ -56,18 +56,40 @@ async def test_whatever_happens_to_a_job_the_fields_of_a_newer_version_stay_what
     assert (await jobs.get(job_id)).status is Status.SUCCEEDED
 
 
-async def test_a_job_of_a_newer_schema_is_not_run_as_if_it_were_understood(
+async def test_a_job_of_a_newer_schema_waits_for_a_worker_that_knows_it_and_says_so(
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    leases: Leases,
+    client: redis.Redis,
+    keys: Keys,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    newer, plain = [(await jobs.submit(a_spec())).job for _ in range(2)]
+    client.hset(keys.job(newer.id), "schema", SCHEMA + 1)
+    assert claim().job_id == plain.id
+    waiting = await jobs.get(newer.id)
+    assert (waiting.status, waiting.status_reason, waiting.attempt) == (Status.QUEUED, "newer_schema", 0)
+    assert waiting.queue.passed_over
+    assert waiting.version == newer.version + 1, "whoever waits for news is told"
+    assert claim("cpu:2@alpha") is None
+    assert (await jobs.get(newer.id)).version == waiting.version, "once"
+
+    monkeypatch.setattr("dyno.store.leases.SCHEMA", SCHEMA + 1)
+    attempt = claim("cpu:2@alpha")
+    assert (attempt.job_id, attempt.attempt) == (newer.id, 1)
+    assert (await jobs.get(newer.id)).status_reason is None
+    assert leases.finish(attempt, "succeed", result=a_result(newer.id))
+
+
+async def test_a_job_that_no_worker_knows_yet_can_be_canceled(
     jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, keys: Keys
 ) -> None:
-    newer, plain = [(await jobs.submit(a_spec())).job.id for _ in range(2)]
-    client.hset(keys.job(newer), "schema", SCHEMA + 1)
-    assert claim().job_id == plain
-    job = await jobs.get(newer)
-    assert (job.status, job.status_reason, job.attempt) == (Status.FAILED, "newer_schema", 1)
-    assert job.failure is not None
-    assert job.failure.failure_class.value == "unsupported"
-    assert f"schema {SCHEMA + 1}" in job.failure.message
-    assert f"schema {SCHEMA}" in job.failure.message
+    job_id = (await jobs.submit(a_spec())).job.id
+    client.hset(keys.job(job_id), "schema", SCHEMA + 1)
+    assert claim() is None
+    assert (await jobs.cancel(job_id)).job.status is Status.CANCELED
+    assert client.exists(keys.passed("cpu"), keys.resting, keys.queues) == 0
 
 
 async def test_a_record_from_the_first_day_is_shown_and_run(

@@ -11,13 +11,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_LOOK_EVERY_S = 0.01
+# A look costs milliseconds of a core that what is waited for may need: the longer it takes, the fewer of them.
+_LEAST_PAUSE_S, _MOST_PAUSE_S, _OF_WAITED = 0.01, 0.1, 0.05
 
 
 def eventually(condition: Callable[[], T], within_s: float = 60, what: str = "the condition holds") -> T:
     """What `condition` returns as soon as it is true; fails the test after `within_s`."""
-    deadline_s = time.monotonic() + within_s
+    began_s = time.monotonic()
     while not (found := condition()):
-        assert time.monotonic() < deadline_s, f"not within {within_s:g} s: {what}"
-        time.sleep(_LOOK_EVERY_S)
+        waited_s = time.monotonic() - began_s
+        assert waited_s < within_s, f"not within {within_s:g} s: {what}"
+        time.sleep(min(_MOST_PAUSE_S, max(_LEAST_PAUSE_S, _OF_WAITED * waited_s)))
     return found

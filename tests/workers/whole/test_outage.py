@@ -44,7 +44,7 @@ def test_a_benchmark_goes_on_while_redis_is_away_and_its_result_arrives_once_it_
         there = settings.model_copy(update=quick)
         start_worker("cpu:0-0", there)
         until_idle(there, 1)
-        measure = {"min_samples": 20, "min_s": sampling_s, "max_s": sampling_s}
+        measure = {"target_rel_ci": 1, "min_samples": 20, "min_s": sampling_s, "max_s": sampling_s}
         [job_id] = submit(there, tiny(measure=measure, params={"n": 256, "repeats": 1}))
         until_sampling(there, job_id)
         end_it, since_s = fault(server), time.monotonic()

@@ -19,6 +19,7 @@ import pytest
 
 from dyno.processes import die_with_parent
 from dyno.store.server import EmbeddedServer
+from tests.cores import HERE, THERE
 from tests.quick_xla import QUICK_XLA
 from tests.waiting import eventually
 
@@ -26,8 +27,6 @@ ROOT = Path(__file__).parent.parent
 READY_WITHIN_S = 60
 STOP_WITHIN_S = 20
 DONE_WITHIN_S = 150
-# Of two houses side by side, those of `pytest -n 2`, each has a core to itself most of the time.
-HERE, THERE = sorted(["cpu:0-0", "cpu:1-1"], reverse=os.environ.get("PYTEST_XDIST_WORKER") == "gw1")
 TINY = {
     "workload": "matmul",
     "params": {"n": 64},

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from api_tests.conftest import THERE, Api, House
+from api_tests.conftest import Api, House
+from tests.cores import THERE
 
 WEIGHTS = "model.weights.h5"
 IMAGE = 3  # of the test images: what the network makes of it

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from api_tests.conftest import THERE, Api, House
+from api_tests.conftest import Api, House
+from tests.cores import THERE
 
 FILES = [
     f"{part}-ubyte.gz" for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")

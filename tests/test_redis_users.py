@@ -16,6 +16,7 @@ import redis
 
 from dyno.store.server import find_server
 from dyno.up import free_port
+from tests.cores import HERE
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
@@ -77,7 +78,7 @@ def http(socket: Path, tmp_path: Path) -> Iterator[httpx.Client]:
     env |= {"DYNO_PORT": str(port), "DYNO_API_URL": url, "DYNO_RUN_DIR": str(tmp_path / "run")}
     env |= {"DYNO_SPOOL_DIR": str(tmp_path / "spool"), "DYNO_ARTIFACT_DIR": str(tmp_path / "artifacts")}
     with ExitStack() as stack, httpx.Client(base_url=url, timeout=70) as http:
-        for role, command in (("api", ["service"]), ("worker", ["workers", "--device", "cpu:0-0"])):
+        for role, command in (("api", ["service"]), ("worker", ["workers", "--device", HERE])):
             word = PASSWORDS[role].replace("/", "%2F").replace("&", "%26")
             own = {"DYNO_REDIS_URL": f"unix://{role}:{word}@{socket}"}
             process = subprocess.Popen([sys.executable, "-P", "-m", *command], env=env | own, cwd=ROOT)

@@ -12,6 +12,7 @@ import pytest
 from dyno.client import Client
 from dyno.up import free_port
 from tests.command.running import Command
+from tests.cores import HERE
 from tests.waiting import eventually
 
 TINY = {
@@ -26,7 +27,7 @@ TINY = {
 def up(command: Callable[..., Command], home: Path) -> Callable[..., tuple[Command, Client]]:
     def start(**env: str) -> tuple[Command, Client]:
         port = free_port()
-        running = command("up", "--port", str(port), "--data-dir", str(home / "data"), "--device", "cpu:0-0", **env)
+        running = command("up", "--port", str(port), "--data-dir", str(home / "data"), "--device", HERE, **env)
         running.says("Dyno is up")
         return running, Client(f"http://127.0.0.1:{port}")
 
@@ -50,7 +51,7 @@ def test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing(
 
 def test_a_part_that_dies_is_started_again_and_that_is_said(up: Callable[[], tuple[Command, Client]]) -> None:
     running, client = up()
-    for words, name in (("-m service", "API"), ("-m workers ", "worker cpu:0-0")):
+    for words, name in (("-m service", "API"), ("-m workers ", f"worker {HERE}")):
         os.kill(running.pid_of(words), signal.SIGKILL)
         running.says(f"{name} died (signal SIGKILL)")
         running.says(f"{name} started again")

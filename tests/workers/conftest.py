@@ -25,6 +25,7 @@ from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.workloads import normalise, registry
+from tests.cores import CORE, HERE
 from workers.equipment import Equipment
 from workers.launcher import Launcher
 from workers.running import Runner
@@ -66,7 +67,7 @@ class Misbehaving(Launcher):
     """Starts `program` in place of the runner: Python text that finds the frames' pipe at descriptor 3."""
 
     def __init__(self, program: str) -> None:
-        super().__init__("spawn", [0])
+        super().__init__("spawn", [CORE])
         self.program = program
 
     def start(self, request: RunRequest) -> Runner:
@@ -122,7 +123,7 @@ def children_of(pid: int) -> set[int]:
 
 @pytest.fixture(scope="session")
 def here() -> Device:
-    return discover("cpu:0-0", Settings())
+    return discover(HERE, Settings())
 
 
 @pytest.fixture(scope="session")

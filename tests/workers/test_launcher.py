@@ -15,6 +15,7 @@ from dyno.devices import discover, installed_frameworks
 from dyno.devices.device import Device
 from dyno.frames import RunRequest
 from dyno.settings import Settings
+from tests.cores import OTHER_CORE, THERE
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, tiny, until_begun, watched
 from workers.launcher import Launcher
@@ -42,18 +43,18 @@ def test_a_cold_start_is_spawned_and_pays_for_the_import(
 def test_a_runner_pins_itself_to_the_cores_of_its_device(
     forking: Launcher, request_for: Callable[..., RunRequest], settings: Settings
 ) -> None:
-    """Its zygote is on core 0."""
-    other = discover("cpu:1-1", settings)
+    """Its zygote is on the other one."""
+    other = discover(THERE, settings)
     runner = forking.start(request_for(tiny(measure=LONG)).model_copy(update={"device": other}))
     status = Path(f"/proc/{until_begun(runner)}/status")
-    eventually(lambda: "Cpus_allowed_list:\t1\n" in status.read_text())
+    eventually(lambda: f"Cpus_allowed_list:\t{OTHER_CORE}\n" in status.read_text())
     runner.send(signal.SIGKILL)
     watched(runner)
 
 
-def test_a_runner_outlives_the_thread_that_asked_for_it(request_for: Callable[..., RunRequest]) -> None:
+def test_a_runner_outlives_the_thread_that_asked_for_it(here: Device, request_for: Callable[..., RunRequest]) -> None:
     asked = []
-    with closing(Launcher("fork", [0])) as launcher:
+    with closing(Launcher("fork", here.cores)) as launcher:
         thread = threading.Thread(target=lambda: asked.append(launcher.start(request_for())))
         thread.start()
         thread.join()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dyno.devices.device import Device
 from dyno.frames import RunRequest
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, children_of, tiny, until_begun, until_gone, watched
@@ -218,8 +219,8 @@ def test_what_left_a_runners_group_ends_with_the_worker_too(end: str) -> None:
         assert [pid for pid in pids if not until_gone(pid)] == []
 
 
-def test_a_killed_zygote_is_replaced_at_the_next_job(here: object, request_for: Callable[..., RunRequest]) -> None:
-    with closing(Launcher("fork", [0])) as launcher:
+def test_a_killed_zygote_is_replaced_at_the_next_job(here: Device, request_for: Callable[..., RunRequest]) -> None:
+    with closing(Launcher("fork", here.cores)) as launcher:
         runner = launcher.start(request_for(tiny(measure=LONG)))
         pid = until_begun(runner)
         os.kill(zygote_of(launcher), signal.SIGKILL)

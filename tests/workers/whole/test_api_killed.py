@@ -17,6 +17,7 @@ from dyno.job import Status
 from dyno.processes import die_with_parent
 from dyno.settings import Settings
 from dyno.store.keys import Keys
+from tests.cores import HERE
 from tests.workers.whole.looking import (
     StartWorker,
     environment_of,
@@ -69,7 +70,7 @@ def test_a_job_runs_without_being_asked_for_again_and_asking_again_finds_it(
     client: redis.Redis,
     record_property: Callable[[str, object], None],
 ) -> None:
-    start_worker("cpu:0-0", settings)
+    start_worker(HERE, settings)
     until_idle(settings, 1)
     with api(settings, "-c", DOOMED.format(what=what)) as http, pytest.raises(httpx.TransportError):
         http.post("/v1/jobs", json=BODY, headers=KEY)

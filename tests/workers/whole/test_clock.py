@@ -12,6 +12,7 @@ import pytest
 from chaos.clock import JumpingClock
 from dyno.job import Status
 from dyno.settings import Settings
+from tests.cores import HERE
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
 from tests.workers.whole.looking import (
@@ -39,7 +40,7 @@ def clock(tmp_path: Path) -> JumpingClock:
 def test_a_clock_that_jumps_in_mid_run_neither_ends_the_job_nor_changes_what_it_measured(
     jump_s: int, clock: JumpingClock, start_worker: StartWorker, short_lease: Settings
 ) -> None:
-    start_worker("cpu:0-0", short_lease, env=clock.env)
+    start_worker(HERE, short_lease, env=clock.env)
     until_idle(short_lease, 1)
     measure = {"target_rel_ci": 1, "min_samples": 20, "min_s": SAMPLING_S, "max_s": SAMPLING_S}
     [job_id] = submit(short_lease, tiny(measure=measure, params={"n": 256, "repeats": 1}, timeout_s=60))

@@ -12,6 +12,7 @@ import pytest
 from dyno.devices import discover
 from dyno.job import Status
 from dyno.settings import Settings
+from tests.cores import HERE
 from tests.workers.conftest import LONG, tiny
 from tests.workers.looking import runner_of
 from tests.workers.whole.looking import StartWorker, jobs_of, submit, until_idle, until_sampling, until_status
@@ -26,11 +27,11 @@ def test_the_device_is_free_and_runs_the_next_job_within_seconds_of_a_runners_cr
     settings: Settings,
     record_property: Callable[[str, object], None],
 ) -> None:
-    start_worker("cpu:0-0", settings)
+    start_worker(HERE, settings)
     until_idle(settings, 1)
     crashed, after = submit(settings, tiny(measure=LONG), tiny(measure=LONG))
     until_sampling(settings, crashed)
-    here = discover("cpu:0-0", settings)
+    here = discover(HERE, settings)
     runner = runner_of(here, settings)
     os.kill(runner, number)
     crashed_s = time.time()

@@ -15,6 +15,7 @@ from dyno.job import Status
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
 from service.app import create_app
+from tests.cores import HERE
 from tests.network import Network
 from tests.service.conftest import serving
 from tests.waiting import eventually
@@ -47,7 +48,7 @@ def direct(network: Network, settings: Settings) -> Settings:
 def http(network: Network, direct: Settings, settings: Settings, start_worker: StartWorker) -> Iterator[httpx.Client]:
     """API and worker, both beyond the network, while it is still good."""
     through = settings.model_copy(update={"redis_url": network.url})
-    start_worker("cpu:0-0", through)
+    start_worker(HERE, through)
     with serving(create_app(through)) as http:
         until_idle(direct, 1)
         yield http

@@ -12,6 +12,7 @@ import pytest
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
+from tests.cores import HERE
 from tests.servers import kill_once_written
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
@@ -42,7 +43,7 @@ def test_a_benchmark_goes_on_while_redis_is_away_and_its_result_arrives_once_it_
         # A reaper that believed the lease would have taken it before the next heartbeat.
         quick = {"redis_url": server.url, "lease_s": LEASE_S, "heartbeat_s": LEASE_S / 4, "reap_every_s": 0.1}
         there = settings.model_copy(update=quick)
-        start_worker("cpu:0-0", there)
+        start_worker(HERE, there)
         until_idle(there, 1)
         measure = {"target_rel_ci": 1, "min_samples": 20, "min_s": sampling_s, "max_s": sampling_s}
         [job_id] = submit(there, tiny(measure=measure, params={"n": 256, "repeats": 1}))

@@ -7,6 +7,7 @@ import signal
 from dyno.devices import discover
 from dyno.job import Status
 from dyno.settings import Settings
+from tests.cores import HERE
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, tiny, until_gone
 from tests.workers.looking import runner_of
@@ -45,13 +46,13 @@ def test_what_a_worker_that_was_stopped_says_later_counts_no_more(
 def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
     start_worker: StartWorker, short_lease: Settings
 ) -> None:
-    stopped = start_worker("cpu:0-0", short_lease, "first")
+    stopped = start_worker(HERE, short_lease, "first")
     until_idle(short_lease, 1)
     [job_id] = submit(short_lease, tiny(measure=LONG))
     until_sampling(short_lease, job_id)
-    runner = runner_of(discover("cpu:0-0", short_lease), short_lease)
+    runner = runner_of(discover(HERE, short_lease), short_lease)
     stopped.send_signal(signal.SIGSTOP)
-    start_worker("cpu:0-0", short_lease, "second")
+    start_worker(HERE, short_lease, "second")
     eventually(lambda: jobs_of(short_lease, job_id)[0].status_reason == "device_busy", what="the job is handed back")
     assert not until_gone(runner, 0)
     assert jobs_of(short_lease, job_id)[0].attempt <= 1

@@ -14,6 +14,7 @@ from dyno.devices import discover
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
+from tests.cores import HERE
 from tests.servers import kill_once_written
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, tiny, until_gone
@@ -75,7 +76,7 @@ def test_the_job_of_a_killed_worker_is_run_by_another_and_its_device_by_a_succes
 def test_a_signal_in_mid_run_hands_the_job_back_and_leaves_no_process(
     start_worker: StartWorker, short_lease: Settings, number: signal.Signals
 ) -> None:
-    worker = start_worker("cpu:0-0", short_lease)
+    worker = start_worker(HERE, short_lease)
     until_idle(short_lease, 1)
     [job_id] = submit(short_lease, tiny(measure=LONG))
     until_sampling(short_lease, job_id)
@@ -91,7 +92,7 @@ def test_a_signal_in_mid_run_hands_the_job_back_and_leaves_no_process(
 def test_a_term_to_every_process_of_a_worker_costs_the_job_no_attempt(
     start_worker: StartWorker, short_lease: Settings
 ) -> None:
-    worker = start_worker("cpu:0-0", short_lease)
+    worker = start_worker(HERE, short_lease)
     until_idle(short_lease, 1)
     [job_id] = submit(short_lease, tiny(measure=LONG))
     until_sampling(short_lease, job_id)
@@ -105,7 +106,7 @@ def test_a_term_to_every_process_of_a_worker_costs_the_job_no_attempt(
 
 def test_a_job_that_is_nearly_done_is_finished_before_the_end(start_worker: StartWorker, settings: Settings) -> None:
     quick = settings.model_copy(update={"heartbeat_s": 0.2})  # so that it is seen sampling before it is over
-    worker = start_worker("cpu:0-0", quick)
+    worker = start_worker(HERE, quick)
     until_idle(quick, 1)
     [job_id] = submit(quick, tiny(measure=SHORT))
     until_sampling(quick, job_id)
@@ -115,7 +116,7 @@ def test_a_job_that_is_nearly_done_is_finished_before_the_end(start_worker: Star
 
 
 def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Settings) -> None:
-    worker = start_worker("cpu:0-0", settings)
+    worker = start_worker(HERE, settings)
     until_idle(settings, 1)
     [job_id] = submit(settings, tiny(measure=LONG))
     until_sampling(settings, job_id)
@@ -148,7 +149,7 @@ def listens(server: EmbeddedServer) -> bool:
 def test_a_worker_calls_itself_after_each_crash_of_redis(start_worker: StartWorker, settings: Settings) -> None:
     with EmbeddedServer() as server:
         there = settings.model_copy(update={"redis_url": server.url, "reap_every_s": 600.0})
-        worker = start_worker("cpu:0-0", there)
+        worker = start_worker(HERE, there)
         until_idle(there, 1)
         for _ in range(2):
             eventually(lambda: listens(server), what="the worker waits for a wake-up")

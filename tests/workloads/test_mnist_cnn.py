@@ -1,11 +1,6 @@
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -225,31 +220,3 @@ def test_the_wrong_digits_are_told_and_drawn(built: Built, training: Training, l
 def test_the_accuracy_is_held_against_always_naming_the_test_set_s_most_frequent_digit(training: Training) -> None:
     labels = mnist.load(Settings(), "sample").test_labels[: training.data.test_samples].tolist()
     assert training.baselines == {"majority_accuracy": max(labels.count(digit) for digit in range(10)) / len(labels)}
-
-
-@pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed here")
-def test_jax_names_the_same_digits_with_the_weights_that_tensorflow_left(
-    tensorflow: TensorFlow, training: Training, left: Path
-) -> None:
-    assert training.epochs
-    model = digit_model(tensorflow.keras, 1e-3, False)
-    model.load_weights(left / "model.weights.h5")
-    images = mnist.load(Settings(), "sample").test_images[:40]
-    np.save(left.parent / "images.npy", images)
-    command = [sys.executable, "-P", "-c", ON_JAX, str(left / "model.weights.h5"), str(left.parent / "images.npy")]
-    named = subprocess.run(
-        command, capture_output=True, text=True, check=True, env=os.environ | {"KERAS_BACKEND": "jax"}
-    )
-    assert json.loads(named.stdout) == model.predict(images, verbose=0).argmax(axis=1).tolist()
-
-
-ON_JAX = """
-import json, sys
-import keras, numpy
-from dyno.workloads._digits import digit_model
-model = digit_model(keras, 1e-3, False)
-model.load_weights(sys.argv[1])
-assert keras.backend.backend() == "jax"
-found = model(numpy.load(sys.argv[2]), training=False)
-print(json.dumps(numpy.asarray(found).argmax(axis=1).tolist()))
-"""

@@ -1,5 +1,6 @@
 -- Prepended to every script (no script of its own): the clock, the record and everything that changes with it.
--- TRANSITIONS ("state event" -> state) is rendered above this line from the one table in dyno/job.py.
+-- TRANSITIONS ("state event" -> state) is rendered above this line from the one table in dyno/job.py, and so are
+-- BOUNDS_S (of each histogram) from dyno/store/tally.py.
 --
 -- KEYS     per script. Keys that depend on stored data are derived below from the namespace: no cluster, so that is allowed
 -- ARGV[1]  namespace, the first part of every key
@@ -42,7 +43,51 @@ local function append_event(id, event, status, version, detail, by)
   redis.call('XADD', key('events'), 'MAXLEN', '~', ALL_EVENTS_KEPT, '*', unpack(fields))
 end
 
--- A done job goes by itself; `expiring` tells the upkeep which index entries went with it.
+-- Counts for Prometheus, as dyno/store/tally.py reads them: fields of one HASH, made of words from closed sets.
+-- pcall: whatever is wrong with a count, it must not stand in the way of a transition.
+local function count(by, ...)
+  redis.pcall('HINCRBY', key('counts'), table.concat({ ... }, ' '), by)
+end
+
+-- One reading of a histogram; none where `seconds` isn't known.
+local function observe(what, label, seconds)
+  if not seconds then
+    return
+  end
+  local within = 'inf'
+  for _, bound in ipairs(BOUNDS_S[what]) do
+    if seconds <= bound then
+      within = bound
+      break
+    end
+  end
+  count(1, what, label, within)
+  count(integer(math.ceil(seconds * 1000)), what, label, 'sum_ms')
+end
+
+-- Seconds since `at`, a time as NOW_S is one; nil where it isn't known.
+local function since(at)
+  local began_s = tonumber(at or '')
+  return began_s and math.max(0, tonumber(NOW_S) - began_s)
+end
+
+local function kind_of(device)
+  return string.match(device or '', '^(%l+):') or 'other'
+end
+
+-- How long an attempt had its device. Rounded up: while it ran it was told as less, and a counter must not go back.
+local function count_attempt(id)
+  local record = redis.call('HMGET', key('job', id), 'workload', 'device', 'started_at')
+  local seconds = since(record[3])
+  observe('attempt', record[1] or 'other', seconds)
+  count(integer(math.ceil((seconds or 0) * 1000)), 'busy_ms', kind_of(record[2]))
+end
+
+local function count_end(workload, status, failure)
+  count(1, 'ended', workload or 'other', status, string.match(failure or '', '"class":"(%l+)"') or 'none')
+end
+
+-- A done job goes by itself; `expiring` tells the upkeep which index entries went with it. Returns its workload.
 local function expire_record(id, status)
   local record = redis.call('HMGET', key('job', id), 'expires_in_s', 'workload')
   local ttl_ms = tonumber(record[1]) * 1000
@@ -50,6 +95,7 @@ local function expire_record(id, status)
     redis.call('PEXPIRE', name, integer(ttl_ms))
   end
   redis.call('ZADD', key('expiring'), integer(NOW_MS + ttl_ms), id .. ':' .. status .. ':' .. record[2])
+  return record[2]
 end
 
 -- The only way a record changes. `before` is its status until now (nil: none yet), `fields` what else changes.
@@ -75,8 +121,11 @@ local function change(id, event, before, fields, detail, by)
     redis.call('ZADD', key('jobs', 'status', after), created_ms, id)
   end
   append_event(id, event, after, version, detail, by)
+  if before == 'running' and after ~= before then
+    count_attempt(id)
+  end
   if done and before ~= after then
-    expire_record(id, after)
+    count_end(expire_record(id, after), after, fields.failure)
   end
   return version
 end
@@ -136,8 +185,9 @@ local function end_attempt(id, token, device, event, reason, counts, max_attempt
     fields.attempt = tonumber(record[2]) - 1
   end
   fields.queued_at = NOW_S
-  redis.call('HDEL', key('job', id), 'worker', 'device', 'progress', 'started_at')
   change(id, event, 'running', fields, reason, by)
+  redis.call('HDEL', key('job', id), 'worker', 'device', 'progress', 'started_at')
+  count(1, 'requeued', event == 'expire' and 'lost' or counts == '1' and 'infrastructure' or 'handed_back')
   redis.call('DEL', key('woken', record[3])) -- whoever reconciles next wakes a worker for it at once
   -- its old score is lower than that of every job of its class that came later: the front
   return { 'queued', enqueue(id, record[3], record[4]) }

@@ -125,10 +125,11 @@ local function rest()
 end
 
 local function take(id)
-  local record = redis.call('HMGET', key('job', id), 'queue', 'attempt')
+  local record = redis.call('HMGET', key('job', id), 'queue', 'attempt', 'queued_at')
   local attempt = tonumber(record[2]) + 1
   dequeue(id, record[1])
   take_lease(device, id, token, ARGV[4], ARGV[5])
+  observe('wait', kind_of(device), since(record[3]))
   redis.call('HDEL', key('job', id), 'status_reason')
   change(id, 'claim', 'queued', {
     token = token, device = device, worker = ARGV[4], started_at = NOW_S, attempt = attempt,

@@ -26,4 +26,5 @@ local record = redis.call('HMGET', key('job', id), 'status', 'token')
 if not allowed(record[1], 'expire') or record[2] ~= token then
   return { 'orphan', id } -- a lease out of step with its record, which rules
 end
+count(1, 'lost', kind_of(device))
 return { end_attempt(id, token, device, 'expire', 'worker_lost', '1', ARGV[3], ARGV[4])[1], id }

@@ -106,6 +106,13 @@ def resting(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]
     return [(one.device, one.worker.version) for one in sorted(idle, key=_last_heartbeat, reverse=True)]
 
 
+def states(texts: Iterable[str | None]) -> list[tuple[Device, WorkerState]]:
+    """What the stored records of workers say: each device once, by its last heartbeat. None: a worker is gone."""
+    published = [one for text in texts if text is not None and (one := _read(text)) is not None]
+    latest = {one.device.full_id: one for one in sorted(published, key=_last_heartbeat)}
+    return [(latest[device_id].device, latest[device_id].worker.state) for device_id in sorted(latest)]
+
+
 async def _published(client: redis.asyncio.Redis, settings: Settings) -> list[_Published]:
     keys = Keys(settings.namespace)
     with store_errors():

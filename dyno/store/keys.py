@@ -55,6 +55,10 @@ class Keys:
         return self._key("expiring")  # ZSET: "id:status:workload" of done jobs by the time their record goes, ms
 
     @property
+    def counts(self) -> str:
+        return self._key("counts")  # HASH: what has happened how often, for Prometheus
+
+    @property
     def artifacts(self) -> str:
         return self._key("artifacts")  # ZSET: jobs that left files by when to look whether their record is gone, ms
 

@@ -1,7 +1,8 @@
 """The Lua scripts beside this file, one per transition, loaded by file name.
 
-Each is sent as `_ledger.lua` (what all of them do alike, with the table of transitions from `dyno.job`) and its own
-text. A script that isn't named here, or a name without a script, stops the import.
+Each is sent as `_ledger.lua` (what all of them do alike, with the table of transitions from `dyno.job` and the bounds
+of histograms from `dyno.store.tally`) and its own text. A script that isn't named here, or a name without a script,
+stops the import.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dyno.job import TRANSITIONS
+from dyno.store.tally import BOUNDS_S
 
 _FOLDER = Path(__file__).parent
 
@@ -32,6 +34,11 @@ def _transitions_in_lua() -> str:
     return f"local TRANSITIONS = {{ {', '.join(pairs)} }}\n"
 
 
+def _bounds_in_lua() -> str:
+    lists = (f"{what} = {{ {', '.join(map(str, bounds))} }}" for what, bounds in BOUNDS_S.items())
+    return f"local BOUNDS_S = {{ {', '.join(lists)} }}\n"
+
+
 def load(folder: Path = _FOLDER) -> dict[Script, str]:
     """Read all scripts; raises RuntimeError naming those without a caller and those without a file."""
     files = {path.stem: path.read_text() for path in folder.glob("*.lua") if not path.stem.startswith("_")}
@@ -41,7 +48,7 @@ def load(folder: Path = _FOLDER) -> dict[Script, str]:
             f"Lua scripts without a caller: {sorted(files.keys() - named)}, "
             f"callers without a Lua script: {sorted(named - files.keys())}"
         )
-    ledger = _transitions_in_lua() + (folder / "_ledger.lua").read_text()
+    ledger = _transitions_in_lua() + _bounds_in_lua() + (folder / "_ledger.lua").read_text()
     return {script: _assemble(ledger, files[script]) for script in Script}
 
 

@@ -55,6 +55,7 @@ for index = 9, #ARGV, 2 do
   fields[ARGV[index]] = ARGV[index + 1]
 end
 change(id, 'submit', nil, fields)
+count(1, 'submitted', workload)
 redis.call('ZADD', key('jobs'), fields.created_ms, id)
 redis.call('ZADD', key('jobs', 'workload', workload), fields.created_ms, id)
 if KEYS[2] then

@@ -7,11 +7,12 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # what has to last
 Durability = Literal["everysec", "always"]
+LogFormat = Literal["plain", "json"]
 
 
 def _expanded(folder: Path) -> Path:
@@ -23,6 +24,12 @@ def _expanded(folder: Path) -> Path:
 
 
 Folder = Annotated[Path, AfterValidator(_expanded)]
+# What a browser sends as Origin. No "*": whoever may read answers is named.
+Origin = Annotated[str, Field(pattern=r"^https?://[a-z0-9.-]+(:[0-9]{1,5})?$")]
+
+
+def _listed(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 class Settings(BaseSettings):
@@ -44,12 +51,21 @@ class Settings(BaseSettings):
     artifact_patience_s: Annotated[float, Field(gt=0)] = 300.0  # what a worker can't deliver in that time is lost
     api_url: str | None = None  # where workers find the API; null: on this host, at `port`
 
+    # logs
+    log_format: LogFormat = "plain"  # "json": one object a line
+    access_log: bool = False  # a line for each request
+
     # the API
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     allow_unauthenticated: bool = False  # without keys the API binds loopback only, unless this says otherwise
     max_body_bytes: int = 64 * 1024
     max_queued: int = 100_000
+    cors_origins: Annotated[
+        tuple[Origin, ...], NoDecode, BeforeValidator(_listed)
+    ] = ()  # "https://a.org,https://b.org"
+    tls_cert_file: Path | None = None  # PEM, with the chain; with tls_key_file the API speaks TLS itself
+    tls_key_file: Path | None = None
 
     # the life of a job
     lease_s: float = 30.0

@@ -19,10 +19,11 @@ def main() -> None:
     parser.add_argument("--name", help="the worker's id in a fleet; made up by default")
     parser.add_argument("--verbose", action="store_true", help="one line an event, not only warnings")
     arguments = parser.parse_args()
-    set_up(verbose=arguments.verbose)
+    settings = Settings()
+    set_up(settings.log_format, verbose=arguments.verbose)
     device = arguments.device or (arguments.emulate.partition(":")[0] if arguments.emulate else "cpu")
     try:
-        worker = Worker(device, arguments.name, Settings(), arguments.emulate)
+        worker = Worker(device, arguments.name, settings, arguments.emulate)
     except DynoError as error:
         LOG.error("not-started code=%s %s", error.code, error.detail)
         sys.exit(OfWorker.NOT_STARTED)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from dyno import logs
 from dyno.errors import StoreUnavailable
 from dyno.job import WorkerRef
 from dyno.store.fleet import WorkerState
@@ -48,10 +49,11 @@ class Supervisor:
         with self._serving:
             try:
                 while not self._equipment.stop.stopping and (claim := self._claim()):
-                    self._show("busy", claim.job_id)
                     served += 1
-                    if not self._see_through(claim):
-                        break
+                    with logs.about_job(claim.job_id):
+                        self._show("busy", claim.job_id)
+                        if not self._see_through(claim):
+                            break
             finally:
                 self._show("draining" if self._equipment.stop.stopping else "idle", None)
         return served

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -29,6 +30,13 @@ def test_a_device_that_is_not_here_ends_the_start_with_a_reason(settings: Settin
     ended = failed_start({"DYNO_REDIS_URL": str(settings.redis_url)}, "cpu:4000-4001")
     assert ended.returncode == 3
     assert "device-unavailable" in ended.stderr
+
+
+def test_the_reason_is_json_where_that_is_asked_for(settings: Settings) -> None:
+    ended = failed_start({"DYNO_REDIS_URL": str(settings.redis_url), "DYNO_LOG_FORMAT": "json"}, "cpu:4000-4001")
+    [said] = map(json.loads, ended.stderr.splitlines())
+    assert (said["logger"], said["level"]) == ("dyno.worker", "ERROR")
+    assert "device-unavailable" in said["message"]
 
 
 def test_a_host_without_any_framework_offers_no_worker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

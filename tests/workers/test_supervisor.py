@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 
+from dyno import logs
 from dyno.devices.device import Device
 from dyno.job import Status
 from dyno.settings import Settings
@@ -42,6 +44,25 @@ def test_a_job_runs_in_as_many_fresh_processes_as_asked_for(
     assert store.job(job_id).status is Status.SUCCEEDED
     assert len({run.pid for run in result.runs}) == 3
     assert {run.process_start for run in result.runs} == {"forked"}
+
+
+def test_what_is_logged_of_an_attempt_names_its_job_and_what_comes_before_it_does_not(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[tuple[str, str | None]] = []
+    listening = logging.Handler()
+    monkeypatch.setattr(listening, "emit", lambda record: said.append((record.event, logs.job_id.get())))
+    monkeypatch.setattr(logging.getLogger("dyno.worker"), "handlers", [listening])
+    caplog.set_level(logging.INFO, "dyno.worker")
+    job_ids = [store.submit(tiny()) for _ in range(2)]
+    supervisor_of(quick, forking).serve()
+    assert [job for name, job in said if name == "ended"] == job_ids
+    assert {job for name, job in said if name == "claimed"} == {None}
 
 
 def test_progress_of_a_running_job_is_seen_in_its_record(

@@ -116,4 +116,5 @@ def test_openapi_describes_every_route_that_these_tests_use(http: httpx.Client) 
         "/v1/workers",
         "/livez",
         "/readyz",
+        "/metrics",
     }

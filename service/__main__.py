@@ -1,6 +1,7 @@
 """`python -P -m service`: serve the API on settings.host and settings.port.
 
-Exit codes: 1 the store is unfit or a workload broken, 2 the address may not be bound, 3 it can't be bound.
+Exit codes: 1 the store is unfit or a workload broken, 2 the address may not be bound or half of TLS' files is named,
+3 it can't be bound.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from types import FrameType
 
 import uvicorn
 
+from dyno import logs
 from dyno.errors import DynoError
 from dyno.settings import Settings
 from service.app import create_app
+from service.edge import ACCESS
 from service.state import check_store
 
 KEEP_ALIVE_S = 75  # longer than the idle time of common proxies, so that they never reuse a connection we just closed
@@ -37,7 +40,9 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
-            sys.stdout.write(f"dyno serves http://{_in_url(self.config.host)}:{port}\n")
+            sys.stdout.write(
+                f"dyno serves {'https' if self.config.is_ssl else 'http'}://{_in_url(self.config.host)}:{port}\n"
+            )
             sys.stdout.flush()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -49,14 +54,17 @@ class Server(uvicorn.Server):
 
 def main() -> int:
     """Serve until a signal; returns the exit code."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     settings = Settings()
+    logs.set_up(settings.log_format)
+    ACCESS.setLevel(logging.INFO if settings.access_log else logging.WARNING)
     if not settings.allow_unauthenticated and not is_loopback(settings.host):
         return _refuse(
             f"{settings.host} can be reached from outside and the service has no keys: bind 127.0.0.1, "
             "or set DYNO_ALLOW_UNAUTHENTICATED=true where everybody who reaches it may use it",
             2,
         )
+    if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
+        return _refuse("TLS needs both DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE", 2)
     try:
         app = create_app(settings)
         check_store(settings)
@@ -69,6 +77,8 @@ def main() -> int:
         access_log=False,
         log_config=None,
         server_header=False,
+        ssl_certfile=settings.tls_cert_file,
+        ssl_keyfile=settings.tls_key_file,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(settings.shutdown_s),
     )

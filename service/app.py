@@ -12,8 +12,14 @@ from fastapi import FastAPI
 from dyno.artifacts import service_store
 from dyno.settings import Settings
 from dyno.workloads import registry
-from service import artifacts, comparisons, fleet, health, jobs, openapi, problems, samples, workloads
+from service import artifacts, comparisons, edge, fleet, health, jobs, metrics, openapi, problems, samples, workloads
+from service.meter import Meter
 from service.state import opened
+
+DESCRIPTION = (
+    "Every answer has an `X-Request-ID`: the caller's own (1 to 128 letters, digits, dots, dashes and underscores), or "
+    "one made for it."
+)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -34,6 +40,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="Dyno",
         summary="A dynamometer for CPUs, GPUs and TPUs: benchmarks on demand",
+        description=DESCRIPTION,
         version=version("tensordyno"),
         lifespan=lifespan,
         docs_url=None,  # FastAPI's pages load their scripts from a CDN, and a benchmark host may be offline
@@ -41,9 +48,11 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.stopping = stopping
-    routers = [part.router for part in (jobs, samples, artifacts, comparisons, workloads, fleet, health)]
+    routers = [part.router for part in (jobs, samples, artifacts, comparisons, workloads, fleet, health, metrics)]
     for router in routers:
         app.include_router(router)
     problems.install(app, [route for router in routers for route in router.routes])
     app.openapi = openapi.documenter(app, registered)  # type: ignore[method-assign]
+    app.state.meter = Meter(app.version)
+    edge.install(app, app.state.meter, settings)
     return app

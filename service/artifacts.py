@@ -16,6 +16,7 @@ from dyno.errors import ArtifactNotFound
 from dyno.result import Artifact
 from dyno.store.artifacts import check_token, note_files_async
 from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep
+from service.edge import SANDBOXED
 from service.problems import documented
 from service.upload import received
 
@@ -67,8 +68,7 @@ async def download(
         "Content-Length": str(artifact.bytes),
         "Content-Disposition": f'attachment; filename="{name}"',
         # Whatever the bytes are: no browser takes them for something else, nor runs what is in them.
-        "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": "default-src 'none'; sandbox",
+        **SANDBOXED,
     }
     if request.method == "HEAD":
         await anyio.to_thread.run_sync(file.close)

@@ -22,6 +22,7 @@ from dyno.store.comparisons import Comparisons
 from dyno.store.jobs import Jobs
 from service import bars, body, interleaved, specs, strict_json, two_specs
 from service.dependencies import IdempotencyKey, StateDep
+from service.edge import SANDBOXED
 from service.problems import documented
 from service.state import State
 from service.two_specs import Turns
@@ -178,7 +179,6 @@ async def picture(found: Found) -> Response:
         raise ResultNotReady(f"{found.id} is {found.status}: there is nothing to draw")
     headers = {
         "Cache-Control": "private, max-age=3600",
-        "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": "default-src 'none'; sandbox",  # names of devices are in it, and nothing runs
+        **SANDBOXED,  # names of devices are in it
     }
     return Response(bars.drawn(found), media_type="image/svg+xml", headers=headers)

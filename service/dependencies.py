@@ -7,6 +7,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Query, Request
 
+from dyno import logs
 from dyno.artifacts.names import is_name
 from dyno.errors import ArtifactNotFound, UnknownJob
 from dyno.store.jobs import Jobs
@@ -31,6 +32,7 @@ async def _jobs(state: Annotated[State, Depends(_state)]) -> Jobs:
 async def _job_id(job_id: Annotated[str, Path(description="`job_` and a ULID")]) -> str:
     if not JOB_ID.fullmatch(job_id):
         raise UnknownJob(f'"{job_id[:64]}" is not the id of a job')
+    logs.job_id.set(job_id)
     return job_id
 
 

@@ -22,7 +22,13 @@ def documenter(app: FastAPI, workloads: Mapping[str, Workload]) -> Callable[[], 
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+            document = get_openapi(
+                title=app.title,
+                version=app.version,
+                summary=app.summary,
+                description=app.description,
+                routes=app.routes,
+            )
             _drop_foreign_errors(document)
             _describe_submit(document, workloads)
             app.openapi_schema = document

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 
+from dyno import logs
 from dyno.comparison import Difference
 from dyno.errors import DynoError, FieldError, InvalidSpec, NotComparable, ResultNotReady
 from dyno.job import Status
@@ -93,6 +94,7 @@ class Problem(BaseModel):
     status: int
     code: str
     detail: str
+    request_id: str = Field(description="The answer's `X-Request-ID`, which the service's log has too.")
     errors: list[ProblemError] | None = Field(
         default=None, description="Every wrong field at once; always and only with status 422."
     )
@@ -120,6 +122,8 @@ def problem(
         "code": code,
         "detail": detail,
     }
+    if (asked := logs.request_id.get()) is not None:
+        content["request_id"] = asked
     if errors is not None:
         content["errors"] = [{"pointer": e.pointer, "code": e.code, "detail": e.detail} for e in errors[:MAX_ERRORS]]
     if job_status is not None:

@@ -9,7 +9,7 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from dyno import wake
+from dyno import logs, wake
 from dyno.spec import Spec
 from dyno.store import fleet
 from dyno.store.fleet import DeviceStatus
@@ -48,6 +48,7 @@ async def queue(
         idempotency_key=idempotency_key,
         body_sha256=body_sha256,
     )
+    logs.job_id.set(submitted.job.id)
     if submitted.wake:
         await wake_up(state, submitted.job.queue.name)
     return submitted

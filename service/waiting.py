@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from dyno.errors import StoreUnavailable, UnknownJob
 from dyno.job import Job
+from service.edge import held
 from service.state import State
 
 _ETAG = re.compile(r'(?:W/)?"(\d{1,18})"')
@@ -28,6 +29,7 @@ def matches(if_none_match: str | None, job: Job) -> bool:
 
 async def until(state: State, job_id: str, satisfied: Callable[[Job], bool], timeout_s: float) -> Job:
     """The job as it is once `satisfied`, done, after `timeout_s`, or when the service stops. Raises UnknownJob."""
+    held.set(timeout_s > 0)
     deadline_s = time.monotonic() + timeout_s
     while True:
         job = await state.jobs.get(job_id)

@@ -104,6 +104,9 @@ def test_jobs_go_through_api_and_worker_without_a_refusal(http: httpx.Client, so
     waiting = http.post("/v1/jobs", json=TINY | {"device": "tpu", "queue_if_absent": True}).json()
     assert http.post(waiting["urls"]["cancel"]).status_code in (200, 202)
     assert len(http.get("/v1/jobs", params={"workload": "matmul"}).json()["data"]) == 3
+    told = http.get("/metrics").text
+    assert "dyno_store_up 1.0" in told
+    assert 'dyno_jobs_submitted_total{workload="matmul"} 3.0' in told
     refused: Any = client_of("admin", socket).acl_log()
     assert refused == []
 

@@ -94,7 +94,7 @@ def test_what_is_not_there_is_a_problem_too(
 ) -> None:
     answer = failing.request(method, path)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
-    assert answer.json().keys() == {"type", "title", "status", "code", "detail"}
+    assert answer.json().keys() == {"type", "title", "status", "code", "detail", "request_id"}
     assert answer.json()["status"] == status
 
 

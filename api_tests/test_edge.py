@@ -1,0 +1,56 @@
+"""What every answer carries, whoever made it: an id, and what keeps browsers from doing harm with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+ANSWERS = [
+    ("GET", "/livez", 200),
+    ("GET", "/v1/jobs", 200),
+    ("GET", "/metrics", 200),
+    ("GET", "/openapi.json", 200),
+    ("GET", "/nowhere", 404),
+    ("GET", "/v1/jobs/job_00000000000000000000000000", 404),
+    ("PUT", "/v1/jobs", 405),
+    ("GET", "/v1/jobs?limit=0", 422),
+    ("POST", "/v1/jobs", 415),
+    ("OPTIONS", "/v1/jobs", 405),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "status"), ANSWERS)
+def test_every_answer_has_an_id_and_the_headers_that_browsers_need(
+    http: httpx.Client, method: str, path: str, status: int
+) -> None:
+    answer = http.request(method, path, headers={"Origin": "https://elsewhere.example"})
+    assert answer.status_code == status
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert answer.headers["x-request-id"].startswith("req_")
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+    if status >= 400:
+        assert answer.json()["request_id"] == answer.headers["x-request-id"]
+
+
+def test_a_caller_s_own_id_comes_back_and_no_two_answers_share_one(http: httpx.Client) -> None:
+    own = http.get("/nowhere", headers={"X-Request-ID": "build-17.step_3"})
+    assert own.headers["x-request-id"] == own.json()["request_id"] == "build-17.step_3"
+    made = [http.get("/livez").headers["x-request-id"] for _ in range(10)]
+    assert len(set(made)) == len(made)
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 129, 'say="hello"', "a,b", "\xe9", "{{7*7}}"])
+def test_an_id_that_could_be_taken_for_something_else_is_replaced(http: httpx.Client, given: str) -> None:
+    answer = http.get("/livez", headers={b"X-Request-ID": given.encode("latin-1")})
+    assert answer.headers["x-request-id"].startswith("req_")
+
+
+def test_what_sets_its_own_caching_keeps_it(api: Any, tiny: dict[str, Any]) -> None:
+    job = api.submit(tiny)
+    assert api.http.get(job["urls"]["self"]).headers["cache-control"] == "no-cache"

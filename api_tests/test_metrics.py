@@ -1,0 +1,97 @@
+"""GET /metrics as Prometheus sees it: figures that grow with what happens, at every API process alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.waiting import eventually
+
+Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scraped(http: httpx.Client) -> Samples:
+    answer = http.get("/metrics").raise_for_status()
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    found = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    assert len(found) == sum(not line.startswith("#") for line in answer.text.splitlines())
+    return found
+
+
+def of(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, frozenset(labels.items())]
+
+
+SUCCEEDED = {"workload": "matmul", "status": "succeeded", "failure_class": "none"}
+CANCELED = {"workload": "matmul", "status": "canceled", "failure_class": "none"}
+
+
+def test_a_job_s_life_is_counted_once(api: Any, tiny: dict[str, Any]) -> None:
+    before = scraped(api.http)
+    assert api.finished(api.submit(tiny))["status"] == "succeeded"
+    after = scraped(api.http)
+
+    def grown(name: str, **labels: str) -> float:
+        return of(after, name, **labels) - of(before, name, **labels)
+
+    assert grown("dyno_jobs_submitted_total", workload="matmul") >= 1
+    assert grown("dyno_jobs_ended_total", **SUCCEEDED) >= 1
+    assert grown("dyno_queue_wait_seconds_count", kind="cpu") >= 1
+    assert grown("dyno_attempt_duration_seconds_count", workload="matmul") >= 1
+    run_s = grown("dyno_attempt_duration_seconds_sum", workload="matmul")
+    assert run_s > 0
+    assert grown("dyno_device_busy_seconds_total", kind="cpu") > 0
+    assert of(after, "dyno_store_up") == 1
+    assert of(after, "dyno_jobs", status="succeeded") >= 1
+
+
+def test_what_waits_and_what_runs_is_told(api: Any, long: dict[str, Any], tiny: dict[str, Any]) -> None:
+    held_up = api.submit(tiny | {"device": "tpu", "queue_if_absent": True})
+    before = scraped(api.http)
+    assert of(before, "dyno_queue_depth", queue="tpu") >= 1
+    assert of(before, "dyno_jobs", status="running") >= 1
+    device = long["worker"]["device"]
+    eventually(lambda: of(scraped(api.http), "dyno_device_busy", device=device, kind="cpu") == 1, what="busy")
+    busy = "dyno_device_busy_seconds_total"
+    eventually(lambda: of(scraped(api.http), busy, kind="cpu") > of(before, busy, kind="cpu"), what="it grows")
+    api.cancel(held_up)
+    assert of(scraped(api.http), "dyno_jobs_ended_total", **CANCELED) > of(before, "dyno_jobs_ended_total", **CANCELED)
+
+
+def test_requests_are_told_by_route_and_never_by_path(api: Any, tiny: dict[str, Any]) -> None:
+    job = api.finished(api.submit(tiny))
+    api.job(job)
+    assert api.http.get("/v1/jobs/job_00000000000000000000000000").status_code == 404
+    assert api.http.get("/nowhere/at/all").status_code == 404
+    text = api.http.get("/metrics").text
+    assert job["id"] not in text
+    assert "nowhere" not in text
+    found, name = scraped(api.http), "dyno_http_request_duration_seconds_count"
+    assert of(found, name, method="POST", route="/v1/jobs", status="202", held="no") >= 1
+    assert of(found, name, method="GET", route="/v1/jobs/{job_id}", status="200", held="no") >= 1
+    assert of(found, name, method="GET", route="/v1/jobs/{job_id}", status="200", held="yes") >= 1
+    assert of(found, name, method="GET", route="/v1/jobs/{job_id}", status="404", held="no") >= 1
+    assert of(found, name, method="GET", route="unmatched", status="404", held="no") >= 1
+
+
+def test_another_api_that_has_just_started_tells_the_same_of_the_jobs(
+    api: Any, house: Any, tiny: dict[str, Any]
+) -> None:
+    if house is None:
+        pytest.skip("a live service's processes are none of our business")
+    api.finished(api.submit(tiny))
+    known = scraped(api.http)
+    with house.another_api() as (_, other):
+        found = scraped(other.http)
+    shared = [key for key in known if key[0].startswith(("dyno_jobs_", "dyno_queue_wait", "dyno_attempt"))]
+    assert shared
+    assert all(found[key] >= known[key] for key in shared)
+    assert of(found, "dyno_jobs_ended_total", **SUCCEEDED) >= 1

@@ -1,0 +1,125 @@
+"""The outermost layer: every answer's id, security headers, access line and time, whoever made the answer."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from contextvars import ContextVar
+from functools import partial
+
+from fastapi import FastAPI
+from starlette.datastructures import MutableHeaders
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dyno import logs
+from dyno.settings import Settings
+from dyno.ulid import new_ulid
+from service.meter import Meter
+
+ACCESS = logging.getLogger("dyno.access")
+UNMATCHED = "unmatched"
+_OWN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+# Whether the answer to this request is held back for news: its time says nothing of how fast the service is.
+held: ContextVar[bool] = ContextVar("held", default=False)
+
+# Of every answer that doesn't say otherwise.
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+# Of what a browser may render: it runs nothing in it, and it is of no origin.
+SANDBOXED = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
+
+_ASKED_WITH = ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer")
+_ANSWERED_WITH = ("Content-Disposition", "ETag", "Idempotent-Replayed", "Link", "Location", "Preference-Applied")
+
+
+def install(app: FastAPI, meter: Meter, settings: Settings) -> None:
+    """Lay it around `app`: outside of its own layers too, one of which answers when all others fail."""
+    build = app.build_middleware_stack
+
+    def outermost() -> ASGIApp:
+        inner = build()
+        if settings.cors_origins:
+            inner = CORSMiddleware(
+                inner,
+                allow_origins=settings.cors_origins,
+                allow_methods=["GET", "HEAD", "POST", "DELETE"],
+                allow_headers=[*_ASKED_WITH, "X-Request-ID"],
+                expose_headers=[*_ANSWERED_WITH, "Retry-After", "X-Request-ID"],
+            )
+        return Edge(inner, meter)
+
+    app.build_middleware_stack = outermost  # type: ignore[method-assign]
+
+
+class Edge:
+    """Plain ASGI, so that streams go through as they come."""
+
+    def __init__(self, app: ASGIApp, meter: Meter) -> None:
+        self._app, self._meter = app, meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, self._meter)
+        try:
+            await self._app(scope, receive, partial(exchange.send, send))
+        finally:
+            exchange.tell()
+
+
+class _Exchange:
+    """One request and its answer.
+
+    The context variables are left set: the task is the request's own, and what the server logs of it comes after us.
+    """
+
+    def __init__(self, scope: Scope, meter: Meter) -> None:
+        self._scope, self._meter = scope, meter
+        self._began_s = time.monotonic()
+        self._id = _own_id(scope) or f"req_{new_ulid()}"
+        self._status: int | None = None
+        logs.request_id.set(self._id)
+        logs.job_id.set(None)
+        held.set(False)
+
+    async def send(self, send: Send, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            headers = MutableHeaders(raw=list(message["headers"]))
+            headers["X-Request-ID"] = self._id
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+            message = {**message, "headers": headers.raw}
+            seconds = time.monotonic() - self._began_s
+            self._meter.answered(self._scope["method"], self._route, message["status"], seconds, held=held.get())
+        await send(message)
+
+    def tell(self) -> None:
+        """The access line, when the last byte is on its way."""
+        facts = {
+            "method": self._scope["method"],
+            "route": self._route,
+            "status": self._status,
+            "duration_s": round(time.monotonic() - self._began_s, 6),
+            "request_id": self._id,
+        }
+        logs.event(ACCESS, logging.INFO, "request", facts)
+
+    @property
+    def _route(self) -> str:
+        """The template: a path would be a label without bounds, and may be anything in a log."""
+        return str(getattr(self._scope.get("route"), "path", UNMATCHED))
+
+
+def _own_id(scope: Scope) -> str | None:
+    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+    return given.decode() if _OWN_ID.fullmatch(given) else None

@@ -1,0 +1,141 @@
+"""GET /metrics: what the store has counted, how things stand there, and this process' own requests, for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, get_args
+
+import anyio.to_thread
+import redis
+from fastapi import APIRouter, Request, Response
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from dyno.errors import StoreUnavailable
+from dyno.job import DONE, FailureClass, Status
+from dyno.spec import DeviceKind
+from dyno.store.tally import BOUNDS_S, OTHER, Tally, tally
+from service.dependencies import StateDep
+from service.meter import Meter
+from service.problems import documented
+from service.state import State
+
+log = logging.getLogger(__name__)
+
+STORE_WITHIN_S = 3.0  # Prometheus gives up after 10 s, and what is known here should still reach it
+KINDS = get_args(DeviceKind)
+CAUSES = ("handed_back", "infrastructure", "lost")
+_TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}}}
+
+router = APIRouter(tags=["health"])
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"description": "Prometheus' text format", "content": _TEXT}, **documented()},
+)
+async def metrics(state: StateDep, request: Request) -> Response:
+    """For Prometheus. While the store is away: `dyno_store_up` 0, and what this process knows by itself."""
+    scrape = Scrape(request.app.state.meter, await _of_store(state), state.workloads.keys())
+    return Response(
+        await anyio.to_thread.run_sync(generate_latest, scrape), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
+    )
+
+
+async def _of_store(state: State) -> Tally | None:
+    try:
+        async with asyncio.timeout(STORE_WITHIN_S):
+            return await tally(state.client, state.settings)
+    except (StoreUnavailable, TimeoutError):
+        return None
+    except redis.RedisError as error:  # refused, by missing rights say
+        log.warning("the store's counts can't be read: %s", error)
+        return None
+
+
+class Scrape:
+    """One answer. `workloads` are those that get a label of their own."""
+
+    def __init__(self, meter: Meter, found: Tally | None, workloads: Collection[str]) -> None:
+        self._meter, self._found, self._workloads = meter, found, workloads
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._meter.collect()
+        yield GaugeMetricFamily("dyno_store_up", "Whether Redis answered this scrape", value=self._found is not None)
+        if self._found is not None:
+            yield from _standing(self._found)
+            yield from _counters(self._found, self._workloads)
+            yield from _histograms(self._found, self._workloads)
+
+
+def _standing(found: Tally) -> Iterator[Metric]:
+    jobs = GaugeMetricFamily("dyno_jobs", "Jobs that are kept, by status", labels=["status"])
+    for status, number in found.jobs.items():
+        jobs.add_metric([status], number)
+    depths = GaugeMetricFamily(
+        "dyno_queue_depth", "Jobs that wait, by queue; an empty queue has no series", labels=["queue"]
+    )
+    for queue, depth in found.queues.items():
+        depths.add_metric([queue], depth)
+    states = Counter((device.kind, state) for device, state in found.devices)
+    devices = GaugeMetricFamily(
+        "dyno_devices", "Devices of live workers, by what those are doing", labels=["kind", "state"]
+    )
+    for labels, number in states.items():
+        devices.add_metric(labels, number)
+    busy = GaugeMetricFamily("dyno_device_busy", "Whether the device's worker runs a job", labels=["device", "kind"])
+    for device, state in found.devices:
+        busy.add_metric([device.full_id, device.kind], state == "busy")
+    yield from (jobs, depths, devices, busy)
+
+
+def _counters(found: Tally, workloads: Collection[str]) -> Iterator[Metric]:
+    ended = [(workload, status, name) for workload in workloads for status, name in _endings()]
+    counters: list[tuple[str, str, str, list[str], Iterable[tuple[str, ...]]]] = [
+        ("submitted", "dyno_jobs_submitted", "Jobs that were accepted", ["workload"], [(name,) for name in workloads]),
+        ("ended", "dyno_jobs_ended", "Jobs that ended", ["workload", "status", "failure_class"], ended),
+        ("requeued", "dyno_requeues", "Attempts whose job went back to its queue", ["cause"], [(c,) for c in CAUSES]),
+        ("lost", "dyno_leases_lost", "Leases that ran out in a job", ["kind"], [(kind,) for kind in KINDS]),
+    ]
+    for what, name, help_text, labels, expected in counters:
+        family = CounterMetricFamily(name, help_text, labels=labels)
+        allowed = [set(each) for each in zip(*expected, strict=True)]
+        numbers = Counter(dict.fromkeys(expected, 0))
+        for words, number in found.counts.items():
+            if words[0] == what and len(words) == len(labels) + 1:
+                numbers[_bounded(words[1:], allowed)] += number
+        for values, number in numbers.items():
+            family.add_metric(values, number)
+        yield family
+    busy = CounterMetricFamily("dyno_device_busy_seconds", "Time for which devices were leased", labels=["kind"])
+    for kind in KINDS:
+        busy.add_metric([kind], found.busy_s(kind))
+    yield busy
+
+
+def _endings() -> Iterator[tuple[str, str]]:
+    """Status and failure class; every one is told from the start, as zero, so that its first event is an increase."""
+    yield from ((status, "none") for status in sorted(DONE - {Status.FAILED}))
+    yield from ((Status.FAILED, name) for name in FailureClass)
+
+
+def _histograms(found: Tally, workloads: Collection[str]) -> Iterator[Metric]:
+    histograms: list[tuple[str, str, str, str, Collection[str]]] = [
+        ("wait", "dyno_queue_wait_seconds", "From queueing to claim", "kind", KINDS),
+        ("attempt", "dyno_attempt_duration_seconds", "From claim to the end of an attempt", "workload", workloads),
+    ]
+    for what, name, help_text, label, expected in histograms:
+        family = HistogramMetricFamily(name, help_text, labels=[label])
+        bounds = [*(str(float(bound)) for bound in BOUNDS_S[what]), "+Inf"]
+        for value in expected:
+            within, sum_s = found.histogram(what, value)
+            family.add_metric([value], list(zip(bounds, within, strict=True)), sum_s)
+        yield family
+
+
+def _bounded(values: tuple[str, ...], allowed: list[set[str]]) -> tuple[str, ...]:
+    return tuple(value if value in known else OTHER for value, known in zip(values, allowed, strict=True))

@@ -1,0 +1,132 @@
+"""GET /metrics: what it says while the store is away, that its labels have bounds, what Prometheus' tools say."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from importlib.metadata import version
+from pathlib import Path
+
+import httpx
+import pytest
+import redis
+import yaml
+from fastapi import FastAPI
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from dyno.devices.device import Device
+from dyno.settings import Settings
+from dyno.store.keys import Keys
+from dyno.store.server import EmbeddedServer
+from dyno.workloads import registry
+from service.app import create_app
+
+Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+
+
+def families(http: httpx.Client) -> dict[str, Metric]:
+    answer = http.get("/metrics")
+    assert answer.status_code == 200
+    return {family.name: family for family in text_string_to_metric_families(answer.text)}
+
+
+def values(family: Metric) -> dict[tuple[str, ...], float]:
+    """By the values of the labels, in the order of their names."""
+    return {tuple(value for _, value in sorted(s.labels.items())): s.value for s in family.samples}
+
+
+def test_every_figure_is_there_before_anything_happened(http: httpx.Client, offered: Device) -> None:
+    found = families(http)
+    assert values(found["dyno_store_up"]) == {(): 1}
+    assert values(found["dyno_devices"]) == {("cpu", "idle"): 1}
+    assert values(found["dyno_device_busy"]) == {(offered.full_id, "cpu"): 0}
+    assert values(found["dyno_requeues"]) == {("handed_back",): 0, ("infrastructure",): 0, ("lost",): 0}
+    assert values(found["dyno_leases_lost"]) == {("cpu",): 0, ("gpu",): 0, ("tpu",): 0}
+    ended = values(found["dyno_jobs_ended"])
+    assert len(ended) == 7 * len(registry())
+    assert set(ended.values()) == {0}
+    [build] = found["dyno_build_info"].samples
+    assert (build.value, build.labels["version"]) == (1, version("tensordyno"))
+
+
+def test_with_the_store_away_it_tells_what_it_knows_itself(serve: Serve) -> None:
+    with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:
+        assert values(families(http)["dyno_store_up"]) == {(): 1}
+        assert http.get("/v1/jobs").status_code == 200
+        server.kill()
+        found = families(http)
+    assert values(found["dyno_store_up"]) == {(): 0}
+    assert "dyno_jobs" not in found
+    counted = {
+        (sample.labels["route"], sample.labels["status"])
+        for sample in found["dyno_http_request_duration_seconds"].samples
+    }
+    assert {("/v1/jobs", "200"), ("/metrics", "200")} <= counted
+    assert "process_resident_memory_bytes" in found
+
+
+def test_what_a_newer_version_counted_gets_no_label_of_its_own(
+    http: httpx.Client, client: redis.Redis, settings: Settings
+) -> None:
+    counts = Keys(settings.namespace).counts
+    strange = {
+        "ended later_workload succeeded none": 2,
+        "ended even_later failed sunspots": 3,
+        "submitted later_workload": 5,
+        "requeued whim": 7,
+        "lost npu": 1,
+        "ended with too many words in it": 1,
+        "unheard of": 1,
+    }
+    client.hset(counts, mapping=strange)
+    try:
+        found = families(http)
+    finally:
+        client.hdel(counts, *strange)
+    assert values(found["dyno_jobs_ended"])["none", "succeeded", "other"] == 2
+    assert values(found["dyno_jobs_ended"])["other", "failed", "other"] == 3
+    assert values(found["dyno_jobs_submitted"])["other",] == 5
+    assert values(found["dyno_requeues"])["other",] == 7
+    assert values(found["dyno_leases_lost"])["other",] == 1
+    assert len(values(found["dyno_jobs_ended"])) == 7 * len(registry()) + 2
+
+
+def test_a_method_that_nobody_knows_makes_no_label(http: httpx.Client) -> None:
+    for word in ("PROPFIND", "PURGE"):
+        assert http.request(word, "/livez").status_code == 405
+    counted = families(http)["dyno_http_request_duration_seconds"].samples
+    assert {sample.labels["method"] for sample in counted} <= {"GET", "POST", "other"}
+
+
+def test_prometheus_own_check_has_nothing_to_say(http: httpx.Client, offered: Device) -> None:
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("promtool is not on this machine")
+    text = http.get("/metrics").text
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_what_the_operator_s_page_gives_to_prometheus_is_valid(tmp_path: Path) -> None:
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("promtool is not on this machine")
+    [config] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    questions = re.findall(r"^\| [^|]+\? \| `(.+)` \|$", PAGE, re.MULTILINE)
+    assert len(questions) >= 5
+    rules = {"groups": [{"name": "page", "rules": [{"record": f"q{n}", "expr": q} for n, q in enumerate(questions)]}]}
+    for what, text in (("config", config), ("rules", yaml.safe_dump(rules))):
+        (tmp_path / what).write_text(text)
+        command = [promtool, "check", what, tmp_path / what]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_operator_s_page_names_every_figure_and_no_other(http: httpx.Client, submitted: Callable[..., str]) -> None:
+    submitted()
+    named = set(re.findall(r"^\| `(dyno_\w+)", PAGE, re.MULTILINE))
+    told = set(re.findall(r"^# TYPE (dyno_\w+) ", http.get("/metrics").text, re.MULTILINE))
+    assert named == told

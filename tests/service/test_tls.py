@@ -1,0 +1,106 @@
+"""TLS, by the API itself and by a proxy in front of it, as docs/operations.md has it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dyno.up import free_port
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+SERVICE = [sys.executable, "-P", "-m", "service"]
+[PROXY] = re.findall(r"^```nginx\n(.*?)^```$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE | re.DOTALL)
+TEMPORARY = "\n".join(f"{what}_temp_path {what};" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """For 127.0.0.1, signed by itself, and its key."""
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("openssl is not on this machine")
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", "/CN=dyno", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command, "-out", cert, "-keyout", key], check=True, capture_output=True)
+    return cert, key
+
+
+@contextmanager
+def serving(**settings: str | Path) -> Iterator[str]:
+    """The URL that an API process says it serves."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
+    env |= {f"DYNO_{name.upper()}": str(value) for name, value in settings.items()}
+    env["DYNO_PORT"] = "0"
+    process = subprocess.Popen(SERVICE, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().removeprefix("dyno serves ").strip()
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_the_api_speaks_tls_itself(redis_url: str, namespace: str, certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    trusting = ssl.create_default_context(cafile=str(cert))
+    with serving(redis_url=redis_url, namespace=namespace, tls_cert_file=cert, tls_key_file=key) as url:
+        assert url.startswith("https://127.0.0.1:")
+        assert httpx.get(f"{url}/readyz", verify=trusting).status_code == 200
+        with pytest.raises(httpx.ConnectError, match="certificate"):
+            httpx.get(f"{url}/livez")
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{url}/livez".replace("https", "http"))
+
+
+def test_half_of_what_tls_needs_stops_the_start(redis_url: str, certificate: tuple[Path, Path]) -> None:
+    env = os.environ | {"DYNO_REDIS_URL": redis_url, "DYNO_TLS_CERT_FILE": str(certificate[0]), "DYNO_PORT": "0"}
+    done = subprocess.run(SERVICE, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "DYNO_TLS_KEY_FILE" in done.stderr
+
+
+def test_the_proxy_of_the_operator_s_page_serves_the_api(
+    redis_url: str, namespace: str, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    if (nginx := shutil.which("nginx")) is None:
+        pytest.skip("nginx is not on this machine")
+    cert, key = certificate
+    port = free_port()
+    with serving(redis_url=redis_url, namespace=namespace) as inner:
+        site = PROXY.replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl").replace("http://127.0.0.1:8000", inner)
+        site = site.replace("/etc/ssl/dyno/fullchain.pem", str(cert)).replace("/etc/ssl/dyno/key.pem", str(key))
+        whole = f"daemon off; pid nginx.pid; events {{}}\nhttp {{ access_log off; {TEMPORARY}\n{site} }}"
+        (tmp_path / "nginx.conf").write_text(whole)
+        server = subprocess.Popen([nginx, "-p", tmp_path, "-c", tmp_path / "nginx.conf", "-e", "stderr"])
+        try:
+            trusting = ssl.create_default_context(cafile=str(cert))
+            with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusting) as http:
+                eventually(lambda: server.poll() is not None or _answers(http))
+                answer = http.get("/readyz", headers={"X-Request-ID": "through-the-proxy"})
+                assert answer.status_code == 200
+                assert answer.headers["x-request-id"] == "through-the-proxy"
+                assert answer.headers["strict-transport-security"]
+                assert http.get("/metrics").status_code == 403
+                assert http.get("/v1/jobs").json()["data"] == []
+        finally:
+            server.terminate()
+            server.wait(60)
+
+
+def _answers(http: httpx.Client) -> bool:
+    try:
+        return http.get("/livez").status_code == 200
+    except httpx.ConnectError:
+        return False

@@ -25,6 +25,7 @@ class Row:
     details: frozenset[str] = frozenset()
     kind: str | None = None
     artifacts: frozenset[str] = frozenset()
+    warnings: frozenset[str] = frozenset()
     on_jax: dict[str, Any] = field(default_factory=dict)  # params that differ there
 
     def params_on(self, framework: str) -> dict[str, Any]:
@@ -75,6 +76,11 @@ ROWS = {
         {"epochs": 1, "batch_size": 32, "train_samples": 64, "test_samples": 32, "data": "sample"},
         frozenset({"engine", "int8"}),
         "sample",
+    ),
+    "input_pipeline": Row(
+        {"batch_size": 8, "train_samples": 32, "file_scale": 8, "prefetch": 0, "data": "sample"},
+        frozenset({"source", "file_scale", "input_threads", "prefetch", "held_bytes", "data"}),
+        warnings=frozenset({"INPUT_BOUND"}),
     ),
     "device_info": Row(
         {"ask_frameworks": False}, frozenset({"cpu", "frameworks", "listing"}), None, frozenset({"device.txt"})
@@ -159,6 +165,7 @@ def test_a_workload_runs_to_its_result(
     assert all(named[metric["name"]]["value"] > 0 for metric in described[workload]["metrics"])
     assert result["details"].keys() >= row.details
     assert {artifact["name"] for artifact in result["artifacts"]} >= row.artifacts
+    assert {raised["code"] for raised in result["warnings"]} >= row.warnings
     assert result["memory"]["host_peak_bytes"] > 0
     published = described[workload]["references"]
     learnt = {"accuracy", "train_accuracy", "wrong", "recognised_probability"}  # on the real data: not beside ours

@@ -33,6 +33,7 @@ PARAMS: dict[str, dict[str, JsonValue]] = {
     "resnet50": {"image_size": 128, "batch_size": 16},
     "quantized_inference": {"train_samples": 8192},
     "device_info": {},
+    "input_pipeline": {"source": "png", "file_scale": 4, "train_samples": 4096},
 }
 
 

@@ -67,7 +67,7 @@ class RunRecord(Stored):
     amounts: dict[str, float] = {}  # for MetricSpec.amount: how much of `work` one epoch, one execution, … is
     tuned: dict[str, JsonValue] = {}  # for the runs after it
     flops: float | None = None  # of one execution, where it isn't what the params alone tell
-    figures: dict[str, float] = {}  # for MetricSpec.once: by metric name, what is taken once and not sampled
+    figures: dict[str, float] = {}  # by metric name, what isn't sampled: for MetricSpec.once and each_run
     cases: list[CaseRecord] = []
 
 

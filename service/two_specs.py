@@ -96,7 +96,7 @@ def _metric(asked: str | None, first: Request, second: Request) -> str:
     """What is sampled in every run. Where params change what one execution holds, no figure of so much work will do."""
     alike = first.spec.params.keys() | second.spec.params.keys()
     same = all(first.spec.params.get(n) == second.spec.params.get(n) for n in alike if n in first.params.how)
-    sampled = [metric for metric in first.workload.metrics_for(first.params) if not metric.once]
+    sampled = [metric for metric in first.workload.metrics_for(first.params) if metric.sampled]
     able = [metric.name for metric in sampled if same or metric.amount is None]
     if asked is None:
         return able[0]

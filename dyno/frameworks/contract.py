@@ -91,6 +91,27 @@ class Trainer(Protocol):
         """
 
 
+class FedStep(Protocol):
+    """A compiled training step on batches that the host hands it one by one: Keras' own `train_step`."""
+
+    jit_compile: bool  # as a `Trainer`'s
+
+    def compile(self) -> None:
+        """Trace the step into a graph; executes nothing. What is left to the first step: as with a `Trainer`."""
+
+    def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
+        """A batch on the device: it lies there when this returns. The arrays may not be written to afterwards."""
+
+    def train(self, batch: Any) -> float:
+        """One step on a batch that was `placed`; the running loss, read back from the device."""
+
+    def sync(self) -> None:
+        """As a `Trainer`'s."""
+
+    def counted_flops(self) -> float | None:
+        """FLOP of the products of one step, as a `Trainer` counts them."""
+
+
 class ServedModel(Protocol):
     """A trained model as one file, executed from that file on the host's CPU."""
 
@@ -184,6 +205,9 @@ class Framework(Protocol):
 
         A `batch_size` above the number of samples is that number, rounded down to a multiple of the replicas.
         """
+
+    def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
+        """A step of a compiled Keras model, on one device, for batches of just the shapes and dtypes of these."""
 
     def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
         """A Keras model in inference mode as one compiled function of device tensors shaped like `example`."""

@@ -12,7 +12,9 @@ from dyno.errors import DeviceUnavailable
 from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them, keras_on
 
 if TYPE_CHECKING:
-    from dyno.frameworks.contract import Samples, Trainer
+    from numpy.typing import NDArray
+
+    from dyno.frameworks.contract import FedStep, Samples, Trainer
 
 # What JAX may use for each kind, the best first; with an accelerator the host's processor too, as is JAX' default.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
@@ -152,6 +154,11 @@ class Jax(OnKeras):
             # as long (jax-ml/jax#12868). A call costs 0.1 ms, so nothing is lost by a call for each step.
             steps_per_execution = 1
         return JaxTrainer(self._jax, self._devices, model, samples, batch_size, seed, steps_per_execution)
+
+    def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
+        from dyno.frameworks.jax_fed import JaxFedStep
+
+        return JaxFedStep(self._jax, self._devices[0], model, inputs, targets)
 
     def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
         variables = (model.trainable_variables, model.non_trainable_variables)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dyno.frameworks._even import even, full_batch
 from dyno.frameworks.jax_count import counted_flops
+from dyno.frameworks.jax_state import State, bring_back, values_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,15 +22,9 @@ if TYPE_CHECKING:
 
     from dyno.frameworks.contract import Samples
 
-State = tuple[list[Any], list[Any], list[Any], list[Any]]  # trainable, not trainable, the optimiser's, the metrics'
-
 
 class JaxTrainer:
-    """See `dyno.frameworks.contract.Trainer`.
-
-    Each call takes over the buffers of the state before it. The Keras model's variables then name buffers that are
-    gone: reading one before `sync` raises, it never gives an old value.
-    """
+    """See `dyno.frameworks.contract.Trainer`. Between `sync`s the weights are in its own state (see `jax_state`)."""
 
     def __init__(
         self,
@@ -63,7 +58,7 @@ class JaxTrainer:
         self._jaxprs: dict[int, Any] = {}
         self._loss: Any = float("nan")
         self._build()
-        self._state = self._put(self._variables())
+        self._state = self._put(values_of(model))
         self._forward = jax.jit(self._outputs)
         self.shuffle()
 
@@ -100,16 +95,14 @@ class JaxTrainer:
         return figures
 
     def sync(self) -> None:
-        for variables, values in zip(self._lists(), self._state, strict=True):
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
+        bring_back(self._model, self._state)
 
     def refresh(self) -> None:
         """A variable that nobody assigned since the last step has no value of its own: the trained one stays."""
         self._state = self._put(
             tuple(
                 [mine if other.is_deleted() else other for other, mine in zip(theirs, ours, strict=True)]
-                for theirs, ours in zip(self._variables(), self._state, strict=True)
+                for theirs, ours in zip(values_of(self._model), self._state, strict=True)
             )
         )
 
@@ -139,15 +132,6 @@ class JaxTrainer:
         rows = self._jax.numpy.zeros(self.batch_size, "int32")
         self._model._symbolic_build(data_batch=self._jax.eval_shape(self._batch, self._data, rows))
         self._model.reset_metrics()
-
-    def _lists(self) -> tuple[Any, Any, Any, Any]:
-        model = self._model
-        optimizer = model.optimizer.variables
-        return model.trainable_variables, model.non_trainable_variables, optimizer, model.metrics_variables
-
-    def _variables(self) -> State:
-        trainable, fixed, optimizer, metrics = ([each.value for each in variables] for variables in self._lists())
-        return trainable, fixed, optimizer, metrics
 
     def _outputs(self, trainable: list[Any], fixed: list[Any], batch: Any) -> Any:
         return self._model.stateless_call(trainable, fixed, batch, training=False)[0]

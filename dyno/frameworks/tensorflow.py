@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import Samples, ServedModel, Trainer
+    from dyno.frameworks.contract import FedStep, Samples, ServedModel, Trainer
 
 _UNROLL = 20  # a while loop's own cost is spread over so many calls of its body
 _WRAPPED = "__wrapped__"  # a single operation in a function's clothes: nobody traced it
@@ -143,6 +143,11 @@ class TensorFlow(OnKeras):
 
         strategy = self._strategy or self._tf.distribute.get_strategy()
         return TensorFlowTrainer(self._tf, strategy, model, samples, batch_size, seed, steps_per_execution)
+
+    def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
+        from dyno.frameworks.tensorflow_fed import TensorFlowFedStep
+
+        return TensorFlowFedStep(self._tf, model, inputs, targets)
 
     def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
         tf = self._tf

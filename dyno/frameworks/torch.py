@@ -10,7 +10,9 @@ from dyno.errors import DeviceUnavailable, FrameworkMissing
 from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them, keras_on
 
 if TYPE_CHECKING:
-    from dyno.frameworks.contract import Samples, Trainer
+    from numpy.typing import NDArray
+
+    from dyno.frameworks.contract import FedStep, Samples, Trainer
 
 
 class Torch(OnKeras):
@@ -97,6 +99,11 @@ class Torch(OnKeras):
         from dyno.frameworks.torch_trainer import TorchTrainer
 
         return TorchTrainer(self._torch, self._device, model, samples, batch_size, seed, steps_per_execution)
+
+    def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
+        from dyno.frameworks.torch_fed import TorchFedStep
+
+        return TorchFedStep(self._torch, self._device, model, inputs, targets)
 
     def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
         """Nothing is compiled here."""

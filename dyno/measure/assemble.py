@@ -159,7 +159,7 @@ def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:
 
 def _rate_unit(specs: Sequence[MetricSpec]) -> str | None:
     """What the workload's throughput is counted in, if it has one."""
-    rates = [spec for spec in specs if spec.better == "higher" and not spec.once and spec.amount is None]
+    rates = [spec for spec in specs if spec.better == "higher" and spec.sampled and spec.amount is None]
     return rates[0].unit if rates else None
 
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 # Below this share of the peak, starting the work outweighs the work.
 OVERHEAD_FRACTION = 0.02
+# Share of the time that a step waits for its batch. A tenth is what equal devices differ by (METRIC_OUT_OF_BAND's
+# floor), and without it the training were a ninth faster at most. TensorFlow's profiler calls a step moderately
+# input-bound from 5 % on, highly from 20 %.
+INPUT_WAIT_LIMIT = 0.10
 _EXAMINED = 65536
 _BATCH_MULTIPLE = 8  # what vector registers and matrix units take at a time
 _WIDTH_MULTIPLE = 128  # the side of a TPU's matrix unit
@@ -166,6 +170,14 @@ def batch_small(products_s: float, own_s: float) -> ResultWarning | None:
     if products_s >= own_s / 2:
         return None
     return warning("BATCH_SMALL", products_s=products_s, step_overhead_s=own_s)
+
+
+def input_bound(wait_share: float, pipeline: Mapping[str, JsonValue]) -> ResultWarning | None:
+    """More than a tenth of the time passed while a batch wasn't there yet. `pipeline`: what made the batches."""
+    if wait_share <= INPUT_WAIT_LIMIT:
+        return None
+    message = f"The device waited for its input for {wait_share:.0%} of the time."
+    return warning("INPUT_BOUND", message, wait_share=wait_share, limit=INPUT_WAIT_LIMIT, **pipeline)
 
 
 def overhead_bound(peak: Peak) -> ResultWarning | None:

@@ -17,13 +17,21 @@ if TYPE_CHECKING:
 
 def all_metrics(specs: Sequence[MetricSpec], records: Sequence[RunRecord]) -> list[Metric]:
     """Each metric of the workload, and for work that is no training each rate once more for the first execution."""
-    found = [_taken_once(spec, records[0]) if spec.once else _sampled(spec, records) for spec in specs]
+    found = [_of_job(spec, records) for spec in specs]
+    sampled = [spec for spec in specs if spec.sampled]
     if not any(record.training for record in records):
-        found += [_cold(spec, records) for spec in specs if spec.better == "higher" and not spec.once]
+        found += [_cold(spec, records) for spec in sampled if spec.better == "higher"]
     for case, of_case in by_case(records).items():
-        named = [replace(spec, name=f"{spec.name}_{case}") for spec in specs if not spec.once]
-        found += [_sampled(spec, of_case) for spec in named]
+        found += [_sampled(replace(spec, name=f"{spec.name}_{case}"), of_case) for spec in sampled]
     return found
+
+
+def _of_job(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    if spec.once:
+        return _taken_once(spec, records[0])
+    if spec.each_run:
+        return _told_by_each(spec, records)
+    return _sampled(spec, records) if spec.against is None else _against(spec, spec.against, records)
 
 
 def _sampled(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
@@ -75,6 +83,26 @@ def _taken_once(spec: MetricSpec, first: RunRecord) -> Metric:
         return _absent(spec, "the first run didn't take it")
     reason = "taken once, in the first run: no interval"
     return Metric(name=spec.name, unit=spec.unit, value=value, better=spec.better, runs=1, samples=1, reason=reason)
+
+
+def _told_by_each(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    figures = [record.figures[spec.name] for record in records if spec.name in record.figures]
+    if len(figures) < len(records):
+        return _absent(spec, "a run didn't take it")
+    return _metric(spec, figures, samples=len(figures))
+
+
+def _against(spec: MetricSpec, case: str, records: Sequence[RunRecord]) -> Metric:
+    """Of each run the ratio of both medians, which what disturbs a whole run leaves alone."""
+    others = by_case(records).get(case, [])
+    if len(others) < len(records):
+        return _absent(spec, f"a run has no case {case}")
+    figures = [_per_work_s(own) / _per_work_s(other) for own, other in zip(records, others, strict=True)]
+    return _metric(spec, figures, samples=sum(len(record.samples) for record in (*records, *others)))
+
+
+def _per_work_s(record: RunRecord) -> float:
+    return median(record.samples) / record.work
 
 
 def _absent(spec: MetricSpec, reason: str) -> Metric:

@@ -97,11 +97,19 @@ class Network:
         kernels = sum(layer.kernel**2 * layer.channels[0] * layer.channels[1] for layer in self.convolutions)
         return kernels + sum(into * out for into, out in self.dense)
 
-    def model(self, keras: Any, learning_rate: float, jit_compile: JitCompile, optimizer: Optimizer = "adam") -> Any:
-        """Compiled for training. Takes images as they are stored: uint8, 0 to 255."""
-        model = keras.Sequential(
-            [keras.Input(self.shape, dtype="uint8"), keras.layers.Rescaling(1 / 255), *self.make(keras)]
-        )
+    def model(
+        self,
+        keras: Any,
+        learning_rate: float,
+        jit_compile: JitCompile,
+        optimizer: Optimizer = "adam",
+        *,
+        scaled_inputs: bool = False,
+    ) -> Any:
+        """Compiled for training. Takes images as they are stored, uint8, or scaled by others to float32, 0 to 1."""
+        stored = [keras.Input(self.shape, dtype="uint8"), keras.layers.Rescaling(1 / 255)]
+        first = [keras.Input(self.shape)] if scaled_inputs else stored
+        model = keras.Sequential([*first, *self.make(keras)])
         model.compile(
             optimizer=made(keras, optimizer, learning_rate),
             loss="categorical_crossentropy",

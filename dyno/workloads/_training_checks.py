@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dyno.frameworks.contract import Samples, Trainer
+from dyno.frameworks.contract import FedStep, Samples, Trainer
 from dyno.measure.checks import constant_data, output_nonfinite
 from dyno.measure.verify import freivalds, precision_fingerprint
 from dyno.result import Precision, ResultWarning
@@ -27,7 +27,9 @@ class Checked:
     precision: Precision | None = None
 
 
-def checked(context: BuildContext, model: Any, trainer: Trainer, train: Samples, learned: Learned | None) -> Checked:
+def checked(
+    context: BuildContext, model: Any, trainer: Trainer | FedStep, train: Samples, learned: Learned | None
+) -> Checked:
     """After the timed steps. `learned`: of run 0, None in the others; only it can show that the steps are right."""
     trainer.sync()
     weights = [np.asarray(each) for each in model.get_weights()]

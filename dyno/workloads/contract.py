@@ -66,7 +66,9 @@ class MetricSpec:
     """A metric computed from the time of one execution: value = work / time if better is higher, else time / work.
 
     `amount` names an entry of the run's `amounts` (how much work that is): value = time / work x amounts[amount].
-    `once` is a figure that run 0 alone has, in its `figures` under the metric's name: no interval.
+    `once` is a figure that run 0 alone has, in its `figures` under the metric's name: no interval; `each_run` is one
+    that every run has there. `against` names a further case: how many times as long as that one the run's own takes for
+    as much work.
     """
 
     name: str
@@ -75,6 +77,13 @@ class MetricSpec:
     description: str
     amount: str | None = None
     once: bool = False
+    each_run: bool = False
+    against: str | None = None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether each sample gives one, of every case."""
+        return not (self.once or self.each_run or self.against)
 
 
 @dataclass
@@ -87,7 +96,7 @@ class Verification:
     precision: Precision | None = None
     details: dict[str, Any] = field(default_factory=dict)
     amounts: dict[str, float] = field(default_factory=dict)  # see MetricSpec.amount; in units of `work`
-    figures: dict[str, float] = field(default_factory=dict)  # see MetricSpec.once; by metric name
+    figures: dict[str, float] = field(default_factory=dict)  # see MetricSpec.once and each_run; by metric name
     tuned: dict[str, JsonValue] = field(default_factory=dict)  # see BuildContext.tuned
     flops: float | None = None  # of one execution as it was, where not the params alone decide
 

@@ -21,7 +21,8 @@ def test_each_spec_is_one_that_its_workload_takes(name: str) -> None:
 
 def test_no_workload_is_left_out() -> None:
     assert workloads.PARAMS.keys() == registry().keys()
-    assert {experiment.spec["workload"] for experiment in EXPERIMENTS.values()} == registry().keys()
+    of_no_article = {"input_pipeline"}
+    assert {experiment.spec["workload"] for experiment in EXPERIMENTS.values()} == registry().keys() - of_no_article
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -32,6 +32,7 @@ runpy.run_module("dyno.runner", run_name="__main__", alter_sys=True)
 BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 1})
 TINY: dict[str, dict[str, Any]] = {
     "matmul": {"n": 256, "repeats": 5},
+    "input_pipeline": {"data": "sample", "train_samples": 32, "batch_size": 8, "input_threads": 2},
     "mnist_cnn": {
         "data": "sample",
         "epochs": 1,
@@ -85,6 +86,17 @@ def test_a_network_is_trained_and_judged() -> None:
     assert "RETRACED" not in {raised.code for raised in done.record.warnings}
     assert done.record.unchecked.keys() == {"RESULT_INCORRECT"}  # of three steps
     assert "its accuracy" in done.record.unchecked["RESULT_INCORRECT"]
+
+
+def test_a_step_is_fed_by_threads_and_from_a_batch_that_stays() -> None:
+    done = _run("input_pipeline")
+    assert isinstance(done, Done), done
+    assert [case.name for case in done.record.cases] == ["fed", "resident"]
+    assert 0 < done.record.figures["input_wait_share"] < 1
+    assert done.record.details["jit_compile"] is True
+    assert {raised.severity for raised in done.record.warnings} <= {"B", "C"}
+    assert done.record.verified == ["DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"]
+    assert done.record.unchecked == {}
 
 
 def test_a_device_that_jax_does_not_see_is_unsupported() -> None:

@@ -97,6 +97,8 @@ WORKLOAD = Workload(
         MetricSpec("throughput", "FLOP/s", "higher", "rate"),
         MetricSpec("execution_time", "s", "lower", "time", amount="execution"),
         MetricSpec("startup", "s", "lower", "once", once=True),
+        MetricSpec("waiting", "1", "lower", "each run's", each_run=True),
+        MetricSpec("slowdown", "times", "lower", "one case by another", against="large"),
     ),
     flops=lambda params: 1000.0,
     estimate=lambda params, device, replicas=1, framework="tensorflow": Estimate(1.0, 1),

@@ -42,6 +42,20 @@ def several(record: MakeRecord) -> Callable[..., RunRecord]:
     return make
 
 
+def test_a_case_against_another_is_the_ratio_of_both_medians_for_as_much_work_in_each_run(
+    several: Callable[..., RunRecord], result: MakeResult
+) -> None:
+    """100 in 1 s against 1000 in 5 s is twice as long for as much; in 4 s 2.5 times."""
+    slowdown = next(
+        each
+        for each in result([several([1.0] * 20, [large_s] * 20) for large_s in (5, 4)]).metrics
+        if each.name == "slowdown"
+    )
+    assert (slowdown.by_run, slowdown.value, slowdown.samples) == ([2.0, 2.5], 2.25, 80)
+    alone = next(each for each in result().metrics if each.name == "slowdown")
+    assert (alone.value, alone.reason) == (None, "a run has no case large")
+
+
 def test_a_run_without_cases_is_its_only_part(record: MakeRecord) -> None:
     alone = record([1.0] * 20)
     assert parts(alone) == [alone]

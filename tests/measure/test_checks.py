@@ -30,6 +30,13 @@ def test_a_loss_that_is_no_number_is_told(loss: float) -> None:
     assert checks.loss_nonfinite(2.5) is None
 
 
+@pytest.mark.parametrize(("share", "bound"), [(0.0, False), (0.1, False), (0.11, True), (1.0, True)])
+def test_a_step_that_waits_for_more_than_a_tenth_of_the_time_is_bound_by_its_input(share: float, bound: bool) -> None:
+    raised = checks.input_bound(share, {"source": "png"})
+    assert (code(raised) == "INPUT_BOUND") is bound
+    assert raised is None or raised.evidence == {"wait_share": share, "limit": 0.1, "source": "png"}
+
+
 @pytest.mark.parametrize(("error", "wrong"), [(1e-7, False), (1e-3, True), (math.inf, True), (math.nan, True)])
 def test_an_error_above_the_tolerance_is_an_incorrect_result(error: float, wrong: bool) -> None:
     assert (code(checks.result_incorrect(error, 1e-6)) == "RESULT_INCORRECT") is wrong

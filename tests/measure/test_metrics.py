@@ -64,6 +64,18 @@ def test_a_figure_taken_once_has_no_interval_and_is_absent_with_a_reason(
     assert absent.reason
 
 
+def test_a_figure_of_each_run_has_an_interval_over_them_and_is_absent_where_one_has_none(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    """0.1 and 0.3: mean 0.2, deviation 0.1414, t(1) = 12.706: ± 1.27, but no share is below zero."""
+    runs = [record([1.0] * 20, amounts={"execution": 1.0}, figures={"waiting": share}) for share in (0.1, 0.3)]
+    waiting = metric(result(runs), "waiting")
+    assert (waiting.value, waiting.low, waiting.high) == pytest.approx((0.2, 0.0, 1.4706), abs=1e-4)
+    assert waiting.by_run == [0.1, 0.3]
+    absent = metric(result([*runs, record([1.0] * 20, amounts={"execution": 1.0})]), "waiting")
+    assert (absent.value, absent.reason) == (None, "a run didn't take it")
+
+
 def test_one_run_has_no_interval_and_says_why(result: Callable[..., Result], record: MakeRecord) -> None:
     rate = metric(result([record([1.0] * 20, amounts={"execution": 1.0})]), "throughput")
     assert (rate.value, rate.low, rate.high) == (1000.0, None, None)

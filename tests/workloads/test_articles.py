@@ -30,6 +30,7 @@ FIGURES: dict[str, set[tuple[str, float | None]]] = {
     "resnet50": {("throughput", 2470), ("throughput", 1200), ("throughput", 3186), ("speed_up", 4)},
     "quantized_inference": {("size_float32", 91e6), ("size_int8", 23e6), ("speed_up", 25)},
     "device_info": {("cores", 8)},
+    "input_pipeline": set(),
 }
 
 

@@ -1,0 +1,158 @@
+"""The run of `input_pipeline`: one compiled training step, fed by a pipeline and then from a batch that stays there."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dyno.errors import RunFailed
+from dyno.frameworks.contract import Samples
+from dyno.measure.checks import INPUT_WAIT_LIMIT, input_bound, loss_nonfinite
+from dyno.measure.warnings import warning
+from dyno.result import DataOrigin, ResultWarning, Training
+from dyno.settings import Settings
+from dyno.workloads._evidence import Learned, fingerprints
+from dyno.workloads._feed import Feed
+from dyno.workloads._image_source import stored
+from dyno.workloads._images import Network
+from dyno.workloads._training_checks import checked
+from dyno.workloads._training_details import of_model
+from dyno.workloads.contract import BuildContext, Case, Verification
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from dyno.workloads.input_pipeline import InputPipelineParams
+
+RESIDENT = "resident"
+
+
+@dataclass(frozen=True)
+class _Call:
+    took_s: float
+    waited_s: float
+
+
+class FedTraining:
+    """One execution is one step on a full batch; its loss is read back before the next batch is taken.
+
+    So whatever the step waits for its batch the device waits too, in every framework. Only the fed steps say what was
+    learned: a batch that stays is learned by heart.
+    """
+
+    def __init__(self, params: InputPipelineParams, network: Network, context: BuildContext) -> None:
+        self._params, self._context, self._shape = params, context, network.shape
+        with context.phase("data"):
+            data = network.load(Settings(data_dir=context.data_dir), params.data).limited(params.train_samples, 1)
+            self._origin = data.origin.model_copy(update={"test_samples": 0})
+            one_hot = np.eye(len(data.classes), dtype=np.float32)[data.train_labels]
+            self._train = Samples(data.train_images, one_hot)
+            if len(self._train) < params.batch_size:
+                told = f"a batch of {params.batch_size} can't be drawn from {len(self._train)} images"
+                raise RunFailed("benchmark", "too_few_samples", told)
+            self._stored = stored(data.train_images, params.source, params.file_scale)
+        self._feed = self._new_feed(params.input_threads, params.prefetch)
+        with context.phase("build"):
+            self._model = network.model(
+                context.framework.keras, params.learning_rate, params.jit_compile, scaled_inputs=True
+            )
+            with self._new_feed() as first:
+                batch = first.take()
+            self._step = context.framework.fed_step(self._model, *batch)
+            self._resident = self._step.placed(*batch)
+        self._before = fingerprints(self._model) if context.run == 0 else None
+        self._calls: list[_Call] = []
+        self._fed_loss = self._lost = 0.0
+        self.work = float(params.batch_size)
+        flops = network.flops_per_sample * self.work
+        self.cases = [
+            Case(name, self.work, flops, "float32", execute, counted_flops=self._step.counted_flops)
+            for name, execute in (("fed", self.execute), (RESIDENT, self._execute_resident))
+        ]
+
+    def compile(self) -> None:
+        self._step.compile()
+
+    def execute(self, count: int) -> None:
+        """Every batch from the pipeline, which is left with as many batches ready as it was found with."""
+        step, waited_s, began_s = self._step, 0.0, time.perf_counter()
+        with self._feed as feed:
+            for _ in range(count):
+                asked_s = time.perf_counter()
+                batch = step.placed(*feed.take())
+                waited_s += time.perf_counter() - asked_s
+                self._fed_loss = step.train(batch)
+            asked_s = time.perf_counter()
+            feed.settle()
+            waited_s += time.perf_counter() - asked_s
+        self._calls.append(_Call(time.perf_counter() - began_s, waited_s))
+        self._note(self._fed_loss)
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> Verification:
+        share = self._wait_share()
+        pipeline = self._pipeline()
+        found = checked(self._context, self._model, self._step, self._train, self._learned())
+        of_run = (input_bound(share, pipeline), loss_nonfinite(self._lost), _not_real(self._origin))
+        return Verification(
+            warnings=[*found.warnings, *(each for each in of_run if each is not None)],
+            verified=frozenset(found.verified),
+            unchecked=found.unchecked,
+            precision=found.precision,
+            details={
+                **pipeline,
+                "input_wait_limit": INPUT_WAIT_LIMIT,
+                "held_bytes": self._stored.held_bytes,
+                "batch_bytes": int(self.work) * 4 * math.prod(self._shape),
+                "batch_size": int(self.work),
+                "jit_compile": self._step.jit_compile,
+                "data": self._origin.model_dump(mode="json"),
+                **of_model(self._model),
+            },
+            amounts={"step": self.work},
+            figures={"input_wait_share": share},
+        )
+
+    def _execute_resident(self, count: int) -> None:
+        loss = 0.0
+        for _ in range(count):
+            loss = self._step.train(self._resident)
+        self._note(loss)
+
+    def _note(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            self._lost = loss
+
+    def _new_feed(self, threads: int = 1, ahead: int = 0) -> Feed:
+        seed, size = self._context.seed, self._params.batch_size
+        return Feed(self._stored.fill, self._train.targets, self._shape, size, seed, threads, ahead)
+
+    def _wait_share(self) -> float:
+        """Of the fed steps' time, warm-up included; the first call, which may compile, only where there is no other."""
+        counted = self._calls[1:] or self._calls
+        return sum(call.waited_s for call in counted) / sum(call.took_s for call in counted)
+
+    def _learned(self) -> Learned | None:
+        """The mean loss of all fed steps: were their labels or gradients wrong, it would stay where it began."""
+        if self._context.run > 0:
+            return None
+        training = Training(epochs=[], seed=self._context.seed, data=self._origin)
+        return Learned(training, self._before, loss=self._fed_loss)
+
+    def _pipeline(self) -> dict[str, JsonValue]:
+        params = self._params
+        names = ("source", "file_scale", "input_threads", "prefetch")
+        return {name: getattr(params, name) for name in names}
+
+
+def _not_real(origin: DataOrigin) -> ResultWarning | None:
+    if origin.kind == "real":
+        return None
+    message = f"{origin.name} is a {origin.kind} here, whose images may take longer or shorter to decode."
+    return warning("SYNTHETIC_DATA", message, kind=origin.kind)

@@ -1,0 +1,64 @@
+"""A step that the host feeds does what the trainer's does on the same batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.frameworks.contract import FedStep, Framework, Samples
+
+INPUTS = np.random.default_rng(0).random((6, 4), np.float32)
+TARGETS = np.eye(3, dtype=np.float32)[np.arange(6) % 3]
+OTHERS = INPUTS[::-1].copy()
+
+Maker = Callable[..., Any]
+
+
+def _step(framework: Framework, model: Any) -> FedStep:
+    step = framework.fed_step(model, INPUTS, TARGETS)
+    step.compile()
+    return step
+
+
+def _weights(model: Any) -> list[Any]:
+    return [np.array(each) for each in model.get_weights()]
+
+
+def test_it_trains_as_the_trainer_does_on_the_same_samples(framework: Framework, model_of: Maker) -> None:
+    trained, fed = model_of(rate=0.5), model_of(rate=0.5)
+    trainer = framework.trainer(trained, Samples(INPUTS, TARGETS), len(INPUTS), seed=0)
+    step = _step(framework, fed)
+    for count in (1, 2, 3):
+        loss = step.train(step.placed(INPUTS, TARGETS))
+        assert loss == pytest.approx(trainer.steps(1), rel=1e-5), count
+    trainer.sync()
+    step.sync()
+    for one, other in zip(_weights(trained), _weights(fed), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_each_step_is_on_the_batch_that_it_is_given(framework: Framework, model_of: Maker) -> None:
+    step = _step(framework, model_of(rate=0.0))
+    first, second = (step.placed(inputs, TARGETS) for inputs in (INPUTS, OTHERS))
+    one = step.train(first)
+    both = step.train(second)
+    expected = model_of(rate=0.0).evaluate(OTHERS, TARGETS, verbose=0)[0]
+    assert 2 * both - one == pytest.approx(expected, rel=1e-4)
+    assert expected != pytest.approx(one, rel=1e-3)
+    assert step.train(first) == pytest.approx((2 * one + expected) / 3, rel=1e-4)  # a batch can be given again
+
+
+def test_compiling_it_trains_nothing(framework: Framework, model_of: Maker) -> None:
+    model = model_of(rate=1.0)
+    before = _weights(model)
+    _step(framework, model).sync()
+    assert all((old == new).all() for old, new in zip(before, _weights(model), strict=True))
+
+
+def test_its_operations_are_counted_where_there_is_a_graph(framework: Framework, model_of: Maker) -> None:
+    """6 samples, 4 x 3, twice: forward and the gradient of the weights; that of the inputs nobody needs."""
+    counted = _step(framework, model_of(rate=0.1)).counted_flops()
+    assert counted == (None if framework.name == "torch" else 2 * 2 * 6 * 4 * 3)

@@ -1,0 +1,174 @@
+"""The training step, fed and resident, on the real TensorFlow: what is timed, told, raised and refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.devices.device import Device
+from dyno.errors import InvalidSpec, RunFailed
+from dyno.frameworks.contract import FedStep
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.workloads import validate_params, workload
+from dyno.workloads._fed_training import FedTraining, _Call
+from dyno.workloads.contract import BuildContext, Several, Verification
+from dyno.workloads.input_pipeline import InputPipelineParams, estimate, flops
+
+PIPELINE = workload("input_pipeline")
+Context = Callable[..., BuildContext]
+SMALL = {"data": "sample", "train_samples": 512, "batch_size": 32}
+STARVED = {"source": "png", "file_scale": 16, "prefetch": 0, "batch_size": 16, "train_samples": 32, "data": "sample"}
+FED_WELL = {"model": "cifar10_cnn", "source": "memory", "data": "synthetic", "batch_size": 64, "train_samples": 128}
+
+
+class Mislabelled(TensorFlow):
+    """Feeds every batch with the labels of other images."""
+
+    def __init__(self, sound: TensorFlow) -> None:
+        super().__init__()
+        self._tf, self._keras = sound._tf, sound._keras
+
+    def fed_step(self, model: Any, inputs: Any, targets: Any) -> FedStep:
+        step, random = super().fed_step(model, inputs, targets), np.random.default_rng(0)
+        placed = step.placed
+        step.placed = lambda images, labels: placed(images, random.permutation(labels))  # type: ignore[method-assign]
+        return step
+
+
+def _params(**params: Any) -> InputPipelineParams:
+    valid = validate_params(PIPELINE, SMALL | params)
+    assert isinstance(valid, InputPipelineParams)
+    return valid
+
+
+def _run(context: BuildContext, steps: int = 4, **params: Any) -> FedTraining:
+    built = PIPELINE.build(_params(**params), context)
+    assert isinstance(built, FedTraining)
+    built.compile()
+    built.execute(1)
+    built.complete(0.0, 0.0)
+    built.execute(steps)
+    built.cases[1].execute(2)
+    return built
+
+
+def _codes(found: Verification) -> set[str]:
+    return {raised.code for raised in found.warnings}
+
+
+def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Context) -> None:
+    found = _run(context(), **STARVED).verify()
+    [raised] = [each for each in found.warnings if each.code == "INPUT_BOUND"]
+    share = found.figures["input_wait_share"]
+    assert 0.5 < share < 1
+    assert raised.severity == "C"
+    assert raised.evidence == {
+        "wait_share": share,
+        "limit": 0.1,
+        "source": "png",
+        "file_scale": 16,
+        "input_threads": 1,
+        "prefetch": 0,
+    }
+
+
+def test_a_step_that_outlasts_its_input_is_not(context: Context) -> None:
+    found = _run(context(), **FED_WELL).verify()
+    assert "INPUT_BOUND" not in _codes(found)
+    assert 0 < found.figures["input_wait_share"] < 0.1
+
+
+def test_the_first_call_which_may_compile_is_counted_only_where_there_is_no_other(context: Context) -> None:
+    run = _run(context())
+    run._calls = [_Call(took_s=100.0, waited_s=0.0)]
+    assert run.verify().figures["input_wait_share"] == 0
+    run._calls += [_Call(1.0, 0.2), _Call(3.0, 2.6)]
+    assert run.verify().figures["input_wait_share"] == pytest.approx(0.7)
+
+
+def test_both_cases_are_a_step_on_as_many_images_and_count_the_same(context: Context) -> None:
+    run = _run(context())
+    assert isinstance(run, Several)
+    assert [case.name for case in run.cases] == ["fed", "resident"]
+    for case in run.cases:
+        assert (case.work, case.flops, case.dtype) == (32.0, flops(_params()), "float32")
+        assert case.counted_flops is not None
+        assert case.flops / (case.counted_flops() or 0) == pytest.approx(1.0, abs=0.05)
+    assert {spec.amount for spec in PIPELINE.metrics if spec.amount} <= run.verify().amounts.keys()
+    assert {spec.name for spec in PIPELINE.metrics if spec.each_run} == run.verify().figures.keys()
+
+
+def test_batches_made_ahead_of_one_call_serve_the_next_even_after_the_checks(context: Context) -> None:
+    run = _run(context(), **STARVED | {"prefetch": 3, "input_threads": 2})
+    run.verify()
+    run.execute(2)
+    assert len(run._feed._batches) == 3
+    assert all(part.done() for batch in run._feed._batches for part in batch.parts)
+
+
+def test_what_the_fed_steps_learned_shows_that_they_are_right(context: Context) -> None:
+    found = _run(context(), steps=150).verify()
+    assert found.verified == {"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"}
+    assert (found.unchecked, _codes(found)) == ({}, {"SYNTHETIC_DATA"})
+    assert found.details["data"]["train_samples"] == 512
+    assert "RESULT_INCORRECT" not in _run(context(run=1)).verify().verified
+
+
+def test_wrong_labels_teach_nothing(context: Context, tensorflow: TensorFlow) -> None:
+    found = _run(context(framework=Mislabelled(tensorflow)), steps=150).verify()
+    assert "RESULT_INCORRECT" not in found.verified
+    assert "their mean loss is" in found.unchecked["RESULT_INCORRECT"]
+
+
+def test_a_loss_that_is_no_number_is_told(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _run(context())
+    monkeypatch.setattr(run._step, "train", lambda batch: math.inf)
+    run.cases[1].execute(1)
+    assert "LOSS_NONFINITE" in _codes(run.verify())
+
+
+def test_an_image_that_can_not_be_decoded_ends_the_run(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _run(context())
+    monkeypatch.setattr(run._feed, "_fill", lambda rows, into: b"".decode("no such encoding"))
+    with pytest.raises(LookupError, match="no such encoding"):
+        run.execute(4)
+
+
+def test_fewer_images_than_a_batch_end_it_too(context: Context) -> None:
+    many = _params(batch_size=9000, train_samples=9000)
+    with pytest.raises(RunFailed, match="9000 can't be drawn from 8000") as failed:
+        PIPELINE.build(many, context())
+    assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_few_samples")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "pointer"),
+    [
+        ({"batch_size": 513}, "/params/train_samples"),
+        ({"model": "cifar10_cnn"}, "/params/data"),
+        ({"source": "memory", "file_scale": 2}, "/params/file_scale"),
+    ],
+)
+def test_params_that_contradict_each_other_are_refused(wrong: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        _params(**wrong)
+    assert [error.pointer for error in refused.value.errors] == [pointer]
+
+
+def test_larger_files_are_expected_to_take_longer_and_more_images_more_memory(device: Device) -> None:
+    small, large = (estimate(_params(file_scale=scale, batch_size=512), device) for scale in (1, 32))
+    assert small.time_s < large.time_s
+    few, many = (estimate(_params(source="memory", train_samples=count), device) for count in (512, 50_000))
+    assert many.memory_bytes - few.memory_bytes > 4 * 28 * 28 * 49_000
+    assert many.train_s == 0
+
+
+def test_the_linter_says_what_a_training_s_would(device: Device) -> None:
+    cached = device.model_copy(update={"last_cache_bytes": 1 << 30})
+    told = {raised.code for raised in PIPELINE.lint(_params(batch_size=1), cached, 1)}
+    assert told == {"SYNTHETIC_DATA", "BATCH_UNEVEN", "BATCH_SMALL", "CACHE_RESIDENT"}
+    assert PIPELINE.lint(_params(data="auto", batch_size=64), None, 1) == []

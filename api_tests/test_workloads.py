@@ -78,7 +78,7 @@ ROWS = {
         "sample",
     ),
     "input_pipeline": Row(
-        {"batch_size": 8, "train_samples": 32, "file_scale": 8, "prefetch": 0, "data": "sample"},
+        {"batch_size": 8, "train_samples": 32, "file_scale": 32, "prefetch": 0, "data": "sample"},
         frozenset({"source", "file_scale", "input_threads", "prefetch", "held_bytes", "data"}),
         warnings=frozenset({"INPUT_BOUND"}),
     ),

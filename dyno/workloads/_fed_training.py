@@ -47,14 +47,8 @@ class FedTraining:
     def __init__(self, params: InputPipelineParams, network: Network, context: BuildContext) -> None:
         self._params, self._context, self._shape = params, context, network.shape
         with context.phase("data"):
-            data = network.load(Settings(data_dir=context.data_dir), params.data).limited(params.train_samples, 1)
-            self._origin = data.origin.model_copy(update={"test_samples": 0})
-            one_hot = np.eye(len(data.classes), dtype=np.float32)[data.train_labels]
-            self._train = Samples(data.train_images, one_hot)
-            if len(self._train) < params.batch_size:
-                told = f"a batch of {params.batch_size} can't be drawn from {len(self._train)} images"
-                raise RunFailed("benchmark", "too_few_samples", told)
-            self._stored = stored(data.train_images, params.source, params.file_scale)
+            self._train, self._origin = _loaded(params, network, context)
+            self._stored = stored(self._train.inputs, params.source, params.file_scale)
         self._feed = self._new_feed(params.input_threads, params.prefetch)
         with context.phase("build"):
             self._model = network.model(
@@ -147,8 +141,16 @@ class FedTraining:
 
     def _pipeline(self) -> dict[str, JsonValue]:
         params = self._params
-        names = ("source", "file_scale", "input_threads", "prefetch")
-        return {name: getattr(params, name) for name in names}
+        return {name: getattr(params, name) for name in ("source", "file_scale", "input_threads", "prefetch")}
+
+
+def _loaded(params: InputPipelineParams, network: Network, context: BuildContext) -> tuple[Samples, DataOrigin]:
+    data = network.load(Settings(data_dir=context.data_dir), params.data).limited(params.train_samples, 1)
+    if len(data.train_images) < params.batch_size:
+        told = f"a batch of {params.batch_size} can't be drawn from {len(data.train_images)} images"
+        raise RunFailed("benchmark", "too_few_samples", told)
+    one_hot = np.eye(len(data.classes), dtype=np.float32)[data.train_labels]
+    return Samples(data.train_images, one_hot), data.origin.model_copy(update={"test_samples": 0})
 
 
 def _not_real(origin: DataOrigin) -> ResultWarning | None:

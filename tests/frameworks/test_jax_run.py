@@ -95,8 +95,8 @@ def test_a_step_is_fed_by_threads_and_from_a_batch_that_stays() -> None:
     assert 0 < done.record.figures["input_wait_share"] < 1
     assert done.record.details["jit_compile"] is True
     assert {raised.severity for raised in done.record.warnings} <= {"B", "C"}
-    assert done.record.verified == ["DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"]
-    assert done.record.unchecked == {}
+    assert "RETRACED" not in {raised.code for raised in done.record.warnings}
+    assert done.record.unchecked.keys() <= {"RESULT_INCORRECT"}  # of few steps
 
 
 def test_a_device_that_jax_does_not_see_is_unsupported() -> None:

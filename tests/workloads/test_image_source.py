@@ -16,7 +16,8 @@ ROWS = np.array([3, 0, 4, 3])
 def images(request: pytest.FixtureRequest) -> np.ndarray:
     """Smooth ones, as no JPEG keeps noise: brighter to one side, and from image to image."""
     values = np.add.outer(np.add.outer(10 * np.arange(5), 5 * np.arange(32)), np.zeros(16))[..., np.newaxis]
-    return (values + 10 * np.arange(request.param)).astype(np.uint8)
+    smooth: np.ndarray = (values + 10 * np.arange(request.param)).astype(np.uint8)
+    return smooth
 
 
 def _filled(images: np.ndarray, source: Source, scale: int = 1) -> np.ndarray:

@@ -21,8 +21,21 @@ from dyno.workloads.input_pipeline import InputPipelineParams, estimate, flops
 PIPELINE = workload("input_pipeline")
 Context = Callable[..., BuildContext]
 SMALL = {"data": "sample", "train_samples": 512, "batch_size": 32}
-STARVED = {"source": "png", "file_scale": 16, "prefetch": 0, "batch_size": 16, "train_samples": 32, "data": "sample"}
-FED_WELL = {"model": "cifar10_cnn", "source": "memory", "data": "synthetic", "batch_size": 64, "train_samples": 128}
+STARVED: dict[str, Any] = {
+    "source": "png",
+    "file_scale": 32,
+    "prefetch": 0,
+    "batch_size": 16,
+    "train_samples": 32,
+    "data": "sample",
+}
+FED_WELL: dict[str, Any] = {
+    "model": "cifar10_cnn",
+    "source": "memory",
+    "data": "synthetic",
+    "batch_size": 64,
+    "train_samples": 128,
+}
 
 
 class Mislabelled(TensorFlow):
@@ -35,7 +48,7 @@ class Mislabelled(TensorFlow):
     def fed_step(self, model: Any, inputs: Any, targets: Any) -> FedStep:
         step, random = super().fed_step(model, inputs, targets), np.random.default_rng(0)
         placed = step.placed
-        step.placed = lambda images, labels: placed(images, random.permutation(labels))  # type: ignore[method-assign]
+        step.placed = lambda inputs, targets: placed(inputs, random.permutation(targets))  # type: ignore[method-assign]
         return step
 
 
@@ -70,7 +83,7 @@ def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Contex
         "wait_share": share,
         "limit": 0.1,
         "source": "png",
-        "file_scale": 16,
+        "file_scale": 32,
         "input_threads": 1,
         "prefetch": 0,
     }
@@ -133,8 +146,12 @@ def test_a_loss_that_is_no_number_is_told(context: Context, monkeypatch: pytest.
 
 def test_an_image_that_can_not_be_decoded_ends_the_run(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run(context())
-    monkeypatch.setattr(run._feed, "_fill", lambda rows, into: b"".decode("no such encoding"))
-    with pytest.raises(LookupError, match="no such encoding"):
+
+    def truncated(rows: Any, into: Any) -> None:
+        raise OSError("image file is truncated")
+
+    monkeypatch.setattr(run._feed, "_fill", truncated)
+    with pytest.raises(OSError, match="truncated"):
         run.execute(4)
 
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 # Below this share of the peak, starting the work outweighs the work.
 OVERHEAD_FRACTION = 0.02
-# Share of the time that a step waits for its batch. A tenth is what equal devices differ by (METRIC_OUT_OF_BAND's
-# floor), and without it the training were a ninth faster at most. TensorFlow's profiler calls a step moderately
-# input-bound from 5 % on, highly from 20 %.
-INPUT_WAIT_LIMIT = 0.10
+# Of a training's time, waiting for batches or making them on the device's own cores. A tenth is what equal devices
+# differ by (METRIC_OUT_OF_BAND's floor), and without it the training were a ninth faster at most. TensorFlow's profiler
+# calls a step moderately input-bound from 5 % of waiting on, highly from 20 %.
+INPUT_LIMIT = 0.10
 _EXAMINED = 65536
 _BATCH_MULTIPLE = 8  # what vector registers and matrix units take at a time
 _WIDTH_MULTIPLE = 128  # the side of a TPU's matrix unit
@@ -172,12 +172,17 @@ def batch_small(products_s: float, own_s: float) -> ResultWarning | None:
     return warning("BATCH_SMALL", products_s=products_s, step_overhead_s=own_s)
 
 
-def input_bound(wait_share: float, pipeline: Mapping[str, JsonValue]) -> ResultWarning | None:
-    """More than a tenth of the time passed while a batch wasn't there yet. `pipeline`: what made the batches."""
-    if wait_share <= INPUT_WAIT_LIMIT:
+def input_bound(wait_share: float, core_share: float | None, pipeline: Mapping[str, JsonValue]) -> ResultWarning | None:
+    """More than a tenth of the time passed until batches were there, or, of the cores' time, while they were made.
+
+    `core_share`: where the device is the processor that makes them too. `pipeline`: what made them.
+    """
+    if max(wait_share, core_share or 0.0) <= INPUT_LIMIT:
         return None
     message = f"The device waited for its input for {wait_share:.0%} of the time."
-    return warning("INPUT_BOUND", message, wait_share=wait_share, limit=INPUT_WAIT_LIMIT, **pipeline)
+    if wait_share <= INPUT_LIMIT:
+        message = f"The device's cores made its input in {core_share:.0%} of their time."
+    return warning("INPUT_BOUND", message, wait_share=wait_share, core_share=core_share, limit=INPUT_LIMIT, **pipeline)
 
 
 def overhead_bound(peak: Peak) -> ResultWarning | None:

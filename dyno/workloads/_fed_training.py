@@ -11,7 +11,7 @@ import numpy as np
 
 from dyno.errors import RunFailed
 from dyno.frameworks.contract import Samples
-from dyno.measure.checks import INPUT_WAIT_LIMIT, input_bound, loss_nonfinite
+from dyno.measure.checks import INPUT_LIMIT, input_bound, loss_nonfinite
 from dyno.measure.warnings import warning
 from dyno.result import DataOrigin, ResultWarning, Training
 from dyno.settings import Settings
@@ -33,8 +33,11 @@ RESIDENT = "resident"
 
 @dataclass(frozen=True)
 class _Call:
+    """`made_in_s`: the processor time of the threads that made its batches."""
+
     took_s: float
     waited_s: float
+    made_in_s: float
 
 
 class FedTraining:
@@ -73,7 +76,7 @@ class FedTraining:
 
     def execute(self, count: int) -> None:
         """Every batch from the pipeline, which is left with as many batches ready as it was found with."""
-        step, waited_s, began_s = self._step, 0.0, time.perf_counter()
+        step, waited_s, made_before_s, began_s = self._step, 0.0, self._feed.made_in_s, time.perf_counter()
         with self._feed as feed:
             for _ in range(count):
                 asked_s = time.perf_counter()
@@ -83,17 +86,19 @@ class FedTraining:
             asked_s = time.perf_counter()
             feed.settle()
             waited_s += time.perf_counter() - asked_s
-        self._calls.append(_Call(time.perf_counter() - began_s, waited_s))
+        self._calls.append(_Call(time.perf_counter() - began_s, waited_s, self._feed.made_in_s - made_before_s))
         self._note(self._fed_loss)
 
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         return None
 
     def verify(self) -> Verification:
-        share = self._wait_share()
+        wait_share, core_share = self._shares()
+        on_cpu = self._context.device is None or self._context.device.driven_as == "cpu"
         pipeline = self._pipeline()
+        bound = input_bound(wait_share, core_share if on_cpu else None, pipeline)
         found = checked(self._context, self._model, self._step, self._train, self._learned())
-        of_run = (input_bound(share, pipeline), loss_nonfinite(self._lost), _not_real(self._origin))
+        of_run = (bound, loss_nonfinite(self._lost), _not_real(self._origin))
         return Verification(
             warnings=[*found.warnings, *(each for each in of_run if each is not None)],
             verified=frozenset(found.verified),
@@ -101,7 +106,7 @@ class FedTraining:
             precision=found.precision,
             details={
                 **pipeline,
-                "input_wait_limit": INPUT_WAIT_LIMIT,
+                "input_limit": INPUT_LIMIT,
                 "held_bytes": self._stored.held_bytes,
                 "batch_bytes": int(self.work) * 4 * math.prod(self._shape),
                 "batch_size": int(self.work),
@@ -110,7 +115,7 @@ class FedTraining:
                 **of_model(self._model),
             },
             amounts={"step": self.work},
-            figures={"input_wait_share": share},
+            figures={"input_wait_share": wait_share, "input_core_share": core_share},
         )
 
     def _execute_resident(self, count: int) -> None:
@@ -127,10 +132,15 @@ class FedTraining:
         seed, size = self._context.seed, self._params.batch_size
         return Feed(self._stored.fill, self._train.targets, self._shape, size, seed, threads, ahead)
 
-    def _wait_share(self) -> float:
-        """Of the fed steps' time, warm-up included; the first call, which may compile, only where there is no other."""
+    def _shares(self) -> tuple[float, float]:
+        """Of the fed steps' time: waited for batches; of the cores' time in it: spent on making them.
+
+        Warm-up included; the first call, which may compile, only where there is no other.
+        """
         counted = self._calls[1:] or self._calls
-        return sum(call.waited_s for call in counted) / sum(call.took_s for call in counted)
+        took_s = sum(call.took_s for call in counted)
+        waited_s, made_in_s = sum(call.waited_s for call in counted), sum(call.made_in_s for call in counted)
+        return waited_s / took_s, made_in_s / (took_s * self._context.cores)
 
     def _learned(self) -> Learned | None:
         """The mean loss of all fed steps: were their labels or gradients wrong, it would stay where it began."""

@@ -158,6 +158,13 @@ WORKLOAD = Workload(
             "Share of the fed steps' time before their batch was there, from the end of the step before",
             each_run=True,
         ),
+        MetricSpec(
+            "input_core_share",
+            "1",
+            "lower",
+            "Processor time that making the batches takes, as a share of the worker's cores over the fed steps",
+            each_run=True,
+        ),
     ),
     flops=flops,
     estimate=estimate,

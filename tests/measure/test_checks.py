@@ -30,11 +30,26 @@ def test_a_loss_that_is_no_number_is_told(loss: float) -> None:
     assert checks.loss_nonfinite(2.5) is None
 
 
-@pytest.mark.parametrize(("share", "bound"), [(0.0, False), (0.1, False), (0.11, True), (1.0, True)])
-def test_a_step_that_waits_for_more_than_a_tenth_of_the_time_is_bound_by_its_input(share: float, bound: bool) -> None:
-    raised = checks.input_bound(share, {"source": "png"})
-    assert (code(raised) == "INPUT_BOUND") is bound
-    assert raised is None or raised.evidence == {"wait_share": share, "limit": 0.1, "source": "png"}
+@pytest.mark.parametrize(
+    ("waited", "made", "told"),
+    [
+        (0.1, None, None),
+        (0.1, 0.1, None),
+        (0.11, 0.0, "waited for its input for 11%"),
+        (1.0, None, "waited for its input for 100%"),
+        (0.0, 0.25, "cores made its input in 25%"),
+    ],
+)
+def test_more_than_a_tenth_of_waiting_for_input_or_of_making_it_on_the_device_is_told(
+    waited: float, made: float | None, told: str | None
+) -> None:
+    raised = checks.input_bound(waited, made, {"source": "png"})
+    assert (raised is None) == (told is None)
+    if raised is not None:
+        assert (raised.code, raised.severity) == ("INPUT_BOUND", "C")
+        assert told is not None
+        assert told in raised.message
+        assert raised.evidence == {"wait_share": waited, "core_share": made, "limit": 0.1, "source": "png"}
 
 
 @pytest.mark.parametrize(("error", "wrong"), [(1e-7, False), (1e-3, True), (math.inf, True), (math.nan, True)])

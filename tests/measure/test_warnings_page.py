@@ -47,7 +47,7 @@ THRESHOLDS = [
     ("METRIC_OUT_OF_BAND", f"until {peers.LIFE_S // 86400} days"),
     ("METRIC_OUT_OF_BAND", f"t at {percent(band.CONFIDENCE)}"),
     ("METRIC_OUT_OF_BAND", f"less than {percent(band.FLOOR)}"),
-    ("INPUT_BOUND", f"more than {percent(checks.INPUT_WAIT_LIMIT)}"),
+    ("INPUT_BOUND", f"more than {percent(checks.INPUT_LIMIT)}"),
     ("OVERHEAD_BOUND", percent(checks.OVERHEAD_FRACTION)),
     ("WEAK_BASELINE", percent(comparison_doubts.WEAK_SHARE)),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -73,6 +74,20 @@ def test_as_many_batches_lie_ready_after_a_call_as_were_asked_for_ahead() -> Non
     for calls in (1, 2, 3):
         _taken(feed, 1)
         assert len(filled) == calls + 3
+
+
+def test_the_processor_time_of_the_threads_is_that_of_the_batches_taken() -> None:
+    def busy(rows: Rows, into: Float32) -> None:
+        until_s = time.thread_time() + 0.01
+        while time.thread_time() < until_s:
+            pass
+
+    feed = _feed(busy, threads=2, ahead=1)
+    with feed:
+        feed.take()
+        feed.take()
+        feed.settle()
+    assert 0.04 <= feed.made_in_s < 0.06  # two parts each; of the third batch nothing is counted
 
 
 def test_its_threads_end_with_it() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from dyno.workloads.input_pipeline import InputPipelineParams, estimate, flops
 
 PIPELINE = workload("input_pipeline")
 Context = Callable[..., BuildContext]
+CORES = sorted(os.sched_getaffinity(0))
 SMALL = {"data": "sample", "train_samples": 512, "batch_size": 32}
 STARVED: dict[str, Any] = {
     "source": "png",
@@ -81,6 +84,7 @@ def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Contex
     assert raised.severity == "C"
     assert raised.evidence == {
         "wait_share": share,
+        "core_share": found.figures["input_core_share"],
         "limit": 0.1,
         "source": "png",
         "file_scale": 32,
@@ -97,10 +101,29 @@ def test_a_step_that_outlasts_its_input_is_not(context: Context) -> None:
 
 def test_the_first_call_which_may_compile_is_counted_only_where_there_is_no_other(context: Context) -> None:
     run = _run(context())
-    run._calls = [_Call(took_s=100.0, waited_s=0.0)]
-    assert run.verify().figures["input_wait_share"] == 0
-    run._calls += [_Call(1.0, 0.2), _Call(3.0, 2.6)]
-    assert run.verify().figures["input_wait_share"] == pytest.approx(0.7)
+    run._calls = [_Call(took_s=100.0, waited_s=0.0, made_in_s=0.0)]
+    assert run.verify().figures == {"input_wait_share": 0, "input_core_share": 0}
+    run._calls += [_Call(1.0, 0.2, len(CORES) * 0.5), _Call(3.0, 2.6, len(CORES) * 1.1)]
+    assert run.verify().figures == pytest.approx({"input_wait_share": 0.7, "input_core_share": 0.4})
+
+
+def test_what_is_made_ahead_on_the_device_s_own_cores_binds_it_too_and_on_others_it_does_not(
+    context: Context, device: Device
+) -> None:
+    run = _run(context())
+    run._calls = [_Call(took_s=1.0, waited_s=0.0, made_in_s=len(CORES) * 0.3)]
+    assert "INPUT_BOUND" in _codes(run.verify())
+    run._context = replace(run._context, device=device.model_copy(update={"kind": "gpu"}))
+    assert "INPUT_BOUND" not in _codes(run.verify())
+
+
+def test_a_call_waits_until_as_many_batches_lie_ready_as_before_and_counts_that(context: Context) -> None:
+    run = _run(context(), **STARVED | {"prefetch": 3})
+    run._calls.clear()
+    run.execute(1)
+    found = run.verify().figures
+    assert found["input_wait_share"] > 0.3
+    assert found["input_core_share"] > 0
 
 
 def test_both_cases_are_a_step_on_as_many_images_and_count_the_same(context: Context) -> None:

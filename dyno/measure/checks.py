@@ -24,8 +24,8 @@ PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 # Below this share of the peak, starting the work outweighs the work.
 OVERHEAD_FRACTION = 0.02
 # Of a training's time, waiting for batches or making them on the device's own cores. A tenth is what equal devices
-# differ by (METRIC_OUT_OF_BAND's floor), and without it the training were a ninth faster at most. TensorFlow's profiler
-# calls a step moderately input-bound from 5 % of waiting on, highly from 20 %.
+# differ by (METRIC_OUT_OF_BAND's floor), and without it the training would be a ninth faster at most. TensorFlow's
+# profiler calls a step moderately input-bound from 5 % of waiting on, highly from 20 %.
 INPUT_LIMIT = 0.10
 _EXAMINED = 65536
 _BATCH_MULTIPLE = 8  # what vector registers and matrix units take at a time

@@ -19,6 +19,7 @@ from dyno.store.fleet import devices
 from dyno.wake import wake
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
+from tests.workers.whole.looking import environment_of
 
 DIGITS = {"data": "sample", "epochs": 1, "batch_size": 32, "train_samples": 32, "test_samples": 6}
 
@@ -34,10 +35,8 @@ def own(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.fixture(scope="module")
 def emulated(own: Settings) -> Iterator[Store]:
     """A worker for tpu:0, made of 8 virtual CPU devices."""
-    given = own.model_dump(mode="json", exclude_none=True)
-    env = os.environ | {f"DYNO_{name.upper()}": str(value) for name, value in given.items()}
     command = [sys.executable, "-P", "-m", "workers", "--emulate", "tpu:8", "--name", "emulated"]
-    with subprocess.Popen(command, env=env) as worker:
+    with subprocess.Popen(command, env=os.environ | environment_of(own)) as worker:
         try:
             eventually(lambda: _state(own) == "idle", within_s=60)
             yield Store(own)

@@ -24,8 +24,8 @@ StartWorker = Callable[..., subprocess.Popen[bytes]]
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
-    """What a process is given so that these are its settings."""
-    given = settings.model_dump(mode="json", exclude_none=True)
+    """What a process is given so that these are its settings; the defaults go without saying."""
+    given = settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     return {f"DYNO_{name.upper()}": str(value) for name, value in given.items()}
 
 

@@ -15,6 +15,7 @@ MOST_ATTEMPTS: Final = 2
 ROWS: Final[Mapping[tuple[str | None, str], str]] = {
     (None, "submit"): QUEUED,
     (QUEUED, "claim"): RUNNING,
+    (QUEUED, "pass_over"): QUEUED,
     (QUEUED, "cancel"): CANCELED,
     (RUNNING, "heartbeat"): RUNNING,
     (RUNNING, "cancel"): RUNNING,

@@ -18,7 +18,6 @@ from dyno.datasets import mnist
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
-from dyno.workloads._characters import character_model
 from dyno.workloads._digits import digit_model
 from dyno.workloads._forecast import weather_model
 from dyno.workloads._reviews import review_model
@@ -28,21 +27,18 @@ RANDOM = np.random.default_rng(7)
 SMALL: dict[str, dict[str, Any]] = {
     "imdb_lstm": {"words": 50, "length": 20, "embedding": 6, "units": 8},
     "weather_gru": {"window": 60, "units": 8},
-    "shakespeare_lstm": {"units": 8, "embedding": 6, "window": 20},
     "mnist_cnn": {},
     "cifar10_cnn": {"filters": [4, 4, 6, 6], "dense_units": 16},
 }
 INPUTS: dict[str, NDArray[Any]] = {
     "imdb_lstm": RANDOM.integers(0, 50, (12, 20), np.int32),
     "weather_gru": RANDOM.random((3, 60, 20), np.float32),
-    "shakespeare_lstm": RANDOM.integers(0, 256, (3, 20), np.int32),
     "mnist_cnn": mnist.load(Settings(), "sample").test_images[:40],
     "cifar10_cnn": RANDOM.integers(0, 256, (12, 32, 32, 3), np.uint8),
 }
 MAKE: dict[str, Callable[[Any, Any], Any]] = {
     "imdb_lstm": lambda keras, params: review_model(keras, params, False),
     "weather_gru": lambda keras, params: weather_model(keras, 20, params, False),
-    "shakespeare_lstm": lambda keras, params: character_model(keras, params, False),
     "mnist_cnn": lambda keras, params: digit_model(keras, 1e-3, False),
     "cifar10_cnn": lambda keras, params: photographs(params.filters, params.dense_units).model(keras, 1e-3, False),
 }

@@ -7,6 +7,7 @@ import signal
 from dyno.devices import discover
 from dyno.job import Status
 from dyno.settings import Settings
+from dyno.wake import wake
 from tests.cores import HERE
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, tiny, until_gone
@@ -58,6 +59,7 @@ def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
     assert jobs_of(short_lease, job_id)[0].attempt <= 1
     stopped.kill()
     assert until_gone(runner)
+    wake(short_lease, "cpu")  # as the reconciler does, within a minute
 
     def runs_at_the_second() -> bool:
         [job] = jobs_of(short_lease, job_id)

@@ -147,7 +147,8 @@ class Faults:
         rig.proxy.reset()
         rig.proxy.speak()
         await asyncio.sleep(fault.lasts_s)
-        rig.server.revive()
+        while not rig.server.revive():  # a process that is ending has no name any more, and hasn't ended yet
+            await asyncio.sleep(0.01)
 
     async def _ended_in_order(self, pid: int) -> None:
         os.kill(pid, signal.SIGTERM)

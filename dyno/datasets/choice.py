@@ -77,13 +77,14 @@ def choose(settings: Settings, kind: DataKind, forms: Forms[Data], fetcher: Fetc
     found = _real(forms)
     if found is not None:
         return found
-    if not (settings.download and forms.remotes):
+    if not (settings.download and forms.remotes):  # what is missing would be fetched
         _refuse_what_is_unknown(settings, forms)
     try:
         return _fetched(settings, forms, fetcher or Fetcher())
     except RunFailed as missing:
         if kind == "real":
             raise
+        _refuse_what_is_unknown(settings, forms)
         return _instead(forms, missing.detail if settings.download and forms.remotes else None)
 
 

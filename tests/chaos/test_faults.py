@@ -160,16 +160,17 @@ def test_a_kill_of_redis_waits_for_what_it_acknowledged_and_has_not_written_yet(
     async def run() -> tuple[int, int]:
         await rig.proxy.open(rig.server.url.removeprefix("unix://"))
         written = 0
-        async with redis.asyncio.Redis.from_url(rig.server.url) as client:
-            while not (await client.info("persistence"))["aof_buffer_length"]:
-                await client.set(f"key-{written}", written)
-                written += 1
-        await Faults(rig).carry_out([Fault(0.0, Kind.RESTART, "by KILL", 0.0)], time.monotonic())
-        async with redis.asyncio.Redis.from_url(rig.server.url) as client:
-            found = await client.dbsize()
-        rig.proxy.shut()
-        rig.close()
-        return found, written
+        try:
+            async with redis.asyncio.Redis.from_url(rig.server.url) as client, asyncio.timeout(60):
+                while not (await client.info("persistence"))["aof_buffer_length"]:
+                    await client.set(f"key-{written}", written)
+                    written += 1
+            await Faults(rig).carry_out([Fault(0.0, Kind.RESTART, "by KILL", 0.0)], time.monotonic())
+            async with redis.asyncio.Redis.from_url(rig.server.url) as client:
+                return await client.dbsize(), written
+        finally:
+            rig.proxy.shut()
+            rig.close()
 
     found, written = asyncio.run(run())
     assert found == written > 0

@@ -51,7 +51,12 @@ class FedTraining:
         self._params, self._context, self._shape = params, context, network.shape
         with context.phase("data"):
             self._train, self._origin = _loaded(params, network, context)
-            self._stored = stored(self._train.inputs, params.source, params.file_scale)
+            self._stored = stored(
+                self._train.inputs,
+                params.source,
+                params.file_scale,
+                lambda done: context.report("data", done, len(self._train), "files"),
+            )
         self._feed = self._new_feed(params.input_threads, params.prefetch)
         with context.phase("build"):
             self._model = network.model(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Literal
@@ -25,15 +25,21 @@ class Stored:
     held_bytes: int
 
 
-def stored(images: NDArray[np.uint8], source: Source, scale: int = 1) -> Stored:
+def stored(
+    images: NDArray[np.uint8], source: Source, scale: int = 1, encoding: Callable[[int], None] = lambda done: None
+) -> Stored:
     """Images (samples, height, width, 1 or 3), kept in that form.
 
     `scale`: a file's image is so many times as high and as wide, each pixel a square; it is reduced after decoding.
+    `encoding` is told how many files there are, before each: large ones take minutes.
     """
     if source == "memory":
         floats = images.astype(np.float32) / _WHITE
         return Stored(lambda rows, into: _gather(floats, rows, into), floats.nbytes)
-    files = [_encoded(image.repeat(scale, axis=0).repeat(scale, axis=1), source) for image in images]
+    files: list[bytes] = []
+    for image in images:
+        encoding(len(files))
+        files.append(_encoded(image.repeat(scale, axis=0).repeat(scale, axis=1), source))
     return Stored(lambda rows, into: _decode(files, scale, rows, into), sum(map(len, files)))
 
 

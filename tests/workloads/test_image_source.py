@@ -43,3 +43,9 @@ def test_larger_files_take_more_and_what_is_held_is_told() -> None:
     assert memory.held_bytes == 4 * digits.size
     assert 0 < png.held_bytes < digits.size
     assert stored(digits, "png", 8).held_bytes > png.held_bytes
+
+
+def test_the_caller_hears_of_each_file_that_is_made() -> None:
+    heard: list[int] = []
+    stored(np.zeros((3, 4, 4, 1), np.uint8), "png", 2, heard.append)
+    assert heard == [0, 1, 2]

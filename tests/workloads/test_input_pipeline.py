@@ -152,7 +152,8 @@ def test_batches_made_ahead_of_one_call_serve_the_next_even_after_the_checks(con
 def test_what_the_fed_steps_learned_shows_that_they_are_right(context: Context) -> None:
     found = _run(context(), steps=150).verify()
     assert found.verified == {"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"}
-    assert (found.unchecked, _codes(found)) == ({}, {"SYNTHETIC_DATA"})
+    assert found.unchecked == {}
+    assert _codes(found) - {"INPUT_BOUND"} == {"SYNTHETIC_DATA"}  # how long a batch took is no part of what it taught
     assert found.details["data"]["train_samples"] == 512
     assert "RESULT_INCORRECT" not in _run(context(run=1)).verify().verified
 

@@ -128,7 +128,7 @@ def _warnings(
         checks.emulated_device(device.emulated),
         checks.above_peak(_highest(peak, device, records)),
         checks.overhead_bound(peak),
-        checks.synthetic_data(training),
+        checks.synthetic_data(training.data if training else None),
         checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,
         checks.cache_resident(working_set, device.last_cache_bytes) if (working_set := _working_set(records)) else None,
         slow_path(device, params, records),

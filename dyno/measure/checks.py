@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from dyno.measure.warnings import warning
-from dyno.result import Peak, Precision, ResultWarning, Training
+from dyno.result import DataOrigin, Peak, Precision, ResultWarning
 
 if TYPE_CHECKING:
     import numpy as np
@@ -192,10 +192,9 @@ def overhead_bound(peak: Peak) -> ResultWarning | None:
     return warning("OVERHEAD_BOUND", fraction=peak.fraction, limit=OVERHEAD_FRACTION)
 
 
-def synthetic_data(training: Training | None) -> ResultWarning | None:
-    """The data set is a sample of the real one or a synthetic twin."""
-    if training is None or training.data.kind == "real":
+def synthetic_data(data: DataOrigin | None, so: str = "so accuracy is no reference accuracy") -> ResultWarning | None:
+    """The data set is a sample of the real one or a synthetic twin; `so`: what that means for the figures."""
+    if data is None or data.kind == "real":
         return None
-    data = training.data
-    message = f"{data.name} is a {data.kind} here, so accuracy is no reference accuracy."
+    message = f"{data.name} is a {data.kind} here, {so}."
     return warning("SYNTHETIC_DATA", message, kind=data.kind, train_samples=data.train_samples)

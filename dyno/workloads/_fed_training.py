@@ -11,9 +11,8 @@ import numpy as np
 
 from dyno.errors import RunFailed
 from dyno.frameworks.contract import Samples
-from dyno.measure.checks import INPUT_LIMIT, input_bound, loss_nonfinite
-from dyno.measure.warnings import warning
-from dyno.result import DataOrigin, ResultWarning, Training
+from dyno.measure.checks import INPUT_LIMIT, input_bound, loss_nonfinite, synthetic_data
+from dyno.result import DataOrigin, Training
 from dyno.settings import Settings
 from dyno.workloads._evidence import Learned, fingerprints
 from dyno.workloads._feed import Feed
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from dyno.workloads.input_pipeline import InputPipelineParams
 
 RESIDENT = "resident"
+_DECODING = "whose images may take longer or shorter to decode"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class FedTraining:
             self._resident = self._step.placed(*batch)
         self._before = fingerprints(self._model) if context.run == 0 else None
         self._calls: list[_Call] = []
-        self._fed_loss = self._lost = 0.0
+        self._fed_loss = self._unfit_loss = 0.0
         self.work = float(params.batch_size)
         flops = network.flops_per_sample * self.work
         self.cases = [
@@ -103,7 +103,7 @@ class FedTraining:
         pipeline = self._pipeline()
         bound = input_bound(wait_share, core_share if on_cpu else None, pipeline)
         found = checked(self._context, self._model, self._step, self._train, self._learned())
-        of_run = (bound, loss_nonfinite(self._lost), _not_real(self._origin))
+        of_run = (bound, loss_nonfinite(self._unfit_loss), synthetic_data(self._origin, _DECODING))
         return Verification(
             warnings=[*found.warnings, *(each for each in of_run if each is not None)],
             verified=frozenset(found.verified),
@@ -131,7 +131,7 @@ class FedTraining:
 
     def _note(self, loss: float) -> None:
         if not math.isfinite(loss):
-            self._lost = loss
+            self._unfit_loss = loss
 
     def _new_feed(self, threads: int = 1, ahead: int = 0) -> Feed:
         seed, size = self._context.seed, self._params.batch_size
@@ -166,10 +166,3 @@ def _loaded(params: InputPipelineParams, network: Network, context: BuildContext
         raise RunFailed("benchmark", "too_few_samples", told)
     one_hot = np.eye(len(data.classes), dtype=np.float32)[data.train_labels]
     return Samples(data.train_images, one_hot), data.origin.model_copy(update={"test_samples": 0})
-
-
-def _not_real(origin: DataOrigin) -> ResultWarning | None:
-    if origin.kind == "real":
-        return None
-    message = f"{origin.name} is a {origin.kind} here, whose images may take longer or shorter to decode."
-    return warning("SYNTHETIC_DATA", message, kind=origin.kind)

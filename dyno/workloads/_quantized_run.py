@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.frameworks.contract import Samples, Trainer
-from dyno.measure.checks import output_nonfinite
+from dyno.measure.checks import output_nonfinite, synthetic_data
 from dyno.measure.statistics import wilson_interval
-from dyno.measure.warnings import warning
-from dyno.result import DataOrigin, ResultWarning, Training
+from dyno.result import DataOrigin, Training
 from dyno.settings import Settings
 from dyno.workloads._images import Network
 from dyno.workloads._quantized import Float32, Ready, engine_for, ready
@@ -83,7 +82,7 @@ class QuantizedRun:
         nonfinite = output_nonfinite(int((~np.isfinite(integers)).sum()), integers.size)
         origin = self._origin()
         return Verification(
-            warnings=[each for each in (nonfinite, _no_reference(origin.name, origin.kind)) if each is not None],
+            warnings=[each for each in (nonfinite, synthetic_data(origin)) if each is not None],
             verified=frozenset({"OUTPUT_NONFINITE"}),
             details={
                 "engine": self._engine,
@@ -197,9 +196,3 @@ class QuantizedRun:
 
 def _scaled(images: NDArray[np.uint8]) -> Float32:
     return images.astype(np.float32) / np.float32(255)
-
-
-def _no_reference(name: str, kind: str) -> ResultWarning | None:
-    if kind == "real":
-        return None
-    return warning("SYNTHETIC_DATA", f"{name} is a {kind} here, so accuracy is no reference accuracy.", kind=kind)

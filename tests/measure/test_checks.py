@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyno.measure import checks
-from dyno.result import DataOrigin, Peak, Precision, ResultWarning, Training
+from dyno.result import DataOrigin, Peak, Precision, ResultWarning
 
 
 def code(raised: ResultWarning | None) -> str | None:
@@ -142,7 +142,7 @@ def test_data_that_fits_in_cache_is_said_if_the_cache_is_known(cache_bytes: int 
 @pytest.mark.parametrize(("kind", "said"), [("real", False), ("sample", True), ("synthetic", True)])
 def test_data_that_is_not_the_full_real_set_is_said(kind: str, said: bool) -> None:
     data = DataOrigin.model_validate({"name": "mnist", "kind": kind, "train_samples": 10, "test_samples": 5})
-    raised = checks.synthetic_data(Training(epochs=[], seed=0, data=data))
+    raised = checks.synthetic_data(data)
     assert (code(raised) == "SYNTHETIC_DATA") is said
     assert checks.synthetic_data(None) is None
 

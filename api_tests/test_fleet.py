@@ -100,6 +100,7 @@ def test_openapi_describes_every_route_that_these_tests_use(http: httpx.Client) 
     assert document["paths"].keys() == {
         "/v1/jobs",
         "/v1/jobs/{job_id}",
+        "/v1/jobs/{job_id}/rerun",
         "/v1/jobs/{job_id}/cancel",
         "/v1/jobs/{job_id}/result",
         "/v1/jobs/{job_id}/samples",

@@ -12,7 +12,20 @@ from fastapi import FastAPI
 from dyno.artifacts import service_store
 from dyno.settings import Settings
 from dyno.workloads import registry
-from service import artifacts, comparisons, edge, fleet, health, jobs, metrics, openapi, problems, samples, workloads
+from service import (
+    artifacts,
+    comparisons,
+    edge,
+    fleet,
+    health,
+    jobs,
+    metrics,
+    openapi,
+    problems,
+    rerun,
+    samples,
+    workloads,
+)
 from service.meter import Meter
 from service.state import opened
 
@@ -48,7 +61,8 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.stopping = stopping
-    routers = [part.router for part in (jobs, samples, artifacts, comparisons, workloads, fleet, health, metrics)]
+    of_jobs = (jobs, rerun, samples, artifacts)
+    routers = [part.router for part in (*of_jobs, comparisons, workloads, fleet, health, metrics)]
     for router in routers:
         app.include_router(router)
     problems.install(app, [route for router in routers for route in router.routes])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import anyio.to_thread
@@ -62,16 +63,18 @@ def unfinished(job: Job, spec: InterleavedSpec, failure: Failure | None) -> Unfi
 
 async def submit(state: State, asked: Turns, idempotency_key: str | None) -> Submitted:
     """Queue the job of both. Raises as that of POST /v1/jobs does, pointers under /specs."""
+    admission_of = partial(admitted, state, asked)
+    return await submission.queue(state, asked.spec, asked.body_sha256, idempotency_key, admission_of)
 
-    async def admitted() -> Admission:
-        for place, request in enumerate(asked.each):
-            try:
-                await check_weights(state, request.params)
-            except InvalidSpec as invalid:
-                raise type(invalid)(under(place, invalid.errors)) from invalid
-        return admit_both(asked, await submission.devices(state))
 
-    return await submission.queue(state, asked.spec, asked.body_sha256, idempotency_key, admitted)
+async def admitted(state: State, asked: Turns) -> Admission:
+    """What is to be said of the job before it is queued. Raises InvalidSpec, and all that `admit_both` does."""
+    for place, request in enumerate(asked.each):
+        try:
+            await check_weights(state, request.params)
+        except InvalidSpec as invalid:
+            raise type(invalid)(under(place, invalid.errors)) from invalid
+    return admit_both(asked, await submission.devices(state))
 
 
 def admit_both(asked: Turns, devices: Sequence[DeviceStatus]) -> Admission:

@@ -13,6 +13,7 @@ from dyno.job import Job, SpecWarning, Status
 from dyno.result import Result
 from dyno.spec import FrameworkName, Spec
 from service import submission, waiting
+from service.accepted import accepted
 from service.admission import JobEstimate
 from service.dependencies import (
     IdempotencyKey,
@@ -28,8 +29,6 @@ from service.errors import InvalidRequest
 from service.problems import documented
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-
-POLL_AFTER_S = 1  # for callers without long polls: a job takes seconds at least
 
 
 class Validation(BaseModel):
@@ -93,17 +92,7 @@ async def submit(
         answer = Validation(spec=asked.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
     submitted = await submission.submit(state, asked, idempotency_key)
-    job = submitted.job
-    if preferred_wait_s:
-        job = await waiting.until_done(state, job, preferred_wait_s)
-        response.headers["Preference-Applied"] = f"wait={preferred_wait_s}"
-    if submitted.replayed:
-        response.headers["Idempotent-Replayed"] = "true"
-    if not job.done:
-        response.headers["Retry-After"] = str(POLL_AFTER_S)
-    response.headers["Location"] = job.urls.self
-    response.headers["ETag"] = waiting.etag(job)
-    return job
+    return await accepted(state, submitted, response, preferred_wait_s)
 
 
 @router.get("", responses=documented("invalid-request", "store-unavailable"))

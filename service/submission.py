@@ -36,6 +36,7 @@ async def queue(
     body_sha256: str,
     idempotency_key: str | None,
     admission_of: Callable[[], Awaitable[Admission]],
+    rerun_of: str | None = None,
 ) -> Submitted:
     """As `submit`; `admission_of` raises where the spec can't be run, and isn't asked about a repeated request."""
     if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
@@ -47,6 +48,7 @@ async def queue(
         fits=admission.fits,
         idempotency_key=idempotency_key,
         body_sha256=body_sha256,
+        rerun_of=rerun_of,
     )
     logs.job_id.set(submitted.job.id)
     if submitted.wake:

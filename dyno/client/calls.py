@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
 import httpx
 from pydantic import JsonValue
 
+from dyno.client.devices import DeviceCalls
 from dyno.client.errors import (
     ComparisonNotMade,
     ConnectionBroken,
@@ -36,7 +36,7 @@ RETRY_S = 0.5
 UPLOAD_S = 60.0  # for each piece, and for the answer: the service writes the file to its disk first
 
 
-class Client:
+class Client(DeviceCalls):
     """One connection pool to one Dyno. Use it as a context manager.
 
     A submit is retried when the connection breaks, under one idempotency key, so that it makes one job at most.
@@ -61,7 +61,7 @@ class Client:
         """Queue a job. Raises Refused with every wrong field, or ServerUnreachable."""
         return Job.model_validate(self._once("/v1/jobs", _document(spec)))
 
-    def _once(self, path: str, document: JsonValue) -> Any:
+    def _once(self, path: str, document: JsonValue = None) -> Any:
         """POST it, again where the connection breaks, under one idempotency key."""
         headers = {"Idempotency-Key": secrets.token_hex(16)}
         for tries_left in reversed(range(SUBMIT_TRIES)):
@@ -198,29 +198,9 @@ class Client:
     def cancel(self, job_id: str) -> Job:
         return Job.model_validate(self._http.call("POST", f"/v1/jobs/{job_id}/cancel"))
 
-    def devices(self) -> list[dict[str, Any]]:
-        data: list[dict[str, Any]] = self._http.call("GET", "/v1/devices")["data"]
-        return data
-
-    def cordoned_away(self) -> list[str]:
-        """With their hosts, the cordoned devices whose workers are away."""
-        names: list[str] = self._http.call("GET", "/v1/devices").get("cordoned_away", [])
-        return names
-
-    def cordon(self, device: str) -> dict[str, Any]:
-        """Let the device finish what it runs and take no other job: `device` with its host, `cordoned`.
-
-        Raises Refused where there is none of that name.
-        """
-        return self._ask_of(device, "cordon")
-
-    def uncordon(self, device: str) -> dict[str, Any]:
-        """Let it take jobs again; otherwise as `cordon`."""
-        return self._ask_of(device, "uncordon")
-
-    def _ask_of(self, device: str, what: str) -> dict[str, Any]:
-        answer: dict[str, Any] = self._http.call("POST", f"/v1/devices/{quote(device, safe='')}/{what}")
-        return answer
+    def rerun(self, job_id: str) -> Job:
+        """Queue the job's spec once more, as a new job. Raises as `submit` does."""
+        return Job.model_validate(self._once(f"/v1/jobs/{job_id}/rerun"))
 
     def workloads(self) -> list[dict[str, Any]]:
         data: list[dict[str, Any]] = self._http.call("GET", "/v1/workloads")["data"]

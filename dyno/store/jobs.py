@@ -28,6 +28,7 @@ from dyno.store.standing import Standing, standings
 
 IDEMPOTENCY_S = 24 * 3600
 _CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
+_OURS = (Script.SUBMIT, Script.CANCEL)
 _Reply = list[Any]
 _SAMPLES = TypeAdapter(list[RunSamples])
 
@@ -56,7 +57,7 @@ class Jobs:
         self._client = client
         self._keys = Keys(settings.namespace)
         self._max_queued = settings.max_queued
-        self._scripts = {script: client.register_script(SOURCES[script]) for script in (Script.SUBMIT, Script.CANCEL)}
+        self._scripts = {script: client.register_script(SOURCES[script]) for script in _OURS}
         self._listing = Listing(client, self._keys)
 
     async def earlier(self, idempotency_key: str, body_sha256: str, owner: str | None = None) -> Job | None:
@@ -83,6 +84,7 @@ class Jobs:
         idempotency_key: str | None = None,
         body_sha256: str | None = None,
         owner: str | None = None,
+        rerun_of: str | None = None,
     ) -> Submitted:
         """Queue a job, in one atomic step with its idempotency key (24 h, per owner).
 
@@ -99,7 +101,8 @@ class Jobs:
             "expires_in_s": str(spec.expires_in_s),
             "warnings": to_json(list(warnings)).decode(),
             "fits": packed(fits or {}),
-        } | ({"owner": owner} if owner is not None else {})
+        }
+        record |= {name: text for name, text in (("owner", owner), ("rerun_of", rerun_of)) if text is not None}
         queue = queue_for(spec.device, spec.framework)
         args: list[Any] = [job_id, spec.workload, queue, _CLASSES[spec.priority], self._max_queued]
         args += [body_sha256 or "", IDEMPOTENCY_S * 1000]

@@ -1,0 +1,74 @@
+"""Runs again what was asked for before: admitted anew, once for each idempotency key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from dyno.client import Client
+from dyno.devices.device import Device
+from dyno.settings import Settings
+from dyno.store.keys import Keys
+
+Rerun = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def rerun(http: httpx.Client) -> Rerun:
+    def again(job_id: str, key: str | None = None, **headers: str) -> httpx.Response:
+        given = headers | ({"Idempotency-Key": key} if key else {})
+        return http.post(f"/v1/jobs/{job_id}/rerun", headers=given)
+
+    return again
+
+
+def test_the_same_key_makes_one_job_even_when_the_first_is_gone(
+    rerun: Rerun, submitted: Callable[..., str], client: redis.Redis, settings: Settings
+) -> None:
+    first = submitted()
+    made = rerun(first, "one")
+    client.delete(Keys(settings.namespace).job(first))
+    again = rerun(first, "one")
+    assert (again.status_code, again.headers["idempotent-replayed"]) == (202, "true")
+    assert again.json()["id"] == made.json()["id"]
+    assert rerun(first, "another").json()["code"] == "job-not-found"
+
+
+def test_a_key_belongs_to_the_job_that_it_was_used_for(rerun: Rerun, submitted: Callable[..., str]) -> None:
+    assert rerun(submitted(), "two").status_code == 202
+    other = rerun(submitted(), "two")
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency-key-reused")
+
+
+def test_a_device_that_has_gone_meanwhile_is_missed(
+    rerun: Rerun, submitted: Callable[..., str], client: redis.Redis, settings: Settings
+) -> None:
+    first = submitted()
+    client.delete(Keys(settings.namespace).worker("worker-1"))
+    refused = rerun(first)
+    assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
+
+
+def test_a_preferred_wait_is_kept(rerun: Rerun, submitted: Callable[..., str]) -> None:
+    assert rerun(submitted(), prefer="wait=1").headers["preference-applied"] == "wait=1"
+
+
+def test_two_specs_in_turns_are_run_again_as_such(http: httpx.Client, offered: Device, rerun: Rerun) -> None:
+    spec: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
+    other = {"workload": "matmul", "params": {"n": 64, "repeats": 20}}
+    first = http.post("/v1/comparisons", json={"specs": [spec, other]}).raise_for_status().json()["job"]
+    again = rerun(first).raise_for_status().json()
+    assert again["spec"] == http.get(f"/v1/jobs/{first}").json()["spec"]
+    assert "against" in again["spec"]
+    comparison = http.get(f"/v1/comparisons/{again['id'].replace('job_', 'cmp_')}").json()
+    assert (comparison["status"], comparison["job"]) == ("running", again["id"])
+
+
+def test_the_client_runs_a_job_again(http: httpx.Client, submitted: Callable[..., str]) -> None:
+    first = submitted()
+    with Client(str(http.base_url)) as dyno:
+        assert dyno.rerun(first).rerun_of == first

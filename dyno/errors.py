@@ -10,6 +10,7 @@ DynoError
 ├── NoDeviceFits       no known worker can run it
 ├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownDevice
 ├── JobFinished        a transition came after the end
+├── JobLive            it isn't done yet, and what was asked is of done jobs only
 ├── ResultNotReady
 ├── IdempotencyKeyReused
 ├── JobExpired         the job that an idempotency key made is gone, and the key makes no second one
@@ -114,6 +115,10 @@ class UnknownDevice(DynoError):
 
 class JobFinished(DynoError):
     code = "job-finished"
+
+
+class JobLive(DynoError):
+    code = "job-live"
 
 
 class ResultNotReady(DynoError):

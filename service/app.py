@@ -22,6 +22,7 @@ from service import (
     metrics,
     openapi,
     problems,
+    removal,
     rerun,
     samples,
     workloads,
@@ -61,7 +62,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.stopping = stopping
-    of_jobs = (jobs, rerun, samples, artifacts)
+    of_jobs = (jobs, rerun, removal, samples, artifacts)
     routers = [part.router for part in (*of_jobs, comparisons, workloads, fleet, health, metrics)]
     for router in routers:
         app.include_router(router)

@@ -41,6 +41,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "body-timeout": (408, "The body came too slowly"),
     "job-expired": (409, "The job of this idempotency key is gone"),
     "job-finished": (409, "The job is done already"),
+    "job-live": (409, "The job is not done yet"),
     "result-not-ready": (409, "The job has no result"),
     "not-comparable": (409, "The results can't be compared"),
     "stale-token": (409, "Another attempt owns the job"),

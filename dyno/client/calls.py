@@ -202,6 +202,12 @@ class Client(DeviceCalls):
         """Queue the job's spec once more, as a new job. Raises as `submit` does."""
         return Job.model_validate(self._once(f"/v1/jobs/{job_id}/rerun"))
 
+    def delete(self, job_id: str) -> None:
+        """Delete a done job with all that it left. Raises Refused: `job-live` while it isn't done."""
+        answer = self._http.send("DELETE", f"/v1/jobs/{job_id}")
+        if answer.is_error:
+            body(answer)
+
     def workloads(self) -> list[dict[str, Any]]:
         data: list[dict[str, Any]] = self._http.call("GET", "/v1/workloads")["data"]
         return data

@@ -87,21 +87,34 @@ local function count_end(workload, status, failure)
   count(1, 'ended', workload or 'other', status, string.match(failure or '', '"class":"(%l+)"') or 'none')
 end
 
+local function is_done(status)
+  return status == 'succeeded' or status == 'failed' or status == 'canceled'
+end
+
+-- All that there is of one job, but for what indexes say.
+local function keys_of(id)
+  return { key('job', id), key('job', id, 'events'), key('job', id, 'result'), key('job', id, 'samples') }
+end
+
+local function expiring_member(id, status, workload)
+  return id .. ':' .. status .. ':' .. workload
+end
+
 -- A done job goes by itself; `expiring` tells the upkeep which index entries went with it. Returns its workload.
 local function expire_record(id, status)
   local record = redis.call('HMGET', key('job', id), 'expires_in_s', 'workload')
   local ttl_ms = tonumber(record[1]) * 1000
-  for _, name in ipairs({ key('job', id), key('job', id, 'events'), key('job', id, 'result'), key('job', id, 'samples') }) do
+  for _, name in ipairs(keys_of(id)) do
     redis.call('PEXPIRE', name, integer(ttl_ms))
   end
-  redis.call('ZADD', key('expiring'), integer(NOW_MS + ttl_ms), id .. ':' .. status .. ':' .. record[2])
+  redis.call('ZADD', key('expiring'), integer(NOW_MS + ttl_ms), expiring_member(id, status, record[2]))
   return record[2]
 end
 
 -- The only way a record changes. `before` is its status until now (nil: none yet), `fields` what else changes.
 local function change(id, event, before, fields, detail, by)
   local after = TRANSITIONS[(before or 'none') .. ' ' .. event]
-  local done = after == 'succeeded' or after == 'failed' or after == 'canceled'
+  local done = is_done(after)
   fields.status = after
   if done and before ~= after then
     fields.finished_at = NOW_S

@@ -1,4 +1,4 @@
-"""Comparisons, kept for as long as the first of their jobs that goes."""
+"""Comparisons, kept for as long as the first of their jobs that goes, or is deleted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,13 @@ class Comparisons:
                 text = await self._client.get(self._keys.comparison(comparison_id))
         if text is None:
             raise UnknownComparison(f'there is no comparison "{comparison_id[:64]}"')
-        return stored(Comparison.model_validate_json, text, f"the comparison {comparison_id}")
+        comparison = stored(Comparison.model_validate_json, text, f"the comparison {comparison_id}")
+        records = {self._keys.job(each.job) for each in comparison.results}
+        with store_errors():
+            there = await self._client.exists(*records)
+        if there < len(records):
+            raise UnknownComparison(f"a job of {comparison_id} was deleted, and it with that")
+        return comparison
 
 
 def _life_ms(lives_ms: Sequence[int]) -> int | None:

@@ -11,12 +11,13 @@ import redis.asyncio
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from dyno.errors import IdempotencyKeyReused, JobExpired, JobFinished, QueueFull, ResultNotReady, UnknownJob
+from dyno.errors import IdempotencyKeyReused, JobExpired, JobFinished, JobLive, QueueFull, ResultNotReady, UnknownJob
 from dyno.job import SCHEMA, Job, SpecWarning, Status, new_job_id
 from dyno.result import Result
 from dyno.samples import RunSamples
 from dyno.settings import Settings
 from dyno.spec import Priority, Spec
+from dyno.store.artifacts import SETTLED_S
 from dyno.store.connect import store_errors
 from dyno.store.fitting import packed
 from dyno.store.keys import JOB_ID, Keys
@@ -28,7 +29,7 @@ from dyno.store.standing import Standing, standings
 
 IDEMPOTENCY_S = 24 * 3600
 _CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
-_OURS = (Script.SUBMIT, Script.CANCEL)
+_OURS = (Script.SUBMIT, Script.CANCEL, Script.DELETE)
 _Reply = list[Any]
 _SAMPLES = TypeAdapter(list[RunSamples])
 
@@ -135,6 +136,15 @@ class Jobs:
         if reply[0] == "finished":
             raise JobFinished(f"{job_id} has {reply[1]} already, there is nothing to cancel")
         return Canceled(await self.get(job_id), changed=reply[0] != "already")
+
+    async def delete(self, job_id: str) -> None:
+        """Take a done job out of the store; its files are the caller's. Raises UnknownJob, JobLive."""
+        keys = [self._known(job_id), self._keys.artifacts]
+        reply = await self._run(Script.DELETE, keys, [job_id, round(SETTLED_S * 1000)])
+        if reply[0] == "unknown":
+            raise _unknown(job_id)
+        if reply[0] == "live":
+            raise JobLive(f"{job_id} is {reply[1]}: cancel it first, or wait for its end")
 
     async def result(self, job_id: str) -> Result:
         """The job's result. Raises UnknownJob, RecordUnreadable, and without one ResultNotReady (with the status)."""

@@ -27,6 +27,7 @@ class Script(StrEnum):
     REQUEUE = "requeue"
     CANCEL = "cancel"
     EXPIRE = "expire"
+    DELETE = "delete"
 
 
 def _transitions_in_lua() -> str:

@@ -53,6 +53,14 @@ def test_it_goes_with_the_first_job_that_goes(
     assert 0 < life_s <= 60
 
 
+def test_it_goes_with_a_job_that_is_deleted(http: httpx.Client, finished: Finished) -> None:
+    jobs = [finished(), finished()]
+    made = http.post("/v1/comparisons", json={"jobs": jobs}).json()
+    assert http.delete(f"/v1/jobs/{jobs[1]}").status_code == 204
+    answer = http.get(made["urls"]["self"])
+    assert (answer.status_code, answer.json()["code"]) == (404, "comparison-not-found")
+
+
 def test_what_another_version_left_behind_is_told_and_is_no_failure_of_the_service(
     http: httpx.Client, finished: Finished, client: redis.Redis, settings: Settings
 ) -> None:

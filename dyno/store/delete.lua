@@ -1,0 +1,29 @@
+#!lua flags=allow-oom
+-- Takes a done job out of the store, with all that it left there. Its idempotency key stays, so that a late retry of its
+-- submit makes no second job. Its files are due as soon as none can still be on its way; see dyno/store/artifacts.py.
+--
+-- KEYS[1]  job record, HASH
+-- KEYS[2]  artifacts, ZSET of jobs by when to look at their files, in ms
+-- ARGV[1]  namespace
+-- ARGV[2]  job id                       ARGV[3]  for how long after its end a file may still come, ms
+--
+-- Returns {"deleted"} or {"live", status} or {"unknown"}
+
+local id = ARGV[2]
+local record = redis.call('HMGET', KEYS[1], 'status', 'workload', 'finished_at')
+local status, workload = record[1], record[2]
+if not status then
+  return { 'unknown' }
+end
+if not is_done(status) then
+  return { 'live', status }
+end
+
+local settled_ms = (tonumber(record[3]) or 0) * 1000 + tonumber(ARGV[3])
+redis.call('ZADD', KEYS[2], 'XX', integer(math.max(NOW_MS, settled_ms)), id)
+for _, index in ipairs({ key('jobs'), key('jobs', 'status', status), key('jobs', 'workload', workload) }) do
+  redis.call('ZREM', index, id)
+end
+redis.call('ZREM', key('expiring'), expiring_member(id, status, workload))
+redis.call('DEL', unpack(keys_of(id)))
+return { 'deleted' }

@@ -1,0 +1,59 @@
+"""The files of a job that is deleted: gone at once, or when the artifact store is back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+import redis
+
+from dyno.artifacts.folder import FolderStore
+from dyno.client import Client, Refused
+from dyno.errors import ArtifactStoreUnavailable
+from dyno.settings import Settings
+from dyno.store.keys import Keys
+from tests.service.artifacts.conftest import Worker
+from tests.waiting import eventually
+
+
+def test_a_job_is_deleted_with_its_files(http: httpx.Client, left: Callable[..., str], settings: Settings) -> None:
+    gone, kept = left(a__txt=b"content"), left(a__txt=b"content")
+    with Client(str(http.base_url)) as dyno:
+        dyno.delete(gone)
+        with pytest.raises(Refused, match="there is no job"):
+            dyno.delete(gone)
+    assert http.get(f"/v1/jobs/{gone}/artifacts/a.txt").json()["code"] == "job-not-found"
+    assert not (settings.artifact_dir / gone).exists()
+    assert http.get(f"/v1/jobs/{kept}/artifacts/a.txt").content == b"content"
+
+
+def test_a_job_that_runs_keeps_its_files(http: httpx.Client, worker: Worker, settings: Settings) -> None:
+    claim = worker.claim()
+    worker.put(claim, "a.txt", b"content")
+    assert http.delete(f"/v1/jobs/{claim.job_id}").json()["code"] == "job-live"
+    assert [path.name[-5:] for path in (settings.artifact_dir / claim.job_id).iterdir()] == ["a.txt"]
+
+
+def test_what_could_not_be_deleted_is_found_by_the_upkeep(
+    http: httpx.Client,
+    left: Callable[..., str],
+    settings: Settings,
+    client: redis.Redis,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = left(a__txt=b"content")
+    with monkeypatch.context() as away:
+        away.setattr(FolderStore, "drop", lambda self, job_id: _away())
+        assert http.delete(f"/v1/jobs/{job}").status_code == 204
+    assert (settings.artifact_dir / job).exists()
+    index = Keys(namespace).artifacts
+    assert client.zscore(index, job) is not None
+    client.zadd(index, {job: 0})  # as if an hour had gone by
+    eventually(lambda: client.zscore(index, job) is None)
+    assert not (settings.artifact_dir / job).exists()
+
+
+def _away() -> None:
+    raise ArtifactStoreUnavailable("it is away")

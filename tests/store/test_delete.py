@@ -1,0 +1,110 @@
+"""What is deleted leaves no trace, and what lives is not deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from chaos import indexes
+from dyno.errors import JobExpired, JobLive, UnknownJob
+from dyno.job import Outcome, new_job_id
+from dyno.spec import Spec
+from dyno.store.artifacts import SETTLED_S
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+from tests.results import a_result
+
+pytestmark = pytest.mark.anyio
+
+ASpec = Callable[..., Spec]
+
+
+def traces(client: redis.Redis, keys: Keys, job_id: str) -> list[str]:
+    """Keys that name the job, and indexes that hold it."""
+    named = [str(key) for key in client.scan_iter(keys.job(f"{job_id}*"))]
+    sets = [str(key) for key in client.scan_iter(f"{keys.namespace}:*", _type="zset")]
+    held = [name for name in sets if any(job_id in str(member) for member in client.zrange(name, 0, -1))]
+    return named + held
+
+
+@pytest.mark.parametrize("outcome", ["succeed", "fail", "stop"])
+async def test_a_done_job_goes_from_every_key_and_index_and_no_other_does(
+    jobs: Jobs, a_spec: ASpec, claim: Callable, leases: Leases, client: redis.Redis, keys: Keys, outcome: Outcome
+) -> None:
+    for _ in range(2):
+        await jobs.submit(a_spec())
+    gone, kept = claim(), claim("cpu:2@alpha")
+    for each in (gone, kept):
+        result = {"result": a_result(each.job_id), "samples": []} if outcome == "succeed" else {}
+        assert leases.finish(each, outcome, **result)
+    await jobs.delete(gone.job_id)
+    assert traces(client, keys, gone.job_id) == []
+    assert indexes.mismatches(indexes.look(client, keys)) == []
+    assert (await jobs.get(kept.job_id)).done
+    with pytest.raises(UnknownJob):
+        await jobs.delete(gone.job_id)
+
+
+async def test_a_live_job_is_refused_and_left_as_it_is(jobs: Jobs, a_spec: ASpec, claim: Callable) -> None:
+    running = (await jobs.submit(a_spec())).job
+    attempt = claim()
+    waiting = (await jobs.submit(a_spec())).job
+    for job, status in ((running, "running"), (waiting, "queued")):
+        with pytest.raises(JobLive, match=status):
+            await jobs.delete(job.id)
+        assert (await jobs.get(job.id)).status == status
+    assert attempt.job_id == running.id
+
+
+async def test_one_that_never_was_is_unknown(jobs: Jobs) -> None:
+    for job_id in (new_job_id(), "*"):
+        with pytest.raises(UnknownJob):
+            await jobs.delete(job_id)
+
+
+async def test_its_idempotency_key_makes_no_second_job(jobs: Jobs, a_spec: ASpec) -> None:
+    job = (await jobs.submit(a_spec(), idempotency_key="one", body_sha256="b")).job
+    await jobs.cancel(job.id)
+    await jobs.delete(job.id)
+    with pytest.raises(JobExpired):
+        await jobs.submit(a_spec(), idempotency_key="one", body_sha256="b")
+
+
+async def test_the_last_word_of_an_attempt_that_lost_it_brings_nothing_back(
+    jobs: Jobs, a_spec: ASpec, claim: Callable, leases: Leases, client: redis.Redis, keys: Keys
+) -> None:
+    await jobs.submit(a_spec())
+    attempt = claim()
+    leases.finish(attempt, "fail")
+    await jobs.delete(attempt.job_id)
+    assert leases.heartbeat(attempt, None).superseded
+    assert not leases.finish(attempt, "succeed", result=a_result(attempt.job_id))
+    assert not leases.requeue(attempt, reason="late", counts_attempt=True)
+    assert traces(client, keys, attempt.job_id) == []
+
+
+@pytest.mark.parametrize(("ended_s_ago", "due_in_s"), [(0, SETTLED_S), (SETTLED_S - 600, 600), (2 * SETTLED_S, 0)])
+async def test_its_files_are_due_when_none_can_come_any_more(
+    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys, ended_s_ago: float, due_in_s: float
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    await jobs.cancel(job.id)
+    now_s = client.time()[0]
+    client.hset(keys.job(job.id), "finished_at", now_s - ended_s_ago)
+    client.zadd(keys.artifacts, {job.id: 10**15})
+    await jobs.delete(job.id)
+    due_ms = client.zscore(keys.artifacts, job.id)
+    assert due_ms is not None
+    assert float(due_ms) / 1000 - now_s == pytest.approx(due_in_s, abs=60)
+
+
+async def test_a_job_that_left_no_file_is_in_no_list_of_files(
+    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    await jobs.cancel(job.id)
+    await jobs.delete(job.id)
+    assert not client.exists(keys.artifacts)

@@ -103,6 +103,7 @@ def test_openapi_describes_every_route_that_these_tests_use(http: httpx.Client) 
         "/v1/jobs/{job_id}/rerun",
         "/v1/jobs/{job_id}/cancel",
         "/v1/jobs/{job_id}/result",
+        "/v1/jobs/{job_id}/logs",
         "/v1/jobs/{job_id}/samples",
         "/v1/jobs/{job_id}/artifacts",
         "/v1/jobs/{job_id}/artifacts/{name}",

@@ -66,6 +66,7 @@ class Settings(BaseSettings):
     ] = ()  # "https://a.org,https://b.org"
     tls_cert_file: Path | None = None  # PEM, with the chain; with tls_key_file the API speaks TLS itself
     tls_key_file: Path | None = None
+    max_streams: Annotated[int, Field(gt=0)] = 1000  # answers that stay open: events, and logs that are followed
 
     # the life of a job
     lease_s: float = 30.0

@@ -19,6 +19,7 @@ from service import (
     fleet,
     health,
     jobs,
+    logs,
     metrics,
     openapi,
     problems,
@@ -62,7 +63,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.stopping = stopping
-    of_jobs = (jobs, rerun, removal, samples, artifacts)
+    of_jobs = (jobs, rerun, removal, logs, samples, artifacts)
     routers = [part.router for part in (*of_jobs, comparisons, workloads, fleet, health, metrics)]
     for router in routers:
         app.include_router(router)

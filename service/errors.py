@@ -41,6 +41,12 @@ class NotReady(DynoError):
     code = "not-ready"
 
 
+class TooManyStreams(DynoError):
+    """As many answers stay open as the settings allow."""
+
+    code = "too-many-streams"
+
+
 class InvalidRequest(InvalidSpec):
     """A parameter of the request is wrong, not its body."""
 

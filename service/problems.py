@@ -65,6 +65,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "dataset-damaged": (500, "A data file is damaged"),
     "workload-fault": (500, "A workload is broken"),
     "not-ready": (503, "The service can't take jobs now"),
+    "too-many-streams": (503, "Too many streams are open"),
     "store-unavailable": (503, "The store is not available"),
     "artifact-store-unavailable": (503, "The artifact store is not available"),
     "artifact-store-unfit": (503, "The artifact store can't be used"),

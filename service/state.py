@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class State:
     """One per process. `stopping` is set when the server begins to end: long polls then answer at once. `checking`:
-    whoever looks at the artifact store's health."""
+    whoever looks at the artifact store's health; `streams`: the answers that stay open."""
 
     settings: Settings
     workloads: Mapping[str, Workload]
@@ -40,6 +40,7 @@ class State:
     artifacts: ArtifactStore
     stopping: asyncio.Event
     checking: anyio.CapacityLimiter
+    streams: anyio.CapacityLimiter
 
 
 def check_store(settings: Settings) -> None:
@@ -71,7 +72,8 @@ async def opened(
     upkeep.start()
     try:
         jobs, checking = Jobs(client, settings), anyio.CapacityLimiter(1)
-        yield State(settings, workloads, client, jobs, watch, artifacts, stopping, checking)
+        streams = anyio.CapacityLimiter(settings.max_streams)
+        yield State(settings, workloads, client, jobs, watch, artifacts, stopping, checking, streams)
     finally:
         await asyncio.to_thread(upkeep.stop)
         await watch.stop()

@@ -64,6 +64,10 @@ class Attempt:
             message = f"the worker failed: {type(error).__name__}: {error}"
             return Failed(Failure(failure_class=FailureClass.INFRASTRUCTURE, reason="worker_error", message=message))
 
+    def tell_log(self) -> None:
+        """What its runners printed last, before its ending is told."""
+        self._pulse.tell_log()
+
     def _new_files(self) -> JobFiles:
         return JobFiles(self._claim, self._pulse, self._equipment)
 
@@ -132,6 +136,8 @@ class Attempt:
         equipment = self._equipment
         bounds = Bounds(equipment.settings, equipment.launcher.cgroup, arm.files.scratch)
         with arm.files.room() as room, equipment.launcher.start(self._request(arm, room)) as runner:
+            self._pulse.log.begin(number)
+            runner.log.pass_on = self._pulse.log.add
             return Watch(runner, number, limits, self._pulse, equipment.stop, equipment.clock, bounds).until_ended()
 
     def _request(self, arm: Arm, room: Path) -> RunRequest:

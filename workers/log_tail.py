@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 TAIL_BYTES = 4096
 _READ_BYTES = 65536
@@ -10,9 +11,13 @@ _MOST_READS = 32  # a pipe holds 1 MiB at most
 
 
 class LogTail:
-    """Keeps the last `TAIL_BYTES`. `write_fd` is given to the runner and closed here afterwards."""
+    """Keeps the last `TAIL_BYTES`. `write_fd` is given to the runner and closed here afterwards.
+
+    `pass_on` is told of all that is read.
+    """
 
     def __init__(self) -> None:
+        self.pass_on: Callable[[bytes], object] = lambda data: None
         self.read_fd, self.write_fd = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.read_fd, False)
         self._tail = b""
@@ -27,6 +32,8 @@ class LogTail:
         except BlockingIOError:
             return None
         self._tail = (self._tail + data)[-TAIL_BYTES:]
+        if data:
+            self.pass_on(data)
         return len(data)
 
     def drain(self) -> None:

@@ -111,8 +111,9 @@ class Supervisor:
         wake-up: one sent now would come straight back here.
         """
         equipment = self._equipment
-        ending = Attempt(claim, equipment).run()
-        counted = tell(ending, claim, equipment.leases, self._spool, equipment.stop, equipment.clock)
+        attempt = Attempt(claim, equipment)
+        ending = attempt.run()
+        counted = tell(ending, claim, equipment.leases, self._spool, equipment.stop, equipment.clock, attempt.tell_log)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
         if isinstance(ending, Failed) and has_lost_device(ending.failure):
             event("device-gone", logging.ERROR, device=equipment.device.full_id, why=ending.failure.message)

@@ -22,15 +22,24 @@ _LONGEST_PAUSE_S = 2.0
 
 
 def tell(
-    ending: Ending, claim: Claim, leases: Leases, spool: Spool, stop: StopSwitch, clock: Callable[[], float]
+    ending: Ending,
+    claim: Claim,
+    leases: Leases,
+    spool: Spool,
+    stop: StopSwitch,
+    clock: Callable[[], float],
+    tell_log: Callable[[], None] = lambda: None,
 ) -> bool:
     """Write the ending, again and again while Redis is away; False: it didn't count, or the worker had to end first.
+
+    `tell_log` is called before each try: it writes what it can of the attempt's log.
 
     From the first failure on it is spooled too, so that a worker that dies meanwhile leaves it to its successor.
     """
     pause_s, kept = _FIRST_PAUSE_S, None
     while True:
         try:
+            tell_log()
             counted = ending.write(leases, claim)
         except StoreUnavailable as error:
             event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)

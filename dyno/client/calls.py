@@ -118,6 +118,10 @@ class Client(DeviceCalls):
         """Every reading that the result rests on, run by run."""
         return SampleList.model_validate(self._http.call("GET", f"/v1/jobs/{job_id}/samples")).data
 
+    def logs(self, job_id: str) -> str:
+        """What the job's runners have printed, the last 256 KiB at most."""
+        return self._http.text(f"/v1/jobs/{job_id}/logs")
+
     def artifacts(self, job_id: str) -> list[Artifact]:
         """The files that a job has left behind."""
         return [Artifact.model_validate(row) for row in self._http.call("GET", f"/v1/jobs/{job_id}/artifacts")["data"]]

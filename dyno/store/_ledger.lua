@@ -8,6 +8,7 @@
 local NAMESPACE = ARGV[1]
 local JOB_EVENTS_KEPT = 1000 -- per job, about 150 bytes each; only progress comes in such numbers
 local ALL_EVENTS_KEPT = 10000 -- what a reader that lost its connection can catch up with
+local LOG_BYTES_KEPT = 256 * 1024 -- of the end of what a job's runners print
 
 local function key(...)
   return NAMESPACE .. ':' .. table.concat({ ... }, ':')
@@ -32,9 +33,9 @@ local function whose(attempt, token, device)
   return { 'attempt', attempt or '', 'device', device, 'claim', string.sub(redis.sha1hex(token), 1, 12) }
 end
 
--- `by`, of whose(): with a claim and with the end of an attempt.
-local function append_event(id, event, status, version, detail, by)
-  local fields = { 'job', id, 'event', event, 'status', status, 'version', version, 'at', NOW_S, unpack(by or {}) }
+-- `more`: fields besides, as of whose() with a claim and with the end of an attempt.
+local function append_event(id, event, status, version, detail, more)
+  local fields = { 'job', id, 'event', event, 'status', status, 'version', version, 'at', NOW_S, unpack(more or {}) }
   if detail and detail ~= '' then
     fields[#fields + 1] = 'detail'
     fields[#fields + 1] = detail
@@ -93,7 +94,11 @@ end
 
 -- All that there is of one job, but for what indexes say.
 local function keys_of(id)
-  return { key('job', id), key('job', id, 'events'), key('job', id, 'result'), key('job', id, 'samples') }
+  local names = { key('job', id) }
+  for _, part in ipairs({ 'events', 'result', 'samples', 'log' }) do
+    names[#names + 1] = key('job', id, part)
+  end
+  return names
 end
 
 local function expiring_member(id, status, workload)
@@ -111,8 +116,27 @@ local function expire_record(id, status)
   return record[2]
 end
 
+-- Keeps a piece of log under the next number, and returns that; nil where `name`, its name, is that of the last one.
+-- What is beyond LOG_BYTES_KEPT goes, the oldest first.
+local function keep_log(id, name, text)
+  local log = key('job', id, 'log')
+  local kept = redis.call('HMGET', log, 'first', 'next', 'bytes', 'last')
+  if kept[4] == name then
+    return nil -- the same call again: its answer was lost on the way
+  end
+  local first, number = tonumber(kept[1]) or 0, tonumber(kept[2]) or 0
+  local bytes = (tonumber(kept[3]) or 0) + #text
+  while bytes > LOG_BYTES_KEPT and first < number do
+    bytes = bytes - #(redis.call('HGET', log, integer(first)) or '')
+    redis.call('HDEL', log, integer(first))
+    first = first + 1
+  end
+  redis.call('HSET', log, integer(number), text, 'first', first, 'next', number + 1, 'bytes', bytes, 'last', name)
+  return integer(number)
+end
+
 -- The only way a record changes. `before` is its status until now (nil: none yet), `fields` what else changes.
-local function change(id, event, before, fields, detail, by)
+local function change(id, event, before, fields, detail, more)
   local after = TRANSITIONS[(before or 'none') .. ' ' .. event]
   local done = is_done(after)
   fields.status = after
@@ -133,7 +157,7 @@ local function change(id, event, before, fields, detail, by)
     end
     redis.call('ZADD', key('jobs', 'status', after), created_ms, id)
   end
-  append_event(id, event, after, version, detail, by)
+  append_event(id, event, after, version, detail, more)
   if before == 'running' and after ~= before then
     count_attempt(id)
   end

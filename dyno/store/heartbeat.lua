@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Extends the lease of a running attempt and notes its progress. A lease that ran out is revived, unless it was taken.
+-- Extends the lease of a running attempt, notes its progress, keeps what its runner has printed. A lease that ran out is
+-- revived, unless it was taken.
 --
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  lease of the device, HASH {job, token, worker, expires_at_ms}
@@ -7,6 +8,7 @@
 -- ARGV[2]  job id                       ARGV[3]  token of the attempt
 -- ARGV[4]  device id, with its host     ARGV[5]  lease, ms
 -- ARGV[6]  progress, JSON; "" for none
+-- ARGV[7]  number of a piece of log within the attempt   ARGV[8]  its text; "" for none
 --
 -- Returns {"beating", 1 where a cancel was requested} or {"superseded"}
 
@@ -18,7 +20,11 @@ if not allowed(record[1], 'heartbeat') or record[2] ~= token or (holder and hold
 end
 
 take_lease(device, id, token, record[5], ARGV[5])
+local piece = ARGV[8] ~= '' and keep_log(id, token .. ':' .. ARGV[7], ARGV[8])
+local more = piece and { 'log', piece } or nil
 if progress ~= '' and progress ~= record[4] then
-  change(id, 'heartbeat', record[1], { progress = progress }, progress)
+  change(id, 'heartbeat', record[1], { progress = progress }, progress, more)
+elseif more then
+  change(id, 'heartbeat', record[1], {}, nil, more)
 end
 return { 'beating', record[3] and 1 or 0 }

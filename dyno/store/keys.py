@@ -27,6 +27,9 @@ class Keys:
     def samples(self, job_id: str) -> str:
         return self._key("job", job_id, "samples")  # STRING: JSON
 
+    def log(self, job_id: str) -> str:
+        return self._key("job", job_id, "log")  # HASH: pieces by number, and of them: first, next, bytes, last
+
     def job_events(self, job_id: str) -> str:
         return self._key("job", job_id, "events")  # STREAM
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 from pydantic_core import to_json
@@ -49,6 +49,13 @@ class Beat:
     cancel_requested: bool
 
 
+class LogPiece(NamedTuple):
+    """What the runners of an attempt have printed, in the order of numbers that start at 0."""
+
+    number: int
+    text: str
+
+
 class Leases:
     """Every method raises StoreUnavailable while Redis is away; all of them may simply be repeated then."""
 
@@ -88,12 +95,13 @@ class Leases:
         """Queues to wake after a claim that found nothing for `device`; see `dyno.store.unaware`."""
         return unaware(self._client, self._settings, device)
 
-    def heartbeat(self, claim: Claim, progress: Progress | None) -> Beat:
-        """Extend the lease and note the progress; revives a lease that ran out but wasn't taken."""
+    def heartbeat(self, claim: Claim, progress: Progress | None, piece: LogPiece | None = None) -> Beat:
+        """Extend the lease, note the progress, keep the piece of log; revives a lease that ran out but wasn't taken."""
+        number, text = piece or ("", "")
         reply = self._run(
             Script.HEARTBEAT,
             [self._keys.job(claim.job_id), self._keys.lease(claim.device)],
-            [claim.job_id, claim.token, claim.device, self._lease_ms, _json(progress)],
+            [claim.job_id, claim.token, claim.device, self._lease_ms, _json(progress), number, text],
         )
         if reply[0] == "superseded":
             return Beat(superseded=True, cancel_requested=False)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ class Watch:
         self._client = client
         self._keys = Keys(settings.namespace)
         self._waiters: dict[str, set[_Waiter]] = defaultdict(set)
+        self._listeners: dict[str | None, set[asyncio.Event]] = defaultdict(set)
         self._reader: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -70,6 +72,18 @@ class Watch:
             self._waiters[job_id].discard(waiter)
             if not self._waiters[job_id]:
                 del self._waiters[job_id]
+
+    @contextlib.contextmanager
+    def listening(self, job_id: str | None) -> Iterator[asyncio.Event]:
+        """Is set whenever something happens to the job, or to any; and where something may have been missed."""
+        told = asyncio.Event()
+        self._listeners[job_id].add(told)
+        try:
+            yield told
+        finally:
+            self._listeners[job_id].discard(told)
+            if not self._listeners[job_id]:
+                del self._listeners[job_id]
 
     async def _passed(self, job_id: str, version: int) -> bool:
         with store_errors():
@@ -113,8 +127,13 @@ class Watch:
         for waiter in self._waiters.get(job_id, ()):
             if version > waiter.after_version:
                 waiter.told.set()
+        for told in (*self._listeners.get(job_id, ()), *self._listeners.get(None, ())):
+            told.set()
 
     def _tell_all(self) -> None:
         for waiters in self._waiters.values():
             for waiter in waiters:
                 waiter.told.set()
+        for listeners in self._listeners.values():
+            for told in listeners:
+                told.set()

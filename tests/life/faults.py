@@ -27,7 +27,7 @@ FAULTS: dict[str, tuple[Script, str, str]] = {
     "an end leaves its index": (Script.FINISH, "redis.call('ZREM', key('jobs', 'status', before), id)", ""),
     "an end is told twice": (
         Script.FINISH,
-        "append_event(id, event, after, version, detail, by)\n",
-        "append_event(id, event, after, version, detail, by) append_event(id, event, after, version, detail, by)\n",
+        "append_event(id, event, after, version, detail, more)\n",
+        "append_event(id, event, after, version, detail, more) append_event(id, event, after, version, detail, more)\n",
     ),
 }

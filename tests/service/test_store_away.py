@@ -34,6 +34,7 @@ def test_while_the_store_is_away_every_route_that_needs_it_says_when_to_come_bac
             http.post("/v1/jobs", json=BODY),
             http.get("/v1/jobs"),
             http.get(job["urls"]["self"]),
+            http.get(f"{job['urls']['self']}/logs", params={"follow": "true"}),
             http.get(job["urls"]["self"], params={"wait": 30}),
             http.get(job["urls"]["result"]),
             http.post(job["urls"]["cancel"]),

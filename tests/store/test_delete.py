@@ -14,7 +14,7 @@ from dyno.spec import Spec
 from dyno.store.artifacts import SETTLED_S
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
-from dyno.store.leases import Leases
+from dyno.store.leases import Leases, LogPiece
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -38,8 +38,9 @@ async def test_a_done_job_goes_from_every_key_and_index_and_no_other_does(
         await jobs.submit(a_spec())
     gone, kept = claim(), claim("cpu:2@alpha")
     for each in (gone, kept):
-        result = {"result": a_result(each.job_id), "samples": []} if outcome == "succeed" else {}
-        assert leases.finish(each, outcome, **result)
+        leases.heartbeat(each, None, LogPiece(0, "printed"))
+        result = a_result(each.job_id) if outcome == "succeed" else None
+        assert leases.finish(each, outcome, result=result, samples=result and [])
     await jobs.delete(gone.job_id)
     assert traces(client, keys, gone.job_id) == []
     assert indexes.mismatches(indexes.look(client, keys)) == []

@@ -17,7 +17,7 @@ from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
-from dyno.store.leases import Leases
+from dyno.store.leases import Leases, LogPiece
 from dyno.store.reap import reap
 
 pytestmark = pytest.mark.anyio
@@ -160,8 +160,9 @@ async def test_all_that_belongs_to_a_done_job_goes_when_it_was_asked_to(
     running: Callable, leases: Leases, client: redis.Redis, keys: Keys
 ) -> None:
     claim = await running(expires_in_s=600)
+    leases.heartbeat(claim, None, LogPiece(0, "printed"))
     leases.finish(claim, "succeed", result=a_result(claim.job_id), samples=[])
-    names = [keys.job, keys.result, keys.samples, keys.job_events]
+    names = [keys.job, keys.result, keys.samples, keys.job_events, keys.log]
     assert all(590 < client.ttl(name(claim.job_id)) <= 600 for name in names)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.asyncio import Redis
 
 from dyno.errors import StoreUnavailable
 from dyno.job import Progress
@@ -75,6 +76,27 @@ async def test_without_a_change_the_wait_ends_in_time_and_leaves_nothing_behind(
     job = (await jobs.submit(a_spec())).job
     assert not await watch.changed(job.id, job.version, 0.05)
     assert not watch._waiters
+
+
+async def test_who_listens_is_told_of_each_change_of_one_job_or_of_any(
+    watch: Watch, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    with watch.listening(job.id) as of_one, watch.listening(None) as of_all:
+        for told in (of_one, of_all):
+            told.clear()
+        await jobs.cancel(job.id)
+        await asyncio.wait_for(asyncio.gather(of_one.wait(), of_all.wait()), LONG_S / 2)
+    assert not watch._listeners
+
+
+async def test_who_listens_to_one_job_is_not_told_of_another(async_redis: Redis, settings: Settings) -> None:
+    deaf = Watch(async_redis, settings)  # never started, so that nothing else tells
+    with deaf.listening("job_a") as of_a, deaf.listening("job_b") as of_b, deaf.listening(None) as of_all:
+        deaf._tell("job_a", 1)
+        assert (of_a.is_set(), of_b.is_set(), of_all.is_set()) == (True, False, True)
+        deaf._tell_all()
+        assert of_b.is_set()
 
 
 async def test_a_job_that_is_gone_has_changed(watch: Watch) -> None:

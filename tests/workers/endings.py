@@ -1,13 +1,17 @@
-"""An ending to tell, one that could not be told, and those that wait on the disk."""
+"""An ending to tell, one that could not be told, those that wait on the disk, and what was printed before."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
 from dyno.peers import Headline, Peer
 from dyno.samples import RunSamples
+from dyno.settings import Settings
+from dyno.store.connect import async_client
 from dyno.store.leases import Claim, Leases
+from dyno.store.logs import read_log
 from tests.results import a_result
 from workers.ending import Ending, Succeeded
 from workers.spool import Spool
@@ -30,3 +34,13 @@ def given_up(ending: Ending, claim: Claim, nowhere: Leases, spool: Spool) -> boo
 
 def endings_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.ending"))
+
+
+def log_of(settings: Settings, job_id: str) -> str:
+    """All that the job's runners have printed."""
+
+    async def read() -> str:
+        async with async_client(settings) as client:
+            return (await read_log(client, settings, job_id)).text
+
+    return asyncio.run(read())

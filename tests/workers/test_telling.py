@@ -18,7 +18,8 @@ from dyno.store.server import EmbeddedServer
 from tests.servers import kill_once_written
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
-from tests.workers.endings import endings_in, succeeded
+from tests.workers.endings import endings_in, log_of, succeeded
+from workers.pulse import Pulse
 from workers.spool import Spool
 from workers.stop import StopSwitch
 from workers.telling import tell
@@ -88,3 +89,24 @@ def test_without_room_on_the_disk_the_ending_is_told_from_memory(
         server.revive()
         assert telling.result(60) is True
         assert store.job(job_id).status is Status.SUCCEEDED
+
+
+def test_what_was_printed_last_waits_for_redis_too(
+    quick: Settings, spool: Spool, background: ThreadPoolExecutor, switch: StopSwitch
+) -> None:
+    with EmbeddedServer() as server:
+        settings = quick.model_copy(update={"redis_url": server.url})
+        store, leases = Store(settings), Leases(sync_client(settings), settings)
+        store.submit(tiny())
+        claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
+        assert claim is not None
+        pulse = Pulse(claim, leases, 60, time.monotonic)
+        pulse.log.add(b"the last words\n")
+        kill_once_written(server)
+        telling = background.submit(
+            tell, succeeded(claim), claim, leases, spool, switch, time.monotonic, pulse.tell_log
+        )
+        eventually(lambda: endings_in(quick.spool_dir) or telling.done())
+        server.revive()
+        assert telling.result(60) is True
+        assert log_of(settings, claim.job_id) == "the last words\n"

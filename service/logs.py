@@ -1,0 +1,69 @@
+"""What the runners of a job have printed: as it is now, or as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Response
+from fastapi.responses import PlainTextResponse
+
+from dyno.errors import StoreUnavailable, UnknownJob
+from dyno.store.logs import LogPart, read_log
+from service import streams
+from service.dependencies import JobId, StateDep
+from service.problems import documented
+from service.state import State
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+_TEXT: dict[str, Any] = {
+    "text/plain": {"schema": {"type": "string"}, "example": "[attempt 1, run 1]\nEpoch 1: loss 0.31\n"}
+}
+Follow = Annotated[bool, Query(description="Go on with what comes, until the job is done")]
+
+
+async def _place(state: StateDep, follow: Follow = False) -> AsyncIterator[None]:
+    if not follow:
+        yield
+        return
+    async with streams.place(state):
+        yield
+
+
+@router.get(
+    "/{job_id}/logs",
+    response_class=PlainTextResponse,
+    dependencies=[Depends(_place)],
+    responses={
+        200: {"description": "What was printed, at most its last 256 KiB", "content": _TEXT},
+        **documented("job-not-found", "invalid-request", "too-many-streams", "store-unavailable"),
+    },
+)
+async def logs(job_id: JobId, state: StateDep, follow: Follow = False) -> Response:
+    """What the job's runners wrote to stdout and stderr, all attempts and runs; of one that runs, up to 2 s ago.
+
+    It is there for jobs that failed, were killed or canceled, too, and goes with the record.
+    """
+    part = await read_log(state.client, state.settings, job_id)
+    if follow:
+        return streams.Held(_followed(state, job_id, part), headers=streams.HEADERS, media_type="text/plain")
+    return PlainTextResponse(part.text, headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"})
+
+
+async def _followed(state: State, job_id: str, part: LogPart) -> AsyncIterator[str]:
+    with state.watch.listening(job_id) as told:
+        yield part.text
+        while not (part.done or state.stopping.is_set()):
+            told.clear()
+            try:
+                part = await read_log(state.client, state.settings, job_id, part.following)
+            except UnknownJob:
+                return
+            except StoreUnavailable:
+                await streams.pause(state, told, streams.RETRY_S)
+                continue
+            if part.text:
+                yield part.text
+            elif not part.done:
+                await streams.pause(state, told)

@@ -1,0 +1,72 @@
+"""Answers that stay open: how many there may be, how they wait for news, and how long for a reader that is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import anyio
+from fastapi import Depends
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Send
+
+from service.dependencies import StateDep
+from service.errors import TooManyStreams
+from service.state import State
+
+LOOK_EVERY_S = 15.0  # and then say that the connection lives: proxies cut one that is silent for 30 s or longer
+TAKEN_WITHIN_S = 60.0  # one piece, by a reader that may be slow, but not stuck
+RETRY_S = 1.0
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # for nginx, which would hold back what comes in small pieces
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Held(StreamingResponse):
+    """Lets go of a reader that takes nothing any more: it holds one of few places."""
+
+    async def stream_response(self, send: Send) -> None:
+        async def sent_in_time(message: Message) -> None:
+            async with asyncio.timeout(TAKEN_WITHIN_S):
+                await send(message)
+
+        with contextlib.suppress(TimeoutError):
+            await super().stream_response(sent_in_time)
+
+
+@contextlib.asynccontextmanager
+async def place(state: State) -> AsyncIterator[None]:
+    """One of the `max_streams`. Raises TooManyStreams."""
+    borrower = object()
+    try:
+        state.streams.acquire_on_behalf_of_nowait(borrower)
+    except anyio.WouldBlock:
+        most = int(state.streams.total_tokens)
+        raise TooManyStreams(f"{most} streams are open, which is the limit; try again later") from None
+    try:
+        yield
+    finally:
+        state.streams.release_on_behalf_of(borrower)
+
+
+async def _stream(state: StateDep) -> AsyncIterator[None]:
+    async with place(state):
+        yield
+
+
+OneStream = Annotated[None, Depends(_stream)]
+
+
+async def pause(state: State, told: asyncio.Event, timeout_s: float = LOOK_EVERY_S) -> bool:
+    """Until `told` is set; false after `timeout_s`, and when the service stops."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (told, state.stopping)]
+    try:
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return told.is_set()

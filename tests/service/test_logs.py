@@ -1,0 +1,118 @@
+"""A job's log over HTTP, as it is and as it comes; streams are counted, and end with the job or the service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+
+from dyno.client import Client
+from dyno.devices.device import Device
+from dyno.job import WorkerRef
+from dyno.settings import Settings
+from dyno.store.connect import sync_client
+from dyno.store.leases import Claim, Leases, LogPiece
+from dyno.store.queues import queues_served
+from service.app import create_app
+from tests.waiting import eventually
+
+Claimed = Callable[[], tuple[Leases, Claim]]
+
+
+@pytest.fixture
+def claimed(submitted: Callable[..., str], settings: Settings, offered: Device) -> Iterator[Claimed]:
+    """A job that runs: what its worker does is up to the test. It is stopped in the end."""
+    claims: list[Claim] = []
+    with sync_client(settings) as client:
+        leases = Leases(client, settings)
+
+        def one() -> tuple[Leases, Claim]:
+            submitted()
+            ref = WorkerRef(id="w", device=offered.id, host=offered.host)
+            claim = leases.claim(offered.full_id, queues_served(offered), ref)
+            assert claim is not None
+            claims.append(claim)
+            return leases, claim
+
+        yield one
+        for claim in claims:
+            leases.finish(claim, "stop")
+
+
+def test_a_log_is_text_of_jobs_that_run_failed_and_have_not_begun(
+    http: httpx.Client, claimed: Claimed, submitted: Callable[..., str]
+) -> None:
+    leases, claim = claimed()
+    leases.heartbeat(claim, None, LogPiece(0, "<b>é</b>\n"))
+    for _ in range(2):
+        answer = http.get(f"/v1/jobs/{claim.job_id}/logs")
+        assert (answer.status_code, answer.text) == (200, "<b>é</b>\n")
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        leases.finish(claim, "fail")
+    assert http.get(f"/v1/jobs/{submitted()}/logs").text == ""
+    with Client(str(http.base_url)) as dyno:
+        assert dyno.logs(claim.job_id) == "<b>é</b>\n"
+
+
+@pytest.mark.parametrize("follow", ["false", "true"])
+def test_no_job_has_no_log(http: httpx.Client, follow: str) -> None:
+    answer = http.get(f"/v1/jobs/job_{'0' * 26}/logs", params={"follow": follow})
+    assert (answer.status_code, answer.json()["code"]) == (404, "job-not-found")
+
+
+def test_a_log_is_followed_until_the_job_is_done(http: httpx.Client, claimed: Claimed) -> None:
+    leases, claim = claimed()
+    leases.heartbeat(claim, None, LogPiece(0, "one\n"))
+    with http.stream("GET", f"/v1/jobs/{claim.job_id}/logs", params={"follow": "true"}) as answer:
+        assert answer.headers["content-type"].startswith("text/plain")
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-accel-buffering"] == "no"
+        lines = answer.iter_lines()
+        assert next(lines) == "one"
+        leases.heartbeat(claim, None, LogPiece(1, "two\n"))
+        assert next(lines) == "two"
+        leases.heartbeat(claim, None, LogPiece(2, "three\n"))
+        leases.finish(claim, "fail")
+        assert list(lines) == ["three"]
+
+
+def test_who_follows_is_let_go_when_the_service_stops(
+    settings: Settings, claimed: Claimed, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+) -> None:
+    leases, claim = claimed()
+    leases.heartbeat(claim, None, LogPiece(0, "one\n"))
+    app = create_app(settings)
+    app.add_api_route("/stop", _stop)
+    with serve(app) as http, http.stream("GET", f"/v1/jobs/{claim.job_id}/logs", params={"follow": "true"}) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "one"
+        assert http.get("/stop").status_code == 200
+        assert list(lines) == []
+
+
+async def _stop(request: Request) -> None:
+    """As a signal does."""
+    request.app.state.stopping.set()
+
+
+def test_so_many_streams_and_no_more_are_open_until_one_ends(
+    settings: Settings, claimed: Claimed, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+) -> None:
+    _, claim = claimed()
+    path, follow = f"/v1/jobs/{claim.job_id}/logs", {"follow": "true"}
+    with serve(create_app(settings.model_copy(update={"max_streams": 1}))) as http:
+        with http.stream("GET", path, params=follow):
+            refused = http.get(path, params=follow)
+            assert (refused.status_code, refused.json()["code"]) == (503, "too-many-streams")
+            assert refused.headers["retry-after"]
+            assert http.get(path).status_code == 200
+        eventually(lambda: _opens(http, path, follow))
+
+
+def _opens(http: httpx.Client, path: str, follow: dict[str, str]) -> bool:
+    with http.stream("GET", path, params=follow) as answer:
+        return answer.status_code == 200

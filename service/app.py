@@ -16,6 +16,7 @@ from service import (
     artifacts,
     comparisons,
     edge,
+    events,
     fleet,
     health,
     jobs,
@@ -63,7 +64,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.stopping = stopping
-    of_jobs = (jobs, rerun, removal, logs, samples, artifacts)
+    of_jobs = (jobs, rerun, removal, logs, events, samples, artifacts)
     routers = [part.router for part in (*of_jobs, comparisons, workloads, fleet, health, metrics)]
     for router in routers:
         app.include_router(router)

@@ -66,4 +66,4 @@ async def _followed(state: State, job_id: str, part: LogPart) -> AsyncIterator[s
             if part.text:
                 yield part.text
             elif not part.done:
-                await streams.pause(state, told)
+                await streams.pause(state, told, streams.LOOK_EVERY_S)

@@ -61,12 +61,11 @@ async def _stream(state: StateDep) -> AsyncIterator[None]:
 OneStream = Annotated[None, Depends(_stream)]
 
 
-async def pause(state: State, told: asyncio.Event, timeout_s: float = LOOK_EVERY_S) -> bool:
-    """Until `told` is set; false after `timeout_s`, and when the service stops."""
+async def pause(state: State, told: asyncio.Event, timeout_s: float) -> None:
+    """Until `told` is set, the time is up or the service stops."""
     waits = [asyncio.ensure_future(event.wait()) for event in (told, state.stopping)]
     try:
         await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for wait in waits:
             wait.cancel()
-    return told.is_set()

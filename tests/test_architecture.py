@@ -16,7 +16,7 @@ FRAMEWORKS = {"tensorflow", "keras", "jax", "torch"}
 # part of the house -> the parts it may import besides itself and the contract's words
 WORDS = {
     *("errors", "sentences", "spec", "job", "result", "comparison", "peers", "readings", "samples", "settings"),
-    "frames",
+    *("frames", "events"),
 }
 ALLOWED = {
     "artifacts": WORDS | {"durable"},

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dyno.client import Client, Refused, ServerUnreachable
+from dyno.client.events import Message, messages
 from dyno.job import Job, QueuePlace, Status, Urls
 from dyno.spec import Spec
 
@@ -113,3 +114,16 @@ def test_waiting_for_a_job_that_does_not_exist_ends_at_once(url: str) -> None:
     with Client(url) as client, pytest.raises(Refused):
         client.wait("job_1")
     assert len(Handler.seen) == 1
+
+
+EVENTS = (
+    b"retry: 1000\nid: 1-0\n\n: ping\n\nid: 2-0\r\nevent: log\ndata: one\ndata: t\xe2\x80\xa8o\n\n"
+    b"id: 3-0\nevent: log\nda"
+)
+
+
+def test_events_are_the_same_wherever_they_are_cut_into_pieces_and_half_ones_are_none() -> None:
+    whole = [Message("1-0", "", ""), Message("2-0", "log", "one\nt\u2028o")]
+    for at in range(len(EVENTS)):
+        assert list(messages([EVENTS[:at], EVENTS[at:]])) == whole
+    assert list(messages([EVENTS[: EVENTS.index(b"\n\nid: 3") + 1]])) == whole[:1]

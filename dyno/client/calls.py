@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +22,10 @@ from dyno.client.errors import (
     Refused,
     ServerUnreachable,
 )
+from dyno.client.following import follow
 from dyno.client.transport import Transport, body
 from dyno.comparison import Comparison, UnfinishedComparison
+from dyno.events import AnyEvent
 from dyno.job import Job, Status
 from dyno.result import Artifact, Result
 from dyno.samples import RunSamples, SampleList
@@ -121,6 +123,15 @@ class Client(DeviceCalls):
     def logs(self, job_id: str) -> str:
         """What the job's runners have printed, the last 256 KiB at most."""
         return self._http.text(f"/v1/jobs/{job_id}/logs")
+
+    def events(self, job_id: str | None = None, after: str | None = None) -> Iterator[AnyEvent]:
+        """What happens to the job until it is done, or without one to any, for ever; each event once.
+
+        A connection that breaks is made anew, behind the last event; `after` is the `id` of one to begin behind.
+        Without it a job is told from its beginning, and all jobs from now on. Raises as `wait` does.
+        """
+        path = f"/v1/jobs/{job_id}/events" if job_id is not None else "/v1/events"
+        return follow(self._http, path, after, ends=job_id is not None)
 
     def artifacts(self, job_id: str) -> list[Artifact]:
         """The files that a job has left behind."""

@@ -41,13 +41,19 @@ class Transport:
             body(answer)
         return answer.text
 
-    def receive(self, path: str, file: BinaryIO) -> str:
-        """What is there, written to `file`; returns its SHA-256."""
-        digest = hashlib.sha256()
-        with self._answers(), self._http.stream("GET", path) as answer:
+    @contextmanager
+    def open(self, path: str, **options: Any) -> Iterator[httpx.Response]:
+        """What is there, to be read as it comes."""
+        with self._answers(), self._http.stream("GET", path, **options) as answer:
             if answer.is_error:
                 answer.read()
                 body(answer)
+            yield answer
+
+    def receive(self, path: str, file: BinaryIO) -> str:
+        """What is there, written to `file`; returns its SHA-256."""
+        digest = hashlib.sha256()
+        with self.open(path) as answer:
             for piece in answer.iter_bytes():
                 file.write(piece)
                 digest.update(piece)

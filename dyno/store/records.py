@@ -89,4 +89,4 @@ def _known(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _urls(job_id: str) -> Urls:
     root = f"/v1/jobs/{job_id}"
-    return Urls(self=root, result=f"{root}/result", cancel=f"{root}/cancel")
+    return Urls(self=root, result=f"{root}/result", cancel=f"{root}/cancel", events=f"{root}/events")

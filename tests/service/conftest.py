@@ -22,7 +22,7 @@ from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.connect import sync_client
 from dyno.store.fleet import WorkerRecord
-from dyno.store.leases import Leases
+from dyno.store.leases import Claim, Leases
 from dyno.store.queues import queues_served
 from service.app import create_app
 from tests.comparisons import RATES, a_metric, of_metrics
@@ -149,3 +149,25 @@ def finished(submitted: Callable[..., str], settings: Settings, offered: Device)
             return job_id
 
         yield one
+
+
+@pytest.fixture
+def claimed(
+    submitted: Callable[..., str], settings: Settings, offered: Device
+) -> Iterator[Callable[[], tuple[Leases, Claim]]]:
+    """A job that runs: what its worker does is up to the test. It is stopped in the end."""
+    claims: list[Claim] = []
+    with sync_client(settings) as client:
+        leases = Leases(client, settings)
+
+        def one() -> tuple[Leases, Claim]:
+            submitted()
+            ref = WorkerRef(id="w", device=offered.id, host=offered.host)
+            claim = leases.claim(offered.full_id, queues_served(offered), ref)
+            assert claim is not None
+            claims.append(claim)
+            return leases, claim
+
+        yield one
+        for claim in claims:
+            leases.finish(claim, "stop")

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request
 
 from dyno.client import Client
-from dyno.devices.device import Device
-from dyno.job import WorkerRef
 from dyno.settings import Settings
-from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases, LogPiece
-from dyno.store.queues import queues_served
+from service import streams
 from service.app import create_app
 from tests.waiting import eventually
 
 Claimed = Callable[[], tuple[Leases, Claim]]
-
-
-@pytest.fixture
-def claimed(submitted: Callable[..., str], settings: Settings, offered: Device) -> Iterator[Claimed]:
-    """A job that runs: what its worker does is up to the test. It is stopped in the end."""
-    claims: list[Claim] = []
-    with sync_client(settings) as client:
-        leases = Leases(client, settings)
-
-        def one() -> tuple[Leases, Claim]:
-            submitted()
-            ref = WorkerRef(id="w", device=offered.id, host=offered.host)
-            claim = leases.claim(offered.full_id, queues_served(offered), ref)
-            assert claim is not None
-            claims.append(claim)
-            return leases, claim
-
-        yield one
-        for claim in claims:
-            leases.finish(claim, "stop")
 
 
 def test_a_log_is_text_of_jobs_that_run_failed_and_have_not_begun(
@@ -64,7 +43,23 @@ def test_no_job_has_no_log(http: httpx.Client, follow: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "job-not-found")
 
 
-def test_a_log_is_followed_until_the_job_is_done(http: httpx.Client, claimed: Claimed) -> None:
+@pytest.fixture
+def paused(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Is released whenever a stream begins to wait for news; it would look by itself after ten minutes only."""
+    count, pause = threading.Semaphore(0), streams.pause
+
+    async def counted(*arguments: Any) -> None:
+        count.release()
+        await pause(*arguments)
+
+    monkeypatch.setattr(streams, "pause", counted)
+    monkeypatch.setattr(streams, "LOOK_EVERY_S", 600.0)
+    return count
+
+
+def test_a_log_is_followed_until_the_job_is_done(
+    http: httpx.Client, claimed: Claimed, paused: threading.Semaphore
+) -> None:
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, "one\n"))
     with http.stream("GET", f"/v1/jobs/{claim.job_id}/logs", params={"follow": "true"}) as answer:
@@ -73,6 +68,7 @@ def test_a_log_is_followed_until_the_job_is_done(http: httpx.Client, claimed: Cl
         assert answer.headers["x-accel-buffering"] == "no"
         lines = answer.iter_lines()
         assert next(lines) == "one"
+        assert paused.acquire(timeout=30)
         leases.heartbeat(claim, None, LogPiece(1, "two\n"))
         assert next(lines) == "two"
         leases.heartbeat(claim, None, LogPiece(2, "three\n"))
@@ -81,7 +77,10 @@ def test_a_log_is_followed_until_the_job_is_done(http: httpx.Client, claimed: Cl
 
 
 def test_who_follows_is_let_go_when_the_service_stops(
-    settings: Settings, claimed: Claimed, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+    settings: Settings,
+    claimed: Claimed,
+    serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]],
+    paused: threading.Semaphore,
 ) -> None:
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, "one\n"))
@@ -90,6 +89,7 @@ def test_who_follows_is_let_go_when_the_service_stops(
     with serve(app) as http, http.stream("GET", f"/v1/jobs/{claim.job_id}/logs", params={"follow": "true"}) as answer:
         lines = answer.iter_lines()
         assert next(lines) == "one"
+        assert paused.acquire(timeout=30)
         assert http.get("/stop").status_code == 200
         assert list(lines) == []
 

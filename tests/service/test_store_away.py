@@ -36,6 +36,8 @@ def test_while_the_store_is_away_every_route_that_needs_it_says_when_to_come_bac
             http.get(job["urls"]["self"]),
             http.get(f"{job['urls']['self']}/logs", params={"follow": "true"}),
             http.get(job["urls"]["self"], params={"wait": 30}),
+            http.get(job["urls"]["events"]),
+            http.get("/v1/events"),
             http.get(job["urls"]["result"]),
             http.post(job["urls"]["cancel"]),
             http.post(f"{job['urls']['self']}/rerun"),

@@ -1,0 +1,55 @@
+"""What happens to a job, told as it happens."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def events(api: Any, path: str, **options: Any) -> list[tuple[str, str, dict[str, Any]]]:
+    """All of them, with kind and id, until the service ends the answer."""
+    found, fields = [], {}
+    with api.http.stream("GET", path, **options) as answer:
+        for line in answer.iter_lines():
+            name, _, value = line.partition(": ")
+            if line:
+                fields[name] = value
+            elif "data" in fields:
+                found.append((fields["event"], fields["id"], json.loads(fields["data"])))
+                fields = {}
+    return found
+
+
+def test_a_job_is_told_of_until_it_is_done_and_a_reader_can_go_on_anywhere(api: Any, tiny: dict[str, Any]) -> None:
+    job = api.submit(tiny)
+    told = events(api, job["urls"]["events"])
+    statuses = [data for kind, _, data in told if kind == "status"]
+    assert [each["status"] for each in statuses] == ["queued", "running", "succeeded"]
+    assert [each["done"] for each in statuses] == [False, False, True]
+    assert told[-1][2] == statuses[-1]
+    assert {data["job"] for _, _, data in told} == {job["id"]}
+    result = api.http.get(job["urls"]["result"]).json()
+    assert [data["metric"] for kind, _, data in told if kind == "metric"] == result["metrics"]
+    middle = told[len(told) // 2][1]
+    assert events(api, job["urls"]["events"], headers={"Last-Event-ID": middle}) == told[len(told) // 2 + 1 :]
+    assert api.http.get(job["urls"]["events"], params={"last_event_id": told[-1][1]}).status_code == 204
+
+
+def test_progress_is_told_of_a_job_that_runs(api: Any, long: dict[str, Any]) -> None:
+    with api.http.stream("GET", long["urls"]["events"]) as answer:
+        lines = answer.iter_lines()
+        assert any(line == "event: progress" for line in lines)
+        data = next(line for line in lines if line.startswith("data: "))
+    assert 0 <= json.loads(data.removeprefix("data: "))["progress"]["fraction"] <= 1
+
+
+def test_all_jobs_are_told_of_together(api: Any, tiny: dict[str, Any]) -> None:
+    with api.http.stream("GET", "/v1/events") as answer:
+        lines = answer.iter_lines()
+        assert any(line.startswith("id: ") for line in lines)  # from here on
+        jobs = [api.submit(tiny)["id"] for _ in range(2)]
+        done: list[str] = []
+        while len(done) < 2:
+            data = next(json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: "))
+            done += [data["job"]] if data.get("done") else []
+        assert done == jobs

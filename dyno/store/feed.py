@@ -1,0 +1,155 @@
+"""The events of one job, or of all, read from their streams a page at a time.
+
+An entry of a stream may be several events. A place in the feed is behind an entry, or within the one that follows it:
+`1763779000000-0.2` is behind the first two events of what comes after that entry. So whoever was cut off between two
+events goes on with the second.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import redis.asyncio
+from pydantic import ValidationError
+
+from dyno.events import AnyEvent, GapEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
+from dyno.job import DONE, Event, Progress, Status, WorkerRef
+from dyno.settings import Settings
+from dyno.store.connect import store_errors
+from dyno.store.figures import Figures
+from dyno.store.keys import Keys
+from dyno.store.records import moment
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 32  # entries; each may have a piece of log, 16 KiB: what one slow reader can hold
+_PLACE = re.compile(r"(\d{1,19})-(\d{1,19})(?:\.(\d{1,4}))?", re.ASCII)
+_BEGINNING = "0-0"
+_Fields = Mapping[str, str]
+
+
+class Place(NamedTuple):
+    """Behind entry `entry`, and behind so many events of the one after it."""
+
+    entry: str = _BEGINNING
+    told: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.entry}.{self.told}" if self.told else self.entry
+
+
+class Page(NamedTuple):
+    """What comes next, and the place behind it. `ends`: of one job, which is done, or gone."""
+
+    events: Sequence[AnyEvent]
+    place: Place
+    ends: bool = False
+
+
+def place_of(text: str) -> Place | None:
+    """None where it is none that an event has."""
+    found = _PLACE.fullmatch(text)
+    return Place(f"{int(found[1])}-{int(found[2])}", int(found[3] or 0)) if found else None
+
+
+class Feed:
+    """Every method raises StoreUnavailable while Redis is away."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+        self._client = client
+        self._keys = Keys(settings.namespace)
+
+    async def newest(self) -> Place:
+        """Behind all that has happened to any job."""
+        with store_errors():
+            entries: Any = await self._client.xrevrange(self._keys.events, count=1)
+        return Place(str(entries[0][0])) if entries else Place()
+
+    async def gap(self, job_id: str | None, after: Place) -> GapEvent | None:
+        """Whether entries behind that place may be gone: the streams keep a bounded number."""
+        entries = await self._entries(job_id, _BEGINNING, 1)
+        if after.entry == _BEGINNING or not entries or _number(entries[0][0]) <= _number(after.entry):
+            return None
+        return GapEvent(id=str(after), after=str(after), oldest=entries[0][0])
+
+    async def page(self, job_id: str | None, place: Place) -> Page:
+        """What is behind `place`, as much as is sent at once."""
+        entries = await self._entries(job_id, place.entry, _AT_ONCE)
+        beside = await self._beside(entries)
+        events: list[AnyEvent] = []
+        for (entry, fields), more in zip(entries, beside, strict=True):
+            events += _placed(list(_events(entry, fields, more)), place)
+            place = Place(entry)
+        done = bool(events) and isinstance(events[-1], StatusEvent) and events[-1].done
+        return Page(events, place, ends=job_id is not None and (done or await self._is_over(job_id, entries)))
+
+    async def _is_over(self, job_id: str, entries: Sequence[Any]) -> bool:
+        """Whether nothing more comes though no event said so: the job's stream has gone, with all of the job."""
+        if entries:
+            return False
+        with store_errors():
+            return not await self._client.exists(self._keys.job_events(job_id))
+
+    async def _entries(self, job_id: str | None, after: str, count: int) -> list[tuple[str, _Fields]]:
+        stream = self._keys.events if job_id is None else self._keys.job_events(job_id)
+        with store_errors():
+            found: Any = await self._client.xread({stream: after}, count=count)
+        return [(str(entry), fields) for entry, fields in found[0][1]] if found else []
+
+    async def _beside(self, entries: Sequence[tuple[str, _Fields]]) -> list[str | None]:
+        """What an entry only refers to: a piece of log, or a result."""
+        async with self._client.pipeline(transaction=False) as pipeline:
+            asked = [self._ask(pipeline, fields) for _, fields in entries]
+            with store_errors():
+                answers: Any = iter(await pipeline.execute() if any(asked) else ())
+        return [next(answers) if each else None for each in asked]
+
+    def _ask(self, pipeline: Any, fields: _Fields) -> bool:
+        if "log" in fields:
+            pipeline.hget(self._keys.log(fields["job"]), fields["log"])
+        elif fields.get("event") == Event.SUCCEED:
+            pipeline.get(self._keys.result(fields["job"]))
+        else:
+            return False
+        return True
+
+
+def _events(entry: str, fields: _Fields, beside: str | None) -> Iterator[AnyEvent]:
+    """Always as many for the same entry, as far as they can be read: places count them."""
+    try:
+        known = {"id": entry, "job": fields["job"], "version": int(fields["version"]), "at": moment(fields["at"])}
+        event, detail = fields["event"], fields.get("detail")
+        if event == Event.HEARTBEAT:
+            if "log" in fields:
+                yield LogEvent(**known, text=beside)
+            if detail:
+                yield ProgressEvent(**known, progress=Progress.model_validate_json(detail))
+            return
+        status = Status(fields["status"])
+        if beside is not None:
+            figures = Figures.model_validate_json(beside)
+            for metric in figures.metrics:
+                yield MetricEvent(**known, verdict=figures.verdict, metric=metric)
+        worker = WorkerRef.model_validate_json(detail) if event == Event.CLAIM and detail else None
+        reason = None if worker else detail
+        yield StatusEvent(**known, event=event, status=status, done=status in DONE, reason=reason, worker=worker)
+    except (ValidationError, ValueError, KeyError) as error:  # of another version, say
+        log.warning("the event %s can't be told: %s: %s", entry, type(error).__name__, error)
+
+
+def _placed(events: Sequence[AnyEvent], before: Place) -> list[AnyEvent]:
+    """Those of one entry that aren't told yet; all but the last have a place within it."""
+    last = len(events) - 1
+    return [
+        each if index == last else each.model_copy(update={"id": str(Place(before.entry, index + 1))})
+        for index, each in enumerate(events)
+        if index >= min(before.told, last)
+    ]
+
+
+def _number(entry: str) -> tuple[int, int]:
+    time_ms, _, sequence = entry.partition("-")
+    return int(time_ms), int(sequence)

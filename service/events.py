@@ -1,0 +1,136 @@
+"""Server-Sent Events: what happens to one job, or to all, as it happens; cut off, a reader goes on where it was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+
+from dyno.errors import FieldError, StoreUnavailable
+from dyno.events import AnyEvent, GapEvent
+from dyno.store.feed import Feed, Page, Place, place_of
+from service import streams
+from service.dependencies import JobId, StateDep
+from service.errors import InvalidRequest
+from service.problems import documented
+from service.state import State
+from service.streams import OneStream
+
+router = APIRouter(tags=["events"])
+
+COME_BACK_MS = 1000  # for browsers: EventSource connects again by itself
+_EXAMPLE = """id: 1763779000000-0
+event: status
+data: {"job":"job_01J…","version":2,"at":"…","event":"claim","status":"running","done":false,"reason":null,"worker":{…}}
+
+id: 1763779002000-0
+event: progress
+data: {"job":"job_01J…","version":3,"at":"…","progress":{"phase":"sampling","run":1,"runs":5,"fraction":0.1,…}}
+
+"""
+_STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}}
+_CODES = ("invalid-request", "too-many-streams", "store-unavailable")
+
+
+async def _behind(
+    last_event_id: Annotated[str | None, Header(description="The `id` of the last event that was read")] = None,
+    given: Annotated[
+        str | None, Query(alias="last_event_id", description="The same, for who can't set headers; they go first")
+    ] = None,
+) -> Place | None:
+    for text, pointer in ((last_event_id, "/header/last-event-id"), (given, "/query/last_event_id")):
+        if text:
+            if (place := place_of(text)) is None:
+                detail = f'"{text[:64]}" is the id of no event'
+                raise InvalidRequest([FieldError(pointer, "invalid-event-id", detail)])
+            return place
+    return None
+
+
+async def _feed(state: StateDep) -> Feed:
+    return Feed(state.client, state.settings)
+
+
+Behind = Annotated[Place | None, Depends(_behind)]
+FeedDep = Annotated[Feed, Depends(_feed)]
+
+
+@router.get(
+    "/v1/jobs/{job_id}/events",
+    response_class=Response,
+    responses={
+        200: {"description": "`status`, `progress`, `metric`, `log`; the last has `done`", "content": _STREAM},
+        204: {"description": "The job is done, and nothing is behind the last event: don't come back"},
+        **documented("job-not-found", "record-unreadable", *_CODES),
+    },
+)
+async def of_job(job_id: JobId, state: StateDep, feed: FeedDep, behind: Behind, _: OneStream) -> Response:
+    """All that has happened to the job, and then what does, until it is done: the last event is a `status` with `done`.
+
+    Kept are the last thousand or so: a reader who comes back later than that is told of a `gap`. What comes of one
+    change of the record, a piece of log and progress say, has the same `version`, and the next change one more.
+    """
+    done = (await state.jobs.get(job_id)).done  # first: once it is, the page has all of its events
+    if done and not (await feed.page(job_id, behind or Place())).events:
+        return Response(status_code=204)
+    return await _sent(state, feed, job_id, behind or Place())
+
+
+@router.get(
+    "/v1/events",
+    response_class=Response,
+    responses={
+        200: {"description": "As of one job, but without an end", "content": _STREAM},
+        **documented(*_CODES),
+    },
+)
+async def of_all(state: StateDep, feed: FeedDep, behind: Behind, _: OneStream) -> Response:
+    """What happens to any job from now on, or behind `Last-Event-ID`; `0-0` is behind none of the last 10,000."""
+    return await _sent(state, feed, None, behind or await feed.newest())
+
+
+async def _sent(state: State, feed: Feed, job_id: str | None, behind: Place) -> Response:
+    pieces = _pieces(state, feed, job_id, behind, await feed.gap(job_id, behind))
+    return streams.Held(pieces, headers=streams.HEADERS, media_type="text/event-stream")
+
+
+async def _pieces(
+    state: State, feed: Feed, job_id: str | None, behind: Place, gap: GapEvent | None
+) -> AsyncIterator[bytes]:
+    yield format_sse_event(id=str(behind), retry=COME_BACK_MS)  # who is cut off before the first event goes on, too
+    if gap is not None:
+        yield _encoded(gap)
+    async for event in _told(state, feed, job_id, behind):
+        yield KEEPALIVE_COMMENT if event is None else _encoded(event)
+
+
+def _encoded(event: AnyEvent) -> bytes:
+    return format_sse_event(id=event.id, event=event.kind, data_str=event.model_dump_json(by_alias=True))
+
+
+async def _told(state: State, feed: Feed, job_id: str | None, behind: Place) -> AsyncIterator[AnyEvent | None]:
+    """Null where nothing happens: the connection lives. Ends with the job, or when the service stops."""
+    page, say_by_s = Page((), behind), time.monotonic() + streams.LOOK_EVERY_S
+    with state.watch.listening(job_id) as news:
+        while not (page.ends or state.stopping.is_set()):
+            news.clear()
+            page, before = await _page(feed, job_id, page.place), page
+            for event in page.events:
+                yield event
+            if not page.events and time.monotonic() >= say_by_s:
+                yield None
+            if page.events or time.monotonic() >= say_by_s:
+                say_by_s = time.monotonic() + streams.LOOK_EVERY_S
+            if page.place == before.place:
+                await streams.pause(state, news, say_by_s - time.monotonic())
+
+
+async def _page(feed: Feed, job_id: str | None, place: Place) -> Page:
+    """Without events while Redis is away: browsers give up on an answer that isn't 200, so the stream outlasts it."""
+    try:
+        return await feed.page(job_id, place)
+    except StoreUnavailable:
+        return Page((), place)

@@ -1,0 +1,66 @@
+"""The network between a service and its callers, that cuts them off."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from contextlib import suppress
+from types import TracebackType
+
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends a reset
+_PIECE_BYTES = 65536
+_OWN_WITHIN_S = 10
+
+
+class Cutting:
+    """Context manager: a TCP port on loopback that leads to another one.
+
+    The first connections are reset, each after as many bytes of its answers as `cuts` says; the others last.
+    """
+
+    def __init__(self, port: int, cuts: list[int]) -> None:
+        self._to, self.cuts, self.resets = port, cuts, 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._service = self._listening  # until there is a connection to it
+        self._thread = threading.Thread(target=self._serve, name="cutting", daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def __enter__(self) -> Cutting:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for end in (self._listening, self._service):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join(_OWN_WITHIN_S)
+
+    def _serve(self) -> None:
+        """One connection after the other: its caller has no second one."""
+        while True:
+            try:
+                caller, _ = self._listening.accept()
+            except OSError:  # closed: that was all
+                return
+            with caller, socket.create_connection(("127.0.0.1", self._to)) as self._service:
+                self._service.sendall(caller.recv(_PIECE_BYTES))  # the whole request
+                self._answer(caller, self.cuts.pop(0) if self.cuts else None)
+
+    def _answer(self, caller: socket.socket, cut: int | None) -> None:
+        passed = 0
+        try:
+            while piece := self._service.recv(_PIECE_BYTES):
+                if cut is not None and passed + len(piece) > cut:
+                    caller.sendall(piece[: cut - passed])
+                    caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                    self.resets += 1
+                    return
+                caller.sendall(piece)
+                passed += len(piece)
+        except OSError:  # the caller has left
+            return

@@ -1,0 +1,243 @@
+"""Server-Sent Events over a real connection: what is sent, how it ends, and how a reader goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from random import Random
+
+import anyio
+import httpx
+import pytest
+import redis
+from fastapi import FastAPI, Request
+
+from dyno.client import Client, Refused, following
+from dyno.devices.device import Device
+from dyno.events import AnyEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
+from dyno.job import Progress
+from dyno.settings import Settings
+from dyno.store.keys import Keys
+from dyno.store.leases import Claim, Leases, LogPiece
+from service import streams
+from service.app import create_app
+from tests.comparisons import a_metric, of_metrics
+from tests.cutting import Cutting
+from tests.waiting import eventually
+
+Claimed = Callable[[], tuple[Leases, Claim]]
+Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+
+BEATS, CUTS, CLIENTS = 80, 20, 100
+
+
+def beat(leases: Leases, claim: Claim, numbers: range) -> None:
+    for number in numbers:
+        progress = Progress(phase="sampling", run=1, runs=1, completed=number)
+        assert not leases.heartbeat(claim, progress, LogPiece(number, f"{number} \u2028 é\r\n")).superseded
+
+
+def succeed(leases: Leases, claim: Claim) -> None:
+    result = of_metrics([a_metric(), a_metric("loss")]).model_copy(update={"job": claim.job_id})
+    assert leases.finish(claim, "succeed", result=result)
+
+
+def blocks(text: str) -> list[str]:
+    return [block for block in text.split("\n\n") if "event:" in block]
+
+
+def test_a_done_job_s_events_are_sent_and_then_there_is_no_more(http: httpx.Client, claimed: Claimed) -> None:
+    leases, claim = claimed()
+    beat(leases, claim, range(1))
+    succeed(leases, claim)
+    path = f"/v1/jobs/{claim.job_id}/events"
+    answer = http.get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-accel-buffering"] == "no"
+    sent = blocks(answer.text)
+    kinds = [re.findall(r"^event: (\w+)$", block, re.MULTILINE) for block in sent]
+    assert kinds == [[each] for each in ("status", "status", "log", "progress", "metric", "metric", "status")]
+    ids = re.findall(r"^id: (\S+)$", "\n".join(sent), re.MULTILINE)
+    assert len(set(ids)) == len(sent)
+    assert '"done":true' in sent[-1]
+    for at, last in enumerate(ids):
+        for again in (http.get(path, headers={"Last-Event-ID": last}), http.get(path, params={"last_event_id": last})):
+            assert blocks(again.text) == sent[at + 1 :]
+            assert again.status_code == (204 if at == len(ids) - 1 else 200)
+    by_header = http.get(path, headers={"Last-Event-ID": ids[4]}, params={"last_event_id": ids[0]})
+    assert blocks(by_header.text) == sent[5:]
+
+
+def test_all_jobs_are_told_of_from_now_on_or_from_where_a_reader_was(http: httpx.Client, claimed: Claimed) -> None:
+    leases, claim = claimed()
+    with http.stream("GET", "/v1/events") as answer:
+        lines = answer.iter_lines()
+        here = next(line for line in lines if line.startswith("id: ")).removeprefix("id: ")
+        leases.finish(claim, "fail", status_reason="timeout")
+        data = next(line for line in lines if line.startswith("data: "))
+        assert f'"job":"{claim.job_id}"' in data
+        assert '"reason":"timeout"' in data
+    with http.stream("GET", "/v1/events", headers={"Last-Event-ID": here}) as answer:
+        assert next(line for line in answer.iter_lines() if line.startswith("data: ")) == data
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/{}/events"])
+@pytest.mark.parametrize("last", ["x", "1-0; drop", "$", "1" * 25])
+def test_an_id_that_no_event_has_is_refused(
+    http: httpx.Client, submitted: Callable[..., str], path: str, last: str
+) -> None:
+    url = path.format(submitted())
+    for answer, at in (
+        (http.get(url, headers={"Last-Event-ID": last}), "/header/last-event-id"),
+        (http.get(url, params={"last_event_id": last}), "/query/last_event_id"),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+        assert [error["pointer"] for error in answer.json()["errors"]] == [at]
+
+
+def test_no_job_has_no_events(http: httpx.Client) -> None:
+    assert http.get(f"/v1/jobs/job_{'0' * 26}/events").json()["code"] == "job-not-found"
+    with Client(str(http.base_url)) as dyno, pytest.raises(Refused):
+        next(dyno.events(f"job_{'0' * 26}"))
+
+
+def test_a_reader_who_comes_back_too_late_is_told_of_the_gap(
+    http: httpx.Client, claimed: Claimed, client: redis.Redis, settings: Settings
+) -> None:
+    leases, claim = claimed()
+    beat(leases, claim, range(3))
+    stream = Keys(settings.namespace).job_events(claim.job_id)
+    entries = [entry for entry, _ in client.xrange(stream)]  # type: ignore[union-attr]
+    client.xtrim(stream, minid=entries[2], approximate=False)
+    succeed(leases, claim)
+    with Client(str(http.base_url)) as dyno:
+        late = [event.kind for event in dyno.events(claim.job_id, after=entries[0])]
+        assert late[:3] == ["gap", "log", "progress"]
+        assert "gap" not in [event.kind for event in dyno.events(claim.job_id, after=entries[2])]
+
+
+def test_a_connection_on_which_nothing_happens_says_that_it_lives(
+    http: httpx.Client, submitted: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "LOOK_EVERY_S", 0.05)
+    with http.stream("GET", f"/v1/jobs/{submitted()}/events") as answer:
+        comments = (line for line in answer.iter_lines() if line.startswith(":"))
+        assert len(list(itertools.islice(comments, 3))) == 3
+
+
+def test_who_reads_is_let_go_when_the_service_stops(
+    settings: Settings, offered: Device, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "LOOK_EVERY_S", 600.0)
+    app = create_app(settings)
+    app.add_api_route("/stop", _stop)
+    with serve(app) as http, http.stream("GET", "/v1/events") as answer:
+        pieces = answer.iter_bytes()
+        next(pieces)
+        assert http.get("/stop").status_code == 200
+        assert b"".join(pieces) == b""
+
+
+async def _stop(request: Request) -> None:
+    """As a signal does."""
+    request.app.state.stopping.set()
+
+
+def test_events_count_as_open_streams(settings: Settings, offered: Device, serve: Serve) -> None:
+    with serve(create_app(settings.model_copy(update={"max_streams": 1}))) as http:
+        with http.stream("GET", "/v1/events"):
+            assert http.get("/v1/events").json()["code"] == "too-many-streams"
+        eventually(lambda: _opens(http))
+
+
+def _opens(http: httpx.Client) -> bool:
+    with http.stream("GET", "/v1/events") as answer:
+        return answer.status_code == 200
+
+
+def test_a_hundred_readers_hear_of_all_and_share_a_few_connections_to_redis(
+    http: httpx.Client, claimed: Claimed, client: redis.Redis
+) -> None:
+    leases, claim = claimed()
+
+    async def read() -> bytes:
+        reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
+        writer.write(f"GET /v1/jobs/{claim.job_id}/events HTTP/1.1\r\nHost: dyno\r\n\r\n".encode())
+        text = await reader.readuntil(b"claim")
+        opened.release()
+        text += await reader.readuntil(b'"done":true')
+        writer.close()
+        return text
+
+    async def read_all() -> list[bytes]:
+        readers = [asyncio.create_task(read()) for _ in range(CLIENTS)]
+        for _ in readers:
+            await opened.acquire()
+        await asyncio.to_thread(beat, leases, claim, range(10))
+        await asyncio.to_thread(succeed, leases, claim)
+        return await asyncio.gather(*readers)
+
+    opened = asyncio.Semaphore(0)
+    texts = asyncio.run(asyncio.wait_for(read_all(), 60))
+    assert {text.count(b"event: ") for text in texts} == {2 + 10 * 2 + 3}
+    assert int(client.info("clients")["connected_clients"]) < CLIENTS  # type: ignore[index]
+
+
+def test_a_client_that_is_cut_again_and_again_misses_nothing_and_repeats_nothing(
+    http: httpx.Client, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "RETRY_S", 0.0)
+    places = Random(7)
+    leases, claim = claimed()
+    beat(leases, claim, range(BEATS // 2))
+
+    def live_on() -> None:
+        beat(leases, claim, range(BEATS // 2, BEATS))
+        succeed(leases, claim)
+
+    assert http.base_url.port is not None
+    cuts = [places.randrange(2000) for _ in range(CUTS)]
+    with Cutting(http.base_url.port, cuts) as network, Client(network.url) as dyno:
+        with ThreadPoolExecutor(1) as background:
+            living = background.submit(live_on)
+            told = list(dyno.events(claim.job_id))
+            living.result()
+        assert (network.cuts, network.resets) == ([], CUTS)
+    _assert_whole(told)
+
+
+def _assert_whole(told: list[AnyEvent]) -> None:
+    assert [each.text for each in told if isinstance(each, LogEvent)] == [f"{n} \u2028 é\r\n" for n in range(BEATS)]
+    assert [each.progress.completed for each in told if isinstance(each, ProgressEvent)] == list(range(BEATS))
+    assert [each.metric.name for each in told if isinstance(each, MetricEvent)] == ["throughput", "loss"]
+    assert [each.event for each in told if isinstance(each, StatusEvent)] == ["submit", "claim", "succeed"]
+    assert len(told) == 2 * BEATS + 2 + 3
+
+
+@pytest.mark.anyio
+async def test_a_reader_that_is_stuck_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "TAKEN_WITHIN_S", 0.05)
+    given: list[str] = []
+
+    async def pieces():  # type: ignore[no-untyped-def]
+        for piece in ("first", "second"):
+            given.append(piece)
+            yield piece
+
+    async def receive() -> dict[str, object]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def send(message: object) -> None:
+        if given:
+            await anyio.sleep_forever()
+
+    with anyio.fail_after(10):
+        await streams.Held(pieces())({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+    assert given == ["first"]

@@ -1,0 +1,146 @@
+"""What happens to jobs, as it is told: in order, from any place on, and never more at once than is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import redis
+import redis.asyncio
+
+from dyno.events import AnyEvent, GapEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
+from dyno.job import Progress, WorkerRef
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.feed import Feed, Page, Place, place_of
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases, LogPiece
+from tests.comparisons import a_metric, of_metrics
+
+pytestmark = pytest.mark.anyio
+
+METRICS = [a_metric(), a_metric().model_copy(update={"name": "execution_time"})]
+
+
+@pytest.fixture
+def feed(async_redis: redis.asyncio.Redis, settings: Settings) -> Feed:
+    return Feed(async_redis, settings)
+
+
+@pytest.fixture
+async def ended(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases) -> str:
+    """A job that was claimed, printed, got on, and succeeded."""
+    job_id = (await jobs.submit(a_spec())).job.id
+    attempt = claim()
+    leases.heartbeat(attempt, Progress(phase="sampling", run=1, runs=1), LogPiece(0, "printed\n"))
+    leases.heartbeat(attempt, Progress(phase="verify", run=1, runs=1))
+    result = of_metrics(METRICS).model_copy(update={"job": job_id})
+    assert leases.finish(attempt, "succeed", result=result)
+    return job_id
+
+
+async def everything(feed: Feed, job_id: str | None, place: Place = Place()) -> AsyncIterator[AnyEvent]:  # noqa: B008
+    """As a reader who is cut off after each event and goes on behind it."""
+    while (page := await feed.page(job_id, place)).events:
+        yield page.events[0]
+        found = place_of(page.events[0].id)
+        assert found is not None
+        place = found
+
+
+def words(event: AnyEvent) -> str:
+    match event:
+        case StatusEvent():
+            return f"{event.event} {event.status}"
+        case ProgressEvent():
+            return event.progress.phase
+        case MetricEvent():
+            return event.metric.name
+        case LogEvent():
+            return str(event.text)
+        case GapEvent():
+            return "gap"
+
+
+LIFE = ["submit queued", "claim running", "printed\n", "sampling", "verify"]
+LIFE += ["throughput", "execution_time", "succeed succeeded"]
+
+
+async def test_a_job_s_life_is_told_in_order_once_from_every_place_on(
+    feed: Feed, ended: str, worker: WorkerRef
+) -> None:
+    page = await feed.page(ended, Place())
+    assert [words(event) for event in page.events] == LIFE
+    assert page.ends
+    assert [event.done for event in page.events if isinstance(event, StatusEvent)] == [False, False, True]
+    claimed = page.events[1]
+    assert isinstance(claimed, StatusEvent)
+    assert claimed.worker == worker
+    assert [event.version for event in page.events if not isinstance(event, GapEvent)] == [1, 2, 3, 3, 4, 5, 5, 5]
+    assert [words(event) async for event in everything(feed, ended)] == LIFE
+    assert await feed.page(ended, page.place) == Page([], page.place)
+
+
+async def test_all_jobs_together_are_told_without_an_end(feed: Feed, ended: str) -> None:
+    page = await feed.page(None, Place())
+    assert [words(event) for event in page.events] == LIFE
+    assert not page.ends
+    assert page.place == await feed.newest()
+    assert [words(event) async for event in everything(feed, None)] == LIFE
+
+
+async def test_a_page_is_bounded_and_the_next_goes_on(feed: Feed, jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
+    ids = [(await jobs.submit(a_spec())).job.id for _ in range(40)]
+    first = await feed.page(None, Place())
+    second = await feed.page(None, first.place)
+    assert len(first.events) == 32
+    told = [event.job for event in (*first.events, *second.events) if isinstance(event, StatusEvent)]
+    assert told == ids
+
+
+async def test_a_piece_of_log_that_is_not_kept_any_more_is_told_as_such(
+    feed: Feed, ended: str, client: redis.Redis, keys: Keys
+) -> None:
+    client.hdel(keys.log(ended), "0")
+    assert [words(event) async for event in everything(feed, ended)] == [
+        "None" if w == "printed\n" else w for w in LIFE
+    ]
+
+
+async def test_what_can_not_be_read_is_left_out_and_hides_nothing(
+    feed: Feed, ended: str, client: redis.Redis, keys: Keys
+) -> None:
+    client.xadd(keys.events, {"nothing": "known"})
+    client.xadd(keys.events, {"job": ended, "event": "promote", "status": "promoted", "version": 9, "at": 1})
+    client.xadd(keys.events, {"job": ended, "event": "promote", "status": "running", "version": 9, "at": 1})
+    events = (await feed.page(None, Place())).events
+    assert [words(event) for event in events] == [*LIFE, "promote running"]
+
+
+async def test_who_asks_for_more_than_is_kept_is_told(feed: Feed, ended: str, client: redis.Redis, keys: Keys) -> None:
+    first, second, *_ = [event.id for event in (await feed.page(ended, Place())).events]
+    assert await feed.gap(ended, Place(first)) is None
+    assert await feed.gap(ended, Place()) is None
+    client.xtrim(keys.job_events(ended), minid=second, approximate=False)
+    assert await feed.gap(ended, Place(first)) == GapEvent(id=first, after=first, oldest=second)
+    assert await feed.gap(ended, Place(second)) is None
+
+
+async def test_of_a_job_that_is_gone_nothing_more_comes(feed: Feed, ended: str, jobs: Jobs) -> None:
+    place = (await feed.page(ended, Place())).place
+    assert not (await feed.page(ended, place)).ends
+    await jobs.delete(ended)
+    assert (await feed.page(ended, place)).ends
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1", "1-", "1-2-3", "1-2.", "-1-2", "1" * 20 + "-0", "1-0.12345", "١-٢", "1-0\n"]
+)
+def test_what_is_no_place_is_known_as_none(text: str) -> None:
+    assert place_of(text) is None
+
+
+@pytest.mark.parametrize("place", [Place(), Place("1763779000000-3"), Place("1763779000000-3", 2)])
+def test_a_place_is_known_by_its_text(place: Place) -> None:
+    assert place_of(str(place)) == place

@@ -125,7 +125,7 @@ def test_a_body_of_another_type_is_refused(api: Any, content_type: str) -> None:
     [
         ("GET", "/", 404),
         ("GET", "/v1", 404),
-        ("POST", "/v1/results", 404),
+        ("POST", "/v1/nonesuch", 404),
         ("GET", "/v1/workloads/nonesuch", 404),
         ("GET", "/v1/jobs/job_00000000000000000000000000", 404),
         ("GET", "/v1/jobs/..%2f..%2fetc", 404),

@@ -108,6 +108,7 @@ def test_openapi_describes_every_route_that_these_tests_use(http: httpx.Client) 
         "/v1/jobs/{job_id}/events",
         "/v1/jobs/{job_id}/artifacts",
         "/v1/jobs/{job_id}/artifacts/{name}",
+        "/v1/results",
         "/v1/comparisons",
         "/v1/comparisons/{comparison_id}",
         "/v1/comparisons/{comparison_id}/bars.svg",

@@ -26,6 +26,7 @@ from service import (
     problems,
     removal,
     rerun,
+    results,
     samples,
     workloads,
 )
@@ -65,7 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.stopping = stopping
     of_jobs = (jobs, rerun, removal, logs, events, samples, artifacts)
-    routers = [part.router for part in (*of_jobs, comparisons, workloads, fleet, health, metrics)]
+    routers = [part.router for part in (*of_jobs, results, comparisons, workloads, fleet, health, metrics)]
     for router in routers:
         app.include_router(router)
     problems.install(app, [route for router in routers for route in router.routes])

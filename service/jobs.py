@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from dyno.errors import FieldError, InvalidSpec
 from dyno.job import Job, SpecWarning, Status
 from dyno.result import Result
 from dyno.spec import FrameworkName, Spec
@@ -25,7 +23,7 @@ from service.dependencies import (
     Submission,
     Wait,
 )
-from service.errors import InvalidRequest
+from service.paging import as_parameters, link_next
 from service.problems import documented
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -98,14 +96,9 @@ async def submit(
 @router.get("", responses=documented("invalid-request", "store-unavailable"))
 async def browse(jobs: JobsDep, request: Request, response: Response, wanted: Annotated[JobFilter, Query()]) -> JobList:
     """The jobs, newest first."""
-    try:
+    with as_parameters():
         page = await jobs.list(**{name: getattr(wanted, name) for name in JobFilter.model_fields})
-    except InvalidSpec as invalid:  # the cursor: everything else is checked above
-        raise InvalidRequest([FieldError(f"/query{e.pointer}", e.code, e.detail) for e in invalid.errors]) from invalid
-    if page.next_cursor is not None:
-        kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
-        query = urlencode([*kept, ("cursor", page.next_cursor)])
-        response.headers["Link"] = f'<{request.url.path}?{query}>; rel="next"'
+    link_next(request, response, page.next_cursor)
     return JobList(data=page.data, next_cursor=page.next_cursor, has_more=page.has_more)
 
 

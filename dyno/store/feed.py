@@ -19,7 +19,7 @@ from dyno.events import AnyEvent, GapEvent, LogEvent, MetricEvent, ProgressEvent
 from dyno.job import DONE, Event, Progress, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
-from dyno.store.figures import Figures
+from dyno.store.figures import figures_of
 from dyno.store.keys import Keys
 from dyno.store.records import moment
 
@@ -108,10 +108,11 @@ class Feed:
         return [next(answers) if each else None for each in asked]
 
     def _ask(self, pipeline: Any, fields: _Fields) -> bool:
+        job_id = fields.get("job", "")
         if "log" in fields:
-            pipeline.hget(self._keys.log(fields["job"]), fields["log"])
+            pipeline.hget(self._keys.log(job_id), fields["log"])
         elif fields.get("event") == Event.SUCCEED:
-            pipeline.get(self._keys.result(fields["job"]))
+            pipeline.get(self._keys.result(job_id))
         else:
             return False
         return True
@@ -129,8 +130,7 @@ def _events(entry: str, fields: _Fields, beside: str | None) -> Iterator[AnyEven
                 yield ProgressEvent(**known, progress=Progress.model_validate_json(detail))
             return
         status = Status(fields["status"])
-        if beside is not None:
-            figures = Figures.model_validate_json(beside)
+        if figures := figures_of(beside):
             for metric in figures.metrics:
                 yield MetricEvent(**known, verdict=figures.verdict, metric=metric)
         worker = WorkerRef.model_validate_json(detail) if event == Event.CLAIM and detail else None

@@ -41,6 +41,7 @@ def test_while_the_store_is_away_every_route_that_needs_it_says_when_to_come_bac
             http.get(job["urls"]["result"]),
             http.post(job["urls"]["cancel"]),
             http.post(f"{job['urls']['self']}/rerun"),
+            http.get("/v1/results"),
             http.get("/v1/devices"),
             http.delete(job["urls"]["self"]),
             http.get("/v1/workers"),

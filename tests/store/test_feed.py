@@ -112,10 +112,18 @@ async def test_what_can_not_be_read_is_left_out_and_hides_nothing(
     feed: Feed, ended: str, client: redis.Redis, keys: Keys
 ) -> None:
     client.xadd(keys.events, {"nothing": "known"})
+    client.xadd(keys.events, {"event": "succeed", "status": "succeeded", "log": "0"})
     client.xadd(keys.events, {"job": ended, "event": "promote", "status": "promoted", "version": 9, "at": 1})
     client.xadd(keys.events, {"job": ended, "event": "promote", "status": "running", "version": 9, "at": 1})
     events = (await feed.page(None, Place())).events
     assert [words(event) for event in events] == [*LIFE, "promote running"]
+
+
+async def test_the_end_is_told_of_a_job_whose_result_can_not_be_read(
+    feed: Feed, ended: str, client: redis.Redis, keys: Keys
+) -> None:
+    client.set(keys.result(ended), "{}")
+    assert [words(event) for event in (await feed.page(ended, Place())).events] == [*LIFE[:5], LIFE[-1]]
 
 
 async def test_who_asks_for_more_than_is_kept_is_told(feed: Feed, ended: str, client: redis.Redis, keys: Keys) -> None:

@@ -1,0 +1,29 @@
+"""Pages of a list: the link to the next one, and what is said of a wrong cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlencode
+
+from fastapi import Request, Response
+
+from dyno.errors import FieldError, InvalidSpec
+from service.errors import InvalidRequest
+
+
+@contextmanager
+def as_parameters() -> Iterator[None]:
+    """What is wrong is a parameter of the request: the cursor, since all else was checked before."""
+    try:
+        yield
+    except InvalidSpec as invalid:
+        raise InvalidRequest([FieldError(f"/query{e.pointer}", e.code, e.detail) for e in invalid.errors]) from invalid
+
+
+def link_next(request: Request, response: Response, cursor: str | None) -> None:
+    """The same request with the cursor, where there is a next page."""
+    if cursor is not None:
+        kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
+        query = urlencode([*kept, ("cursor", cursor)])
+        response.headers["Link"] = f'<{request.url.path}?{query}>; rel="next"'

@@ -1,0 +1,183 @@
+"""Figures of many jobs as one flat table, for dashboards and spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+
+from dyno.job import Job, Status
+from dyno.result import Verdict
+from dyno.samples import ArmName
+from dyno.spec import Spec
+from dyno.store.figures import Figures, read_figures
+from service.dependencies import StateDep
+from service.paging import as_parameters, link_next
+from service.problems import documented
+
+router = APIRouter(prefix="/v1/results", tags=["results"])
+
+_TEXTS_THAT_RUN = ("=", "+", "-", "@", "\t", "\r")  # at the beginning of a cell, in a spreadsheet
+_EXAMPLE: dict[str, JsonValue] = {
+    "time": "2026-11-22T04:04:28.587Z",
+    "finished_at": "2026-11-22T04:04:40.1Z",
+    "job": "job_01M80PT6VM78YWA14Q3XXHDWDJ",
+    "workload": "matmul",
+    "framework": "tensorflow",
+    "device": "cpu:0-0@host",
+    "device_model": "AMD EPYC 9474F",
+    "hardware_id": "hw_0123456789ab",
+    "arm": None,
+    "metric": "throughput",
+    "unit": "FLOP/s",
+    "value": 2.51e11,
+    "low": 2.48e11,
+    "high": 2.54e11,
+    "better": "higher",
+    "verdict": "indicative",
+    "label.commit": "abc",
+    "param.n": 512,
+}
+_CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}, "example": "time,finished_at,job,…\r\n"}}
+
+
+class ResultRow(BaseModel):
+    """One metric of one job. Beside these it has a `label.<name>` for each label and a `param.<name>` for each param:
+    what is no text, number or boolean there is JSON as text."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [_EXAMPLE]})
+    __pydantic_extra__: dict[str, JsonValue]
+
+    time: AwareDatetime = Field(description="When the job was submitted: by it rows are ordered and filtered")
+    finished_at: AwareDatetime | None
+    job: str
+    workload: str
+    framework: str
+    device: str | None = Field(description="Its id, with its host")
+    device_model: str | None
+    hardware_id: str | None
+    arm: ArmName | None = Field(description="Of a job that ran two specs in turns")
+    metric: str
+    unit: str
+    value: float | None
+    low: float | None
+    high: float | None
+    better: Literal["higher", "lower"]
+    verdict: Verdict
+
+
+class ResultFilter(BaseModel):
+    """All conditions hold together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: AwareDatetime | None = Field(None, alias="from")
+    until: AwareDatetime | None = Field(None, alias="to")
+    workload: Annotated[str, Field(max_length=64)] | None = None
+    device: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="A kind, or an id, as of a list of jobs"
+    )
+    metric: Annotated[str, Field(max_length=128)] | None = None
+    label: Annotated[str, Field(max_length=257)] | None = Field(None, description="`name` or `name=value`")
+    cursor: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="As the `Link` to the next page has it"
+    )
+    limit: Annotated[int, Field(ge=1, le=200, description="Jobs in one page")] = 100
+    format: Literal["json", "csv"] = "json"
+
+
+@router.get(
+    "",
+    response_model=list[ResultRow],
+    responses={200: {"content": _CSV}, **documented("invalid-request", "store-unavailable")},
+)
+async def results(state: StateDep, request: Request, wanted: Annotated[ResultFilter, Query()]) -> Response:
+    """A row for each metric of each job that succeeded, the newest first. `Link` leads to the next page, if there is
+    one: where few jobs match, a page may be short, or empty, and still have more behind it.
+
+    As CSV, columns are those of the page's rows; a text that a spreadsheet would take for a formula has a ' before it.
+    """
+    with as_parameters():
+        page = await state.jobs.list(
+            status=Status.SUCCEEDED,
+            workload=wanted.workload,
+            device=wanted.device,
+            label=wanted.label,
+            created_after=wanted.since,
+            created_before=wanted.until,
+            cursor=wanted.cursor,
+            limit=wanted.limit,
+        )
+    figures = await read_figures(state.client, state.settings, [job.id for job in page.data])
+    found = [
+        row for job, each in zip(page.data, figures, strict=True) if each for row in rows(job, each, wanted.metric)
+    ]
+    response = _as_csv(found) if wanted.format == "csv" else JSONResponse(found)
+    link_next(request, response, page.next_cursor)
+    return response
+
+
+def rows(job: Job, figures: Figures, metric: str | None = None) -> Iterator[dict[str, JsonValue]]:
+    """Those of one job, as JSON has them; `metric`: of this one only."""
+    arms = [figures, *figures.arms]
+    names: Sequence[ArmName | None] = get_args(ArmName) if figures.arms else [None]
+    for arm, name, spec in zip(arms, names, job.spec.arms, strict=False):
+        for each in arm.metrics:
+            if metric in (None, each.name):
+                known = each.model_dump(include={"unit", "value", "low", "high", "better"})
+                row = ResultRow(
+                    **{"metric": each.name, "arm": name, "verdict": arm.verdict},
+                    **known,
+                    **_of_job(job, spec, arm),
+                )
+                yield row.model_dump(mode="json")
+
+
+def _of_job(job: Job, spec: Spec, figures: Figures) -> dict[str, Any]:
+    device = job.worker and f"{job.worker.device.partition('@')[0]}@{job.worker.host}"
+    return {
+        "time": job.created_at,
+        "finished_at": job.finished_at,
+        "job": job.id,
+        "workload": spec.workload,
+        "framework": spec.framework,
+        "device": device,
+        "device_model": figures.device.get("model"),
+        "hardware_id": figures.hardware_id,
+        **{f"label.{name}": value for name, value in spec.labels.items()},
+        **{f"param.{name}": _flat(value) for name, value in spec.params.items()},
+    }
+
+
+def _flat(value: JsonValue) -> JsonValue:
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def _as_csv(found: Sequence[Mapping[str, JsonValue]]) -> Response:
+    more = sorted({name for row in found for name in row} - ResultRow.model_fields.keys())
+    text = io.StringIO()
+    lines = csv.DictWriter(text, [*ResultRow.model_fields, *more], lineterminator="\r\n")  # RFC 4180
+    lines.writeheader()
+    lines.writerows({name: _cell(value) for name, value in row.items()} for row in found)
+    headers = {"Content-Disposition": 'attachment; filename="results.csv"', "X-Content-Type-Options": "nosniff"}
+    return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _cell(value: JsonValue) -> JsonValue:
+    if isinstance(value, str) and value.startswith(_TEXTS_THAT_RUN) and not _is_number(value):
+        return f"'{value}"
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,127 @@
+"""Figures of many jobs as one flat table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from dyno.job import Job
+from dyno.result import Verdict
+from dyno.settings import Settings
+from dyno.spec import InterleavedSpec
+from dyno.store.figures import Figures
+from dyno.store.keys import Keys
+from service.results import rows as rows_of
+from tests.comparisons import RATES, a_metric
+
+Finished = Callable[..., str]
+
+
+def rows(http: httpx.Client, **filters: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = http.get("/v1/results", params=filters).raise_for_status().json()
+    return found
+
+
+def labelled(name: str, **labels: str) -> dict[str, Any]:
+    return {"labels": {"test": name} | labels}
+
+
+def test_a_row_says_what_was_measured_where_and_of_what(http: httpx.Client, finished: Finished) -> None:
+    job = http.get(f"/v1/jobs/{finished(spec=labelled('row', commit='abc'))}").json()
+    (row,) = rows(http, label="test=row")
+    metric = http.get(job["urls"]["result"]).json()["metrics"][0]
+    assert {name: row[name] for name in ("unit", "value", "low", "high", "better")}.items() <= metric.items()
+    assert (row["job"], row["metric"], row["workload"], row["framework"]) == (
+        job["id"],
+        "throughput",
+        "matmul",
+        "tensorflow",
+    )
+    assert (row["device"], row["arm"]) == ("cpu:0-1@here", None)
+    assert (row["time"], row["finished_at"]) == (job["created_at"], job["finished_at"])
+    assert (row["label.test"], row["label.commit"], row["param.n"], row["param.sizes"]) == ("row", "abc", 64, None)
+    assert all(not isinstance(value, list | dict) for value in row.values())
+
+
+def test_jobs_that_have_no_result_have_no_row(
+    http: httpx.Client, submitted: Callable[..., str], finished: Finished, client: redis.Redis, settings: Settings
+) -> None:
+    expired, broken = (finished(spec=labelled("none")) for _ in range(2))
+    submitted(**labelled("none"))
+    client.delete(Keys(settings.namespace).result(expired))
+    client.set(Keys(settings.namespace).result(broken), "{}")
+    assert rows(http, label="test=none") == []
+
+
+def test_every_filter_narrows(http: httpx.Client, finished: Finished) -> None:
+    jobs = [finished(spec=labelled("filter")) for _ in range(3)]
+    times = [http.get(f"/v1/jobs/{job}").json()["created_at"] for job in jobs]
+
+    def found(**filters: Any) -> list[str]:
+        return [row["job"] for row in rows(http, label="test=filter", **filters)]
+
+    assert found() == jobs[::-1]
+    assert found(**{"from": times[0]}) == [job for job, time in zip(jobs, times, strict=True) if time > times[0]][::-1]
+    assert found(to=times[2]) == [job for job, time in zip(jobs, times, strict=True) if time < times[2]][::-1]
+    assert datetime.fromisoformat(times[0])
+    assert found(metric="throughput", workload="matmul", device="cpu") == jobs[::-1]
+    assert found(metric="loss") == found(workload="mnist_cnn") == found(device="gpu") == []
+
+
+def test_pages_follow_their_links_and_each_is_an_array(http: httpx.Client, finished: Finished) -> None:
+    jobs = [finished(spec=labelled("pages")) for _ in range(5)]
+    seen: list[str] = []
+    answer = http.get("/v1/results", params={"label": "test=pages", "limit": 2})
+    while True:
+        assert isinstance(answer.json(), list)
+        seen += [row["job"] for row in answer.json()]
+        if "next" not in answer.links:
+            break
+        answer = http.get(answer.links["next"]["url"])
+    assert seen == jobs[::-1]
+
+
+def test_two_specs_in_turns_have_a_row_each(http: httpx.Client, submitted: Callable[..., str]) -> None:
+    job = Job.model_validate(http.get(f"/v1/jobs/{submitted()}").json())
+    second = job.spec.model_copy(update={"params": {"n": 128, "sizes": [1, 2]}})
+    spec = InterleavedSpec(**dict(job.spec), against=second, pairs=2, control=True, metric="throughput")
+    arm = Figures(verdict=Verdict.INDICATIVE, metrics=[a_metric()])
+    found = [*rows_of(job.model_copy(update={"spec": spec}), arm.model_copy(update={"arms": [arm, arm]}))]
+    assert [(row["arm"], row["param.n"]) for row in found] == [("first", 64), ("second", 128), ("control", 64)]
+    assert found[1]["param.sizes"] == "[1, 2]"
+
+
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 201}, {"from": "soon"}, {"format": "xml"}, {"since": 1}])
+def test_a_wrong_filter_is_named(http: httpx.Client, wrong: dict[str, Any]) -> None:
+    answer = http.get("/v1/results", params=wrong)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+    assert [error["pointer"] for error in answer.json()["errors"]] == [f"/query/{name}" for name in wrong]
+
+
+def test_a_cursor_of_another_make_is_named(http: httpx.Client) -> None:
+    answer = http.get("/v1/results", params={"cursor": "x"})
+    assert answer.json()["code"] == "invalid-request"
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/query/cursor"]
+
+
+def test_as_csv_it_is_the_same_table_and_no_text_in_it_runs(http: httpx.Client, finished: Finished) -> None:
+    hostile = '=HYPERLINK("http://x")\r\n'
+    finished(spec=labelled("csv", **{"=note": hostile, "change": "-5"}))
+    finished([2 * rate for rate in RATES], spec=labelled("csv"))
+    answer = http.get("/v1/results", params={"label": "test=csv", "format": "csv"})
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert answer.headers["content-disposition"] == 'attachment; filename="results.csv"'
+    table = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+    plain = rows(http, label="test=csv")
+    assert [float(row["value"]) for row in table] == [row["value"] for row in plain]
+    assert [row["label.=note"] for row in table] == ["", f"'{hostile}"]
+    assert [row["label.change"] for row in table] == ["", "-5"]
+    assert not any(cell.startswith(("=", "@")) for row in table for cell in row.values())
+    assert answer.text.count("\r\n") == 1 + 2 + 1  # one of them in the note

@@ -107,6 +107,11 @@ def test_jobs_go_through_api_and_worker_without_a_refusal(http: httpx.Client, so
     told = http.get("/metrics").text
     assert "dyno_store_up 1.0" in told
     assert 'dyno_jobs_submitted_total{workload="matmul"} 3.0' in told
+    assert '"done":true' in http.get(job["urls"]["events"]).text
+    assert "[attempt 1, run 1]" in http.get(f"{job['urls']['self']}/logs").text
+    assert job["id"] in [row["job"] for row in http.get("/v1/results").json()]
+    again = http.post(f"{job['urls']['self']}/rerun", headers={"Prefer": "wait=60"}).json()
+    assert http.delete(again["urls"]["self"]).status_code == 204
     refused: Any = client_of("admin", socket).acl_log()
     assert refused == []
 

@@ -11,7 +11,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from dyno.errors import FieldError, StoreUnavailable
 from dyno.events import AnyEvent, GapEvent
-from dyno.store.feed import Feed, Page, Place, place_of
+from dyno.store.feed import Page, Place, place_of
 from service import streams
 from service.dependencies import JobId, StateDep
 from service.errors import InvalidRequest
@@ -50,12 +50,7 @@ async def _behind(
     return None
 
 
-async def _feed(state: StateDep) -> Feed:
-    return Feed(state.client, state.settings)
-
-
 Behind = Annotated[Place | None, Depends(_behind)]
-FeedDep = Annotated[Feed, Depends(_feed)]
 
 
 @router.get(
@@ -67,16 +62,16 @@ FeedDep = Annotated[Feed, Depends(_feed)]
         **documented("job-not-found", "record-unreadable", *_CODES),
     },
 )
-async def of_job(job_id: JobId, state: StateDep, feed: FeedDep, behind: Behind, _: OneStream) -> Response:
+async def of_job(job_id: JobId, state: StateDep, behind: Behind, _: OneStream) -> Response:
     """All that has happened to the job, and then what does, until it is done: the last event is a `status` with `done`.
 
     Kept are the last thousand or so: a reader who comes back later than that is told of a `gap`. What comes of one
     change of the record, a piece of log and progress say, has the same `version`, and the next change one more.
     """
     done = (await state.jobs.get(job_id)).done  # first: once it is, the page has all of its events
-    if done and not (await feed.page(job_id, behind or Place())).events:
+    if done and not (await state.feed.page(job_id, behind or Place())).events:
         return Response(status_code=204)
-    return await _sent(state, feed, job_id, behind or Place())
+    return await _sent(state, job_id, behind or Place())
 
 
 @router.get(
@@ -87,23 +82,21 @@ async def of_job(job_id: JobId, state: StateDep, feed: FeedDep, behind: Behind, 
         **documented(*_CODES),
     },
 )
-async def of_all(state: StateDep, feed: FeedDep, behind: Behind, _: OneStream) -> Response:
+async def of_all(state: StateDep, behind: Behind, _: OneStream) -> Response:
     """What happens to any job from now on, or behind `Last-Event-ID`; `0-0` is behind none of the last 10,000."""
-    return await _sent(state, feed, None, behind or await feed.newest())
+    return await _sent(state, None, behind or await state.feed.newest())
 
 
-async def _sent(state: State, feed: Feed, job_id: str | None, behind: Place) -> Response:
-    pieces = _pieces(state, feed, job_id, behind, await feed.gap(job_id, behind))
+async def _sent(state: State, job_id: str | None, behind: Place) -> Response:
+    pieces = _pieces(state, job_id, behind, await state.feed.gap(job_id, behind))
     return streams.Held(pieces, headers=streams.HEADERS, media_type="text/event-stream")
 
 
-async def _pieces(
-    state: State, feed: Feed, job_id: str | None, behind: Place, gap: GapEvent | None
-) -> AsyncIterator[bytes]:
+async def _pieces(state: State, job_id: str | None, behind: Place, gap: GapEvent | None) -> AsyncIterator[bytes]:
     yield format_sse_event(id=str(behind), retry=COME_BACK_MS)  # who is cut off before the first event goes on, too
     if gap is not None:
         yield _encoded(gap)
-    async for event in _told(state, feed, job_id, behind):
+    async for event in _told(state, job_id, behind):
         yield KEEPALIVE_COMMENT if event is None else _encoded(event)
 
 
@@ -111,13 +104,13 @@ def _encoded(event: AnyEvent) -> bytes:
     return format_sse_event(id=event.id, event=event.kind, data_str=event.model_dump_json(by_alias=True))
 
 
-async def _told(state: State, feed: Feed, job_id: str | None, behind: Place) -> AsyncIterator[AnyEvent | None]:
+async def _told(state: State, job_id: str | None, behind: Place) -> AsyncIterator[AnyEvent | None]:
     """Null where nothing happens: the connection lives. Ends with the job, or when the service stops."""
     page, say_by_s = Page((), behind), time.monotonic() + streams.LOOK_EVERY_S
     with state.watch.listening(job_id) as news:
         while not (page.ends or state.stopping.is_set()):
             news.clear()
-            page, before = await _page(feed, job_id, page.place), page
+            page, before = await _page(state, job_id, page.place), page
             for event in page.events:
                 yield event
             if not page.events and time.monotonic() >= say_by_s:
@@ -128,9 +121,9 @@ async def _told(state: State, feed: Feed, job_id: str | None, behind: Place) -> 
                 await streams.pause(state, news, say_by_s - time.monotonic())
 
 
-async def _page(feed: Feed, job_id: str | None, place: Place) -> Page:
+async def _page(state: State, job_id: str | None, place: Place) -> Page:
     """Without events while Redis is away: browsers give up on an answer that isn't 200, so the stream outlasts it."""
     try:
-        return await feed.page(job_id, place)
+        return await state.feed.page(job_id, place)
     except StoreUnavailable:
         return Page((), place)

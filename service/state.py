@@ -18,6 +18,7 @@ from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
 from dyno.store.artifacts import tidy_files
 from dyno.store.connect import async_client, check_server, sync_client
+from dyno.store.feed import Feed
 from dyno.store.jobs import Jobs
 from dyno.store.upkeep import Upkeep
 from dyno.store.watch import Watch
@@ -37,6 +38,7 @@ class State:
     client: redis.asyncio.Redis
     jobs: Jobs
     watch: Watch
+    feed: Feed
     artifacts: ArtifactStore
     stopping: asyncio.Event
     checking: anyio.CapacityLimiter
@@ -73,7 +75,8 @@ async def opened(
     try:
         jobs, checking = Jobs(client, settings), anyio.CapacityLimiter(1)
         streams = anyio.CapacityLimiter(settings.max_streams)
-        yield State(settings, workloads, client, jobs, watch, artifacts, stopping, checking, streams)
+        feed = Feed(client, settings)
+        yield State(settings, workloads, client, jobs, watch, feed, artifacts, stopping, checking, streams)
     finally:
         await asyncio.to_thread(upkeep.stop)
         await watch.stop()

@@ -7,6 +7,7 @@ events goes on with the second.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,6 +62,7 @@ class Feed:
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
         self._keys = Keys(settings.namespace)
+        self._asked: dict[tuple[str | None, Place], asyncio.Task[Page]] = {}
 
     async def newest(self) -> Place:
         """Behind all that has happened to any job."""
@@ -76,7 +78,18 @@ class Feed:
         return GapEvent(id=str(after), after=str(after), oldest=entries[0][0])
 
     async def page(self, job_id: str | None, place: Place) -> Page:
-        """What is behind `place`, as much as is sent at once."""
+        """What is behind `place`, as much as is sent at once. All who are told of the same news share one question."""
+        if (asked := self._asked.get((job_id, place))) is None:
+            asked = self._asked[job_id, place] = asyncio.create_task(self._page_soon(job_id, place))
+            asked.add_done_callback(_heard)
+        return await asyncio.shield(asked)
+
+    async def _page_soon(self, job_id: str | None, place: Place) -> Page:
+        await asyncio.sleep(0)  # the others ask now
+        del self._asked[job_id, place]  # whoever asks from here on may have been told of more than this will find
+        return await self._page(job_id, place)
+
+    async def _page(self, job_id: str | None, place: Place) -> Page:
         entries = await self._entries(job_id, place.entry, _AT_ONCE)
         beside = await self._beside(entries)
         events: list[AnyEvent] = []
@@ -116,6 +129,12 @@ class Feed:
         else:
             return False
         return True
+
+
+def _heard(asked: asyncio.Task[Page]) -> None:
+    """Its failure is told to those who asked; where all of them have left, to nobody."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 def _events(entry: str, fields: _Fields, beside: str | None) -> Iterator[AnyEvent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -133,6 +134,46 @@ async def test_who_asks_for_more_than_is_kept_is_told(feed: Feed, ended: str, cl
     client.xtrim(keys.job_events(ended), minid=second, approximate=False)
     assert await feed.gap(ended, Place(first)) == GapEvent(id=first, after=first, oldest=second)
     assert await feed.gap(ended, Place(second)) is None
+
+
+async def test_a_hundred_who_ask_at_once_are_answered_by_one_question(
+    feed: Feed, ended: str, client: redis.Redis
+) -> None:
+    def questions() -> int:
+        return int(client.info("commandstats")["cmdstat_xread"]["calls"])  # type: ignore[index]
+
+    one = await feed.page(ended, Place())
+    before = questions()
+    assert await asyncio.gather(*(feed.page(ended, Place()) for _ in range(100))) == [one] * 100
+    assert questions() - before == 1
+
+
+class Held(Feed):
+    """Counts its questions; the answers come when a test wants them."""
+
+    asked, answer = 0, asyncio.Event()
+
+    async def _page(self, job_id: str | None, place: Place) -> Page:
+        self.asked += 1
+        found = Page([], Place(f"{self.asked}-0"))
+        await self.answer.wait()
+        return found
+
+
+async def test_who_asks_when_a_question_is_on_its_way_gets_an_answer_of_their_own(
+    async_redis: redis.asyncio.Redis, settings: Settings
+) -> None:
+    held = Held(async_redis, settings)
+    first = asyncio.create_task(held.page("job", Place()))
+    while not held.asked:
+        await asyncio.sleep(0)
+    later = asyncio.create_task(held.page("job", Place()))
+    left = asyncio.create_task(held.page("job", Place()))
+    while held.asked < 2:
+        await asyncio.sleep(0)
+    left.cancel()  # which takes nothing from the others
+    held.answer.set()
+    assert [page.place.entry for page in await asyncio.gather(first, later)] == ["1-0", "2-0"]
 
 
 async def test_of_a_job_that_is_gone_nothing_more_comes(feed: Feed, ended: str, jobs: Jobs) -> None:

@@ -5,16 +5,18 @@ DynoError
 │   ├── DoesNotFit     … for want of memory; the fields to change, with the figures
 │   ├── ExceedsTimeout … in the time allowed; the same
 │   ├── Unsupported    … with what the fitting devices have: no such framework beside them, too few of them
-│   └── InvalidComparison  a comparison was asked for with a wrong field
+│   ├── InvalidComparison  a comparison was asked for with a wrong field
+│   └── InvalidKey     a key was asked for with a wrong field
 ├── NotComparable      the results are not of the same work, or not all of real devices; names every field
 ├── NoDeviceFits       no known worker can run it
-├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownDevice
+├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownDevice, UnknownKey
 ├── JobFinished        a transition came after the end
 ├── JobLive            it isn't done yet, and what was asked is of done jobs only
 ├── ResultNotReady
 ├── IdempotencyKeyReused
 ├── JobExpired         the job that an idempotency key made is gone, and the key makes no second one
 ├── QueueFull          as many jobs wait as the settings allow; later there is room again
+├── LimitReached       the caller's key has no more of something, for now
 ├── StaleToken         another attempt owns the job now
 ├── StoreUnavailable   Redis is away, full or read-only
 ├── RecordUnreadable   a stored job, or what it left, is damaged, or of a version unknown here
@@ -83,6 +85,10 @@ class InvalidComparison(InvalidSpec):
     code = "invalid-comparison"
 
 
+class InvalidKey(InvalidSpec):
+    code = "invalid-key"
+
+
 class NotComparable(DynoError):
     """`fields`: what differs, by JSON pointer, with the value of each result in the order they were named."""
 
@@ -113,6 +119,10 @@ class UnknownDevice(DynoError):
     code = "device-not-found"
 
 
+class UnknownKey(DynoError):
+    code = "key-not-found"
+
+
 class JobFinished(DynoError):
     code = "job-finished"
 
@@ -141,6 +151,17 @@ class JobExpired(DynoError):
 
 class QueueFull(DynoError):
     code = "queue-full"
+
+
+class LimitReached(DynoError):
+    """Of `quota` of the `policy` (in `window_s`, where it is a rate) nothing is left for `retry_after_s`."""
+
+    code = "limit-reached"
+
+    def __init__(self, detail: str, policy: str, quota: int, window_s: int | None, retry_after_s: int) -> None:
+        super().__init__(detail)
+        self.policy, self.quota = policy, quota
+        self.window_s, self.retry_after_s = window_s, retry_after_s
 
 
 class StaleToken(DynoError):

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from dyno import logs
 from dyno.comparison import Difference
-from dyno.errors import DynoError, FieldError, InvalidSpec, NotComparable, ResultNotReady
+from dyno.errors import DynoError, FieldError, InvalidSpec, LimitReached, NotComparable, ResultNotReady
 from dyno.job import Status
 from dyno.sentences import sentence
 
@@ -30,12 +30,14 @@ RETRY_AFTER_S = 2
 PROBLEMS: dict[str, tuple[int, str]] = {
     "malformed-body": (400, "The body can't be read"),
     "bad-request": (400, "The request can't be read"),
-    "not-authorized": (401, "The request needs a token"),
+    "not-authorized": (401, "The request needs a key or a token"),
+    "scope-missing": (403, "The key may not do this"),
     "not-found": (404, "There is nothing here"),
     "job-not-found": (404, "No such job"),
     "artifact-not-found": (404, "The job has no such file"),
     "workload-not-found": (404, "No such workload"),
     "device-not-found": (404, "No such device"),
+    "key-not-found": (404, "No such key"),
     "comparison-not-found": (404, "No such comparison"),
     "method-not-allowed": (405, "The method isn't allowed here"),
     "body-timeout": (408, "The body came too slowly"),
@@ -51,6 +53,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid-request": (422, "A parameter of the request is wrong"),
     "invalid-spec": (422, "The spec can't be run as it is"),
     "invalid-comparison": (422, "This can't be compared"),
+    "invalid-key": (422, "There can be no such key"),
     "does-not-fit": (422, "The job needs more memory than any device has"),
     "exceeds-timeout": (422, "The job would take longer than its timeout"),
     "unsupported": (422, "No fitting device has what the job needs"),
@@ -58,6 +61,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "framework-missing": (422, "The framework is not installed"),
     "idempotency-key-reused": (422, "The idempotency key belongs to another request"),
     "queue-full": (429, "Too many jobs are queued"),
+    "limit-reached": (429, "A limit of the key is reached"),
     "dyno-error": (500, "Something went wrong"),
     "internal-error": (500, "Something went wrong"),
     "record-unreadable": (500, "What is stored can't be read"),
@@ -134,7 +138,7 @@ def problem(
         content["differing"] = [{"field": field, "values": values} for field, values in differing.items()]
     answer = JSONResponse(content, status, headers, MEDIA_TYPE)
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+        answer.headers.setdefault("Retry-After", str(RETRY_AFTER_S))
     return answer
 
 
@@ -172,6 +176,8 @@ async def _of_dyno(request: Request, error: Exception) -> Response:
     headers = {"Connection": "close"} if unread else {}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, LimitReached):
+        headers |= _rate_limit(error)
     detail = _summary(error.errors) if isinstance(error, InvalidSpec) else error.detail
     more: dict[str, Any] = {}
     if isinstance(error, ResultNotReady):
@@ -179,6 +185,16 @@ async def _of_dyno(request: Request, error: Exception) -> Response:
     if isinstance(error, NotComparable):
         more["differing"] = error.fields
     return problem(error.code, detail, errors=errors, headers=headers, **more)
+
+
+def _rate_limit(error: LimitReached) -> dict[str, str]:
+    """The fields of draft-ietf-httpapi-ratelimit-headers-10: q of the quota are allowed in w seconds, r are left."""
+    window = f";w={error.window_s}" if error.window_s else ""
+    return {
+        "RateLimit-Policy": f'"{error.policy}";q={error.quota}{window}',
+        "RateLimit": f'"{error.policy}";r=0;t={error.retry_after_s}',
+        "Retry-After": str(error.retry_after_s),
+    }
 
 
 def _field_errors(error: DynoError, status: int) -> list[FieldError] | None:

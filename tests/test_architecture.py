@@ -15,8 +15,8 @@ FRAMEWORKS = {"tensorflow", "keras", "jax", "torch"}
 
 # part of the house -> the parts it may import besides itself and the contract's words
 WORDS = {
-    *("errors", "sentences", "spec", "job", "result", "comparison", "peers", "readings", "samples", "settings"),
-    *("frames", "events"),
+    *("access", "errors", "sentences", "spec", "job", "result", "comparison", "peers", "readings", "samples"),
+    *("settings", "frames", "events"),
 }
 ALLOWED = {
     "artifacts": WORDS | {"durable"},

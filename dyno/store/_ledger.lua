@@ -9,6 +9,7 @@ local NAMESPACE = ARGV[1]
 local JOB_EVENTS_KEPT = 1000 -- per job, about 150 bytes each; only progress comes in such numbers
 local ALL_EVENTS_KEPT = 10000 -- what a reader that lost its connection can catch up with
 local LOG_BYTES_KEPT = 256 * 1024 -- of the end of what a job's runners print
+local DAY_MS = 86400000
 
 local function key(...)
   return NAMESPACE .. ':' .. table.concat({ ... }, ':')
@@ -22,6 +23,11 @@ end
 local TIME = redis.call('TIME')
 local NOW_MS = tonumber(TIME[1]) * 1000 + math.floor(tonumber(TIME[2]) / 1000)
 local NOW_S = string.format('%d.%06d', tonumber(TIME[1]), tonumber(TIME[2]))
+
+-- Days of UTC since 1970
+local function today()
+  return integer(math.floor(NOW_MS / DAY_MS))
+end
 
 local function allowed(status, event)
   return TRANSITIONS[(status or 'none') .. ' ' .. event] ~= nil
@@ -101,18 +107,19 @@ local function keys_of(id)
   return names
 end
 
-local function expiring_member(id, status, workload)
-  return id .. ':' .. status .. ':' .. workload
+local function expiring_member(id, status, workload, owner)
+  return table.concat({ id, status, workload, owner or nil }, ':')
 end
 
 -- A done job goes by itself; `expiring` tells the upkeep which index entries went with it. Returns its workload.
 local function expire_record(id, status)
-  local record = redis.call('HMGET', key('job', id), 'expires_in_s', 'workload')
+  local record = redis.call('HMGET', key('job', id), 'expires_in_s', 'workload', 'owner')
   local ttl_ms = tonumber(record[1]) * 1000
   for _, name in ipairs(keys_of(id)) do
     redis.call('PEXPIRE', name, integer(ttl_ms))
   end
-  redis.call('ZADD', key('expiring'), integer(NOW_MS + ttl_ms), expiring_member(id, status, record[2]))
+  local member = expiring_member(id, status, record[2], record[3])
+  redis.call('ZADD', key('expiring'), integer(NOW_MS + ttl_ms), member)
   return record[2]
 end
 
@@ -135,6 +142,20 @@ local function keep_log(id, name, text)
   return integer(number)
 end
 
+-- What the limits of an API key look at: which of its jobs wait, and what it has had of devices today.
+local function note_for_owner(owner, id, before, after, started_at)
+  if after == 'queued' then
+    redis.call('ZADD', key('jobs', 'queued', owner), integer(NOW_MS), id)
+  elseif before == 'queued' then
+    redis.call('ZREM', key('jobs', 'queued', owner), id)
+  end
+  if before == 'running' and started_at then
+    local spent, took_ms = key('spent', owner, today()), NOW_MS - tonumber(started_at) * 1000
+    redis.call('HINCRBY', spent, 'device_ms', integer(math.max(0, took_ms)))
+    redis.call('PEXPIRE', spent, 2 * DAY_MS)
+  end
+end
+
 -- The only way a record changes. `before` is its status until now (nil: none yet), `fields` what else changes.
 local function change(id, event, before, fields, detail, more)
   local after = TRANSITIONS[(before or 'none') .. ' ' .. event]
@@ -151,11 +172,14 @@ local function change(id, event, before, fields, detail, more)
   redis.call('HSET', key('job', id), unpack(flat))
   local version = redis.call('HINCRBY', key('job', id), 'version', 1)
   if before ~= after then
-    local created_ms = redis.call('HGET', key('job', id), 'created_ms')
+    local record = redis.call('HMGET', key('job', id), 'created_ms', 'owner', 'started_at')
     if before then
       redis.call('ZREM', key('jobs', 'status', before), id)
     end
-    redis.call('ZADD', key('jobs', 'status', after), created_ms, id)
+    redis.call('ZADD', key('jobs', 'status', after), record[1], id)
+    if record[2] then
+      note_for_owner(record[2], id, before, after, record[3])
+    end
   end
   append_event(id, event, after, version, detail, more)
   if before == 'running' and after ~= before then

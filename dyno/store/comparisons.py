@@ -8,6 +8,7 @@ from typing import Any
 
 import redis.asyncio
 
+from dyno.access import EVERYBODY, Viewer
 from dyno.comparison import Comparison
 from dyno.errors import UnknownComparison, UnknownJob
 from dyno.settings import Settings
@@ -20,14 +21,18 @@ _GONE = -2  # of PTTL
 
 
 class Comparisons:
-    """Every method raises StoreUnavailable while Redis is away, full or read-only."""
+    """Those of the viewer. Every method raises StoreUnavailable while Redis is away, full or read-only."""
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, viewer: Viewer = EVERYBODY) -> None:
         self._client = client
         self._keys = Keys(settings.namespace)
+        self._viewer = viewer
 
     async def keep(self, comparison: Comparison) -> None:
-        """Written once and never changed, so no script is needed. Raises UnknownJob where a job has just expired."""
+        """Written once and never changed, so no script is needed. Raises UnknownJob where a job has just expired.
+
+        It is kept under its `owner`.
+        """
         jobs = [each.job for each in comparison.results]
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:
@@ -47,14 +52,20 @@ class Comparisons:
             with store_errors():
                 text = await self._client.get(self._keys.comparison(comparison_id))
         if text is None:
-            raise UnknownComparison(f'there is no comparison "{comparison_id[:64]}"')
-        comparison = stored(Comparison.model_validate_json, text, f"the comparison {comparison_id}")
-        records = {self._keys.job(each.job) for each in comparison.results}
+            raise _unknown(comparison_id)
+        found = stored(Comparison.model_validate_json, text, f"the comparison {comparison_id}")
+        if not self._viewer.sees(found.owner):
+            raise _unknown(comparison_id)
+        records = {self._keys.job(each.job) for each in found.results}
         with store_errors():
             there = await self._client.exists(*records)
         if there < len(records):
             raise UnknownComparison(f"a job of {comparison_id} was deleted, and it with that")
-        return comparison
+        return found
+
+
+def _unknown(comparison_id: str) -> UnknownComparison:
+    return UnknownComparison(f'there is no comparison "{comparison_id[:64]}"')
 
 
 def _life_ms(lives_ms: Sequence[int]) -> int | None:

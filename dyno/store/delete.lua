@@ -10,8 +10,8 @@
 -- Returns {"deleted"} or {"live", status} or {"unknown"}
 
 local id = ARGV[2]
-local record = redis.call('HMGET', KEYS[1], 'status', 'workload', 'finished_at')
-local status, workload = record[1], record[2]
+local record = redis.call('HMGET', KEYS[1], 'status', 'workload', 'finished_at', 'owner')
+local status, workload, owner = record[1], record[2], record[4]
 if not status then
   return { 'unknown' }
 end
@@ -21,9 +21,12 @@ end
 
 local settled_ms = (tonumber(record[3]) or 0) * 1000 + tonumber(ARGV[3])
 redis.call('ZADD', KEYS[2], 'XX', integer(math.max(NOW_MS, settled_ms)), id)
-for _, index in ipairs({ key('jobs'), key('jobs', 'status', status), key('jobs', 'workload', workload) }) do
-  redis.call('ZREM', index, id)
+redis.call('ZREM', key('jobs'), id)
+redis.call('ZREM', key('jobs', 'status', status), id)
+redis.call('ZREM', key('jobs', 'workload', workload), id)
+if owner then
+  redis.call('ZREM', key('jobs', 'owner', owner), id)
 end
-redis.call('ZREM', key('expiring'), expiring_member(id, status, workload))
+redis.call('ZREM', key('expiring'), expiring_member(id, status, workload, owner))
 redis.call('DEL', unpack(keys_of(id)))
 return { 'deleted' }

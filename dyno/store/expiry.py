@@ -22,8 +22,9 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
         members: Any = client.zrange(keys.expiring, "-inf", now_ms, byscore=True, offset=0, num=_AT_ONCE)
         with client.pipeline() as pipeline:
             for member in members:
-                job_id, status, workload = member.split(":", 2)
-                for index in (keys.jobs, keys.jobs_with_status(status), keys.jobs_of_workload(workload)):
+                job_id, status, workload, *owner = member.split(":", 3)
+                indexes = [keys.jobs, keys.jobs_with_status(status), keys.jobs_of_workload(workload)]
+                for index in (*indexes, *map(keys.jobs_of_owner, owner)):
                     pipeline.zrem(index, job_id)
                 pipeline.zrem(keys.expiring, member)
             pipeline.execute()

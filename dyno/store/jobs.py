@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 import redis.asyncio
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from dyno.access import EVERYBODY, Limits, Viewer
 from dyno.errors import IdempotencyKeyReused, JobExpired, JobFinished, JobLive, QueueFull, ResultNotReady, UnknownJob
 from dyno.job import SCHEMA, Job, SpecWarning, Status, new_job_id
 from dyno.result import Result
@@ -21,6 +23,7 @@ from dyno.store.artifacts import SETTLED_S
 from dyno.store.connect import store_errors
 from dyno.store.fitting import packed
 from dyno.store.keys import JOB_ID, Keys
+from dyno.store.limits import refused
 from dyno.store.listing import JobPage, Listing, Wanted
 from dyno.store.queues import queue_for
 from dyno.store.records import stored, to_job
@@ -52,7 +55,10 @@ class Canceled:
 
 
 class Jobs:
-    """Every method raises StoreUnavailable while Redis is away, full or read-only."""
+    """Every method raises StoreUnavailable while Redis is away, full or read-only.
+
+    `viewer`: for whom jobs are made, and whose are there at all; those of others are unknown jobs.
+    """
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
@@ -60,15 +66,22 @@ class Jobs:
         self._max_queued = settings.max_queued
         self._scripts = {script: client.register_script(SOURCES[script]) for script in _OURS}
         self._listing = Listing(client, self._keys)
+        self.viewer = EVERYBODY
 
-    async def earlier(self, idempotency_key: str, body_sha256: str, owner: str | None = None) -> Job | None:
+    def seen_by(self, viewer: Viewer) -> Self:
+        """The same jobs, as far as they are there for `viewer`."""
+        seen = copy(self)
+        seen.viewer = viewer
+        return seen
+
+    async def earlier(self, idempotency_key: str, body_sha256: str) -> Job | None:
         """The job that the same key and body made in the last 24 hours. A hint: submit.lua decides.
 
         It spares a retry the admission: a caller whose first answer was lost would else be told `no-device-fits`
         about a job that is queued.
         """
         with store_errors():
-            found: Any = await self._client.hgetall(self._keys.idempotency(owner, idempotency_key))
+            found: Any = await self._client.hgetall(self._keys.idempotency(self.viewer.owner, idempotency_key))
         if found.get("body_sha256") != body_sha256:
             return None
         try:
@@ -84,15 +97,15 @@ class Jobs:
         fits: Mapping[str, bool] | None = None,
         idempotency_key: str | None = None,
         body_sha256: str | None = None,
-        owner: str | None = None,
         rerun_of: str | None = None,
     ) -> Submitted:
-        """Queue a job, in one atomic step with its idempotency key (24 h, per owner).
+        """Queue a job of the viewer's, in one atomic step with its idempotency key (24 h, per owner) and its limits.
 
         `fits`: whether it fits a device, by profile; workers of other profiles are asked when they come for it.
-        Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone) and QueueFull.
+        Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone), QueueFull and
+        LimitReached.
         """
-        job_id = new_job_id()
+        job_id, owner = new_job_id(), self.viewer.owner
         keys = [self._keys.job(job_id)]
         if idempotency_key is not None:
             keys.append(self._keys.idempotency(owner, idempotency_key))
@@ -115,6 +128,8 @@ class Jobs:
             raise JobExpired(f"this idempotency key made {reply[1]}, which has expired; a new job needs a new key")
         if reply[0] == "full":
             raise QueueFull(f"{reply[1]} jobs are queued, which is the limit; try again later")
+        if reply[0] in Limits.model_fields:
+            raise refused(*reply)
         outcome, flat, position, wake = reply
         written = dict(zip(flat[::2], flat[1::2], strict=True))
         return Submitted(to_job(written, Standing(position)), wake=bool(wake), replayed=outcome == "replayed")
@@ -123,13 +138,14 @@ class Jobs:
         """The job as it is now. Raises UnknownJob, RecordUnreadable."""
         with store_errors():
             record: dict[Any, Any] = await self._client.hgetall(self._known(job_id))
-            if "status" not in record:
+            if "status" not in record or not self.viewer.sees(record.get("owner")):
                 raise _unknown(job_id)
         found = await standings(self._client, self._keys, [record])
         return to_job(record, found.get(job_id, Standing()))
 
     async def cancel(self, job_id: str) -> Canceled:
         """Cancel a waiting job at once, a running one by its worker. Raises UnknownJob, JobFinished."""
+        await self._check_seen(job_id)
         reply = await self._run(Script.CANCEL, [self._known(job_id)], [job_id])
         if reply[0] == "unknown":
             raise _unknown(job_id)
@@ -139,6 +155,7 @@ class Jobs:
 
     async def delete(self, job_id: str) -> None:
         """Take a done job out of the store; its files are the caller's. Raises UnknownJob, JobLive."""
+        await self._check_seen(job_id)
         keys = [self._known(job_id), self._keys.artifacts]
         reply = await self._run(Script.DELETE, keys, [job_id, round(SETTLED_S * 1000)])
         if reply[0] == "unknown":
@@ -158,7 +175,7 @@ class Jobs:
 
     async def _answer(self, key: str, job_id: str) -> str:
         """What the job left under `key` when it succeeded."""
-        self._known(job_id)
+        await self._check_seen(job_id)
         with store_errors():
             text: Any = await self._client.get(key)
         if text is None:
@@ -181,9 +198,26 @@ class Jobs:
         limit: int = 50,
     ) -> JobPage:
         """One page of jobs, newest first; see `dyno.store.listing`. Raises InvalidSpec for a cursor it didn't make."""
-        wanted = Wanted(status, workload, device, framework, label, created_after, created_before)
+        owner = None if self.viewer.sees_all else self.viewer.owner
+        wanted = Wanted(status, workload, device, framework, label, created_after, created_before, owner)
         with store_errors():
             return await self._listing.page(wanted, cursor, limit)
+
+    async def seen(self, job_ids: Collection[str]) -> set[str]:
+        """Those of the jobs that are there for the viewer; for one who sees all of them, all."""
+        if self.viewer.sees_all or not job_ids:
+            return set(job_ids)
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for job_id in job_ids:
+                    pipeline.hget(self._keys.job(job_id), "owner")
+                owners: list[str | None] = await pipeline.execute()
+        return {job_id for job_id, owner in zip(job_ids, owners, strict=True) if self.viewer.sees(owner)}
+
+    async def _check_seen(self, job_id: str) -> None:
+        self._known(job_id)
+        if not await self.seen([job_id]):
+            raise _unknown(job_id)
 
     def _known(self, job_id: str) -> str:
         """The record's key, for an id of the right form only: no id may name another kind of key."""

@@ -47,6 +47,22 @@ class Keys:
     def jobs_of_workload(self, workload: str) -> str:
         return self._key("jobs", "workload", workload)
 
+    def jobs_of_owner(self, owner: str) -> str:
+        return self._key("jobs", "owner", owner)  # ZSET, as the others: what one API key made
+
+    def queued_of_owner(self, owner: str) -> str:
+        return self._key("jobs", "queued", owner)  # ZSET: those of them that wait
+
+    def spent(self, owner: str, day: int) -> str:
+        return self._key("spent", owner, str(day))  # HASH {device_ms} with a life of two days; days since 1970
+
+    @property
+    def api_keys(self) -> str:
+        return self._key("keys")  # ZSET: ids of all API keys ever made, by creation in ms
+
+    def api_key(self, key_id: str) -> str:
+        return self._key("key", key_id)  # HASH: an API key; its secret as a hash, until it is revoked
+
     def peers(self, series: str) -> str:
         return self._key("peers", series)  # LIST with a life of its own: figures of results, JSON, the newest first
 
@@ -55,7 +71,7 @@ class Keys:
 
     @property
     def expiring(self) -> str:
-        return self._key("expiring")  # ZSET: "id:status:workload" of done jobs by the time their record goes, ms
+        return self._key("expiring")  # ZSET: "id:status:workload[:owner]" of done jobs by when their record goes, ms
 
     @property
     def counts(self) -> str:

@@ -40,7 +40,7 @@ class Wanted:
     """All conditions hold together; null means any.
 
     device: its kind, its id (with or without host) as asked for, or of the worker that runs it. label: "name" or
-    "name=value". Times are exclusive.
+    "name=value". Times are exclusive. owner: an API key.
     """
 
     status: Status | None = None
@@ -50,6 +50,7 @@ class Wanted:
     label: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+    owner: str | None = None
 
     def fits(self, job: Job) -> bool:
         return (
@@ -60,6 +61,7 @@ class Wanted:
             and (self.label is None or _has_label(job, self.label))
             and (self.created_after is None or job.created_at > self.created_after)
             and (self.created_before is None or job.created_at < self.created_before)
+            and (self.owner is None or job.owner == self.owner)
         )
 
 
@@ -106,6 +108,8 @@ class Listing:
             indexes.append(self._keys.jobs_with_status(wanted.status))
         if wanted.workload is not None:
             indexes.append(self._keys.jobs_of_workload(wanted.workload))
+        if wanted.owner is not None:
+            indexes.append(self._keys.jobs_of_owner(wanted.owner))
         if len(indexes) < 3:
             return indexes[-1]
         sizes = [await self._client.zcard(index) for index in indexes]

@@ -105,6 +105,7 @@ class EmbeddedServer:
             self._lock_fd = _lock(self._directory)
             self._process = self._launch()
             self._wait_until_ready()
+            url_file(self._directory).write_text(self.url)
         except BaseException:
             self.close()
             raise
@@ -185,6 +186,11 @@ class EmbeddedServer:
             return (self._private / "server.log").read_text(errors="replace")[-1000:]
         except OSError:
             return "it wrote no log"
+
+
+def url_file(data_dir: Path) -> Path:
+    """Where the server that keeps its data in `data_dir` says how to reach it; one that has ended leaves it behind."""
+    return data_dir / "server.url"
 
 
 def _look(client: redis.Redis) -> Literal["ready", "loading", "silent"]:

@@ -15,12 +15,26 @@
 -- was empty, or a worker rests that no job in it fits}: nobody who is told of a job needs a second question, which
 -- might find Redis away
 --      or {"key_reused", id} or {"gone", id} (its record has expired before the key) or {"full", queued}
+--      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key, what it has had, ms to the day's end}
 
 local PRIORITY_STEP = 2 ^ 50 -- three classes and 1e15 jobs in each are still exact in a double
 
 local function accepted(outcome, job_id, wake)
   local place = redis.call('ZRANK', key('queue', redis.call('HGET', key('job', job_id), 'queue')), job_id)
   return { outcome, redis.call('HGETALL', key('job', job_id)), place, wake }
+end
+
+local function over_limit(owner)
+  local limits = redis.call('HMGET', key('key', owner), 'queued_jobs', 'device_s_per_day')
+  local queued = redis.call('ZCARD', key('jobs', 'queued', owner))
+  if limits[1] and queued >= tonumber(limits[1]) then
+    return { 'queued_jobs', tonumber(limits[1]), queued, 0 }
+  end
+  local spent_ms = tonumber(redis.call('HGET', key('spent', owner, today()), 'device_ms') or 0)
+  if limits[2] and spent_ms >= tonumber(limits[2]) * 1000 then
+    return { 'device_s_per_day', tonumber(limits[2]), math.floor(spent_ms / 1000), DAY_MS - NOW_MS % DAY_MS }
+  end
+  return nil
 end
 
 local id, workload, queue = ARGV[2], ARGV[3], ARGV[4]
@@ -46,18 +60,30 @@ if queued >= tonumber(ARGV[6]) then
   return { 'full', queued }
 end
 
+local given = {}
+for index = 9, #ARGV, 2 do
+  given[ARGV[index]] = ARGV[index + 1]
+end
+local refused = given.owner and over_limit(given.owner)
+if refused then
+  return refused
+end
+
 local score = integer(tonumber(ARGV[5]) * PRIORITY_STEP + redis.call('INCR', key('sequence')))
 local fields = {
   id = id, workload = workload, queue = queue, score = score,
   attempt = 0, version = 0, created_ms = integer(NOW_MS), created_at = NOW_S, queued_at = NOW_S,
 }
-for index = 9, #ARGV, 2 do
-  fields[ARGV[index]] = ARGV[index + 1]
+for name, value in pairs(given) do
+  fields[name] = value
 end
 change(id, 'submit', nil, fields)
 count(1, 'submitted', workload)
 redis.call('ZADD', key('jobs'), fields.created_ms, id)
 redis.call('ZADD', key('jobs', 'workload', workload), fields.created_ms, id)
+if fields.owner then
+  redis.call('ZADD', key('jobs', 'owner', fields.owner), fields.created_ms, id)
+end
 if KEYS[2] then
   redis.call('HSET', KEYS[2], 'job', id, 'body_sha256', ARGV[7])
   redis.call('PEXPIRE', KEYS[2], ARGV[8])

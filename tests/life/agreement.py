@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dyno.job import DONE, TRANSITIONS, Event, Status
 from tests.life.ledger import Ledger, Record
-from tests.life.real import QUEUE, Real, device_id
+from tests.life.real import OWNER, QUEUE, Real, device_id
 
 
 class OfJob(NamedTuple):
@@ -33,6 +33,8 @@ class Seen(NamedTuple):
     queue: list[str]
     queues: set[str]
     expiring: list[str]
+    owned: list[str]
+    owned_queued: list[str]
     events: list[tuple[str, Mapping[str, str]]]
 
 
@@ -49,7 +51,8 @@ def look(real: Real, devices: int) -> Seen:
         for status in Status:
             pipeline.zrange(keys.jobs_with_status(status), 0, -1)
         pipeline.zrange(keys.jobs, 0, -1).zrange(keys.queue(QUEUE), 0, -1).smembers(keys.queues)
-        pipeline.zrange(keys.expiring, 0, -1).xrange(keys.events)
+        pipeline.zrange(keys.expiring, 0, -1).zrange(keys.jobs_of_owner(OWNER), 0, -1)
+        pipeline.zrange(keys.queued_of_owner(OWNER), 0, -1).xrange(keys.events)
         answers: Any = iter(pipeline.execute())
     seconds, micros = next(answers)
     jobs = [OfJob(*(next(answers) for _ in OfJob._fields)) for _ in real.ids]
@@ -131,7 +134,11 @@ def _indexes(ledger: Ledger, seen: Seen, ids: list[str]) -> None:
     assert set(seen.all_jobs) == set(ids)
     assert seen.queue == [ids[job] for job in ledger.queue]
     assert seen.queues == ({QUEUE} if ledger.queue else set())
-    assert set(seen.expiring) == {f"{ids[n]}:{record.status}:matmul" for n, record in enumerate(records) if record.done}
+    ends = {f"{ids[n]}:{each.status}:matmul" + f":{OWNER}" * (n % 2) for n, each in enumerate(records) if each.done}
+    assert set(seen.expiring) == ends
+    assert set(seen.owned) == set(ids[1::2])
+    queued = {ids[n] for n, record in enumerate(records) if n % 2 and record.status is Status.QUEUED}
+    assert set(seen.owned_queued) == queued
     for job, found in enumerate(seen.jobs):
         own = [fields for _, fields in found.events]
         assert own == [fields for _, fields in seen.events if fields["job"] == ids[job]], "the two streams differ"

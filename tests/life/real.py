@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from dyno.access import Viewer
 from dyno.errors import JobFinished, StoreUnavailable
 from dyno.job import Event, WorkerRef
 from dyno.settings import Settings
@@ -22,6 +23,7 @@ from tests.life.world import Move
 
 SPEC = Spec.model_validate({"workload": "matmul", "device": "cpu"})
 QUEUE = "cpu"
+OWNER = "key_0123456789abcdef"
 
 
 def device_id(device: int) -> str:
@@ -92,6 +94,7 @@ class Real:
         self._loop = asyncio.Runner()
         self._callers = async_client(self.settings)
         self._jobs = Jobs(self._callers, self.settings)
+        self._owned = self._jobs.seen_by(Viewer(OWNER))
 
     def close(self) -> None:
         self.client.flushall()
@@ -102,9 +105,9 @@ class Real:
         self._loop.close()
 
     def submit(self, job: int) -> Submitted:
-        """For the first time or again: each job has an idempotency key of its own."""
-        key = f"key-{job}"
-        submitted = self._loop.run(self._jobs.submit(SPEC, idempotency_key=key, body_sha256=key))
+        """For the first time or again: each job has an idempotency key of its own, every other one an owner."""
+        key, jobs = f"key-{job}", self._owned if job % 2 else self._jobs
+        submitted = self._loop.run(jobs.submit(SPEC, idempotency_key=key, body_sha256=key))
         if job == len(self.ids):
             self.ids.append(submitted.job.id)
         return submitted

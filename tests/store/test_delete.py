@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from chaos import indexes
+from dyno.access import Viewer
 from dyno.errors import JobExpired, JobLive, UnknownJob
 from dyno.job import Outcome, new_job_id
 from dyno.spec import Spec
@@ -47,6 +48,17 @@ async def test_a_done_job_goes_from_every_key_and_index_and_no_other_does(
     assert (await jobs.get(kept.job_id)).done
     with pytest.raises(UnknownJob):
         await jobs.delete(gone.job_id)
+
+
+async def test_of_a_job_that_has_an_owner_nothing_is_left_either(
+    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys
+) -> None:
+    mine = jobs.seen_by(Viewer("key_aaaaaaaaaaaaaaaa", sees_all=False))
+    gone, kept = [(await mine.submit(a_spec())).job.id for _ in range(2)]
+    await mine.cancel(gone)
+    await mine.delete(gone)
+    assert traces(client, keys, gone) == []
+    assert client.zrange(keys.jobs_of_owner("key_aaaaaaaaaaaaaaaa"), 0, -1) == [kept]
 
 
 async def test_a_live_job_is_refused_and_left_as_it_is(jobs: Jobs, a_spec: ASpec, claim: Callable) -> None:

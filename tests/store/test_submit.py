@@ -7,6 +7,7 @@ import pytest
 import redis
 import redis.asyncio
 
+from dyno.access import Viewer
 from dyno.errors import IdempotencyKeyReused, JobExpired, QueueFull, StoreUnavailable, UnknownJob
 from dyno.job import Job, SpecWarning, Status, WorkerRef
 from dyno.settings import Settings
@@ -24,7 +25,7 @@ async def test_a_submitted_job_is_queued_with_all_that_was_asked_for(jobs: Jobs,
     spec = a_spec(params={"n": 64}, labels={"commit": "abc"}, seed=7)
     warning = SpecWarning(code="POW2_ONLY", message="only powers of two")
 
-    job = (await jobs.submit(spec, warnings=[warning], owner="someone")).job
+    job = (await jobs.seen_by(Viewer("someone")).submit(spec, warnings=[warning])).job
 
     assert job.status is Status.QUEUED
     assert job.spec == spec
@@ -67,8 +68,8 @@ async def test_an_idempotency_key_with_another_body_is_refused(jobs: Jobs, a_spe
 
 
 async def test_two_owners_may_use_the_same_idempotency_key(jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
-    mine = await jobs.submit(a_spec(), idempotency_key="key", body_sha256="x", owner="me")
-    yours = await jobs.submit(a_spec(), idempotency_key="key", body_sha256="x", owner="you")
+    me, you = (jobs.seen_by(Viewer(owner, sees_all=False)) for owner in ("me", "you"))
+    mine, yours = [await one.submit(a_spec(), idempotency_key="key", body_sha256="x") for one in (me, you)]
     assert mine.job.id != yours.job.id
 
 

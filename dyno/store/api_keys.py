@@ -1,0 +1,139 @@
+"""API keys: made, listed, revoked, found by their secret, and what of their limits a request takes.
+
+From the first key on every request needs one, after the last is revoked as well, until `open_again` says otherwise: so
+no revocation opens a service to all who reach it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import redis
+import redis.asyncio
+
+from dyno.access import KEY_ID, SECRET, ApiKey, Limits, NewKey, digest_of, id_of, new_secret, prefix_of
+from dyno.errors import UnknownKey
+from dyno.settings import Settings
+from dyno.store.connect import store_errors
+from dyno.store.keys import Keys
+from dyno.store.limits import too_many_requests
+from dyno.store.records import moment
+from dyno.store.scripts import SOURCES, Script
+
+_NOTED_FOR = timedelta(minutes=1)  # in `admit.lua`, too: to be more exact would cost each request a write
+
+
+class ApiKeys:
+    """Every method raises StoreUnavailable while Redis is away."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+        self._client = client
+        self._keys = Keys(settings.namespace)
+        self._admit = client.register_script(SOURCES[Script.ADMIT])
+
+    async def any(self) -> bool:
+        """Whether requests need a key."""
+        with store_errors():
+            return bool(await self._client.exists(self._keys.api_keys))
+
+    async def create(self, asked: NewKey) -> tuple[ApiKey, str]:
+        """The key and its secret, which nobody can be told again."""
+        secret = new_secret()
+        digest = digest_of(secret)
+        with store_errors():
+            seconds, micros = await self._client.time()
+            record: dict[Any, Any] = {
+                "name": asked.name,
+                "scope": asked.scope,
+                "prefix": prefix_of(secret),
+                "digest": digest,
+                "created_at": f"{seconds}.{micros:06}",
+                **asked.limits.model_dump(exclude_none=True),
+            }
+            async with self._client.pipeline() as pipeline:
+                pipeline.hset(self._keys.api_key(id_of(digest)), mapping=record)
+                pipeline.zadd(self._keys.api_keys, {id_of(digest): seconds * 1000 + micros // 1000})
+                await pipeline.execute()
+        return _key(id_of(digest), record), secret
+
+    async def list(self) -> Sequence[ApiKey]:
+        """All that were ever made, the newest first: `owner` of a job may be one that is revoked."""
+        with store_errors():
+            ids = [str(each) for each in await self._client.zrange(self._keys.api_keys, 0, -1)][::-1]
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for key_id in ids:
+                    pipeline.hgetall(self._keys.api_key(key_id))
+                records: list[dict[str, str]] = await pipeline.execute()
+        return [_key(key_id, record) for key_id, record in zip(ids, records, strict=True) if record]
+
+    async def revoke(self, key_id: str) -> bool:
+        """No request gets through with it from now on. False where it was revoked before. Raises UnknownKey."""
+        record = await self._record(key_id)
+        if not record:
+            raise UnknownKey(f'there is no key "{key_id[:64]}"')
+        if "revoked_at" in record:
+            return False
+        with store_errors():
+            seconds, micros = await self._client.time()
+            async with self._client.pipeline() as pipeline:
+                pipeline.hset(self._keys.api_key(key_id), "revoked_at", f"{seconds}.{micros:06}")
+                pipeline.hdel(self._keys.api_key(key_id), "digest")
+                await pipeline.execute()
+        return True
+
+    async def open_again(self) -> bool:
+        """Forget the revoked keys, so that requests need none. False where one is left that isn't revoked."""
+        found = await self.list()
+        if any(key.revoked_at is None for key in found):
+            return False
+        with store_errors():
+            await self._client.delete(self._keys.api_keys, *(self._keys.api_key(key.id) for key in found))
+        return True
+
+    async def find(self, secret: str) -> ApiKey | None:
+        """The key of this secret; None where there is none, or not any more."""
+        if SECRET.fullmatch(secret) is None:
+            return None
+        digest = digest_of(secret)
+        record = await self._record(id_of(digest))
+        if "revoked_at" in record or not hmac.compare_digest(record.get("digest", ""), digest):
+            return None
+        return _key(id_of(digest), record)
+
+    async def use(self, key: ApiKey) -> None:
+        """Count a request, and note that the key is used, to the minute. Raises LimitReached."""
+        rate = key.limits.requests_per_s
+        if rate is None and key.last_used_at is not None and datetime.now(UTC) - key.last_used_at < _NOTED_FOR:
+            return
+        with store_errors():
+            reply: Any = await self._admit(
+                keys=[self._keys.api_key(key.id)], args=[self._keys.namespace, "" if rate is None else rate]
+            )
+        if reply[0] == "limited" and rate is not None:
+            raise too_many_requests(rate, reply[1])
+
+    async def _record(self, key_id: str) -> dict[str, str]:
+        if KEY_ID.fullmatch(key_id) is None:
+            return {}
+        with store_errors():
+            record: Any = await self._client.hgetall(self._keys.api_key(key_id))
+        return dict(record)
+
+
+def any_key(client: redis.Redis, settings: Settings) -> bool:
+    """`ApiKeys.any`, before there is an event loop."""
+    with store_errors():
+        return bool(client.exists(Keys(settings.namespace).api_keys))
+
+
+def _key(key_id: str, record: Mapping[str, Any]) -> ApiKey:
+    times = ("created_at", "last_used_at", "revoked_at")
+    return ApiKey(
+        id=key_id,
+        limits=Limits.model_validate({name: record[name] for name in Limits.model_fields if name in record}),
+        **{name: record[name] for name in ("prefix", "name", "scope")},
+        **{name: moment(record[name]) for name in times if name in record},
+    )

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import redis
+import redis.asyncio
+
+from dyno.access import ApiKey, Limits, NewKey, Scope
+from dyno.errors import LimitReached, UnknownKey
+from dyno.settings import Settings
+from dyno.store.api_keys import ApiKeys
+from dyno.store.keys import Keys
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def api_keys(async_redis: redis.asyncio.Redis, settings: Settings) -> ApiKeys:
+    return ApiKeys(async_redis, settings)
+
+
+@pytest.fixture
+def asked() -> Callable[..., NewKey]:
+    return lambda **limits: NewKey(name="ci", scope=Scope.SUBMIT, limits=Limits(**limits))
+
+
+async def test_a_key_is_found_by_its_secret_of_which_nothing_but_a_hash_is_kept(
+    api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, settings: Settings
+) -> None:
+    key, secret = await api_keys.create(asked(queued_jobs=5))
+    assert await api_keys.find(secret) == key
+    assert (key.name, key.scope, key.limits) == ("ci", "submit", Limits(queued_jobs=5))
+    assert secret.startswith(key.prefix)
+    kept = [client.dump(name) for name in client.scan_iter(f"{settings.namespace}:*")]
+    stored = client.hgetall(Keys(settings.namespace).api_key(key.id))
+    assert kept
+    assert not [value for value in stored.values() if secret.removeprefix(key.prefix)[:8] in value]
+    assert secret not in str(key)
+
+
+@pytest.mark.parametrize(
+    "secret", ["", "dyno_", "dyno_" + "0" * 64, "Dyno_" + "0" * 64, "key_0123456789abcdef", "\x00"]
+)
+async def test_what_is_no_secret_of_a_key_finds_none(
+    api_keys: ApiKeys, asked: Callable[..., NewKey], secret: str
+) -> None:
+    await api_keys.create(asked())
+    assert await api_keys.find(secret) is None
+
+
+async def test_half_of_a_hash_is_not_enough(
+    api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, keys: Keys
+) -> None:
+    key, secret = await api_keys.create(asked())
+    digest = str(client.hget(keys.api_key(key.id), "digest"))
+    client.hset(keys.api_key(key.id), "digest", digest[:-1] + ("0" if digest[-1] != "0" else "1"))
+    assert await api_keys.find(secret) is None
+
+
+async def test_a_revoked_key_is_found_no_more_and_stays_on_the_list(
+    api_keys: ApiKeys, asked: Callable[..., NewKey]
+) -> None:
+    (first, secret), (second, _) = await api_keys.create(asked()), await api_keys.create(asked())
+    assert await api_keys.revoke(first.id)
+    assert await api_keys.find(secret) is None
+    assert not await api_keys.revoke(first.id)
+    listed = {key.id: key.revoked_at for key in await api_keys.list()}
+    assert listed.keys() == {first.id, second.id}
+    assert listed[first.id] is not None
+    assert listed[second.id] is None
+    with pytest.raises(UnknownKey):
+        await api_keys.revoke("key_0000000000000000")
+
+
+async def test_only_who_says_so_opens_the_service_again(api_keys: ApiKeys, asked: Callable[..., NewKey]) -> None:
+    assert not await api_keys.any()
+    key, _ = await api_keys.create(asked())
+    assert await api_keys.any()
+    assert not await api_keys.open_again()
+    await api_keys.revoke(key.id)
+    assert await api_keys.any()
+    assert await api_keys.open_again()
+    assert not await api_keys.any()
+    assert await api_keys.list() == []
+
+
+async def test_a_bucket_holds_the_requests_of_a_second_and_fills_again(
+    api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, keys: Keys
+) -> None:
+    key, _ = await api_keys.create(asked(requests_per_s=3))
+    await api_keys.use(key)
+    later_ms = int((time.time() + 3600) * 1000)
+    assert float(client.hget(keys.api_key(key.id), "tokens") or "") == 2
+    client.hset(keys.api_key(key.id), "filled_ms", later_ms)  # nothing comes in until then, however slow this test is
+    for _ in range(2):
+        await api_keys.use(key)
+        client.hset(keys.api_key(key.id), "filled_ms", later_ms)
+    with pytest.raises(LimitReached) as reached:
+        await api_keys.use(key)
+    assert (reached.value.policy, reached.value.quota, reached.value.window_s) == ("requests", 3, 1)
+    assert reached.value.retry_after_s == 1
+    client.hset(keys.api_key(key.id), "filled_ms", 1)
+    await api_keys.use(key)
+    assert float(client.hget(keys.api_key(key.id), "tokens") or "") == 2
+
+
+async def test_use_is_noted_to_the_minute_and_nothing_is_made_of_a_key_that_is_gone(
+    api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, keys: Keys
+) -> None:
+    key, secret = await api_keys.create(asked())
+    assert key.last_used_at is None
+    await api_keys.use(key)
+    first = await api_keys.find(secret)
+    assert first is not None
+    assert first.last_used_at is not None
+    await api_keys.use(key)
+    assert await api_keys.find(secret) == first
+    client.hset(keys.api_key(key.id), "last_used_at", "1.0")
+    await api_keys.use(key)
+    assert client.hget(keys.api_key(key.id), "last_used_at") != "1.0"
+    await api_keys.revoke(key.id)
+    await api_keys.open_again()
+    await api_keys.use(ApiKey(**dict(key)))
+    assert not client.exists(keys.api_key(key.id))

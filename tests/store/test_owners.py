@@ -1,0 +1,165 @@
+"""Jobs that have an owner: whom they are there for, and what the limits of an API key look at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+import redis
+
+from dyno.access import Viewer
+from dyno.errors import LimitReached, UnknownJob
+from dyno.job import Status
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.expiry import drop_expired
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+from dyno.store.reap import reap
+from tests.results import a_result
+
+pytestmark = pytest.mark.anyio
+
+OWNER, OTHER = "key_aaaaaaaaaaaaaaaa", "key_bbbbbbbbbbbbbbbb"
+TOOK_S = 100
+
+
+@pytest.fixture
+def mine(jobs: Jobs) -> Jobs:
+    return jobs.seen_by(Viewer(OWNER, sees_all=False))
+
+
+@pytest.fixture
+def others(jobs: Jobs) -> Jobs:
+    return jobs.seen_by(Viewer(OTHER, sees_all=False))
+
+
+@pytest.fixture
+def limited(client: redis.Redis, keys: Keys) -> Callable[..., None]:
+    """Gives the owner's key limits."""
+    return lambda **limits: client.hset(keys.api_key(OWNER), mapping={"name": "ci", **limits})
+
+
+@pytest.fixture
+def spent_s(client: redis.Redis, keys: Keys) -> Callable[[], float]:
+    """What the owner has had of devices, on all days."""
+
+    def spent() -> float:
+        names = client.scan_iter(keys.spent(OWNER, 0).removesuffix("0") + "*")
+        return sum(int(client.hget(name, "device_ms") or 0) for name in names) / 1000
+
+    return spent
+
+
+async def test_the_job_of_another_is_no_job_at_all(
+    jobs: Jobs, mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
+) -> None:
+    done = (await mine.submit(a_spec())).job
+    leases.finish(claim(), "succeed", result=a_result(done.id), samples=[])
+    waits = (await mine.submit(a_spec(), idempotency_key="same", body_sha256="x")).job
+    unowned = (await jobs.submit(a_spec())).job
+    for job_id in (done.id, waits.id, unowned.id):
+        for question in (others.get, others.result, others.samples, others.cancel, others.delete):
+            with pytest.raises(UnknownJob) as told:
+                await question(job_id)
+            assert told.value.detail == f"there is no job {job_id}"
+    assert (await others.list()).data == []
+    assert await others.earlier("same", "x") is None
+    assert await mine.earlier("same", "x") == waits
+    assert await others.seen([done.id, waits.id]) == set()
+    assert [job.id for job in (await mine.list()).data] == [waits.id, done.id]
+    assert [job.id for job in (await mine.list(status=Status.QUEUED, workload="matmul")).data] == [waits.id]
+    assert await mine.result(done.id)
+    assert len((await jobs.seen_by(Viewer(OTHER)).list()).data) == 3
+    assert (await mine.cancel(waits.id)).job.owner == OWNER
+
+
+async def test_a_job_that_expired_leaves_its_owners_index(
+    mine: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, keys: Keys
+) -> None:
+    job = (await mine.submit(a_spec())).job
+    await mine.cancel(job.id)
+    [(entry, _)] = client.zrange(keys.expiring, 0, -1, withscores=True)
+    client.delete(keys.job(job.id))
+    client.zadd(keys.expiring, {entry: 1})
+    assert drop_expired(client, settings) == 1
+    indexes = (keys.jobs, keys.jobs_with_status("canceled"), keys.jobs_of_workload("matmul"), keys.jobs_of_owner(OWNER))
+    assert not client.exists(*indexes, keys.queued_of_owner(OWNER))
+
+
+async def test_no_more_jobs_of_a_key_wait_than_it_may_have_however_many_come_at_once(
+    mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, limited: Callable
+) -> None:
+    limited(queued_jobs=3)
+    told = await asyncio.gather(*(mine.submit(a_spec()) for _ in range(20)), return_exceptions=True)
+    assert sum(isinstance(each, LimitReached) for each in told) == 17
+    with pytest.raises(LimitReached, match="3 jobs of this key are queued") as reached:
+        await mine.submit(a_spec())
+    assert (reached.value.policy, reached.value.quota, reached.value.window_s) == ("queued-jobs", 3, None)
+    await others.submit(a_spec())
+    attempt = claim()
+    await mine.submit(a_spec())  # one runs now
+    leases.requeue(attempt, reason="tested", counts_attempt=False)
+    with pytest.raises(LimitReached, match="4 jobs of this key are queued"):
+        await mine.submit(a_spec())
+
+
+async def test_a_repeated_request_is_answered_at_the_limit_too(
+    mine: Jobs, a_spec: Callable[..., Spec], limited: Callable
+) -> None:
+    limited(queued_jobs=1)
+    first = await mine.submit(a_spec(), idempotency_key="key", body_sha256="x")
+    again = await mine.submit(a_spec(), idempotency_key="key", body_sha256="x")
+    assert (again.replayed, again.job.id) == (True, first.job.id)
+
+
+@pytest.mark.parametrize("ending", ["succeed", "fail", "stop", "requeue", "hand back", "expire"])
+async def test_what_an_attempt_had_of_a_device_is_counted_once_however_it_ends(
+    ending: str,
+    mine: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    leases: Leases,
+    client: redis.Redis,
+    keys: Keys,
+    run_out: Callable,
+    trusting: Settings,
+    spent_s: Callable[[], float],
+) -> None:
+    await mine.submit(a_spec())
+    attempt = claim()
+    assert spent_s() == 0
+    begun_s = float(client.hget(keys.job(attempt.job_id), "started_at") or "nan") - TOOK_S
+    client.hset(keys.job(attempt.job_id), "started_at", f"{begun_s:.6f}")
+    for _ in range(2):
+        if ending == "expire":
+            run_out()
+            reap(client, trusting)
+        elif ending in ("requeue", "hand back"):
+            leases.requeue(attempt, reason="tested", counts_attempt=ending == "requeue")
+        else:
+            leases.finish(attempt, ending)
+    assert TOOK_S <= spent_s() < 2 * TOOK_S
+    [name] = client.scan_iter(keys.spent(OWNER, 0).removesuffix("0") + "*")
+    assert 24 * 3600 < client.ttl(name) <= 48 * 3600
+
+
+async def test_who_has_had_a_days_worth_of_devices_waits_for_the_next_day(
+    mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, limited: Callable
+) -> None:
+    limited(device_s_per_day=60)
+    today = client.time()[0] // 86400
+    client.hset(keys.spent(OWNER, today - 1), "device_ms", 10**9)
+    client.hset(keys.spent(OWNER, today), "device_ms", 59_999)
+    await mine.submit(a_spec())
+    for day in (today, today + 1):  # the day may end while this test runs
+        client.hset(keys.spent(OWNER, day), "device_ms", 60_000)
+    with pytest.raises(LimitReached, match="60 s of devices today, and may have 60") as reached:
+        await mine.submit(a_spec())
+    apart_s = abs(reached.value.retry_after_s - (86400 - datetime.now(UTC).timestamp() % 86400))
+    assert min(apart_s, 86400 - apart_s) < 60
+    assert (reached.value.policy, reached.value.window_s) == ("device-seconds", 86400)
+    await others.submit(a_spec())

@@ -30,7 +30,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer()
 
     def do_GET(self) -> None:
-        type(self).seen.append({"path": self.path})
+        type(self).seen.append({"path": self.path, "authorization": self.headers["Authorization"]})
         if type(self).answers[0][0] == 0:
             type(self).answers.pop(0)
             self.connection.close()
@@ -103,10 +103,26 @@ def test_waiting_outlives_a_broken_connection_and_a_service_that_is_away(url: st
         version=3,
     )
     away = json.dumps({"status": 503, "detail": "Redis is away"}).encode()
-    Handler.answers = [(0, b""), (503, away), (200, job.model_dump_json(by_alias=True).encode())]
+    busy = json.dumps({"status": 429, "detail": "too many requests"}).encode()
+    Handler.answers = [(0, b""), (503, away), (429, busy), (200, job.model_dump_json(by_alias=True).encode())]
     with Client(url) as client:
         assert client.wait("job_1").status is Status.CANCELED
-    assert len(Handler.seen) == 3
+    assert len(Handler.seen) == 4
+
+
+def test_a_key_is_sent_with_every_request_and_the_one_given_comes_before_the_environments(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Handler.answers = [(200, b'{"data": []}')] * 3
+    monkeypatch.delenv("DYNO_API_KEY", raising=False)
+    with Client(url) as client:
+        client.devices()
+    monkeypatch.setenv("DYNO_API_KEY", "dyno_environment\n")
+    for key in (None, "dyno_given"):
+        with Client(url, key) as client:
+            client.devices()
+    sent = [request["authorization"] for request in Handler.seen]
+    assert sent == [None, "Bearer dyno_environment", "Bearer dyno_given"]
 
 
 def test_waiting_for_a_job_that_does_not_exist_ends_at_once(url: str) -> None:

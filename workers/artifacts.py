@@ -105,7 +105,7 @@ class JobFiles:
         leases, max_bytes = self._equipment.leases, self._settings.artifact_max_bytes
 
         def fetch(_: threading.Event) -> Path | Failure:
-            return fetch_weights(ref, leases, self._delivery, folder, max_bytes)
+            return fetch_weights(ref, self._claim, leases, self._delivery, folder, max_bytes)
 
         found = self._on_a_thread(fetch)
         if isinstance(found, Failure):

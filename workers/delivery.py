@@ -14,7 +14,8 @@ from typing import Protocol
 
 from dyno.artifacts import shared_store
 from dyno.artifacts.store import PIECE_BYTES, ArtifactStore, sha256_of, url_of
-from dyno.client import Client, DownloadDamaged, Refused, ServerUnreachable
+from dyno.client import DownloadDamaged, Refused, ServerUnreachable
+from dyno.client.attempt import AttemptClient
 from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactTooLarge, DynoError, StaleToken
 from dyno.result import Artifact
 from dyno.settings import Settings
@@ -36,8 +37,8 @@ class Delivery(Protocol):
     def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
         """Store a file of the claimed job. Raises StaleToken, ArtifactTooLarge."""
 
-    def get(self, job_id: str, artifact: Artifact, to: Path) -> None:
-        """Fetch a file and check it. Raises ArtifactNotFound, DownloadDamaged."""
+    def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
+        """Fetch a file that the claimed job starts from, and check it. Raises ArtifactNotFound, DownloadDamaged."""
 
 
 def delivery(settings: Settings, leases: Leases) -> Delivery:
@@ -84,7 +85,7 @@ class ToSharedStore:
         self._leases.note_artifacts(claim)
         self._store.keep(claim.job_id, name, sha256, source)
 
-    def get(self, job_id: str, artifact: Artifact, to: Path) -> None:
+    def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
         digest = hashlib.sha256()
         with self._store.open(job_id, artifact) as source, to.open("wb") as file:
             while piece := source.read(PIECE_BYTES):
@@ -101,14 +102,17 @@ class ThroughApi:
         self._url = url
 
     def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
-        with self._errors(), Client(self._url) as client:
-            kept = client.upload(claim.job_id, name, claim.token, source)
+        with self._errors(), self._client(claim) as client:
+            kept = client.upload(name, source)
         if kept.sha256 != sha256:
             raise ArtifactStoreUnavailable(f"{self._url} got {name} with another SHA-256 than it has here")
 
-    def get(self, job_id: str, artifact: Artifact, to: Path) -> None:
-        with self._errors(), Client(self._url) as client:
+    def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
+        with self._errors(), self._client(claim) as client:
             client.download(job_id, artifact, to)
+
+    def _client(self, claim: Claim) -> AttemptClient:
+        return AttemptClient(self._url, claim.job_id, claim.token)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

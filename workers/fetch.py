@@ -11,13 +11,15 @@ from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, StoreUnavail
 from dyno.job import Failure, FailureClass
 from dyno.result import Artifact
 from dyno.spec import WeightsRef
-from dyno.store.leases import Leases
+from dyno.store.leases import Claim, Leases
 from workers.delivery import Delivery
 
 REASON = "weights_unavailable"
 
 
-def fetch_weights(ref: WeightsRef, leases: Leases, delivery: Delivery, folder: Path, max_bytes: int) -> Path | Failure:
+def fetch_weights(
+    ref: WeightsRef, claim: Claim, leases: Leases, delivery: Delivery, folder: Path, max_bytes: int
+) -> Path | Failure:
     """A file in `folder`, checked against what the other job's result lists, its name and suffix kept; or why not."""
     try:
         listed = leases.artifacts(ref.job)
@@ -28,7 +30,7 @@ def fetch_weights(ref: WeightsRef, leases: Leases, delivery: Delivery, folder: P
             why = f"{ref.name} has {artifact.bytes} bytes, at most {max_bytes} are loaded"
             return _failure(FailureClass.RESOURCE, why)
         path = folder / artifact.name
-        delivery.get(ref.job, artifact, path)
+        delivery.get(claim, ref.job, artifact, path)
     except ArtifactNotFound as error:
         return _failure(FailureClass.UNSUPPORTED, error.detail)
     except (ArtifactStoreUnavailable, StoreUnavailable, DownloadDamaged) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,18 +36,19 @@ LONG_POLL_S = 20  # well under the 60 s that the API allows, so that proxies wit
 SUBMIT_TRIES = 3
 PATIENCE_S = 60.0  # how long `wait` goes on without an answer: the service comes back, and the job runs meanwhile
 RETRY_S = 0.5
-UPLOAD_S = 60.0  # for each piece, and for the answer: the service writes the file to its disk first
+_PASSING = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
 
 
 class Client(DeviceCalls):
-    """One connection pool to one Dyno. Use it as a context manager.
+    """One connection pool to one Dyno, with an API key: `key`, or that of `DYNO_API_KEY`. Use it as a context manager.
 
     A submit is retried when the connection breaks, under one idempotency key, so that it makes one job at most.
     """
 
-    def __init__(self, url: str = "http://127.0.0.1:8000", *, timeout_s: float = 10.0) -> None:
+    def __init__(self, url: str = "http://127.0.0.1:8000", key: str | None = None, *, timeout_s: float = 10.0) -> None:
         self.url = url
-        self._http = Transport(url, timeout_s)
+        key = key or os.environ.get("DYNO_API_KEY")
+        self._http = Transport(url, timeout_s, {"Authorization": f"Bearer {key.strip()}"} if key else {})
 
     def __enter__(self) -> Self:
         return self
@@ -92,13 +94,13 @@ class Client(DeviceCalls):
             job = self._patiently(partial(self._changed, job))
 
     def _patiently(self, ask: Callable[[], Job]) -> Job:
-        """Ask again while the service is away or says 503, a minute at most."""
+        """Ask again while the service is away, or says 503 or 429, a minute at most."""
         deadline_s = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return ask()
             except (ConnectionBroken, Refused) as error:
-                away = isinstance(error, ConnectionBroken) or error.status == httpx.codes.SERVICE_UNAVAILABLE
+                away = isinstance(error, ConnectionBroken) or error.status in _PASSING
                 if not away or time.monotonic() >= deadline_s:
                     raise
             time.sleep(RETRY_S)
@@ -142,20 +144,12 @@ class Client(DeviceCalls):
         unchecked = to.with_name(f"{to.name}.part")
         try:
             with unchecked.open("wb") as file:
-                digest = self._http.receive(_file_path(job_id, artifact.name), file)
+                digest = self._http.receive(file_path(job_id, artifact.name), file)
             if digest != artifact.sha256:
                 raise DownloadDamaged(f"{artifact.name} of {job_id} arrived with another SHA-256 than its result lists")
             unchecked.replace(to)
         finally:
             unchecked.unlink(missing_ok=True)
-
-    def upload(self, job_id: str, name: str, token: str, source: Path) -> Artifact:
-        """For workers: store a file of the job that the attempt's token holds."""
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/octet-stream"}
-        path = _file_path(job_id, name)
-        with source.open("rb") as file:
-            sent = self._http.call("PUT", path, content=file, headers=headers, timeout=UPLOAD_S)
-        return Artifact.model_validate(sent)
 
     def run(self, spec: Spec | Mapping[str, JsonValue], progress: Callable[[Job], None] | None = None) -> Result:
         """Submit, wait, read the result. Raises JobNotSucceeded when there is none."""
@@ -240,7 +234,8 @@ class Client(DeviceCalls):
         return None
 
 
-def _file_path(job_id: str, name: str) -> str:
+def file_path(job_id: str, name: str) -> str:
+    """Of a file that a job left."""
     return f"/v1/jobs/{job_id}/artifacts/{name}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -18,9 +18,11 @@ _ALIVE_WITHIN_S = 2.0  # it asks nobody else; what keeps a port and says nothing
 class Transport:
     """One connection pool to one service. Every method raises ConnectionBroken, ServerUnreachable or Refused."""
 
-    def __init__(self, url: str, timeout_s: float) -> None:
+    def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str]) -> None:
+        """`headers` go with each request, and so to `url` alone: redirects aren't followed."""
         self._url = url
-        self._http = httpx.Client(base_url=url, timeout=timeout_s, transport=httpx.HTTPTransport(retries=1))
+        transport = httpx.HTTPTransport(retries=1)
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
 
     def close(self) -> None:
         self._http.close()

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from dyno.access import ApiKey
 from dyno.comparison import Compared, Comparison, Ratio
 from dyno.job import Job
 from dyno.quantity import quantity
@@ -204,6 +205,18 @@ def devices(console: Console, rows: Iterable[dict[str, Any]]) -> None:
         name = f"{row['id']}@{row['host']}" if row.get("state") == "away" else row["id"]
         shown = (name, row.get("model"), state, _known_peak(row.get("peak") or {}), frameworks)
         table.add_row(*(str(cell or "") for cell in shown), str(row.get("started_with") or ""))
+    console.print(table)
+
+
+def keys(console: Console, rows: Iterable[ApiKey]) -> None:
+    table = Table()
+    for heading in ("key", "begins", "name", "scope", "limits", "made", "last used"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "key")
+    for key in rows:
+        limits = ", ".join(f"{name} {value}" for name, value in key.limits.model_dump(exclude_none=True).items())
+        used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never"
+        ended = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else used
+        table.add_row(key.id, key.prefix, key.name, key.scope, limits, f"{key.created_at:%Y-%m-%d}", ended)
     console.print(table)
 
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -104,7 +105,7 @@ def wait_ready(stack: Stack, client: Client, *, want_devices: int) -> None:
     while time.monotonic() < deadline_s:
         if (part := stack.dead()) is not None and part.process is not None:
             raise ServerUnavailable(f"{part.name} ended with exit code {part.process.returncode} while starting")
-        if client.alive() and _devices(client) >= want_devices:
+        if client.alive() and _devices(client, want_devices) >= want_devices:
             if complaint := client.not_ready_because():
                 stack.say(f"not ready: {complaint}")
             return
@@ -112,11 +113,13 @@ def wait_ready(stack: Stack, client: Client, *, want_devices: int) -> None:
     raise ServerUnavailable(f"not up after {READY_S:.0f} s: {client.not_ready_because() or 'a worker is missing'}")
 
 
-def _devices(client: Client) -> int:
-    """How many devices are offered; none while the store is away."""
+def _devices(client: Client, hoped_for: int) -> int:
+    """How many devices are offered; none while the store is away. Whoever has no key can't see them."""
     try:
         return len(client.devices())
-    except (Refused, ServerUnreachable):
+    except Refused as error:
+        return hoped_for if error.status == HTTPStatus.UNAUTHORIZED else 0
+    except ServerUnreachable:
         return 0
 
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from dyno.cli import app
 from dyno.client import Client
 from dyno.up import free_port
 from tests.command.running import Command
@@ -34,16 +36,26 @@ def up(command: Callable[..., Command], home: Path) -> Callable[..., tuple[Comma
     return start
 
 
+def a_key(data_dir: Path) -> str:
+    """Made on the host of a `dyno up` that runs."""
+    made = CliRunner(env={"DYNO_REDIS_URL": None}).invoke(
+        app, ["keys", "create", "--name", "me", "--scope", "admin", "--data-dir", str(data_dir)]
+    )
+    assert made.exit_code == 0, made.output
+    return made.stdout.strip()
+
+
 def test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing(
-    up: Callable[[], tuple[Command, Client]],
+    up: Callable[[], tuple[Command, Client]], home: Path
 ) -> None:
     running, client = up()
     job = client.submit(TINY)
     assert client.wait(job.id).status == "succeeded"
+    secret = a_key(home / "data")
     assert running.interrupt() == 130
     running.assert_nothing_left()
-    again, client = up()
-    assert client.result(job.id).job == job.id
+    again, client = up()  # though it asks for a key now, which the command doesn't have
+    assert Client(client.url, secret).result(job.id).job == job.id
     again.process.terminate()
     again.process.wait(30)
     again.assert_nothing_left()

@@ -7,7 +7,6 @@ Exit codes: 1 the store is unfit or a workload broken, 2 the address may not be 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import signal
 import socket
@@ -19,9 +18,10 @@ import uvicorn
 from dyno import logs
 from dyno.errors import DynoError
 from dyno.settings import Settings
+from service.address import needs_keys
 from service.app import create_app
 from service.edge import ACCESS
-from service.state import check_store
+from service.state import check_store, has_keys
 
 KEEP_ALIVE_S = 75  # longer than the idle time of common proxies, so that they never reuse a connection we just closed
 
@@ -57,15 +57,15 @@ def main() -> int:
     settings = Settings()
     logs.set_up(settings.log_format)
     ACCESS.setLevel(logging.INFO if settings.access_log else logging.WARNING)
-    if not settings.allow_unauthenticated and not is_loopback(settings.host):
-        return _refuse(
-            f"{settings.host} can be reached from outside and the service has no keys: bind 127.0.0.1, "
-            "or set DYNO_ALLOW_UNAUTHENTICATED=true where everybody who reaches it may use it",
-            2,
-        )
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
         return _refuse("TLS needs both DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE", 2)
     try:
+        if needs_keys(settings) and not has_keys(settings):
+            return _refuse(
+                f"{settings.host} can be reached from outside and there is no key: make one with `dyno keys create`, "
+                "bind 127.0.0.1, or set DYNO_ALLOW_UNAUTHENTICATED=true where everybody who reaches it may use it",
+                2,
+            )
         app = create_app(settings)
         check_store(settings)
     except DynoError as error:
@@ -84,15 +84,6 @@ def main() -> int:
     )
     Server(config, app.state.stopping).run()
     return 0
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host`, an address or a name, means this machine alone. A name that can't be resolved doesn't."""
-    try:
-        found = {str(address[4][0]) for address in socket.getaddrinfo(host, None)}
-    except OSError:
-        return False
-    return bool(found) and all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found)
 
 
 def _in_url(host: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from dyno.artifacts import service_store
 from dyno.settings import Settings
@@ -20,6 +20,7 @@ from service import (
     fleet,
     health,
     jobs,
+    keys,
     logs,
     metrics,
     openapi,
@@ -30,6 +31,7 @@ from service import (
     samples,
     workloads,
 )
+from service.access import check_rows, guard
 from service.meter import Meter
 from service.state import opened
 
@@ -60,16 +62,19 @@ def create_app(settings: Settings) -> FastAPI:
         description=DESCRIPTION,
         version=version("tensordyno"),
         lifespan=lifespan,
+        openapi_url=None,  # a route of ours, with the guard in front of it
         docs_url=None,  # FastAPI's pages load their scripts from a CDN, and a benchmark host may be offline
         redoc_url=None,
         redirect_slashes=False,
     )
     app.state.stopping = stopping
     of_jobs = (jobs, rerun, removal, logs, events, samples, artifacts)
-    routers = [part.router for part in (*of_jobs, results, comparisons, workloads, fleet, health, metrics)]
-    for router in routers:
-        app.include_router(router)
-    problems.install(app, [route for router in routers for route in router.routes])
+    parts = (*of_jobs, results, comparisons, workloads, fleet, keys, openapi, health, metrics)
+    for part in parts:
+        app.include_router(part.router, dependencies=[Depends(guard)])
+    routes = [route for part in parts for route in part.router.routes]
+    check_rows(routes)
+    problems.install(app, routes)
     app.openapi = openapi.documenter(app, registered)  # type: ignore[method-assign]
     app.state.meter = Meter(app.version)
     edge.install(app, app.state.meter, settings)

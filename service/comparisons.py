@@ -57,7 +57,7 @@ async def _asked(request: Request, state: StateDep) -> CompareResults | Turns:
 
 
 async def _comparisons(state: StateDep) -> Comparisons:
-    return Comparisons(state.client, state.settings)
+    return Comparisons(state.client, state.settings, state.jobs.viewer)
 
 
 Asked = Annotated[CompareResults | Turns, Depends(_asked)]
@@ -92,7 +92,7 @@ async def create(
     """
     if isinstance(asked, Turns):
         return await _begun(asked, state, idempotency_key)
-    comparison = await _made(asked, state)
+    comparison = (await _made(asked, state)).model_copy(update={"owner": state.jobs.viewer.owner})
     await comparisons.keep(comparison)
     response.headers["Location"] = comparison.urls.self
     return comparison

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Query, Request
@@ -13,6 +14,8 @@ from dyno.errors import ArtifactNotFound, UnknownJob
 from dyno.store.jobs import Jobs
 from dyno.store.keys import JOB_ID
 from service import body, specs, strict_json
+from service.access import CallerDep
+from service.attempts import bearer
 from service.errors import NotAuthorized
 from service.state import State
 
@@ -21,8 +24,9 @@ _PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])
 
 
 # All of them are coroutines: FastAPI would run plain functions on a thread each.
-async def _state(request: Request) -> State:
-    return cast(State, request.app.state.opened)
+async def _state(request: Request, caller: CallerDep) -> State:
+    state = cast(State, request.app.state.opened)
+    return state if caller.key is None else replace(state, jobs=state.jobs.seen_by(caller.viewer))
 
 
 async def _jobs(state: Annotated[State, Depends(_state)]) -> Jobs:
@@ -43,12 +47,13 @@ async def _artifact_name(name: Annotated[str, Path(description="A file name, nev
 
 
 async def _attempt_token(
+    request: Request,
     authorization: Annotated[str | None, Header(description="`Bearer` and the token of the attempt")] = None,
 ) -> str:
-    scheme, _, token = (authorization or "").partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
+    token = bearer(request)
+    if token is None:
         raise NotAuthorized("only the worker that runs the job may store its files: send its attempt's token")
-    return token.strip()
+    return token
 
 
 async def _submission(request: Request, state: Annotated[State, Depends(_state)]) -> specs.Request:

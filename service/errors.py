@@ -30,9 +30,15 @@ class UnsupportedMediaType(DynoError):
 
 
 class NotAuthorized(DynoError):
-    """The request needs a token, and has none."""
+    """The request needs a key or a token, and has none that is known."""
 
     code = "not-authorized"
+
+
+class ScopeMissing(DynoError):
+    """The key may do less than this."""
+
+    code = "scope-missing"
 
 
 class NotReady(DynoError):

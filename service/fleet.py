@@ -8,10 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import BaseModel
 
+from dyno.audit import audit
 from dyno.errors import UnknownDevice
 from dyno.store import cordon, fleet
 from dyno.store.fleet import DeviceStatus, WorkerRecord
 from dyno.store.queues import queues_served
+from service.access import CallerDep
 from service.dependencies import StateDep
 from service.problems import documented
 from service.submission import wake_up
@@ -49,19 +51,21 @@ async def devices(state: StateDep) -> DeviceList:
 
 
 @router.post("/devices/{device_id}/cordon", responses=documented("device-not-found", "store-unavailable"))
-async def cordon_device(device_id: DeviceName, state: StateDep) -> Cordon:
+async def cordon_device(device_id: DeviceName, state: StateDep, caller: CallerDep) -> Cordon:
     """Let the device take no further job, until it is uncordoned; also a worker's restart doesn't end that."""
     full_id = _named(device_id, {device.full_id for device in await fleet.devices(state.client, state.settings)})
     await cordon.cordon(state.client, state.settings, full_id)
+    audit("device-cordoned", caller.name, device=full_id)
     return Cordon(device=full_id, cordoned=True)
 
 
 @router.post("/devices/{device_id}/uncordon", responses=documented("device-not-found", "store-unavailable"))
-async def uncordon_device(device_id: DeviceName, state: StateDep) -> Cordon:
+async def uncordon_device(device_id: DeviceName, state: StateDep, caller: CallerDep) -> Cordon:
     """Let it take jobs again, at once where any wait. One whose worker is away can be uncordoned, too."""
     live = {device.full_id: device for device in await fleet.devices(state.client, state.settings)}
     full_id = _named(device_id, live.keys() | await cordon.cordoned(state.client, state.settings))
     await cordon.uncordon(state.client, state.settings, full_id)
+    audit("device-uncordoned", caller.name, device=full_id)
     if full_id in live:
         await wake_up(state, queues_served(live[full_id])[0])
     return Cordon(device=full_id, cordoned=False)
@@ -80,5 +84,8 @@ def _named(name: str, full_ids: Collection[str]) -> str:
 
 @router.get("/workers", responses=documented("store-unavailable"))
 async def workers(state: StateDep) -> WorkerList:
-    """All live workers."""
-    return WorkerList(data=await fleet.workers(state.client, state.settings))
+    """All live workers. The job that one runs is null where it is another key's."""
+    found = await fleet.workers(state.client, state.settings)
+    seen = await state.jobs.seen({each.job for each in found if each.job is not None})
+    hidden = {"job": None}
+    return WorkerList(data=[each if each.job in seen else each.model_copy(update=hidden) for each in found])

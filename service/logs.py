@@ -45,10 +45,14 @@ async def logs(job_id: JobId, state: StateDep, follow: Follow = False) -> Respon
 
     It is there for jobs that failed, were killed or canceled, too, and goes with the record.
     """
-    part = await read_log(state.client, state.settings, job_id)
+    part = await _part(state, job_id)
     if follow:
         return streams.Held(_followed(state, job_id, part), headers=streams.HEADERS, media_type="text/plain")
     return PlainTextResponse(part.text, headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"})
+
+
+async def _part(state: State, job_id: str, start: int = 0) -> LogPart:
+    return await read_log(state.client, state.settings, job_id, start, state.jobs.viewer)
 
 
 async def _followed(state: State, job_id: str, part: LogPart) -> AsyncIterator[str]:
@@ -57,7 +61,7 @@ async def _followed(state: State, job_id: str, part: LogPart) -> AsyncIterator[s
         while not (part.done or state.stopping.is_set()):
             told.clear()
             try:
-                part = await read_log(state.client, state.settings, job_id, part.following)
+                part = await _part(state, job_id, part.following)
             except UnknownJob:
                 return
             except StoreUnavailable:

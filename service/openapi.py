@@ -6,15 +6,32 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from starlette.responses import JSONResponse
 
 from dyno.spec import DEVICE_ID, Spec
 from dyno.workloads.contract import Workload
-from service.problems import Problem
+from service.access import ROUTES, Open
+from service.problems import Problem, documented
+
+router = APIRouter()
 
 _REF = "#/components/schemas/{model}"
 Schemas = dict[str, Any]
+
+
+_KEY = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "`dyno_` and 64 digits; the list beside it names the scope. Needed from the first key on: "
+    "until then everything but /v1/keys is open.",
+}
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def document(request: Request) -> JSONResponse:
+    return JSONResponse(request.app.openapi())
 
 
 def documenter(app: FastAPI, workloads: Mapping[str, Workload]) -> Callable[[], dict[str, Any]]:
@@ -31,6 +48,7 @@ def documenter(app: FastAPI, workloads: Mapping[str, Workload]) -> Callable[[], 
             )
             _drop_foreign_errors(document)
             _describe_submit(document, workloads)
+            _describe_access(document)
             app.openapi_schema = document
         return app.openapi_schema
 
@@ -61,6 +79,22 @@ def _describe_submit(document: dict[str, Any], workloads: Mapping[str, Workload]
         "oneOf": [{"$ref": ref} for ref in refs.values()],
         "discriminator": {"propertyName": "workload", "mapping": refs},
     }
+
+
+def _describe_access(document: dict[str, Any]) -> None:
+    """What each route needs, and the answers to whoever doesn't have it."""
+    document["components"]["securitySchemes"] = {"key": _KEY}
+    for (method, path), needs in ROUTES.items():
+        operation = document["paths"].get(path, {}).get(method.lower())
+        if operation is None or isinstance(needs, Open):
+            continue
+        operation["security"] = [{"key": [needs.value]}]
+        answers = documented("not-authorized", "scope-missing", "limit-reached", "store-unavailable")
+        for status, answer in answers.items():
+            known = operation["responses"].setdefault(str(status), answer)
+            named = known["description"].split(", ")
+            if status != "default" and answer["description"] not in named:
+                known["description"] = ", ".join([*named, answer["description"]])
 
 
 def _envelope(schemas: Schemas) -> Schemas:

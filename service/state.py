@@ -16,6 +16,7 @@ import redis.asyncio
 from dyno.artifacts.store import ArtifactStore
 from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
+from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
 from dyno.store.connect import async_client, check_server, sync_client
 from dyno.store.feed import Feed
@@ -24,19 +25,24 @@ from dyno.store.upkeep import Upkeep
 from dyno.store.watch import Watch
 from dyno.wake import wake
 from dyno.workloads.contract import Workload
+from service.address import needs_keys
+from service.gate import Gate
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class State:
-    """One per process. `stopping` is set when the server begins to end: long polls then answer at once. `checking`:
-    whoever looks at the artifact store's health; `streams`: the answers that stay open."""
+    """One per process; a route's has the `jobs` that its caller may see. `stopping` is set when the server begins to
+    end: long polls then answer at once. `checking`: whoever looks at the artifact store's health; `streams`: the
+    answers that stay open."""
 
     settings: Settings
     workloads: Mapping[str, Workload]
     client: redis.asyncio.Redis
     jobs: Jobs
+    keys: ApiKeys
+    gate: Gate
     watch: Watch
     feed: Feed
     artifacts: ArtifactStore
@@ -58,6 +64,15 @@ def check_store(settings: Settings) -> None:
         client.close()
 
 
+def has_keys(settings: Settings) -> bool:
+    """Whether a key was ever made. True also where the store is away: then nobody is served before it is back."""
+    try:
+        with sync_client(settings) as client:
+            return any_key(client, settings)
+    except StoreUnavailable:
+        return True
+
+
 @asynccontextmanager
 async def opened(
     settings: Settings, workloads: Mapping[str, Workload], artifacts: ArtifactStore, stopping: asyncio.Event
@@ -73,10 +88,10 @@ async def opened(
     await watch.start()
     upkeep.start()
     try:
-        jobs, checking = Jobs(client, settings), anyio.CapacityLimiter(1)
-        streams = anyio.CapacityLimiter(settings.max_streams)
-        feed = Feed(client, settings)
-        yield State(settings, workloads, client, jobs, watch, feed, artifacts, stopping, checking, streams)
+        jobs, keys, feed = Jobs(client, settings), ApiKeys(client, settings), Feed(client, settings)
+        gate = Gate(keys, always_closed=needs_keys(settings))
+        checking, streams = anyio.CapacityLimiter(1), anyio.CapacityLimiter(settings.max_streams)
+        yield State(settings, workloads, client, jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams)
     finally:
         await asyncio.to_thread(upkeep.stop)
         await watch.stop()

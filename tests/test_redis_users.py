@@ -112,8 +112,32 @@ def test_jobs_go_through_api_and_worker_without_a_refusal(http: httpx.Client, so
     assert job["id"] in [row["job"] for row in http.get("/v1/results").json()]
     again = http.post(f"{job['urls']['self']}/rerun", headers={"Prefer": "wait=60"}).json()
     assert http.delete(again["urls"]["self"]).status_code == 204
+    _with_a_key(http, socket)
     refused: Any = client_of("admin", socket).acl_log()
     assert refused == []
+
+
+def _with_a_key(http: httpx.Client, socket: Path) -> None:
+    """The same, of a key with limits, made by the API's user as `dyno keys` makes it."""
+    word = PASSWORDS["api"].replace("&", "%26")
+    env = os.environ | {"DYNO_REDIS_URL": f"unix://api:{word}@{socket}"}
+
+    def dyno_keys(*arguments: str) -> str:
+        command = [Path(sys.executable).parent / "dyno", "keys", *arguments]
+        done = subprocess.run(command, env=env, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    limits = ["--requests-per-s", "1000", "--queued-jobs", "9", "--device-s-per-day", "999"]
+    secret = dyno_keys("create", "--name", "ci", "--scope", "submit", *limits)
+    mine = {"Authorization": f"Bearer {secret}"}
+    job = http.post("/v1/jobs", json=TINY, headers={"Prefer": "wait=60"} | mine).json()
+    assert job["status"] == "succeeded", job
+    assert [each["id"] for each in http.get("/v1/jobs", headers=mine).json()["data"]] == [job["id"]]
+    assert http.get("/v1/me", headers=mine).json()["key"]["id"] == job["owner"]
+    assert job["owner"] in dyno_keys("list", "--json")
+    dyno_keys("revoke", job["owner"])
+    dyno_keys("open")
 
 
 @pytest.mark.parametrize("role", ["api", "worker"])
@@ -135,7 +159,17 @@ def test_what_no_role_needs_is_refused(socket: Path, role: str, command: str) ->
         client_of(role, socket).execute_command(*command.split())
 
 
-@pytest.mark.parametrize("command", ["HGETALL dyno:idempotency:x", "SADD dyno:cordoned x", "GET dyno:comparison:x"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "HGETALL dyno:idempotency:x",
+        "SADD dyno:cordoned x",
+        "GET dyno:comparison:x",
+        "HGETALL dyno:key:x",
+        "HSET dyno:key:x scope admin",
+        "ZRANGE dyno:keys 0 -1",
+    ],
+)
 def test_a_worker_has_no_part_in_what_is_between_callers_and_the_api(socket: Path, command: str) -> None:
     with pytest.raises(redis.exceptions.NoPermissionError):
         client_of("worker", socket).execute_command(*command.split())

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 from pydantic import ValidationError
 
-from dyno import render
+from dyno import logs, render
 from dyno.access import Limits, NewKey, Scope
 from dyno.audit import LOG, audit
 from dyno.cli.app import AsJson, app, console, errors, exit_codes, show
@@ -103,7 +103,7 @@ def _url(data_dir: Path) -> str:
 def _audit(action: str, **facts: object) -> None:
     """On stderr, so that stdout is the secret alone."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(logs.Plain(logs.PLAIN))
     LOG.addHandler(handler)
     audit(action, HOST, **facts)
     LOG.removeHandler(handler)

@@ -7,6 +7,7 @@ from typing import Any
 
 import redis.asyncio
 
+from dyno.access import EVERYBODY, Viewer
 from dyno.errors import UnknownJob
 from dyno.job import DONE
 from dyno.settings import Settings
@@ -25,15 +26,18 @@ class LogPart:
     done: bool
 
 
-async def read_log(client: redis.asyncio.Redis, settings: Settings, job_id: str, start: int = 0) -> LogPart:
+async def read_log(
+    client: redis.asyncio.Redis, settings: Settings, job_id: str, start: int = 0, viewer: Viewer = EVERYBODY
+) -> LogPart:
     """The pieces from number `start` on, as far as they are kept. Raises UnknownJob, StoreUnavailable."""
     keys = Keys(settings.namespace)
     with store_errors():
         async with client.pipeline(transaction=False) as pipeline:
-            pipeline.hget(keys.job(job_id), "status")  # first: once it is done, no piece comes after those found then
+            # first: once it is done, no piece comes after those found then
+            pipeline.hmget(keys.job(job_id), "status", "owner")
             pipeline.hmget(keys.log(job_id), "first", "next")
-            status, (first, following) = await pipeline.execute()
-        if status is None:
+            (status, owner), (first, following) = await pipeline.execute()
+        if status is None or not viewer.sees(owner):
             raise UnknownJob(f"there is no job {job_id}")
         numbers = range(max(start, int(first or 0)), int(following or 0))
         texts: list[Any] = await client.hmget(keys.log(job_id), *map(str, numbers)) if numbers else []

@@ -17,8 +17,10 @@ import httpx
 import pytest
 import redis
 
+from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
-from service.__main__ import is_loopback
+from service.address import is_loopback
+from tests.service.keys.conftest import make_key
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -57,11 +59,23 @@ def running(**settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_an_address_that_others_reach_is_refused_while_there_are_no_keys(redis_url: str, host: str) -> None:
-    code, said = refused(redis_url=redis_url, host=host)
+def test_an_address_that_others_reach_is_refused_while_there_are_no_keys(
+    redis_url: str, namespace: str, host: str
+) -> None:
+    code, said = refused(redis_url=redis_url, namespace=namespace, host=host)
     assert code == 2
     assert host in said
+    assert "dyno keys create" in said
     assert "DYNO_ALLOW_UNAUTHENTICATED" in said
+
+
+def test_an_address_that_others_reach_is_served_once_there_is_a_key(redis_url: str, namespace: str) -> None:
+    own = {"redis_url": redis_url, "namespace": f"{namespace}-keys"}
+    _, secret = make_key(Settings(**own))
+    with running(**own, host="0.0.0.0") as (_, url):
+        jobs = url.replace("0.0.0.0", "127.0.0.1") + "/v1/jobs"
+        assert httpx.get(jobs).status_code == 401
+        assert httpx.get(jobs, headers={"Authorization": f"Bearer {secret}"}).status_code == 200
 
 
 def test_an_address_that_others_reach_is_served_when_told_so(redis_url: str, namespace: str) -> None:

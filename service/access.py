@@ -1,0 +1,137 @@
+"""Who may do what: the one table from a route to the scope it needs, and the guard in front of all of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from enum import Enum
+from typing import Annotated, NamedTuple
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from dyno.access import EVERYBODY, ApiKey, Scope, Viewer
+from dyno.errors import StoreUnavailable
+from service.attempts import JOB_HEADER, bearer, check_start
+from service.errors import NotAuthorized, ScopeMissing
+from service.state import State
+
+
+class Open(Enum):
+    """What needs no key."""
+
+    TO_ALL = "nothing is told but whether the service is there"
+    TO_ATTEMPTS = "the token of the attempt that runs the job"
+
+
+Needs = Scope | Open
+READ, SUBMIT, ADMIN = Scope.READ, Scope.SUBMIT, Scope.ADMIN
+
+# (method, path) -> what it needs. A route without a row, or a row without a route, stops the start.
+ROUTES: dict[tuple[str, str], Needs] = {
+    ("POST", "/v1/jobs"): SUBMIT,
+    ("GET", "/v1/jobs"): READ,
+    ("GET", "/v1/jobs/{job_id}"): READ,
+    ("DELETE", "/v1/jobs/{job_id}"): SUBMIT,
+    ("POST", "/v1/jobs/{job_id}/rerun"): SUBMIT,
+    ("POST", "/v1/jobs/{job_id}/cancel"): SUBMIT,
+    ("GET", "/v1/jobs/{job_id}/result"): READ,
+    ("GET", "/v1/jobs/{job_id}/logs"): READ,
+    ("GET", "/v1/jobs/{job_id}/events"): READ,
+    ("GET", "/v1/jobs/{job_id}/samples"): READ,
+    ("HEAD", "/v1/jobs/{job_id}/artifacts"): READ,
+    ("GET", "/v1/jobs/{job_id}/artifacts"): READ,
+    ("HEAD", "/v1/jobs/{job_id}/artifacts/{name}"): READ,
+    ("GET", "/v1/jobs/{job_id}/artifacts/{name}"): READ,
+    ("PUT", "/v1/jobs/{job_id}/artifacts/{name}"): Open.TO_ATTEMPTS,
+    ("GET", "/v1/results"): READ,
+    ("POST", "/v1/comparisons"): SUBMIT,
+    ("GET", "/v1/comparisons/{comparison_id}"): READ,
+    ("GET", "/v1/comparisons/{comparison_id}/bars.svg"): READ,
+    ("GET", "/v1/events"): READ,
+    ("GET", "/v1/workloads"): READ,
+    ("GET", "/v1/workloads/{name}"): READ,
+    ("GET", "/v1/devices"): READ,
+    ("GET", "/v1/workers"): READ,
+    ("POST", "/v1/devices/{device_id}/cordon"): ADMIN,
+    ("POST", "/v1/devices/{device_id}/uncordon"): ADMIN,
+    ("GET", "/v1/me"): READ,
+    ("POST", "/v1/keys"): ADMIN,
+    ("GET", "/v1/keys"): ADMIN,
+    ("DELETE", "/v1/keys/{key_id}"): ADMIN,
+    ("GET", "/openapi.json"): READ,
+    ("GET", "/metrics"): READ,
+    ("GET", "/livez"): Open.TO_ALL,
+    ("GET", "/readyz"): Open.TO_ALL,
+}
+OF_A_START = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # a worker may read there what its own job starts from
+# Even while nothing else needs a key: the first is made on the host, or whoever comes first could lock the others out.
+KEY_ALWAYS = frozenset(row for row in ROUTES if row[1].startswith("/v1/keys"))
+
+
+class Caller(NamedTuple):
+    """Who asks. `key` is null where none is needed: then everything is allowed."""
+
+    key: ApiKey | None = None
+
+    @property
+    def scope(self) -> Scope:
+        return ADMIN if self.key is None else self.key.scope
+
+    @property
+    def name(self) -> str:
+        return "anyone" if self.key is None else self.key.id
+
+    @property
+    def viewer(self) -> Viewer:
+        return EVERYBODY if self.key is None else Viewer(self.key.id, sees_all=self.key.scope is ADMIN)
+
+
+def check_rows(routes: Iterable[BaseRoute]) -> None:
+    """Raises RuntimeError with every route that has no row, and every row that has no route."""
+    served = {
+        (method, getattr(route, "path", ""))
+        for route in routes
+        for method in (route.methods or () if isinstance(route, APIRoute) else ["*"])
+    }
+    if served != ROUTES.keys():
+        raise RuntimeError(
+            f"routes without a row in service/access.py: {sorted(served - ROUTES.keys())}, "
+            f"rows without a route: {sorted(ROUTES.keys() - served)}"
+        )
+
+
+async def guard(request: Request) -> Caller:
+    """Who asks, if they may. In front of every route, so that nothing of a request is read before.
+
+    Raises NotAuthorized (no key, or none that is known), ScopeMissing and LimitReached.
+    """
+    row = (request.method, request.scope["route"].path)
+    needs, state = ROUTES[row], request.app.state.opened
+    if isinstance(needs, Open):
+        return Caller()
+    if row == OF_A_START and JOB_HEADER in request.headers:
+        await check_start(request, state)
+        return Caller()
+    caller = await _caller(request, state, key_always=row in KEY_ALWAYS)
+    if needs not in caller.scope.implied:
+        raise ScopeMissing(f'this needs a key of scope "{needs}", {caller.name} has "{caller.scope}"')
+    return caller
+
+
+async def _caller(request: Request, state: State, *, key_always: bool) -> Caller:
+    """A key that is sent counts even where none is needed: whoever has just made the first one gets jobs of its own."""
+    secret = bearer(request)
+    key = None if secret is None else await state.keys.find(secret)
+    if key is not None:
+        with contextlib.suppress(StoreUnavailable):  # full or read-only: what can still be read is shown
+            await state.keys.use(key)
+        return Caller(key)
+    if key_always or await state.gate.closed():
+        raise NotAuthorized(_HOW if secret is None else "there is no such key, or it was revoked")
+    return Caller()
+
+
+_HOW = 'this needs a key: send "Authorization: Bearer dyno_…". On the host, `dyno keys create` makes one'
+CallerDep = Annotated[Caller, Depends(guard)]

@@ -1,0 +1,39 @@
+"""What a worker may do without a key: the token of its attempt says for which job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fastapi import Request
+
+from dyno.errors import UnknownJob
+from dyno.spec import InterleavedSpec, Spec
+from dyno.store.artifacts import check_token
+from dyno.store.keys import JOB_ID
+from service.errors import NotAuthorized
+from service.state import State
+
+JOB_HEADER = "dyno-job"  # the job that the token holds, where the request is about another one's file
+
+
+def bearer(request: Request) -> str | None:
+    """What comes with the scheme `Bearer`; null for none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+async def check_start(request: Request, state: State) -> None:
+    """That the attempt runs a job that starts from the file asked for. Raises NotAuthorized, StaleToken, UnknownJob."""
+    own, token = request.headers[JOB_HEADER], bearer(request)
+    if token is None or JOB_ID.fullmatch(own) is None:
+        raise NotAuthorized(f"{JOB_HEADER} names the job whose attempt's token is sent with it")
+    await check_token(state.client, state.settings, own, token)
+    asked = {"job": request.path_params["job_id"], "name": request.path_params["name"]}
+    if asked not in _starts((await state.jobs.get(own)).spec):
+        raise UnknownJob(f"{own} starts from no such file")
+
+
+def _starts(spec: Spec) -> Iterator[object]:
+    yield spec.params.get("weights")
+    if isinstance(spec, InterleavedSpec):
+        yield spec.against.params.get("weights")

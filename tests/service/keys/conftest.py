@@ -1,0 +1,85 @@
+"""A service with keys of every scope, and callers who send them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from dyno.access import Limits, NewKey, Scope
+from dyno.settings import Settings
+from dyno.store.api_keys import ApiKeys
+from dyno.store.connect import async_client
+from service.app import create_app
+
+
+@dataclass(frozen=True)
+class Caller:
+    """`http` sends the secret; `id` is the key's."""
+
+    id: str
+    secret: str
+    http: httpx.Client
+
+
+def make_key(settings: Settings, scope: Scope = Scope.SUBMIT, **limits: int) -> tuple[str, str]:
+    """Id and secret, made as `dyno keys create` makes them."""
+
+    async def made() -> tuple[str, str]:
+        async with async_client(settings) as client:
+            asked = NewKey(name="test", scope=scope, limits=Limits(**limits))
+            key, secret = await ApiKeys(client, settings).create(asked)
+            return key.id, secret
+
+    return asyncio.run(made())
+
+
+@pytest.fixture(scope="module")
+def service(
+    settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+) -> Iterator[httpx.Client]:
+    """Without a key in its requests; the first key is there before it starts."""
+    make_key(settings, Scope.READ)
+    with serve(create_app(settings)) as http:
+        yield http
+
+
+@pytest.fixture(scope="module")
+def caller(service: httpx.Client, settings: Settings) -> Iterator[Callable[..., Caller]]:
+    """Makes a key and a client that sends it."""
+    with ExitStack() as stack:
+
+        def one(scope: Scope = Scope.SUBMIT, **limits: int) -> Caller:
+            key_id, secret = make_key(settings, scope, **limits)
+            headers = {"Authorization": f"Bearer {secret}"}
+            http = httpx.Client(base_url=service.base_url, headers=headers, timeout=30)
+            return Caller(key_id, secret, stack.enter_context(http))
+
+        yield one
+
+
+@pytest.fixture(scope="module")
+def owner(caller: Callable[..., Caller]) -> Caller:
+    return caller()
+
+
+@pytest.fixture(scope="module")
+def http(owner: Caller) -> httpx.Client:
+    """So that jobs of the fixtures `submitted` and `finished` are the owner's."""
+    return owner.http
+
+
+@pytest.fixture
+def job_id(finished: Callable[..., str]) -> str:
+    """A job of the owner's, with a result."""
+    return finished()
+
+
+def problem(answer: httpx.Response) -> tuple[int, Any]:
+    return answer.status_code, answer.json().get("code")

@@ -1,0 +1,140 @@
+"""From when on a key is needed, and what becomes of requests while the store can't say."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from dyno.settings import Settings
+from dyno.store.api_keys import ApiKeys
+from dyno.store.connect import ANSWER_TIMEOUT_S, async_client, sync_client
+from dyno.store.keys import Keys
+from dyno.store.server import EmbeddedServer
+from service.app import create_app
+from service.gate import Gate
+from tests.service.keys.conftest import make_key, problem
+from tests.waiting import eventually
+
+BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
+EVERYTHING = ["read", "submit", "admin"]
+Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+
+
+def test_the_first_key_closes_a_service_that_runs_within_a_second(redis_url: str, namespace: str, serve: Serve) -> None:
+    settings = Settings(redis_url=redis_url, namespace=f"{namespace}-open")
+    with serve(create_app(settings)) as http, sync_client(settings) as client:
+        before = http.post("/v1/jobs", json=BODY).json()
+        assert before["owner"] is None
+        assert http.get("/v1/me").json() == {"key": None, "scopes": EVERYTHING}
+        assert problem(http.get("/v1/keys")) == (401, "not-authorized")
+        assert problem(http.post("/v1/keys", json={"name": "mine", "scope": "admin"})) == (401, "not-authorized")
+        assert http.get("/v1/jobs", headers={"Authorization": f"Bearer dyno_{'0' * 64}"}).status_code == 200
+        key_id, secret = make_key(settings)
+        mine = {"Authorization": f"Bearer {secret}"}
+        assert http.post("/v1/jobs", json=BODY, headers=mine).json()["owner"] == key_id  # at once
+        eventually(lambda: http.get("/v1/jobs").status_code == 401, 10)
+        assert problem(http.get(before["urls"]["self"], headers=mine)) == (404, "job-not-found")
+        assert client.exists(Keys(settings.namespace).api_keys)
+
+
+def test_without_keys_many_requests_are_one_look_and_with_one_each_is_a_question(
+    redis_url: str, namespace: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.gate.FRESH_S", 3600.0)
+    settings = Settings(redis_url=redis_url, namespace=f"{namespace}-looks")
+    app, asked = create_app(settings), list[str]()
+    with serve(app) as http:
+        client = app.state.opened.client
+        execute = client.execute_command
+
+        async def counted(*words: Any, **options: Any) -> Any:
+            asked.append(str(words[0]))
+            return await execute(*words, **options)
+
+        monkeypatch.setattr(client, "execute_command", counted)
+        for _ in range(10):
+            assert http.get("/v1/workloads").status_code == 200
+        assert asked == ["EXISTS"]
+        asked.clear()
+        http.headers["Authorization"] = f"Bearer {make_key(settings)[1]}"
+        for _ in range(10):
+            assert http.get("/v1/workloads").status_code == 200
+        assert asked.count("HGETALL") == 10
+        assert len(asked) < 15  # that it was used is noted once a minute
+
+
+def test_however_many_ask_at_once_there_is_one_look(redis_url: str, namespace: str) -> None:
+    settings, asked = Settings(redis_url=redis_url, namespace=f"{namespace}-at-once"), list[str]()
+
+    async def ask() -> list[bool]:
+        async with async_client(settings) as client:
+            keys = ApiKeys(client, settings)
+            any_key = keys.any
+
+            async def counted() -> bool:
+                asked.append("any")
+                return await any_key()
+
+            keys.any = counted  # type: ignore[method-assign]
+            gate = Gate(keys, always_closed=False)
+            return await asyncio.gather(*(gate.closed() for _ in range(50)))
+
+    assert asyncio.run(ask()) == [False] * 50
+    assert asked == ["any"]
+
+
+def test_a_store_that_says_nothing_holds_up_no_request_that_needs_no_store(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.gate.FRESH_S", 0.0)
+    with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:
+        assert http.get("/v1/workloads").status_code == 200
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            assert http.get("/v1/workloads", timeout=ANSWER_TIMEOUT_S - 1).status_code == 200
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+
+
+def test_a_service_that_others_reach_serves_nobody_without_a_key_even_if_there_is_none(
+    redis_url: str, namespace: str, serve: Serve
+) -> None:
+    there = {"redis_url": redis_url, "namespace": f"{namespace}-outside", "host": "0.0.0.0"}
+    with serve(create_app(Settings(**there))) as http:
+        assert problem(http.get("/v1/jobs")) == (401, "not-authorized")
+        assert http.get("/livez").status_code == 200
+    with serve(create_app(Settings(**there, allow_unauthenticated=True))) as http:
+        assert http.get("/v1/jobs").status_code == 200
+
+
+def test_while_the_store_is_away_no_key_is_believed_and_without_keys_all_is_as_before(serve: Serve) -> None:
+    with EmbeddedServer() as server:
+        settings = Settings(redis_url=server.url)
+        with serve(create_app(settings)) as http:
+            assert http.get("/v1/workloads").status_code == 200
+            server.kill()
+            assert http.get("/v1/workloads").status_code == 200
+            mine = {"Authorization": f"Bearer dyno_{'0' * 64}"}
+            assert problem(http.get("/v1/workloads", headers=mine)) == (503, "store-unavailable")
+        with serve(create_app(settings)) as http:  # which has never seen the store
+            assert problem(http.get("/v1/workloads")) == (503, "store-unavailable")
+
+
+def test_a_full_store_still_shows_a_keys_jobs(serve: Serve) -> None:
+    with EmbeddedServer() as server:
+        settings = Settings(redis_url=server.url)
+        _, secret = make_key(settings, requests_per_s=1000)
+        with serve(create_app(settings)) as http, sync_client(settings) as client:
+            http.headers["Authorization"] = f"Bearer {secret}"
+            job = http.post("/v1/jobs", json=BODY).json()
+            client.config_set("min-replicas-to-write", 1)  # no write is taken, and reads are answered
+            assert http.get(job["urls"]["self"]).status_code == 200
+            assert http.post("/v1/jobs", json=BODY).status_code == 503

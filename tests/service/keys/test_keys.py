@@ -1,0 +1,182 @@
+"""What a key does to jobs, what its limits answer, and what is said of a change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import httpx
+import pytest
+import redis
+
+from dyno.access import Scope
+from dyno.devices.device import Device
+from dyno.job import WorkerRef
+from dyno.settings import Settings
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+from dyno.store.queues import queues_served
+from tests.service.keys.conftest import Caller, problem
+
+BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
+ANY = Scope.READ, Scope.SUBMIT, Scope.ADMIN
+
+
+def test_jobs_and_comparisons_are_their_keys_own(
+    owner: Caller, caller: Callable[..., Caller], finished: Callable[..., str]
+) -> None:
+    stranger, admin = caller(), caller(Scope.ADMIN)
+    jobs = [finished(), finished()]
+    assert {owner.http.get(f"/v1/jobs/{each}").json()["owner"] for each in jobs} == {owner.id}
+    assert stranger.http.get("/v1/jobs").json()["data"] == []
+    assert set(jobs) <= {job["id"] for job in admin.http.get("/v1/jobs").json()["data"]}
+    assert stranger.http.get("/v1/results").json() == []
+    for who in (owner, admin):
+        assert set(jobs) <= {row["job"] for row in who.http.get("/v1/results").json()}
+    assert problem(stranger.http.post("/v1/comparisons", json={"jobs": jobs})) == (404, "job-not-found")
+    made = owner.http.post("/v1/comparisons", json={"jobs": jobs}).json()
+    assert made["owner"] == owner.id
+    assert problem(stranger.http.get(made["urls"]["self"])) == (404, "comparison-not-found")
+    assert admin.http.get(made["urls"]["self"]).json() == made
+
+
+def test_the_weights_of_another_keys_job_are_those_of_no_job(
+    job_id: str, caller: Callable[..., Caller], owner: Caller
+) -> None:
+    def told(who: Caller, job: str) -> tuple[str, str]:
+        spec = {"workload": "mnist_cnn", "params": {"weights": {"job": job, "name": "model.weights.h5"}}}
+        [error] = who.http.post("/v1/jobs", json=spec | {"queue_if_absent": True}).json()["errors"]
+        return error["code"], error["detail"].replace(job, "it")
+
+    stranger, nobodys = caller(), "job_01J00000000000000000000000"
+    assert told(stranger, job_id) == told(stranger, nobodys)
+    assert told(stranger, job_id)[0] == "unknown-job"
+    assert told(owner, job_id)[0] == "artifact-not-found"
+
+
+def test_a_job_that_is_run_again_is_that_of_who_asked(
+    job_id: str, owner: Caller, caller: Callable[..., Caller]
+) -> None:
+    for who in (owner, caller(Scope.ADMIN)):
+        again = who.http.post(f"/v1/jobs/{job_id}/rerun").json()
+        assert (again["rerun_of"], again["owner"]) == (job_id, who.id)
+        assert who.http.post(f"{again['urls']['self']}/cancel").json()["done"]
+
+
+def test_one_idempotency_key_of_two_api_keys_is_two_jobs(caller: Callable[..., Caller]) -> None:
+    answers = [who.http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": "x"}) for who in (caller(), caller())]
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert answers[0].json()["id"] != answers[1].json()["id"]
+
+
+def test_a_worker_is_seen_by_all_and_its_job_by_its_key(
+    owner: Caller, caller: Callable[..., Caller], client: redis.Redis, settings: Settings, offered: Device, job_id: str
+) -> None:
+    name = Keys(settings.namespace).worker("worker-1")
+    record = str(client.get(name))
+    client.set(name, record.replace('"job":null', f'"job":"{job_id}"'), keepttl=True)
+    seen = [who.http.get("/v1/workers").json()["data"][0] for who in (owner, caller(Scope.ADMIN), caller())]
+    assert [worker["id"] for worker in seen] == ["worker-1"] * 3
+    assert [worker["job"] for worker in seen] == [job_id, job_id, None]
+
+
+@pytest.mark.parametrize("scope", ANY)
+def test_a_caller_is_told_what_its_key_may_do(caller: Callable[..., Caller], scope: Scope) -> None:
+    who = caller(scope, queued_jobs=7)
+    told = who.http.get("/v1/me").json()
+    assert told["scopes"] == list(ANY[: ANY.index(scope) + 1])
+    assert told["key"]["id"] == who.id
+    assert told["key"]["limits"] == {"queued_jobs": 7, "device_s_per_day": None, "requests_per_s": None}
+    assert who.secret not in str(told)
+
+
+def test_an_admin_makes_and_revokes_keys_and_a_line_says_so_without_their_secrets(
+    caller: Callable[..., Caller], service: httpx.Client, caplog: pytest.LogCaptureFixture, offered: Device
+) -> None:
+    admin = caller(Scope.ADMIN)
+    asked = {"name": "night run", "scope": "submit", "limits": {"queued_jobs": 2}}
+    with caplog.at_level(logging.DEBUG):
+        answer = admin.http.post("/v1/keys", json=asked)
+        made = answer.json()
+        mine = {"Authorization": f"Bearer {made['secret']}"}
+        assert service.get("/v1/me", headers=mine).json()["key"]["name"] == "night run"
+        assert admin.http.delete(f"/v1/keys/{made['id']}").status_code == 204
+        assert problem(service.get("/v1/me", headers=mine)) == (401, "not-authorized")
+        assert admin.http.delete(f"/v1/keys/{made['id']}").status_code == 204
+        for what in ("cordon", "uncordon"):
+            assert admin.http.post(f"/v1/devices/{offered.id}/{what}").status_code == 200
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (201, "no-store")
+    listed = {key["id"]: key for key in admin.http.get("/v1/keys").json()["data"]}
+    assert listed[made["id"]]["revoked_at"] is not None
+    assert "secret" not in listed[made["id"]]
+    lines = [record.getMessage() for record in caplog.records if record.name == "dyno.audit"]
+    assert lines == [
+        f'key-created by="{admin.id}" key="{made["id"]}" name="night run" scope="submit"',
+        f'key-revoked by="{admin.id}" key="{made["id"]}"',
+        f'device-cordoned by="{admin.id}" device="{offered.full_id}"',
+        f'device-uncordoned by="{admin.id}" device="{offered.full_id}"',
+    ]
+    assert not [record for record in caplog.records if made["secret"][5:] in record.getMessage()]
+
+
+def test_a_key_that_can_not_be_made_is_refused_with_every_wrong_field(caller: Callable[..., Caller]) -> None:
+    asked = {"name": "two\nlines", "scope": "all", "limits": {"queued_jobs": 0, "requests_per_s": "5"}, "more": 1}
+    answer = caller(Scope.ADMIN).http.post("/v1/keys", json=asked)
+    assert problem(answer) == (422, "invalid-key")
+    pointers = ["/name", "/scope", "/limits/queued_jobs", "/limits/requests_per_s", "/more"]
+    assert [error["pointer"] for error in answer.json()["errors"]] == pointers
+    assert problem(caller(Scope.ADMIN).http.delete("/v1/keys/key_0000000000000000")) == (404, "key-not-found")
+
+
+def test_a_limit_is_answered_with_its_figures_and_a_time_to_come_back(
+    caller: Callable[..., Caller], client: redis.Redis, settings: Settings
+) -> None:
+    few = caller(queued_jobs=1, requests_per_s=100)
+    assert few.http.post("/v1/jobs", json=BODY).status_code == 202
+    answer = few.http.post("/v1/jobs", json=BODY)
+    assert problem(answer) == (429, "limit-reached")
+    assert answer.headers["RateLimit-Policy"] == '"queued-jobs";q=1'
+    assert answer.headers["RateLimit"].startswith('"queued-jobs";r=0;t=')
+    tired = caller(device_s_per_day=5)
+    keys, today = Keys(settings.namespace), client.time()[0] // 86400
+    for day in (today, today + 1):
+        client.hset(keys.spent(tired.id, day), "device_ms", 5000)
+    answer = tired.http.post("/v1/jobs", json=BODY)
+    assert problem(answer) == (429, "limit-reached")
+    assert answer.headers["RateLimit-Policy"] == '"device-seconds";q=5;w=86400'
+    assert 0 < int(answer.headers["Retry-After"]) <= 86400
+    client.hset(keys.api_key(few.id), mapping={"tokens": "0.5", "filled_ms": (client.time()[0] + 3600) * 1000})
+    answer = few.http.get("/v1/jobs")
+    assert problem(answer) == (429, "limit-reached")
+    assert answer.headers["RateLimit-Policy"] == '"requests";q=100;w=1'
+    assert answer.headers["RateLimit"] == '"requests";r=0;t=1'
+    assert answer.headers["Retry-After"] == "1"
+
+
+def test_a_worker_reads_what_its_job_starts_from_with_the_token_of_its_attempt_and_nothing_else(
+    service: httpx.Client, owner: Caller, job_id: str, settings: Settings, offered: Device, client: redis.Redis
+) -> None:
+    spec = BODY | {"params": {"n": 64}, "device": "cpu"}
+    own = owner.http.post("/v1/jobs", json=spec).json()["id"]
+    claim = Leases(client, settings).claim(
+        offered.full_id, queues_served(offered), WorkerRef(id="w", device=offered.id, host=offered.host)
+    )
+    assert claim is not None
+    assert claim.job_id == own
+    name = Keys(settings.namespace).job(own)
+    ref = f'"weights":{{"job":"{job_id}","name":"model.weights.h5"}}'
+    client.hset(name, "spec", str(client.hget(name, "spec")).replace('"params":{', f'"params":{{{ref},', 1))
+
+    def told(path: str, job: str = own, token: str = claim.token) -> tuple[int, str]:
+        return problem(service.get(path, headers={"Dyno-Job": job, "Authorization": f"Bearer {token}"}))
+
+    files = f"/v1/jobs/{job_id}/artifacts"
+    assert told(f"{files}/model.weights.h5") == (404, "artifact-not-found")  # it got in: the job left no such file
+    assert told(f"{files}/other.weights.h5") == (404, "job-not-found")
+    assert told(f"/v1/jobs/{own}/artifacts/model.weights.h5") == (404, "job-not-found")
+    assert told(f"{files}/model.weights.h5", token="0" * 32) == (409, "stale-token")
+    assert told(f"{files}/model.weights.h5", job=job_id) == (409, "stale-token")
+    assert told(f"{files}/model.weights.h5", job="any") == (401, "not-authorized")
+    for other in (files, f"/v1/jobs/{job_id}", f"/v1/jobs/{job_id}/result", "/v1/jobs"):
+        assert told(other) == (401, "not-authorized")
+    Leases(client, settings).finish(claim, "stop")

@@ -90,10 +90,10 @@ class House:
             yield
 
     @contextmanager
-    def another_api(self) -> Iterator[tuple[subprocess.Popen[bytes], Api]]:
+    def another_api(self, **env: str) -> Iterator[tuple[subprocess.Popen[bytes], Api]]:
         """A second API process on the same store, to be maltreated."""
         with (
-            _process(self.env, "service") as process,
+            _process(self.env | env, "service") as process,
             httpx.Client(base_url=_address(process), timeout=70) as http,
         ):
             yield process, Api(http)

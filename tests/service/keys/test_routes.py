@@ -62,7 +62,7 @@ def ask(
     http: httpx.Client, row: tuple[str, str], paths: Mapping[str, str], authorization: str | None
 ) -> httpx.Response:
     method, path = row
-    headers = {"Authorization": authorization} if authorization else {}
+    headers = {"X-Request-ID": "same"} | ({"Authorization": authorization} if authorization else {})
     body = {"json": {}} if method == "POST" else {}
     with http.stream(method, path.format(**paths), headers=headers, **body) as answer:  # type: ignore[arg-type]
         if not answer.headers.get("content-type", "").startswith("text/event-stream"):  # which may have no end

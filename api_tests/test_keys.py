@@ -1,0 +1,84 @@
+"""API keys as a person meets them: the command makes one, HTTP takes it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.waiting import eventually
+
+DYNO = Path(sys.executable).parent / "dyno"
+BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
+
+
+@pytest.fixture
+def env(house: Any) -> dict[str, str]:
+    """Of an API with a namespace of its own: the house has no keys, and is to have none."""
+    if house is None:
+        pytest.skip("needs the service's Redis, DYNO_URL names a live one")
+    return {**house.env, "DYNO_NAMESPACE": f"keys-{uuid.uuid4().hex[:12]}"}
+
+
+@pytest.fixture
+def http(house: Any, env: dict[str, str]) -> Iterator[Any]:
+    with house.another_api(**env) as (_, api):
+        yield api.http
+
+
+def dyno(env: dict[str, str], *arguments: str, code: int = 0) -> str:
+    done = subprocess.run([DYNO, *arguments], env=env | {"COLUMNS": "200"}, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_a_key_is_made_on_the_host_asked_for_from_then_on_and_revoked_at_once(http: Any, env: dict[str, str]) -> None:
+    assert http.get("/v1/jobs").status_code == 200
+    secret = dyno(env, "keys", "create", "--scope", "submit", "--name", "ci", "--queued-jobs", "1").strip()
+    eventually(lambda: http.get("/v1/jobs").status_code == 401, 10, "a key is asked for")
+    assert http.get("/v1/jobs").headers["WWW-Authenticate"] == "Bearer"
+    assert http.get("/livez").status_code == http.get("/readyz").status_code == 200
+
+    mine = {"Authorization": f"Bearer {secret}"}
+    job = http.post("/v1/jobs", json=BODY, headers=mine).json()
+    [key] = json.loads(dyno(env, "keys", "list", "--json"))
+    assert (key["id"], key["name"], key["scope"], key["limits"]["queued_jobs"]) == (job["owner"], "ci", "submit", 1)
+    refused = http.post("/v1/jobs", json=BODY, headers=mine)
+    assert (refused.status_code, refused.headers["RateLimit-Policy"]) == (429, '"queued-jobs";q=1')
+    assert http.get("/v1/keys", headers=mine).status_code == 403
+
+    other = {"Authorization": f"Bearer {dyno(env, 'keys', 'create', '--scope', 'submit', '--name', 'other').strip()}"}
+    assert http.get(job["urls"]["self"], headers=other).status_code == 404
+    assert http.get("/v1/jobs", headers=other).json()["data"] == []
+
+    url = str(http.base_url)
+    assert [row["id"] for row in json.loads(dyno({**env, "DYNO_API_KEY": secret}, "jobs", "--url", url, "--json"))] == [
+        job["id"]
+    ]
+    assert "dyno keys create" in dyno(env, "jobs", "--url", url, code=3)
+    dyno(env, "keys", "revoke", key["id"])
+    assert http.get("/v1/jobs", headers=mine).status_code == 401
+    assert "revoked" in dyno(env, "keys", "list")
+
+
+def test_what_can_be_no_key_is_refused_before_anything_is_closed(http: Any, env: dict[str, str]) -> None:
+    dyno(env, "keys", "create", "--scope", "all", "--name", "ci", code=2)
+    dyno(env, "keys", "create", "--scope", "read", "--name", "", code=2)
+    dyno(env, "keys", "create", "--scope", "read", "--name", "ci", "--queued-jobs", "0", code=2)
+    dyno(env, "keys", "revoke", "key_0000000000000000", code=1)
+    assert http.get("/v1/jobs").status_code == 200
+
+
+def test_a_service_is_opened_again_by_a_command_of_its_own(http: Any, env: dict[str, str]) -> None:
+    made = json.loads(dyno(env, "keys", "create", "--scope", "read", "--name", "ci", "--json"))
+    assert "aren't revoked" in dyno(env, "keys", "open", code=1)
+    dyno(env, "keys", "revoke", made["id"])
+    eventually(lambda: http.get("/v1/jobs").status_code == 401, 10, "no key is left, and one is asked for")
+    dyno(env, "keys", "open")
+    eventually(lambda: http.get("/v1/jobs").status_code == 200, 10, "none is asked for")

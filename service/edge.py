@@ -38,6 +38,7 @@ SANDBOXED = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ance
 
 _ASKED_WITH = ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer")
 _ANSWERED_WITH = ("Content-Disposition", "ETag", "Idempotent-Replayed", "Link", "Location", "Preference-Applied")
+_LIMITED_WITH = ("RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authenticate")
 
 
 def install(app: FastAPI, meter: Meter, settings: Settings) -> None:
@@ -52,7 +53,7 @@ def install(app: FastAPI, meter: Meter, settings: Settings) -> None:
                 allow_origins=settings.cors_origins,
                 allow_methods=["GET", "HEAD", "POST", "DELETE"],
                 allow_headers=[*_ASKED_WITH, "X-Request-ID"],
-                expose_headers=[*_ANSWERED_WITH, "Retry-After", "X-Request-ID"],
+                expose_headers=[*_ANSWERED_WITH, *_LIMITED_WITH, "X-Request-ID"],
             )
         return Edge(inner, meter)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dyno.client import Client, Refused, ServerUnreachable
+from dyno.client import Client, Refused, ServerUnreachable, following
 from dyno.client.events import Message, messages
 from dyno.job import Job, QueuePlace, Status, Urls
 from dyno.spec import Spec
@@ -130,6 +130,15 @@ def test_waiting_for_a_job_that_does_not_exist_ends_at_once(url: str) -> None:
     with Client(url) as client, pytest.raises(Refused):
         client.wait("job_1")
     assert len(Handler.seen) == 1
+
+
+def test_following_outlives_a_limit_as_waiting_does(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "RETRY_S", 0.0)
+    told = {"job": "job_1", "version": 2, "at": "2026-11-22T04:00:00Z", "event": "stop", "status": "canceled"}
+    event = f"id: 1-0\nevent: status\ndata: {json.dumps(told | {'done': True})}\n\n"
+    Handler.answers = [(429, json.dumps({"status": 429}).encode()), (200, event.encode())]
+    with Client(url) as client:
+        assert [each.kind for each in client.events("job_1")] == ["status"]
 
 
 EVENTS = (

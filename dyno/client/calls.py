@@ -23,7 +23,7 @@ from dyno.client.errors import (
     Refused,
     ServerUnreachable,
 )
-from dyno.client.following import follow
+from dyno.client.following import PASSING, follow
 from dyno.client.transport import Transport, body
 from dyno.comparison import Comparison, UnfinishedComparison
 from dyno.events import AnyEvent
@@ -36,7 +36,6 @@ LONG_POLL_S = 20  # well under the 60 s that the API allows, so that proxies wit
 SUBMIT_TRIES = 3
 PATIENCE_S = 60.0  # how long `wait` goes on without an answer: the service comes back, and the job runs meanwhile
 RETRY_S = 0.5
-_PASSING = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
 
 
 class Client(DeviceCalls):
@@ -100,7 +99,7 @@ class Client(DeviceCalls):
             try:
                 return ask()
             except (ConnectionBroken, Refused) as error:
-                away = isinstance(error, ConnectionBroken) or error.status in _PASSING
+                away = isinstance(error, ConnectionBroken) or error.status in PASSING
                 if not away or time.monotonic() >= deadline_s:
                     raise
             time.sleep(RETRY_S)

@@ -13,6 +13,7 @@ from dyno.client.transport import Transport
 from dyno.events import AnyEvent, StatusEvent
 
 SILENT_S = 45.0  # the service says every 15 s that the connection lives
+PASSING = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
 PATIENCE_S = 60.0  # without any answer
 RETRY_S = 0.5
 
@@ -35,7 +36,7 @@ def follow(http: Transport, path: str, after: str | None, *, ends: bool) -> Iter
                         if ends and isinstance(event, StatusEvent) and event.done:
                             return
         except (ConnectionBroken, Refused) as error:
-            away = isinstance(error, ConnectionBroken) or error.status == httpx.codes.SERVICE_UNAVAILABLE
+            away = isinstance(error, ConnectionBroken) or error.status in PASSING
             now_s = time.monotonic()
             failing_since_s = failing_since_s or now_s
             if not away or now_s - failing_since_s > PATIENCE_S:

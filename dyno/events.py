@@ -11,12 +11,16 @@ from dyno.result import Metric, Verdict
 
 
 class _OfJob(Stored):
-    """`id` is where whoever has read this goes on; events of a job's record have its `version`, one more each."""
+    """`id` is where whoever has read this goes on; events of a job's record have its `version`, one more each.
+
+    `owner`: the API key whose job it is. Null where it is nobody's, or a worker from before there were keys told it.
+    """
 
     id: Annotated[str, Field(exclude=True)]  # it is sent beside the rest, and so is the kind
     job: str
     version: int
     at: AwareDatetime
+    owner: str | None = None
 
 
 class StatusEvent(_OfJob):
@@ -59,5 +63,6 @@ class GapEvent(Stored):
     oldest: str
 
 
-AnyEvent = StatusEvent | ProgressEvent | MetricEvent | LogEvent | GapEvent
+JobEvent = StatusEvent | ProgressEvent | MetricEvent | LogEvent
+AnyEvent = JobEvent | GapEvent
 EVENT: TypeAdapter[AnyEvent] = TypeAdapter(Annotated[AnyEvent, Field(discriminator="kind")])

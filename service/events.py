@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Response
-from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from fastapi.sse import format_sse_event
 
 from dyno.errors import FieldError, StoreUnavailable
-from dyno.events import AnyEvent, GapEvent
+from dyno.events import AnyEvent, GapEvent, JobEvent
 from dyno.store.feed import Page, Place, place_of
 from service import streams
 from service.dependencies import JobId, StateDep
@@ -24,11 +24,11 @@ router = APIRouter(tags=["events"])
 COME_BACK_MS = 1000  # for browsers: EventSource connects again by itself
 _EXAMPLE = """id: 1763779000000-0
 event: status
-data: {"job":"job_01J…","version":2,"at":"…","event":"claim","status":"running","done":false,"reason":null,"worker":{…}}
+data: {"job":"job_01J…","version":2,"at":"…","owner":null,"event":"claim","status":"running","done":false,"worker":{…}}
 
 id: 1763779002000-0
 event: progress
-data: {"job":"job_01J…","version":3,"at":"…","progress":{"phase":"sampling","run":1,"runs":5,"fraction":0.1,…}}
+data: {"job":"job_01J…","version":3,"at":"…","owner":null,"progress":{"phase":"sampling","run":1,"runs":5,…}}
 
 """
 _STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}}
@@ -83,7 +83,10 @@ async def of_job(job_id: JobId, state: StateDep, behind: Behind, _: OneStream) -
     },
 )
 async def of_all(state: StateDep, behind: Behind, _: OneStream) -> Response:
-    """What happens to any job from now on, or behind `Last-Event-ID`; `0-0` is behind none of the last 10,000."""
+    """What happens to any job from now on, or behind `Last-Event-ID`; `0-0` is behind none of the last 10,000.
+
+    A key is told of its own jobs, an admin's of all.
+    """
     return await _sent(state, None, behind or await state.feed.newest())
 
 
@@ -96,29 +99,36 @@ async def _pieces(state: State, job_id: str | None, behind: Place, gap: GapEvent
     yield format_sse_event(id=str(behind), retry=COME_BACK_MS)  # who is cut off before the first event goes on, too
     if gap is not None:
         yield _encoded(gap)
-    async for event in _told(state, job_id, behind):
-        yield KEEPALIVE_COMMENT if event is None else _encoded(event)
+    async for told in _told(state, job_id, behind):
+        yield format_sse_event(comment="alive", id=str(told)) if isinstance(told, Place) else _encoded(told)
 
 
 def _encoded(event: AnyEvent) -> bytes:
     return format_sse_event(id=event.id, event=event.kind, data_str=event.model_dump_json(by_alias=True))
 
 
-async def _told(state: State, job_id: str | None, behind: Place) -> AsyncIterator[AnyEvent | None]:
-    """Null where nothing happens: the connection lives. Ends with the job, or when the service stops."""
+async def _told(state: State, job_id: str | None, behind: Place) -> AsyncIterator[JobEvent | Place]:
+    """A place where nothing happens that is shown: the connection lives, and whoever is cut off there goes on behind
+    what was others'. Ends with the job, or when the service stops."""
     page, say_by_s = Page((), behind), time.monotonic() + streams.LOOK_EVERY_S
     with state.watch.listening(job_id) as news:
         while not (page.ends or state.stopping.is_set()):
             news.clear()
             page, before = await _page(state, job_id, page.place), page
-            for event in page.events:
+            shown = _shown(state, job_id, page.events)
+            for event in shown:
                 yield event
-            if not page.events and time.monotonic() >= say_by_s:
-                yield None
-            if page.events or time.monotonic() >= say_by_s:
+            if not shown and time.monotonic() >= say_by_s:
+                yield page.place
+            if shown or time.monotonic() >= say_by_s:
                 say_by_s = time.monotonic() + streams.LOOK_EVERY_S
             if page.place == before.place:
                 await streams.pause(state, news, say_by_s - time.monotonic())
+
+
+def _shown(state: State, job_id: str | None, events: Sequence[JobEvent]) -> Sequence[JobEvent]:
+    """Those of the caller's jobs. Of one job all are: whether that is the caller's is known by then."""
+    return events if job_id else [event for event in events if state.jobs.viewer.sees(event.owner)]
 
 
 async def _page(state: State, job_id: str | None, place: Place) -> Page:

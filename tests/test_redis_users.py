@@ -135,6 +135,8 @@ def _with_a_key(http: httpx.Client, socket: Path) -> None:
     assert job["status"] == "succeeded", job
     assert [each["id"] for each in http.get("/v1/jobs", headers=mine).json()["data"]] == [job["id"]]
     assert http.get("/v1/me", headers=mine).json()["key"]["id"] == job["owner"]
+    assert '"done":true' in http.get(job["urls"]["events"], headers=mine).text
+    assert http.delete(job["urls"]["self"], headers=mine).status_code == 204
     assert job["owner"] in dyno_keys("list", "--json")
     dyno_keys("revoke", job["owner"])
     dyno_keys("open")

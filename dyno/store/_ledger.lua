@@ -42,9 +42,11 @@ end
 -- `more`: fields besides, as of whose() with a claim and with the end of an attempt.
 local function append_event(id, event, status, version, detail, more)
   local fields = { 'job', id, 'event', event, 'status', status, 'version', version, 'at', NOW_S, unpack(more or {}) }
-  if detail and detail ~= '' then
-    fields[#fields + 1] = 'detail'
-    fields[#fields + 1] = detail
+  for name, text in pairs({ detail = detail, owner = redis.call('HGET', key('job', id), 'owner') }) do
+    if text and text ~= '' then
+      fields[#fields + 1] = name
+      fields[#fields + 1] = text
+    end
   end
   redis.call('XADD', key('job', id, 'events'), 'MAXLEN', '~', JOB_EVENTS_KEPT, '*', unpack(fields))
   redis.call('XADD', key('events'), 'MAXLEN', '~', ALL_EVENTS_KEPT, '*', unpack(fields))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import redis.asyncio
 from pydantic import ValidationError
 
-from dyno.events import AnyEvent, GapEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
+from dyno.events import GapEvent, JobEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
 from dyno.job import DONE, Event, Progress, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 class Page(NamedTuple):
     """What comes next, and the place behind it. `ends`: of one job, which is done, or gone."""
 
-    events: Sequence[AnyEvent]
+    events: Sequence[JobEvent]
     place: Place
     ends: bool = False
 
@@ -92,7 +92,7 @@ class Feed:
     async def _page(self, job_id: str | None, place: Place) -> Page:
         entries = await self._entries(job_id, place.entry, _AT_ONCE)
         beside = await self._beside(entries)
-        events: list[AnyEvent] = []
+        events: list[JobEvent] = []
         for (entry, fields), more in zip(entries, beside, strict=True):
             events += _placed(list(_events(entry, fields, more)), place)
             place = Place(entry)
@@ -137,10 +137,11 @@ def _heard(asked: asyncio.Task[Page]) -> None:
         asked.exception()
 
 
-def _events(entry: str, fields: _Fields, beside: str | None) -> Iterator[AnyEvent]:
+def _events(entry: str, fields: _Fields, beside: str | None) -> Iterator[JobEvent]:
     """Always as many for the same entry, as far as they can be read: places count them."""
     try:
-        known = {"id": entry, "job": fields["job"], "version": int(fields["version"]), "at": moment(fields["at"])}
+        told = {"id": entry, "job": fields["job"], "owner": fields.get("owner")}
+        known = told | {"version": int(fields["version"]), "at": moment(fields["at"])}
         event, detail = fields["event"], fields.get("detail")
         if event == Event.HEARTBEAT:
             if "log" in fields:
@@ -159,7 +160,7 @@ def _events(entry: str, fields: _Fields, beside: str | None) -> Iterator[AnyEven
         log.warning("the event %s can't be told: %s: %s", entry, type(error).__name__, error)
 
 
-def _placed(events: Sequence[AnyEvent], before: Place) -> list[AnyEvent]:
+def _placed(events: Sequence[JobEvent], before: Place) -> list[JobEvent]:
     """Those of one entry that aren't told yet; all but the last have a place within it."""
     last = len(events) - 1
     return [

@@ -9,6 +9,7 @@ import pytest
 import redis
 import redis.asyncio
 
+from dyno.access import Viewer
 from dyno.events import AnyEvent, GapEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
 from dyno.job import Progress, WorkerRef
 from dyno.settings import Settings
@@ -89,6 +90,23 @@ async def test_all_jobs_together_are_told_without_an_end(feed: Feed, ended: str)
     assert not page.ends
     assert page.place == await feed.newest()
     assert [words(event) async for event in everything(feed, None)] == LIFE
+
+
+async def test_an_event_names_the_key_whose_job_it_is_of_where_its_entry_does(
+    feed: Feed,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    leases: Leases,
+    client: redis.Redis,
+    keys: Keys,
+) -> None:
+    job_id = (await jobs.seen_by(Viewer("key_a")).submit(a_spec())).job.id
+    attempt = claim()
+    leases.heartbeat(attempt, Progress(phase="sampling", run=1, runs=1), LogPiece(0, "printed\n"))
+    leases.finish(attempt, "succeed", result=of_metrics(METRICS).model_copy(update={"job": job_id}))
+    client.xadd(keys.events, {"job": job_id, "event": "stop", "status": "canceled", "version": 9, "at": 1})
+    assert [event.owner for event in (await feed.page(None, Place())).events] == ["key_a"] * 7 + [None]
 
 
 async def test_a_page_is_bounded_and_the_next_goes_on(feed: Feed, jobs: Jobs, a_spec: Callable[..., Spec]) -> None:

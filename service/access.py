@@ -133,5 +133,17 @@ async def _caller(request: Request, state: State, *, key_always: bool) -> Caller
     return Caller()
 
 
+async def may_go_on(state: State, caller: Caller) -> bool:
+    """Whether an answer that stays open may: the key isn't revoked, or there is still none. While the store is away it
+    may, as nothing comes from there."""
+    with contextlib.suppress(StoreUnavailable):
+        return await (state.keys.stands(caller.key.id) if caller.key else _open(state))
+    return True
+
+
+async def _open(state: State) -> bool:
+    return not await state.gate.closed()
+
+
 _HOW = 'this needs a key: send "Authorization: Bearer dyno_…". On the host, `dyno keys create` makes one'
 CallerDep = Annotated[Caller, Depends(guard)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Response
@@ -13,6 +13,7 @@ from dyno.errors import FieldError, StoreUnavailable
 from dyno.events import AnyEvent, GapEvent, JobEvent
 from dyno.store.feed import Page, Place, place_of
 from service import streams
+from service.access import Caller, CallerDep
 from service.dependencies import JobId, StateDep
 from service.errors import InvalidRequest
 from service.problems import documented
@@ -62,7 +63,7 @@ Behind = Annotated[Place | None, Depends(_behind)]
         **documented("job-not-found", "record-unreadable", *_CODES),
     },
 )
-async def of_job(job_id: JobId, state: StateDep, behind: Behind, _: OneStream) -> Response:
+async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behind, _: OneStream) -> Response:
     """All that has happened to the job, and then what does, until it is done: the last event is a `status` with `done`.
 
     Kept are the last thousand or so: a reader who comes back later than that is told of a `gap`. What comes of one
@@ -71,7 +72,7 @@ async def of_job(job_id: JobId, state: StateDep, behind: Behind, _: OneStream) -
     done = (await state.jobs.get(job_id)).done  # first: once it is, the page has all of its events
     if done and not (await state.feed.page(job_id, behind or Place())).events:
         return Response(status_code=204)
-    return await _sent(state, job_id, behind or Place())
+    return await _sent(state, caller, job_id, behind or Place())
 
 
 @router.get(
@@ -82,20 +83,20 @@ async def of_job(job_id: JobId, state: StateDep, behind: Behind, _: OneStream) -
         **documented(*_CODES),
     },
 )
-async def of_all(state: StateDep, behind: Behind, _: OneStream) -> Response:
+async def of_all(state: StateDep, caller: CallerDep, behind: Behind, _: OneStream) -> Response:
     """What happens to any job from now on, or behind `Last-Event-ID`; `0-0` is behind none of the last 10,000.
 
     A key is told of its own jobs, an admin's of all.
     """
-    return await _sent(state, None, behind or await state.feed.newest())
+    return await _sent(state, caller, None, behind or await state.feed.newest())
 
 
-async def _sent(state: State, job_id: str | None, behind: Place) -> Response:
+async def _sent(state: State, caller: Caller, job_id: str | None, behind: Place) -> Response:
     pieces = _pieces(state, job_id, behind, await state.feed.gap(job_id, behind))
-    return streams.Held(pieces, headers=streams.HEADERS, media_type="text/event-stream")
+    return streams.Held(streams.allowed(state, caller, pieces), headers=streams.HEADERS, media_type="text/event-stream")
 
 
-async def _pieces(state: State, job_id: str | None, behind: Place, gap: GapEvent | None) -> AsyncIterator[bytes]:
+async def _pieces(state: State, job_id: str | None, behind: Place, gap: GapEvent | None) -> AsyncGenerator[bytes, None]:
     yield format_sse_event(id=str(behind), retry=COME_BACK_MS)  # who is cut off before the first event goes on, too
     if gap is not None:
         yield _encoded(gap)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
@@ -11,6 +11,7 @@ from fastapi.responses import PlainTextResponse
 from dyno.errors import StoreUnavailable, UnknownJob
 from dyno.store.logs import LogPart, read_log
 from service import streams
+from service.access import CallerDep
 from service.dependencies import JobId, StateDep
 from service.problems import documented
 from service.state import State
@@ -40,14 +41,15 @@ async def _place(state: StateDep, follow: Follow = False) -> AsyncIterator[None]
         **documented("job-not-found", "invalid-request", "too-many-streams", "store-unavailable"),
     },
 )
-async def logs(job_id: JobId, state: StateDep, follow: Follow = False) -> Response:
+async def logs(job_id: JobId, state: StateDep, caller: CallerDep, follow: Follow = False) -> Response:
     """What the job's runners wrote to stdout and stderr, all attempts and runs; of one that runs, up to 2 s ago.
 
     It is there for jobs that failed, were killed or canceled, too, and goes with the record.
     """
     part = await _part(state, job_id)
     if follow:
-        return streams.Held(_followed(state, job_id, part), headers=streams.HEADERS, media_type="text/plain")
+        pieces = streams.allowed(state, caller, _followed(state, job_id, part))
+        return streams.Held(pieces, headers=streams.HEADERS, media_type="text/plain")
     return PlainTextResponse(part.text, headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"})
 
 
@@ -55,7 +57,7 @@ async def _part(state: State, job_id: str, start: int = 0) -> LogPart:
     return await read_log(state.client, state.settings, job_id, start, state.jobs.viewer)
 
 
-async def _followed(state: State, job_id: str, part: LogPart) -> AsyncIterator[str]:
+async def _followed(state: State, job_id: str, part: LogPart) -> AsyncGenerator[str, None]:
     with state.watch.listening(job_id) as told:
         yield part.text
         while not (part.done or state.stopping.is_set()):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Annotated
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Annotated, TypeVar
 
 import anyio
 from fastapi import Depends
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Send
 
+from service.access import Caller, may_go_on
 from service.dependencies import StateDep
 from service.errors import TooManyStreams
 from service.state import State
@@ -24,6 +26,7 @@ HEADERS = {
     "X-Accel-Buffering": "no",  # for nginx, which would hold back what comes in small pieces
     "X-Content-Type-Options": "nosniff",
 }
+_Piece = TypeVar("_Piece", str, bytes)
 
 
 class Held(StreamingResponse):
@@ -59,6 +62,18 @@ async def _stream(state: StateDep) -> AsyncIterator[None]:
 
 
 OneStream = Annotated[None, Depends(_stream)]
+
+
+async def allowed(state: State, caller: Caller, pieces: AsyncGenerator[_Piece, None]) -> AsyncGenerator[_Piece, None]:
+    """They end where the caller may read no more: no piece is sent LOOK_EVERY_S after its key was revoked, say."""
+    look_s = time.monotonic() + LOOK_EVERY_S
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            if time.monotonic() >= look_s:
+                if not await may_go_on(state, caller):
+                    return
+                look_s = time.monotonic() + LOOK_EVERY_S
+            yield piece
 
 
 async def pause(state: State, told: asyncio.Event, timeout_s: float) -> None:

@@ -103,6 +103,11 @@ class ApiKeys:
             return None
         return _key(id_of(digest), record)
 
+    async def stands(self, key_id: str) -> bool:
+        """Whether there is such a key that isn't revoked."""
+        record = await self._record(key_id)
+        return bool(record) and "revoked_at" not in record
+
     async def use(self, key: ApiKey) -> None:
         """Count a request, and note that the key is used, to the minute. Raises LimitReached."""
         rate = key.limits.requests_per_s

@@ -1,4 +1,4 @@
-"""Answers that stay open: what they tell to whom."""
+"""Answers that stay open: what they tell to whom, and until when."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
+import httpx
 import pytest
 import redis
+from fastapi import FastAPI
 
 from dyno.access import Scope
 from dyno.settings import Settings
 from dyno.store.keys import Keys
+from dyno.store.leases import Claim, Leases, LogPiece
 from service import streams
-from tests.service.keys.conftest import Caller
+from service.app import create_app
+from tests.service.keys.conftest import Caller, make_key
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 WITHIN_S = 30  # a stream that should end, and goes on, is not waited for
 
+Claimed = Callable[[], tuple[Leases, Claim]]
 One = TypeVar("One")
 
 
@@ -31,6 +37,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def soon(given: Iterable[One]) -> Iterator[One]:
     end_s = time.monotonic() + WITHIN_S
     return itertools.takewhile(lambda _: time.monotonic() < end_s, given)
+
+
+def ends(pieces: Iterable[bytes]) -> bool:
+    end_s = time.monotonic() + WITHIN_S
+    return not any(time.monotonic() > end_s for _ in pieces)
 
 
 def canceled(who: Caller) -> str:
@@ -71,3 +82,45 @@ def test_who_is_not_told_of_what_happens_goes_on_behind_it(caller: Callable[...,
         begun = next(line for line in lines if line.startswith("id: "))
         canceled(other)
         assert any(line.startswith("id: ") and line != begun for line in soon(lines))
+
+
+def revoke(key_id: str, caller: Callable[..., Caller]) -> None:
+    caller(Scope.ADMIN).http.delete(f"/v1/keys/{key_id}").raise_for_status()
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/{}/events"])
+def test_events_end_where_their_readers_key_is_revoked(path: str, caller: Callable[..., Caller]) -> None:
+    who = caller()
+    job_id = who.http.post("/v1/jobs", json=BODY).json()["id"]
+    with who.http.stream("GET", path.format(job_id)) as answer:
+        pieces = answer.iter_bytes()
+        assert next(pieces)
+        revoke(who.id, caller)
+        assert ends(pieces)
+
+
+def test_a_log_ends_where_its_readers_key_is_revoked(claimed: Claimed, caller: Callable[..., Caller]) -> None:
+    leases, claim = claimed()
+    leases.heartbeat(claim, None, LogPiece(0, "0\n"))
+    admin = caller(Scope.ADMIN)
+    with admin.http.stream("GET", f"/v1/jobs/{claim.job_id}/logs", params={"follow": "true"}) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "0"
+        revoke(admin.id, caller)
+
+        def is_told(number: int) -> bool:
+            leases.heartbeat(claim, None, LogPiece(number, f"{number}\n"))
+            return next(lines, None) == str(number)
+
+        assert not all(is_told(number) for number in soon(itertools.count(1)))
+
+
+def test_who_reads_without_a_key_is_let_go_when_there_is_one(
+    redis_url: str, namespace: str, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+) -> None:
+    settings = Settings(redis_url=redis_url, namespace=f"{namespace}-open")
+    with serve(create_app(settings)) as http, http.stream("GET", "/v1/events") as answer:
+        pieces = answer.iter_bytes()
+        assert next(pieces)
+        make_key(settings)
+        assert ends(pieces)

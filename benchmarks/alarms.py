@@ -16,11 +16,14 @@ from dyno.measure.warnings import CODES
 from dyno.result import Result
 
 STATE = Path("build") / "alarms"
-JOBS = 50  # of each workload
-PARAMS: dict[str, dict[str, JsonValue]] = {
-    "matmul": {"n": 1024, "repeats": 5},
-    "mnist_cnn": {"train_samples": 2048, "batch_size": 256, "epochs": 1},
+JOBS = 50  # of each case, where it isn't said otherwise
+MNIST: dict[str, JsonValue] = {"train_samples": 2048, "batch_size": 256, "epochs": 1}
+CASES: dict[str, Spec] = {
+    "matmul": {"workload": "matmul", "params": {"n": 1024, "repeats": 5}},
+    "mnist_cnn": {"workload": "mnist_cnn", "params": MNIST, "measure": {"target_rel_ci": 0.02}},
+    "mnist_cnn to 1 %": {"workload": "mnist_cnn", "params": MNIST},  # a minute each, and always the same answer
 }
+FEWER = {"mnist_cnn to 1 %": 8}
 AIM = {"A": 0.0, "B": 0.05}
 _OF = {severity: {code for code, (of, _) in CODES.items() if of == severity} for severity in "ABC"}
 CLASSES = {"any of A": _OF["A"], "any of B": _OF["B"], "B but NOISY": _OF["B"] - {"NOISY"}, "any of C": _OF["C"]}
@@ -32,24 +35,28 @@ def main(jobs: int = JOBS, state: Path = STATE) -> None:
         found.update(answers(wanted, kept))
     finally:  # also when it is ended by Ctrl-C
         of_all = so_far(wanted, found, kept)
-        by_workload = {
-            workload: [answer.result for name, answer in of_all.items() if name.startswith(workload) and answer.result]
-            for workload in PARAMS
+        by_case = {
+            case: [answer.result for name, answer in of_all.items() if name.startswith(f"{case}.") and answer.result]
+            for case in CASES
         }
-        write("alarms", "False alarms on clean runs", lines({name: of for name, of in by_workload.items() if of}))
+        write("alarms", "False alarms on clean runs", lines({name: of for name, of in by_case.items() if of}))
 
 
 def specs(jobs: int) -> dict[str, Spec]:
-    """By "<workload>.<number>", in turns."""
+    """By "<case>.<number>", in turns."""
     return {
-        f"{workload}.{number:02}": {"workload": workload, "params": params, "device": "cpu"}
+        f"{case}.{number:02}": {**spec, "device": "cpu"}
         for number in range(jobs)
-        for workload, params in PARAMS.items()
+        for case, spec in CASES.items()
+        if number < FEWER.get(case, jobs)
     }
 
 
 def lines(found: Mapping[str, Sequence[Result]]) -> list[str]:
-    text = f"""Jobs with the default method, five processes each, of the same work on a machine that does nothing else.
+    text = f"""Jobs of five processes each, again and again the same work on a machine that has nothing else to do but,
+        now and then, a command of its owner's. Asked for is ±1 %, the default, of `mnist_cnn` ±2 %: it scatters by more
+        than 1 % from second to second here, as the third row shows, and a run that is asked for more than there is has
+        no steady state.
         A warning of class A or B is then a false alarm, unless the machine did disturb: the evidence is in the results.
         NOISY says no more than the interval beside the figure, so class B is counted without it too. Counted are jobs,
         not runs; intervals are Wilson's, 95 %. Aim: class A {AIM["A"]:.0%}, class B at most {AIM["B"]:.0%} of the jobs.
@@ -59,8 +66,8 @@ def lines(found: Mapping[str, Sequence[Result]]) -> list[str]:
     verdicts = [f"- `{name}`: {_verdicts(of)}" for name, of in found.items()]
     return [
         *prose(text),
-        *table(("workload", "jobs", *CLASSES), by_class),
-        *table(("workload", "code", "class", "jobs that raised it"), by_code),
+        *table(("case", "jobs", *CLASSES), by_class),
+        *table(("case", "code", "class", "jobs that raised it"), by_code),
         *verdicts,
     ]
 

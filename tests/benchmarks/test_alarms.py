@@ -14,11 +14,14 @@ def result(*codes: str) -> Result:
     return a_result("job").model_copy(update={"warnings": [warning(code) for code in codes], "unchecked": ["RETRACED"]})
 
 
-def test_the_jobs_come_in_turns_and_ask_for_the_default_method() -> None:
-    specs = alarms.specs(2)
-    assert list(specs) == ["matmul.00", "mnist_cnn.00", "matmul.01", "mnist_cnn.01"]
-    asked = [normalise(Spec.model_validate(spec, strict=True)) for spec in specs.values()]
-    assert {each.measure for each in asked} == {Spec(workload="matmul").measure}
+def test_the_jobs_come_in_turns_and_ask_for_the_default_method_but_for_the_target() -> None:
+    specs = alarms.specs(9)
+    assert list(specs)[:4] == ["matmul.00", "mnist_cnn.00", "mnist_cnn to 1 %.00", "matmul.01"]
+    assert list(specs)[-3:] == ["mnist_cnn to 1 %.07", "matmul.08", "mnist_cnn.08"]
+    asked = {name: normalise(Spec.model_validate(spec, strict=True)).measure for name, spec in specs.items()}
+    default = Spec(workload="matmul").measure
+    assert asked["matmul.00"] == asked["mnist_cnn to 1 %.00"] == default
+    assert asked["mnist_cnn.00"] == default.model_copy(update={"target_rel_ci": 0.02})
 
 
 def test_a_job_counts_once_in_a_class_however_much_it_raises_there() -> None:

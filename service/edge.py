@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -17,6 +18,7 @@ from dyno import logs
 from dyno.settings import Settings
 from dyno.ulid import new_ulid
 from service.meter import Meter
+from service.problems import problem
 
 ACCESS = logging.getLogger("dyno.access")
 UNMATCHED = "unmatched"
@@ -36,6 +38,7 @@ HEADERS = {
 # Of what a browser may render: it runs nothing in it, and it is of no origin.
 SANDBOXED = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
 
+_ENDED = "the service ended before this was answered; it may have been done"
 _ASKED_WITH = ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer")
 _ANSWERED_WITH = ("Content-Disposition", "ETag", "Idempotent-Replayed", "Link", "Location", "Preference-Applied")
 _LIMITED_WITH = ("RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authenticate")
@@ -71,8 +74,13 @@ class Edge:
             await self._app(scope, receive, send)
             return
         exchange = _Exchange(scope, self._meter)
+        answer = partial(exchange.send, send)
         try:
-            await self._app(scope, receive, partial(exchange.send, send))
+            await self._app(scope, receive, answer)
+        except asyncio.CancelledError:  # by the server, whose time to end is over
+            if exchange.begun:
+                raise
+            await problem("shutting-down", _ENDED)(scope, receive, answer)
         finally:
             exchange.tell()
 
@@ -114,6 +122,11 @@ class _Exchange:
             "request_id": self._id,
         }
         logs.event(ACCESS, logging.INFO, "request", facts)
+
+    @property
+    def begun(self) -> bool:
+        """Whether its answer is."""
+        return self._status is not None
 
     @property
     def _route(self) -> str:

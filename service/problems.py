@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 
@@ -69,6 +70,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "dataset-damaged": (500, "A data file is damaged"),
     "workload-fault": (500, "A workload is broken"),
     "not-ready": (503, "The service can't take jobs now"),
+    "shutting-down": (503, "The service is ending"),
     "too-many-streams": (503, "Too many streams are open"),
     "store-unavailable": (503, "The store is not available"),
     "artifact-store-unavailable": (503, "The artifact store is not available"),
@@ -161,6 +163,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     app.add_exception_handler(DynoError, _of_dyno)
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(RequestValidationError, _of_parameters)
+    app.add_exception_handler(ClientDisconnect, _unheard)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -236,6 +239,11 @@ async def _of_parameters(request: Request, error: Exception) -> Response:
         for found in error.errors()
     ]
     return problem("invalid-request", _summary(errors), errors=errors)
+
+
+async def _unheard(request: Request, error: Exception) -> Response:
+    """Whoever asked was gone before the body had come: no fault of the service, and nobody hears this."""
+    return problem("bad-request", "the body did not come to its end")
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

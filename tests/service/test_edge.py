@@ -6,12 +6,14 @@ import io
 import json
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from starlette.responses import StreamingResponse
 
 from dyno import logs
 from dyno.settings import Settings
+from dyno.store.server import EmbeddedServer
 from service.app import create_app
 from tests.waiting import eventually
 
@@ -185,3 +188,24 @@ def test_only_listed_origins_may_read_and_post(failing: httpx.Client, origin: st
 def test_what_is_no_origin_is_refused_at_the_start(given: str) -> None:
     with pytest.raises(ValidationError):
         Settings(cors_origins=given)
+
+
+def test_whoever_is_not_answered_when_the_time_to_end_is_over_is_told_to_come_again(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as server:
+
+        def ask(http: httpx.Client) -> HTTPConnection:
+            os.kill(server.pid, signal.SIGSTOP)
+            connection = HTTPConnection(http.base_url.host, http.base_url.port, timeout=30)
+            connection.request("GET", "/v1/jobs")
+            http.get("/livez").raise_for_status()  # who came later is answered, so the other has been read
+            return connection
+
+        try:
+            connection, said = logged(server.url, "ending", ask, DYNO_SHUTDOWN_S="1")
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+    answer = connection.getresponse()
+    assert (answer.status, json.load(answer)["code"]) == (503, "shutting-down")
+    assert answer.getheader("Retry-After")
+    assert "Traceback" not in said
+    connection.close()

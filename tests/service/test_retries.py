@@ -90,13 +90,14 @@ def test_a_caller_that_was_cut_off_asks_again_and_has_one_job(
 
 
 def test_a_body_that_does_not_come_to_its_end_makes_no_job(
-    serve: Serve, settings: Settings, client: redis.Redis
+    serve: Serve, settings: Settings, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serve(create_app(settings)) as http:
         for number in range(5):
             cut(http, f"key-{number}", 0.5, nothing)
         eventually(lambda: http.get("/livez").status_code == 200)
         assert jobs_in(client, settings) == set()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_one_key_fifty_times_at_once_at_two_apis_is_one_job(

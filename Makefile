@@ -55,7 +55,7 @@ chaos: install  # ten minutes of faults by a seed (make chaos SEED=7), then a lo
 lock: install  # compile requirements/*.txt from pyproject.toml
 	$(LOCK) --extra cpu --extra jax --extra build pyproject.toml -o requirements/cpu.txt
 	$(LOCK) --extra gpu --extra build pyproject.toml -o requirements/gpu.txt
-	$(LOCK) --extra cpu --extra jax --extra build --extra dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --extra cpu --extra jax --extra otel --extra build --extra dev pyproject.toml -o requirements/dev.txt
 	echo uv | $(LOCK) - -o requirements/uv.txt
 
 clean:  # remove the environment and caches

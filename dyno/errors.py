@@ -23,6 +23,7 @@ DynoError
 ├── StoreUnfit         Redis is there, but not set up to keep jobs (evicting, cluster)
 ├── DeviceUnavailable  the device isn't on this host; says what was looked at
 ├── FrameworkMissing   the framework isn't installed here
+├── TracingMissing     traces are asked for, and OpenTelemetry isn't installed here
 ├── DatasetDamaged     a data file is there, but not what it should be
 ├── WorkloadFault      a workload file is broken; the start fails
 ├── ArtifactNotFound   no such file of the job, or its file is gone
@@ -186,6 +187,10 @@ class DeviceUnavailable(DynoError):
 
 class FrameworkMissing(DynoError):
     code = "framework-missing"
+
+
+class TracingMissing(DynoError):
+    code = "tracing-missing"
 
 
 class DatasetDamaged(DynoError):

@@ -51,9 +51,10 @@ class Settings(BaseSettings):
     artifact_patience_s: Annotated[float, Field(gt=0)] = 300.0  # what a worker can't deliver in that time is lost
     api_url: str | None = None  # where workers find the API; null: on this host, at `port`
 
-    # logs
+    # logs and traces
     log_format: LogFormat = "plain"  # "json": one object a line
     access_log: bool = False  # a line for each request
+    traces: bool = False  # to where OTEL_EXPORTER_OTLP_ENDPOINT says; needs the extra `otel`
 
     # the API
     host: str = "127.0.0.1"

@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 
 from dyno.artifacts import service_store
 from dyno.settings import Settings
+from dyno.tracing import traces_of
 from dyno.workloads import registry
 from service import (
     artifacts,
@@ -34,6 +35,7 @@ from service import (
 from service.access import check_rows, guard
 from service.meter import Meter
 from service.state import opened
+from service.traced import Traced
 
 DESCRIPTION = (
     "Every answer has an `X-Request-ID`: the caller's own (1 to 128 letters, digits, dots, dashes and underscores), or "
@@ -43,16 +45,16 @@ DESCRIPTION = (
 
 def create_app(settings: Settings) -> FastAPI:
     """The service over the store in `settings`. Raises WorkloadFault with all faults of all workload files, and
-    ArtifactStoreUnfit.
+    ArtifactStoreUnfit and TracingMissing.
 
     `app.state.stopping` is an event to set when the server begins to end, so that long polls answer at once.
     """
     registered, files = registry(), service_store(settings)
-    stopping = asyncio.Event()
+    stopping, traces = asyncio.Event(), traces_of(settings, "dyno-api", sends_by_itself=True)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with opened(settings, registered, files, stopping) as state:
+        async with opened(settings, registered, files, stopping, traces) as state:
             app.state.opened = state
             yield
 
@@ -76,6 +78,8 @@ def create_app(settings: Settings) -> FastAPI:
     check_rows(routes)
     problems.install(app, routes)
     app.openapi = openapi.documenter(app, registered)  # type: ignore[method-assign]
+    if traces.on:
+        app.add_middleware(Traced, traces=traces)
     app.state.meter = Meter(app.version)
     edge.install(app, app.state.meter, settings)
     return app

@@ -23,6 +23,7 @@ from dyno.store.feed import Feed
 from dyno.store.jobs import Jobs
 from dyno.store.upkeep import Upkeep
 from dyno.store.watch import Watch
+from dyno.tracing import Traces
 from dyno.wake import wake
 from dyno.workloads.contract import Workload
 from service.address import needs_keys
@@ -49,6 +50,7 @@ class State:
     stopping: asyncio.Event
     checking: anyio.CapacityLimiter
     streams: anyio.CapacityLimiter
+    traces: Traces
 
 
 def check_store(settings: Settings) -> None:
@@ -75,7 +77,11 @@ def has_keys(settings: Settings) -> bool:
 
 @asynccontextmanager
 async def opened(
-    settings: Settings, workloads: Mapping[str, Workload], artifacts: ArtifactStore, stopping: asyncio.Event
+    settings: Settings,
+    workloads: Mapping[str, Workload],
+    artifacts: ArtifactStore,
+    stopping: asyncio.Event,
+    traces: Traces,
 ) -> AsyncIterator[State]:
     """The clients, the reader of events and the upkeep thread, for as long as the block runs."""
     await asyncio.to_thread(check_store, settings)
@@ -91,7 +97,8 @@ async def opened(
         jobs, keys, feed = Jobs(client, settings), ApiKeys(client, settings), Feed(client, settings)
         gate = Gate(keys, always_closed=needs_keys(settings))
         checking, streams = anyio.CapacityLimiter(1), anyio.CapacityLimiter(settings.max_streams)
-        yield State(settings, workloads, client, jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams)
+        parts = (jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams, traces)
+        yield State(settings, workloads, client, *parts)
     finally:
         await asyncio.to_thread(upkeep.stop)
         await watch.stop()

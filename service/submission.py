@@ -49,6 +49,7 @@ async def queue(
         idempotency_key=idempotency_key,
         body_sha256=body_sha256,
         rerun_of=rerun_of,
+        traceparent=state.traces.carried(),
     )
     logs.job_id.set(submitted.job.id)
     if submitted.wake:

@@ -27,6 +27,7 @@ from dyno.store.connect import check_server, sync_client
 from dyno.store.fleet import WorkerRecord
 from dyno.store.leases import Leases
 from dyno.store.upkeep import Upkeep
+from dyno.tracing import traces_of
 from dyno.wake import wake
 from dyno.workloads import registry
 from workers.bounds import host_share_bytes
@@ -47,8 +48,8 @@ from workers.telling import catch_up
 class Worker:
     """Everything in the order it starts.
 
-    Raises DeviceUnavailable, FrameworkMissing, WorkloadFault, StoreUnfit or ArtifactStoreUnfit before anything has
-    started; a store that is away may come.
+    Raises DeviceUnavailable, FrameworkMissing, TracingMissing, WorkloadFault, StoreUnfit or ArtifactStoreUnfit before
+    anything has started; a store that is away may come.
     """
 
     def __init__(self, device: str, name: str | None, settings: Settings, emulate: str | None = None) -> None:
@@ -57,6 +58,7 @@ class Worker:
         if not self._device.frameworks:  # it would serve no queue
             raise FrameworkMissing('no framework is installed beside this worker: pip install "tensordyno[cpu]"')
         self._workloads = registry()
+        self._traces = traces_of(settings, "dyno-worker", sends_by_itself=False)
         shared_store(settings)  # only to hear now that it can't be used
         self._client = sync_client(settings)
         _check_store(self._client, settings)
@@ -92,7 +94,9 @@ class Worker:
         leases = Leases(self._client, self._settings)
         call = partial(wake, self._settings)
         gone = partial(self._gone, launcher)
-        equipment = Equipment(self._device, leases, launcher, self._settings, self._workloads, gone=gone)
+        equipment = Equipment(
+            self._device, leases, launcher, self._settings, self._workloads, gone=gone, traces=self._traces
+        )
         worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
         supervisor = Supervisor(
             equipment, worker, call, self._presence.show, lambda: consumer.end(OfWorker.DEVICE_GONE)

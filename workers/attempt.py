@@ -26,6 +26,7 @@ from workers.outcome import failure_of, lost_device
 from workers.peers import against_peers
 from workers.pulse import Pulse
 from workers.stop import StopReason
+from workers.traced import note_run, traced_run
 from workers.watch import Ended, Limits, Watch
 
 _LEAST_TIMEOUT_S = 600.0
@@ -135,10 +136,16 @@ class Attempt:
     def _watch(self, arm: Arm, number: int, limits: Limits) -> Ended:
         equipment = self._equipment
         bounds = Bounds(equipment.settings, equipment.launcher.cgroup, arm.files.scratch)
-        with arm.files.room() as room, equipment.launcher.start(self._request(arm, room)) as runner:
+        with (
+            traced_run(equipment.traces, number, arm.name) as span,
+            arm.files.room() as room,
+            equipment.launcher.start(self._request(arm, room)) as runner,
+        ):
             self._pulse.log.begin(number)
             runner.log.pass_on = self._pulse.log.add
-            return Watch(runner, number, limits, self._pulse, equipment.stop, equipment.clock, bounds).until_ended()
+            ended = Watch(runner, number, limits, self._pulse, equipment.stop, equipment.clock, bounds).until_ended()
+            note_run(span, ended)
+        return ended
 
     def _request(self, arm: Arm, room: Path) -> RunRequest:
         settings, run = self._equipment.settings, len(arm.records)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from dyno.devices.device import Device
 from dyno.settings import Settings
 from dyno.store.leases import Leases
+from dyno.tracing import Traces
 from dyno.workloads.contract import Workload
 from workers.launcher import Launcher
 from workers.stop import StopSwitch
@@ -29,3 +30,4 @@ class Equipment:
     stop: StopSwitch = field(default_factory=StopSwitch)
     clock: Callable[[], float] = time.monotonic
     gone: Callable[[], str | None] = lambda: None
+    traces: Traces = field(default_factory=Traces)

@@ -20,6 +20,7 @@ from workers.outcome import has_lost_device
 from workers.spool import Spool
 from workers.taking import taker
 from workers.telling import catch_up, tell
+from workers.traced import note, traced
 
 
 class Supervisor:
@@ -112,8 +113,12 @@ class Supervisor:
         """
         equipment = self._equipment
         attempt = Attempt(claim, equipment)
-        ending = attempt.run()
-        counted = tell(ending, claim, equipment.leases, self._spool, equipment.stop, equipment.clock, attempt.tell_log)
+        with traced(claim, equipment) as span:
+            ending = attempt.run()
+            counted = tell(
+                ending, claim, equipment.leases, self._spool, equipment.stop, equipment.clock, attempt.tell_log
+            )
+            note(span, ending, counted)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
         if isinstance(ending, Failed) and has_lost_device(ending.failure):
             event("device-gone", logging.ERROR, device=equipment.device.full_id, why=ending.failure.message)

@@ -98,10 +98,12 @@ class Jobs:
         idempotency_key: str | None = None,
         body_sha256: str | None = None,
         rerun_of: str | None = None,
+        traceparent: str | None = None,
     ) -> Submitted:
         """Queue a job of the viewer's, in one atomic step with its idempotency key (24 h, per owner) and its limits.
 
         `fits`: whether it fits a device, by profile; workers of other profiles are asked when they come for it.
+        `traceparent`: the trace that its attempts will go on with.
         Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone), QueueFull and
         LimitReached.
         """
@@ -116,7 +118,8 @@ class Jobs:
             "warnings": to_json(list(warnings)).decode(),
             "fits": packed(fits or {}),
         }
-        record |= {name: text for name, text in (("owner", owner), ("rerun_of", rerun_of)) if text is not None}
+        where_it_is_from = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent}
+        record |= {name: text for name, text in where_it_is_from.items() if text is not None}
         queue = queue_for(spec.device, spec.framework)
         args: list[Any] = [job_id, spec.workload, queue, _CLASSES[spec.priority], self._max_queued]
         args += [body_sha256 or "", IDEMPOTENCY_S * 1000]

@@ -56,6 +56,14 @@ class LogPiece(NamedTuple):
     text: str
 
 
+class Origin(NamedTuple):
+    """`traceparent`: of the request that made the job, if that was traced; then two Unix times of this attempt."""
+
+    traceparent: str | None
+    queued_at_s: float | None
+    started_at_s: float | None  # null: another attempt owns the job by now, or will
+
+
 class Leases:
     """Every method raises StoreUnavailable while Redis is away; all of them may simply be repeated then."""
 
@@ -161,6 +169,13 @@ class Leases:
         """Whether there is such a job here: one that isn't may be another store's."""
         with store_errors():
             return bool(self._client.exists(self._keys.job(job_id)))
+
+    def origin(self, claim: Claim) -> Origin:
+        """Where the job comes from, and for how long it has waited for this attempt."""
+        with store_errors():
+            said: Any = self._client.hmget(self._keys.job(claim.job_id), "traceparent", "queued_at", "started_at")
+        traceparent, queued_at, started_at = said
+        return Origin(traceparent, *(None if at is None else float(at) for at in (queued_at, started_at)))
 
     def note_artifacts(self, claim: Claim) -> None:
         """Before a file of the job is written to a shared store: what isn't noted is never deleted."""

@@ -1,0 +1,76 @@
+"""An attempt and its runs, as parts of the trace of whoever asked for the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from dyno.errors import StoreUnavailable
+from dyno.job import FailureClass
+from dyno.store.leases import Claim
+from dyno.tracing import Carrier, Facts, Span, Traces
+from workers.ending import Ending, Failed
+from workers.equipment import Equipment
+from workers.watch import Ended
+
+
+@contextmanager
+def traced(claim: Claim, equipment: Equipment) -> Iterator[Span]:
+    """The attempt, and before it the time for which the job has waited. All is sent at its end: not beside a run."""
+    traces = equipment.traces
+    if not traces.on:
+        yield Span()
+        return
+    follows = _waited(claim, equipment)
+    facts: Facts = {
+        "dyno.job": claim.job_id,
+        "dyno.workload": claim.spec.workload,
+        "dyno.device": claim.device,
+        "dyno.attempt": claim.attempt,
+    }
+    with traces.span("attempt", facts, follows=follows, kind="consumer") as span:
+        yield span
+    traces.flush()
+
+
+def note(span: Span, ending: Ending, counted: bool) -> None:
+    """`counted`: whether the store took it; another attempt may have owned the job."""
+    failure = ending.failure if isinstance(ending, Failed) else None
+    span.note(
+        {
+            "dyno.ending": type(ending).__name__.lower(),
+            "dyno.counted": counted,
+            "dyno.reason": failure.reason if failure else None,
+        },
+        failed=failure.message if failure else None,
+    )
+
+
+def traced_run(traces: Traces, number: int, arm: str | None) -> AbstractContextManager[Span]:
+    """`number` counts from 0, what is told from 1. `arm`: which spec of a comparison it is of."""
+    return traces.span("run", {"dyno.run": number + 1, "dyno.arm": arm})
+
+
+def note_run(span: Span, ended: Ended) -> None:
+    """How the process was started, how long each of its phases took, and why it gave no figures."""
+    phases = ended.record.summary.phases.model_dump() if ended.record else {}
+    span.note(
+        {"dyno.process_start": ended.start, **{f"dyno.phase.{name}": seconds for name, seconds in phases.items()}},
+        failed=None if ended.record or ended.stopped_for else _why(ended),
+    )
+
+
+def _why(ended: Ended) -> str:
+    return ended.failed.message if ended.failed else FailureClass.INFRASTRUCTURE
+
+
+def _waited(claim: Claim, equipment: Equipment) -> Carrier:
+    try:
+        origin = equipment.leases.origin(claim)
+    except StoreUnavailable:  # the trace is cut in two; the job isn't
+        return {}
+    follows = {"traceparent": origin.traceparent} if origin.traceparent else {}
+    facts = {"dyno.job": claim.job_id, "dyno.queue": claim.queue}
+    if origin.queued_at_s is not None and origin.started_at_s is not None:
+        equipment.traces.past("queued", facts, follows=follows, began_s=origin.queued_at_s, ended_s=origin.started_at_s)
+    return follows

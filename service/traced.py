@@ -1,4 +1,4 @@
-"""A span for each request, named as OpenTelemetry's conventions for HTTP servers have it; in its caller's trace, if any."""
+"""A span for each request, named as OpenTelemetry has it for HTTP servers; in its caller's trace, if there is one."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from collections import Counter, defaultdict
@@ -138,7 +137,7 @@ class Faults:
         """
         rig = self._rig
         if fault.target == "by TERM":
-            await self._ended_in_order(rig.server.pid)
+            await rig.end_server()
         else:
             if rig.durability == "everysec":
                 rig.proxy.silence()
@@ -147,13 +146,7 @@ class Faults:
         rig.proxy.reset()
         rig.proxy.speak()
         await asyncio.sleep(fault.lasts_s)
-        while not rig.server.revive():  # a process that is ending has no name any more, and hasn't ended yet
-            await asyncio.sleep(0.01)
-
-    async def _ended_in_order(self, pid: int) -> None:
-        os.kill(pid, signal.SIGTERM)
-        while kin.of(pid) is not None:
-            await asyncio.sleep(0.01)
+        rig.server.revive()
 
     async def _written(self) -> None:
         """At most 2 s: Redis then writes, however long a sync takes."""

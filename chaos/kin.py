@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+_LOOK_S = 0.01
 MARK = "DYNO_CHAOS_RIG"  # in the environment of every process of a rig, with the rig's own name
 
 
@@ -58,6 +61,13 @@ def of(pid: int) -> Process | None:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             return Process(pid, fields[19], command.strip())
     return None
+
+
+async def ended(child: int) -> None:
+    """Until it has. One that is ending has no command any more, and may still be there for a moment."""
+    with suppress(ChildProcessError):  # somebody has asked about it already
+        while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            await asyncio.sleep(_LOOK_S)
 
 
 def _all() -> dict[int, list[str]]:

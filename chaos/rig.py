@@ -53,6 +53,7 @@ class Rig:
         self._log = (folder / "log").open("ab")
         self._down: set[str] = set()
         self._stopped: set[str] = set()
+        self._ending_server: int | None = None
 
     @property
     def run_dir(self) -> Path:
@@ -171,9 +172,18 @@ class Rig:
         self._stopped.discard(name)
         self._send(name, signal.SIGCONT)
 
+    async def end_server(self) -> None:
+        """By TERM. Where that is cut short, `mend` waits for its end."""
+        self._ending_server = self.server.pid
+        os.kill(self._ending_server, signal.SIGTERM)
+        await kin.ended(self._ending_server)
+        self._ending_server = None
+
     async def mend(self) -> None:
         """Undo whatever faults were cut short in the middle of: Redis, the network and every part are there again."""
         self._clear()
+        if self._ending_server is not None:
+            await kin.ended(self._ending_server)
         self.server.revive()
         if not self.proxy.is_open:
             await self.proxy.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -95,6 +96,29 @@ def test_a_fault_that_was_cut_short_is_undone(fault: Fault, tmp_path: Path) -> N
         assert [each for each, _ in faults.spans] == [fault]
 
     assert on_a_rig(tmp_path, look).died == []
+
+
+def test_a_redis_that_is_still_ending_when_its_fault_is_cut_short_is_there_again(tmp_path: Path) -> None:
+    def is_told_to_end(pid: int) -> bool:
+        status = Path(f"/proc/{pid}/status").read_text()
+        pending = int(status.partition("ShdPnd:")[2].split()[0], 16)
+        return bool(pending & 1 << signal.SIGTERM - 1)
+
+    async def look(rig: Rig) -> None:
+        server, fault = rig.server.pid, Fault(0.0, Kind.RESTART, "by TERM", FOR_EVER_S)
+        os.kill(server, signal.SIGSTOP)  # it can't end yet
+        carrying_out = asyncio.create_task(Faults(rig).carry_out([fault], time.monotonic()))
+        await until(lambda: is_told_to_end(server))
+        carrying_out.cancel()
+        await asyncio.wait([carrying_out])
+        mending = asyncio.create_task(rig.mend())
+        await asyncio.sleep(0)  # who doesn't wait for its end has looked by then
+        os.kill(server, signal.SIGCONT)
+        await mending
+        assert rig.server.pid != server
+        assert await replies(rig, PATIENCE_S)
+
+    on_a_rig(tmp_path, look)
 
 
 def test_a_part_that_a_fault_starts_while_it_is_about_to_be_started_is_there_once(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import httpx
 
+from chaos.api_keys import ApiKey
 from chaos.orders import Order
 
 _ANSWER_S = 10.0
@@ -43,22 +45,22 @@ class Answers:
 
 
 class Callers:
-    """All of them over one pool of connections to `url`."""
+    """All of them over one pool of connections to `url`, and each with the next of `keys`, in turn."""
 
-    def __init__(self, url: str, answers: Answers) -> None:
-        self._url, self._answers = url, answers
+    def __init__(self, url: str, answers: Answers, keys: Sequence[ApiKey] = (ApiKey(),)) -> None:
+        self._url, self._answers, self._keys = url, answers, keys
 
     async def place(self, orders: Iterable[Order], begun_s: float) -> None:
         """Each when it is its time; returns when every one has been answered. `begun_s` is by the monotonic clock."""
         limits = httpx.Limits(max_connections=None)
         client = httpx.AsyncClient(base_url=self._url, timeout=_ANSWER_S, limits=limits)
         async with client as http, asyncio.TaskGroup() as group:
-            for order in orders:
-                group.create_task(self._see_to(http, order, begun_s))
+            for order, key in zip(orders, cycle(self._keys), strict=False):
+                group.create_task(self._see_to(http, order, key, begun_s))
 
-    async def _see_to(self, http: httpx.AsyncClient, order: Order, begun_s: float) -> None:
+    async def _see_to(self, http: httpx.AsyncClient, order: Order, key: ApiKey, begun_s: float) -> None:
         await asyncio.sleep(begun_s + order.at_s - time.monotonic())
-        ids = await asyncio.gather(*(self._submit(http, order) for _ in range(2 if order.twice else 1)))
+        ids = await asyncio.gather(*(self._submit(http, order, key) for _ in range(2 if order.twice else 1)))
         if order.cancel_after_s is not None and ids[0] is not None:
             await asyncio.sleep(order.cancel_after_s)
             self._answers.canceling.add(ids[0])  # before it is sent: it may count though its answer gets lost
@@ -66,13 +68,16 @@ class Callers:
             if answer is not None:
                 self._answers.cancels[ids[0]].append(Canceled(answer.status_code, str(answer.json().get("status"))))
 
-    async def _submit(self, http: httpx.AsyncClient, order: Order) -> str | None:
-        headers = {"Idempotency-Key": order.key}
+    async def _submit(self, http: httpx.AsyncClient, order: Order, key: ApiKey) -> str | None:
+        headers = {"Idempotency-Key": order.key, **key.headers}
         answer = await self._call(http, {202}, "/v1/jobs", json=order.body, headers=headers)
         if answer is None:
             return None
-        job_id = str(answer.json()["id"])
+        job = answer.json()
+        job_id = str(job["id"])
         self._answers.accepted[order.key].add(job_id)
+        if job.get("owner") != key.id:
+            self._answers.strange.append(f"{job_id} is the job of {job.get('owner')}, and {key.id} asked for it")
         return job_id
 
     async def _call(

@@ -89,10 +89,13 @@ def _wanted(records: Mapping[str, Record], leases: Mapping[str, Record]) -> dict
     queued = those("status", QUEUED)
     queues = {records[job].get("queue", "") for job in queued}
     workloads = {record.get("workload", "") for record in records.values()}
+    owners = {record["owner"] for record in records.values() if "owner" in record}
     return {
         "jobs": set(records),
         **{f"jobs:status:{each}": those("status", each) for each in STATUSES},
         **{f"jobs:workload:{each}": those("workload", each) for each in workloads},
+        **{f"jobs:owner:{each}": those("owner", each) for each in owners},
+        **{f"jobs:queued:{each}": queued & those("owner", each) for each in owners},
         **{f"queue:{name}": {job for job in queued if records[job].get("queue", "") == name} for name in queues},
         "queues": queues,
         "leases": set(leases),
@@ -130,6 +133,8 @@ def _patterns(keys: Keys) -> list[str]:
         keys.jobs,
         keys.jobs_with_status("*"),
         keys.jobs_of_workload("*"),
+        keys.jobs_of_owner("*"),
+        keys.queued_of_owner("*"),
         keys.queue("*"),
         keys.leases,
         keys.expiring,
@@ -137,7 +142,8 @@ def _patterns(keys: Keys) -> list[str]:
 
 
 def _expiring(job: str, record: Record) -> str:
-    return f"{job}:{record.get('status')}:{record.get('workload')}"
+    owner = [record["owner"]] if "owner" in record else []
+    return ":".join((job, record.get("status", ""), record.get("workload", ""), *owner))
 
 
 def _job_of(key: str, keys: Keys) -> str | None:

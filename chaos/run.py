@@ -10,7 +10,8 @@ from pathlib import Path
 
 import redis
 
-from chaos import remains, views
+from chaos import api_keys, remains, views
+from chaos.api_keys import ApiKey
 from chaos.breach import Breach, Violation
 from chaos.calls import Answers, Callers
 from chaos.faults import Faults
@@ -63,11 +64,12 @@ async def run(asked: Asked, folder: Path) -> Shaken:
     placed, faults = orders(asked.seed, asked.jobs, asked.duration_s, rig.cores), Faults(rig)
     try:
         await rig.open()
+        callers = Callers(rig.url, answers, _made_keys(rig))
         say(f"open; what the parts say is in {rig.log}")
         begun_s = time.monotonic()
         async with asyncio.TaskGroup() as group:
             minding = group.create_task(rig.mind())
-            await _shake(rig, faults, asked, placed, answers, begun_s)
+            await _shake(faults, asked, placed, callers, answers, begun_s)
             await rig.mend()
             broken = await _rest(rig, asked.patience_s)
             say(f"{time.monotonic() - begun_s:6.1f} s  no job waits or runs")
@@ -90,14 +92,19 @@ async def run(asked: Asked, folder: Path) -> Shaken:
     return Shaken(asked, answers, faults, found, takers(placed, answers.accepted, rig.devices), told, took_s)
 
 
+def _made_keys(rig: Rig) -> list[ApiKey]:
+    with redis.Redis.from_url(rig.server.url, decode_responses=True) as client:
+        return api_keys.make(client, KEYS)
+
+
 async def _shake(
-    rig: Rig, faults: Faults, asked: Asked, placed: Sequence[Order], answers: Answers, begun_s: float
+    faults: Faults, asked: Asked, placed: Sequence[Order], callers: Callers, answers: Answers, begun_s: float
 ) -> None:
     planned = schedule(asked.seed, asked.duration_s, asked.kinds)
     try:
         async with asyncio.timeout(asked.duration_s + asked.patience_s), asyncio.TaskGroup() as group:
             group.create_task(faults.carry_out(planned, begun_s))
-            group.create_task(Callers(rig.url, answers).place(placed, begun_s))
+            group.create_task(callers.place(placed, begun_s))
     except TimeoutError:
         unanswered = len(placed) - len(answers.accepted)
         answers.strange.append(f"in the end {unanswered} callers were not answered, or faults were not over")

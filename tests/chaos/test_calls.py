@@ -11,13 +11,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from chaos.api_keys import ApiKey
 from chaos.calls import Answers, Callers, Canceled
 from chaos.orders import Order
 
 ORDER = Order("key", 0.0, "tiny", {"workload": "matmul"}, twice=False, cancel_after_s=None)
 ACCEPTED = (202, {"id": "job_1"})
 AWAY = (503, {"code": "store-unavailable"})
-Answer = tuple[int, dict[str, str]] | None
+KEY = ApiKey("key_1", "dyno_1")
+Answer = tuple[int, dict[str, str | None]] | None
 
 
 class Moody:
@@ -25,6 +27,7 @@ class Moody:
 
     def __init__(self, answers: Sequence[Answer], retry_after: bool = True) -> None:
         self.asked: list[tuple[str, str | None, bytes]] = []
+        self.secrets: list[tuple[str | None, str | None]] = []
         moods = list(answers)
         outer = self
 
@@ -34,6 +37,7 @@ class Moody:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 outer.asked.append((self.path, self.headers.get("Idempotency-Key"), body))
+                outer.secrets.append((self.headers.get("Idempotency-Key"), self.headers.get("Authorization")))
                 answer = moods.pop(0) if len(moods) > 1 else moods[0]
                 if answer is None:
                     self.close_connection = True
@@ -67,10 +71,10 @@ def moods() -> Iterator[list[Moody]]:
         one.close()
 
 
-def placed(moody: Moody, moods: list[Moody], *orders: Order) -> Answers:
+def placed(moody: Moody, moods: list[Moody], *orders: Order, keys: Sequence[ApiKey] = (ApiKey(),)) -> Answers:
     moods.append(moody)
     answers = Answers()
-    asyncio.run(Callers(moody.url, answers).place(orders, time.monotonic()))
+    asyncio.run(Callers(moody.url, answers, keys).place(orders, time.monotonic()))
     return answers
 
 
@@ -87,6 +91,19 @@ def test_two_answers_to_one_key_are_both_noted(moods: list[Moody]) -> None:
     answers = placed(Moody([ACCEPTED, (202, {"id": "job_2"})]), moods, ORDER._replace(twice=True))
     assert answers.accepted == {"key": {"job_1", "job_2"}}
     assert answers.ids == {"job_1", "job_2"}
+
+
+def test_keys_take_turns_and_a_submit_is_repeated_with_its_own(moods: list[Moody]) -> None:
+    moody, orders = Moody([AWAY, *[ACCEPTED] * 4]), [ORDER._replace(key=key) for key in "abc"]
+    placed(moody, moods, *orders, keys=(ApiKey(), KEY))
+    assert len(moody.secrets) == 4
+    assert set(moody.secrets) == {("a", None), ("b", "Bearer dyno_1"), ("c", None)}
+
+
+@pytest.mark.parametrize(("owner", "strange"), [("key_1", 0), ("key_2", 1), (None, 1)])
+def test_a_job_that_is_not_its_callers_is_strange(owner: str | None, strange: int, moods: list[Moody]) -> None:
+    moody = Moody([(202, {"id": "job_1", "owner": owner})])
+    assert len(placed(moody, moods, ORDER, keys=[KEY]).strange) == strange
 
 
 def test_a_cancel_is_noted_before_it_is_sent_and_repeated_until_it_is_answered(moods: list[Moody]) -> None:

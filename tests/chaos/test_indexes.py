@@ -13,6 +13,7 @@ from chaos.breach import Breach
 from chaos.calls import Answers
 from chaos.judge import Heard, judged
 from chaos.orders import Order
+from dyno.access import Viewer
 from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
@@ -23,6 +24,8 @@ from dyno.store.leases import Claim, Leases
 from tests.results import a_result
 
 DEVICES = ("cpu:0-0@here", "cpu:1-1@here")
+OWNER, OTHER = "key_aaaaaaaaaaaaaaaa", "key_bbbbbbbbbbbbbbbb"
+OWNERS = (OWNER, None, OTHER, OWNER, OTHER)
 SPEC = Spec.model_validate({"workload": "matmul", "device": "cpu"})
 
 
@@ -33,7 +36,7 @@ def keys(namespace: str) -> Keys:
 
 @pytest.fixture
 def ids(settings: Settings, client: redis.Redis) -> list[str]:
-    """Jobs that succeeded, failed, run, wait, and were canceled, in this order."""
+    """Jobs that succeeded, failed, run, wait, and were canceled, in this order; the second is no API key's."""
     leases = Leases(client, settings)
 
     def claimed(device: str) -> Claim:
@@ -44,7 +47,7 @@ def ids(settings: Settings, client: redis.Redis) -> list[str]:
     async def submitted() -> list[str]:
         async with async_client(settings) as asynchronous:
             jobs = Jobs(asynchronous, settings)
-            return [(await jobs.submit(SPEC)).job.id for _ in range(5)]
+            return [(await jobs.seen_by(Viewer(owner)).submit(SPEC)).job.id for owner in OWNERS]
 
     async def cancel(job: str) -> None:
         async with async_client(settings) as asynchronous:
@@ -86,11 +89,23 @@ DAMAGES: dict[str, Damage] = {
     "two statuses": lambda r, k, ids: r.zadd(k.jobs_with_status("queued"), {ids[0]: 1}),
     "no status": lambda r, k, ids: r.zrem(k.jobs_with_status("failed"), ids[1]),
     "another workload": lambda r, k, ids: r.zadd(k.jobs_of_workload("other"), {ids[1]: 1}),
+    "not in its owner's list": lambda r, k, ids: r.zrem(k.jobs_of_owner(OWNER), ids[0]),
+    "in another owner's list": lambda r, k, ids: r.zadd(k.jobs_of_owner(OTHER), {ids[1]: 1}),
+    "in the list of an owner of nothing": lambda r, k, ids: r.zadd(k.jobs_of_owner("key_c"), {ids[1]: 1}),
+    "not among those of its owner that wait": lambda r, k, ids: r.zrem(k.queued_of_owner(OWNER), ids[3]),
+    "among those of its owner that wait though it runs": lambda r, k, ids: r.zadd(
+        k.queued_of_owner(OTHER), {ids[2]: 1}
+    ),
+    "a record that has lost its owner": lambda r, k, ids: r.hdel(k.job(ids[2]), "owner"),
     "out of the queue": lambda r, k, ids: r.zrem(k.queue("cpu"), ids[3]),
     "in the queue though it runs": lambda r, k, ids: r.zadd(k.queue("cpu"), {ids[2]: 1}),
     "in a queue that nobody serves": lambda r, k, ids: r.zadd(k.queue("gpu"), {ids[3]: 1}),
     "a queue that isn't listed": lambda r, k, ids: r.srem(k.queues, "cpu"),
-    "a done job that never goes": lambda r, k, ids: r.zrem(k.expiring, f"{ids[0]}:succeeded:matmul"),
+    "a done job that never goes": lambda r, k, ids: r.zrem(k.expiring, f"{ids[0]}:succeeded:matmul:{OWNER}"),
+    "a done job that goes without its owner": lambda r, k, ids: (
+        r.zrem(k.expiring, f"{ids[0]}:succeeded:matmul:{OWNER}")
+        and r.zadd(k.expiring, {f"{ids[0]}:succeeded:matmul": 1})
+    ),
     "a record that never goes": lambda r, k, ids: r.persist(k.job(ids[0])),
     "no result": lambda r, k, ids: r.delete(k.result(ids[0])),
     "a result without success": lambda r, k, ids: r.set(k.result(ids[1]), "{}"),

@@ -71,6 +71,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
     async def with_a_lie(url: str, ids: Collection[str], within_s: float) -> dict[str, views.View]:
         found = await look(url, ids, within_s)
         assert found.keys() == set(ids)
+        assert len({view.job["owner"] for view in found.values()}) == 3
         job = min(found)
         made.append(Violation(Breach.VIEW, f"{job}: GET is answered 404"))
         return {**found, job: found[job]._replace(code=404)}

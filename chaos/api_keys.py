@@ -1,0 +1,35 @@
+"""Whose the jobs of a run are: two API keys', and nobody's."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import redis
+
+from dyno.access import digest_of, id_of, new_secret, prefix_of
+from dyno.store.keys import Keys
+
+
+class ApiKey(NamedTuple):
+    """`id` is the owner of the jobs that are asked for with `secret`. Both are null where no key is sent."""
+
+    id: str | None = None
+    secret: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.secret is None else {"Authorization": f"Bearer {self.secret}"}
+
+
+def make(client: redis.Redis, keys: Keys) -> list[ApiKey]:
+    """None at all, and two that may submit. No list of keys names these, so whoever sends none is let in, too."""
+    return [ApiKey(), *(_made(client, keys, name) for name in ("one", "other"))]
+
+
+def _made(client: redis.Redis, keys: Keys, name: str) -> ApiKey:
+    secret = new_secret()
+    digest = digest_of(secret)
+    about = {"name": name, "scope": "submit", "prefix": prefix_of(secret), "created_at": f"{time.time():.6f}"}
+    client.hset(keys.api_key(id_of(digest)), mapping={**about, "digest": digest})
+    return ApiKey(id_of(digest), secret)

@@ -16,6 +16,7 @@ from tests.workers.whole.looking import (
     SHORT,
     StartWorker,
     events_of,
+    family_of,
     jobs_of,
     submit,
     until_idle,
@@ -52,6 +53,7 @@ def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
     [job_id] = submit(short_lease, tiny(measure=LONG))
     until_sampling(short_lease, job_id)
     runner = runner_of(discover(HERE, short_lease), short_lease)
+    assert runner in family_of(stopped.pid)  # its worker's lock would go with its worker
     stopped.send_signal(signal.SIGSTOP)
     start_worker(HERE, short_lease, "second")
     eventually(lambda: jobs_of(short_lease, job_id)[0].status_reason == "device_busy", what="the job is handed back")

@@ -43,8 +43,10 @@ async def ended(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases
 
 
 async def everything(feed: Feed, job_id: str | None, place: Place = Place()) -> AsyncIterator[AnyEvent]:  # noqa: B008
-    """As a reader who is cut off after each event and goes on behind it."""
-    while (page := await feed.page(job_id, place)).events:
+    """As a reader who is cut off after each event and goes on behind it, but stops at twice a life."""
+    for _ in range(2 * len(LIFE)):
+        if not (page := await feed.page(job_id, place)).events:
+            return
         yield page.events[0]
         found = place_of(page.events[0].id)
         assert found is not None

@@ -54,17 +54,22 @@ def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
     until_sampling(short_lease, job_id)
     runner = runner_of(discover(HERE, short_lease), short_lease)
     assert runner in family_of(stopped.pid)  # its worker's lock would go with its worker
+
+    def is_measured_by_the_second() -> bool:
+        [job] = jobs_of(short_lease, job_id)
+        at_second = job.worker is not None and job.worker.id == "second"
+        return at_second and job.progress is not None and job.progress.phase == "sampling"
+
+    def is_handed_back() -> bool:
+        assert not is_measured_by_the_second(), "beside the first one's runner"
+        return jobs_of(short_lease, job_id)[0].status_reason == "device_busy"
+
     stopped.send_signal(signal.SIGSTOP)
     start_worker(HERE, short_lease, "second")
-    eventually(lambda: jobs_of(short_lease, job_id)[0].status_reason == "device_busy", what="the job is handed back")
+    eventually(is_handed_back, what="the job is handed back")
     assert not until_gone(runner, 0)
     assert jobs_of(short_lease, job_id)[0].attempt <= 1
     stopped.kill()
     assert until_gone(runner)
     wake(short_lease, "cpu")  # as the reconciler does, within a minute
-
-    def runs_at_the_second() -> bool:
-        [job] = jobs_of(short_lease, job_id)
-        return job.worker is not None and job.worker.id == "second" and job.progress is not None
-
-    eventually(runs_at_the_second)
+    eventually(is_measured_by_the_second)

@@ -66,6 +66,8 @@ def test_a_done_job_s_events_are_sent_and_then_there_is_no_more(http: httpx.Clie
     ids = re.findall(r"^id: (\S+)$", "\n".join(sent), re.MULTILINE)
     assert len(set(ids)) == len(sent)
     assert '"done":true' in sent[-1]
+    with http.stream("GET", path, headers={"Last-Event-ID": ids[-1]}) as nothing:  # what isn't so has no end
+        assert nothing.status_code == 204
     for at, last in enumerate(ids):
         for again in (http.get(path, headers={"Last-Event-ID": last}), http.get(path, params={"last_event_id": last})):
             assert blocks(again.text) == sent[at + 1 :]

@@ -9,10 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
+import redis
 from fastapi import FastAPI, Request
 
 from dyno.client import Client
 from dyno.settings import Settings
+from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases, LogPiece
 from service import streams
 from service.app import create_app
@@ -74,6 +76,21 @@ def test_a_log_is_followed_until_the_job_is_done(
         leases.heartbeat(claim, None, LogPiece(2, "three\n"))
         leases.finish(claim, "fail")
         assert list(lines) == ["three"]
+
+
+def test_a_log_that_is_followed_ends_where_its_job_expires(
+    http: httpx.Client, claimed: Claimed, client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "LOOK_EVERY_S", 0.02)
+    leases, claim = claimed()
+    leases.heartbeat(claim, None, LogPiece(0, "one\n"))
+    record = Keys(settings.namespace).job(claim.job_id)
+    with http.stream("GET", f"/v1/jobs/{claim.job_id}/logs", params={"follow": "true"}) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "one"
+        client.rename(record, f"{record}-gone")
+        assert list(lines) == []
+    client.rename(f"{record}-gone", record)
 
 
 def test_who_follows_is_let_go_when_the_service_stops(

@@ -14,6 +14,7 @@ from dyno.errors import LimitReached, UnknownJob
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.spec import Spec
+from dyno.store import listing
 from dyno.store.expiry import drop_expired
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
@@ -75,6 +76,19 @@ async def test_the_job_of_another_is_no_job_at_all(
     assert await mine.result(done.id)
     assert len((await jobs.seen_by(Viewer(OTHER)).list()).data) == 3
     assert (await mine.cancel(waits.id)).job.owner == OWNER
+
+
+async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
+    jobs: Jobs, mine: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_STEP", 1)
+    monkeypatch.setattr(listing, "_MOST_STEPS", 1)
+    own = (await mine.submit(a_spec())).job
+    for _ in range(3):
+        await jobs.submit(a_spec())
+    page = await mine.list(limit=1)
+    assert [job.id for job in page.data] == [own.id]
+    assert page.next_cursor is None
 
 
 async def test_a_job_that_expired_leaves_its_owners_index(

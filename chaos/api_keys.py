@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import redis
 
@@ -30,6 +30,12 @@ def make(client: redis.Redis, keys: Keys) -> list[ApiKey]:
 def _made(client: redis.Redis, keys: Keys, name: str) -> ApiKey:
     secret = new_secret()
     digest = digest_of(secret)
-    about = {"name": name, "scope": "submit", "prefix": prefix_of(secret), "created_at": f"{time.time():.6f}"}
-    client.hset(keys.api_key(id_of(digest)), mapping={**about, "digest": digest})
+    record: dict[Any, Any] = {
+        "name": name,
+        "scope": "submit",
+        "prefix": prefix_of(secret),
+        "digest": digest,
+        "created_at": f"{time.time():.6f}",
+    }
+    client.hset(keys.api_key(id_of(digest)), mapping=record)
     return ApiKey(id_of(digest), secret)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -19,7 +19,7 @@ ORDER = Order("key", 0.0, "tiny", {"workload": "matmul"}, twice=False, cancel_af
 ACCEPTED = (202, {"id": "job_1"})
 AWAY = (503, {"code": "store-unavailable"})
 KEY = ApiKey("key_1", "dyno_1")
-Answer = tuple[int, dict[str, str | None]] | None
+Answer = tuple[int, Mapping[str, str | None]] | None
 
 
 class Moody:

@@ -105,7 +105,8 @@ class Processes(Model):
 class Measure(Model):
     """How sure the answer must be, and what it may cost. Below the method's floor: INSUFFICIENT_SAMPLES.
 
-    `min_s` is 2, or `max_s` where that is less.
+    `min_s` is 2, or `max_s` where that is less. A `target_rel_ci` above 0.02 only ends samples and runs sooner:
+    steadiness, NOISY and `trusted` are then judged by 0.02.
     """
 
     processes: Processes = Processes()

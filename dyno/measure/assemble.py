@@ -18,6 +18,7 @@ from dyno.measure.cases import by_case, parts
 from dyno.measure.energy import energy
 from dyno.measure.modes import multimodal
 from dyno.measure.processes import on_target, time_interval
+from dyno.measure.rule import judged_by
 from dyno.measure.slow_path import slow_path, unseen_path
 from dyno.measure.statistics import median
 from dyno.measure.warnings import in_order, merged, unchecked, verdict
@@ -52,7 +53,7 @@ def assemble(
     return Result(
         job=job_id,
         workload=workload.name,
-        verdict=verdict(warnings, missing, len(records), on_target(spec.measure, records)),
+        verdict=verdict(warnings, missing, len(records), on_target(judged_by(spec.measure.target_rel_ci), records)),
         warnings=warnings,
         unchecked=missing,
         metrics=metrics.all_metrics(specs, records),
@@ -122,7 +123,7 @@ def _warnings(
     training: Training | None,
 ) -> list[ResultWarning]:
     """Those of the runs, of the params, and of all of it together: one per code, the runs' own first."""
-    target = spec.measure.target_rel_ci
+    target = judged_by(spec.measure.target_rel_ci)
     each_case: list[Sequence[RunRecord]] = [*by_case(records).values()] or [records]
     together = [
         checks.emulated_device(device.emulated),

@@ -14,13 +14,13 @@ def enough(measure: Measure, records: Sequence[RunRecord]) -> bool:
     """Whether no other run is needed: at least `min`, at most `max`, in between until the interval is narrow enough."""
     if len(records) < measure.processes.min:
         return False
-    return len(records) >= measure.processes.max or on_target(measure, records)
+    return len(records) >= measure.processes.max or on_target(measure.target_rel_ci, records)
 
 
-def on_target(measure: Measure, records: Sequence[RunRecord]) -> bool:
-    """Whether the interval over the runs' medians is as narrow as was asked for, of every case; one run never is."""
+def on_target(target_rel_ci: float, records: Sequence[RunRecord]) -> bool:
+    """Whether the interval over the runs' medians is as narrow as that, of every case; one run's never is."""
     widths = [time_interval(each).rel_half_width for each in (records, *by_case(records).values())]
-    return all(width is not None and width <= measure.target_rel_ci for width in widths)
+    return all(width is not None and width <= target_rel_ci for width in widths)
 
 
 def time_interval(records: Sequence[RunRecord]) -> Interval:

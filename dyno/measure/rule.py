@@ -8,15 +8,26 @@ from dyno.spec import DeviceKind, Measure
 
 MAX_SAMPLES = 200
 MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
+# A caller may stop sooner, but not call what scatters or drifts more than this steady. Two results can be told the
+# same within ±2 %, the margin of a comparison, only if each is known to about that.
+LOOSEST_REL_CI = 0.02
 # The method's floor; a caller may ask for less and is told so.
 FLOOR_SAMPLES = 20
 FLOOR_S = 2.0
 FLOOR_SAMPLE_S: dict[DeviceKind, float] = {"cpu": 0.1, "gpu": 0.05, "tpu": 0.05}
 
 
+def judged_by(target_rel_ci: float) -> float:
+    """What steadiness, NOISY and `trusted` go by: the caller's target, or 2 % where that is looser."""
+    return min(target_rel_ci, LOOSEST_REL_CI)
+
+
 @dataclass(frozen=True)
 class StoppingRule:
-    """When sampling may stop. Times in seconds; `target_rel_ci` is the median's relative half-width."""
+    """When sampling may stop. Times in seconds; `target_rel_ci` is the median's relative half-width.
+
+    A change of more than `steady_rel_ci` is no steady state.
+    """
 
     min_samples: int = FLOOR_SAMPLES
     min_s: float = FLOOR_S
@@ -24,6 +35,10 @@ class StoppingRule:
     target_rel_ci: float = 0.01
     min_sample_s: float = FLOOR_SAMPLE_S["cpu"]
     max_samples: int = MAX_SAMPLES
+
+    @property
+    def steady_rel_ci(self) -> float:
+        return judged_by(self.target_rel_ci)
 
     @classmethod
     def of(cls, measure: Measure, kind: DeviceKind) -> StoppingRule:

@@ -2,11 +2,12 @@
 
 Warm-up is found, not guessed, in two steps. Gradual: the last two windows of five samples are compared at every step;
 they agree when Mann & Whitney's U keeps them together (two-sided 5.6 %) or their medians differ by no more than the
-target. In plateaus: the first samples from there on (20, or as many as the rule asks for) are searched for a change
-point with Pettitt's test. What lies before agreeing windows and before a change point is warm-up; it is kept apart.
-Once the target is met, all samples are searched again, more sharply: what windows of five can't tell from noise shows
-in twenty. Up to three times what lies before such a change is taken for warm-up too, and sampling goes on. A change of
-more than the target that is left then moves nothing any more: the run has no steady state, and says so.
+target (a caller's looser one counts as 2 %: `steady_rel_ci`). In plateaus: the first samples from there on (20, or as
+many as the rule asks for) are searched for a change point with Pettitt's test. What lies before agreeing windows and
+before a change point is warm-up; it is kept apart. Once the target is met, all samples are searched again, more
+sharply: what windows of five can't tell from noise shows in twenty. Up to three times what lies before such a change is
+taken for warm-up too, and sampling goes on. A change of more than the target that is left then moves nothing any more:
+the run has no steady state, and says so.
 
 Both tests look at the order of samples, not at their spread, so that a noisy run may still be steady; a coefficient of
 variation (Georges et al. 2007, 3.2.2) can't tell the two apart. Change points stand in for the person who would look
@@ -37,7 +38,7 @@ WINDOW_Z = 1.9
 PLATEAU_BLOCK = 20
 PLATEAU_P = 0.01
 # Takes a third to two thirds of what a gradual warm-up leaves in a value (docs/results/coverage.md).
-LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of the target
+LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of `steady_rel_ci`
 # One in a thousand: five runs of a steady job raise a false alarm once in two hundred.
 DRIFT_P = 0.001
 MAX_GROWTH = 10  # of the executions per sample in one step: a first reading may be a thousand times too slow
@@ -184,13 +185,13 @@ class _Sampler:
         return width is not None and width <= self._rule.target_rel_ci and self._change(DRIFT_P) is None
 
     def _change(self, significance: float, share: float = 1.0) -> int | None:
-        """Where the samples change by more than this share of the target, if they do."""
+        """Where the samples change by more than this share of `steady_rel_ci`, if they do."""
         times = self._times()
         place = change_point(times, significance)
         return place if place is not None and self._shifted(times[:place], times[place:], share) else None
 
     def _shifted(self, before: list[float], after: list[float], share: float = 1.0) -> bool:
-        return abs(median(after) - median(before)) > share * self._rule.target_rel_ci * median(before)
+        return abs(median(after) - median(before)) > share * self._rule.steady_rel_ci * median(before)
 
     def _expected(self) -> int:
         """How many samples it will take at this scatter: an interval narrows with the root of their number."""

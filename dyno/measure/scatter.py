@@ -39,7 +39,7 @@ def no_steady_state(record: RunRecord) -> ResultWarning | None:
 
 
 def noisy(over_runs: Interval, records: Sequence[RunRecord], target_rel_ci: float) -> ResultWarning | None:
-    """The interval is wider than the target: over the runs, or within the only one.
+    """The interval is wider than `target_rel_ci` allows: over the runs, or within the only one.
 
     Silent where there is no interval at all: that is INSUFFICIENT_SAMPLES.
     """
@@ -52,7 +52,7 @@ def noisy(over_runs: Interval, records: Sequence[RunRecord], target_rel_ci: floa
         return None
     return warning(
         "NOISY",
-        f"The interval over {of} is ±{width:.2%}; ±{target_rel_ci:.2%} was asked for.",
+        f"The interval over {of} is ±{width:.2%}, more than ±{target_rel_ci:.2%}.",
         rel_half_width=width,
         target_rel_ci=target_rel_ci,
         over=of,

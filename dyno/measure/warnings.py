@@ -33,7 +33,7 @@ CODES: dict[str, tuple[Severity, str]] = {
     "NOISY_NEIGHBOUR": ("B", "Other processes or another machine used the device's cores."),
     "DEVICE_SHARED": ("B", "Another process holds the device."),
     "CPU_QUOTA": ("B", "The container may not use all the processor time of the device's cores."),
-    "NOISY": ("B", "The figure scatters more than was asked for."),
+    "NOISY": ("B", "The figure scatters more than was asked for, or than 2 %."),
     "MULTIMODAL": ("B", "The runs fall into separate groups; an interval of their mean says little."),
     "INSUFFICIENT_SAMPLES": ("B", "The figure rests on fewer or shorter samples than the method's floor."),
     "NO_STEADY_STATE": ("B", "The times still drifted, or there were too few to tell."),

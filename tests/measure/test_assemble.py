@@ -119,6 +119,16 @@ def test_scatter_between_runs_is_noisy(result: Callable[..., Result]) -> None:
     assert "NOISY" in codes(result())
 
 
+def test_a_loose_target_buys_no_trust(result: Callable[..., Result], record: MakeRecord) -> None:
+    def judged(*medians_s: float) -> Result:
+        runs = [record([time_s] * 20, amounts={"execution": 1.0}, precision=SEEN) for time_s in medians_s]
+        return result(runs, spec=Spec(workload="some", measure=Measure(target_rel_ci=0.5)))
+
+    wild, close = judged(1.0, 1.3, 0.7, 1.9, 1.1), judged(1.0, 1.01, 0.99, 1.0, 1.0)
+    assert (codes(wild), wild.verdict) == ({"NOISY"}, Verdict.INDICATIVE)
+    assert (codes(close), close.verdict) == (set(), Verdict.TRUSTED)
+
+
 def test_a_figure_above_the_peak_is_untrusted(result: Callable[..., Result], record: MakeRecord) -> None:
     found = result([record([0.05] * 60, amounts={"execution": 1.0})])
     assert "ABOVE_PEAK" in codes(found)

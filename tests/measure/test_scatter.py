@@ -9,6 +9,7 @@ import pytest
 from dyno.frames import RunRecord
 from dyno.measure import scatter
 from dyno.measure.processes import enough, on_target, time_interval
+from dyno.measure.rule import judged_by
 from dyno.result import ResultWarning
 from dyno.spec import Measure, Processes
 
@@ -89,5 +90,15 @@ def test_a_fixed_number_of_runs_is_taken_however_well_they_agree(record: MakeRec
 
 
 def test_one_run_is_never_on_target(record: MakeRecord) -> None:
-    assert not on_target(Measure(), [record([1.0] * 20)])
-    assert on_target(Measure(), [record([1.0] * 20)] * 2)
+    assert not on_target(0.01, [record([1.0] * 20)])
+    assert on_target(0.01, [record([1.0] * 20)] * 2)
+
+
+def test_a_loose_target_is_enough_to_stop_by(record: MakeRecord) -> None:
+    measure = Measure(processes=Processes(min=2, max=9), target_rel_ci=0.5)
+    assert enough(measure, [record([time_s] * 20) for time_s in (1.0, 1.02, 0.98)])
+
+
+@pytest.mark.parametrize(("target", "judged"), [(0.002, 0.002), (0.01, 0.01), (0.02, 0.02), (0.5, 0.02)])
+def test_no_target_is_judged_by_more_than_two_percent(target: float, judged: float) -> None:
+    assert judged_by(target) == judged

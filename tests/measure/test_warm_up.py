@@ -45,6 +45,23 @@ def test_a_change_after_the_warm_up_moves_nothing_and_is_no_steady_state() -> No
     assert not samples.steady
 
 
+@pytest.mark.parametrize("target_rel_ci", [0.5, 0.02])
+def test_a_loose_target_makes_no_drift_steady(target_rel_ci: float) -> None:
+    """1 % more each time, 21 % over twenty samples."""
+    lengths = (0.125 * 1.01**index for index in range(10_000))
+    samples, _ = run(lengths, StoppingRule(target_rel_ci=target_rel_ci, max_s=60.0))
+    assert not samples.steady
+
+
+def test_a_tight_target_finds_changes_that_the_default_lets_pass() -> None:
+    def steps() -> Iterator[float]:
+        return chain(repeat(0.125, 60), repeat(0.125 * 1.006))
+
+    by_default, _ = run(steps(), StoppingRule(min_samples=100))
+    tight, _ = run(steps(), StoppingRule(min_samples=100, target_rel_ci=0.004))
+    assert (by_default.steady, tight.steady) == (True, False)
+
+
 def falling_by_less_than_the_target() -> list[float]:
     """From 0.6 % above to nothing over 18 samples: windows of five agree at once."""
     return [0.2 * (1 + 0.006 * (18 - index) / 18) for index in range(18)]

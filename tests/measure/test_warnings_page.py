@@ -10,6 +10,7 @@ import pytest
 
 from dyno.measure import band, checks, comparison_doubts, executed, modes, neighbours, rule, sensed, verify
 from dyno.measure.warnings import CODES
+from dyno.spec import Measure
 from dyno.store import peers
 from dyno.workloads import _evidence, _margins
 
@@ -43,6 +44,8 @@ THRESHOLDS = [
     ("INSUFFICIENT_SAMPLES", f"{rule.FLOOR_SAMPLES} samples"),
     ("INSUFFICIENT_SAMPLES", f"{rule.FLOOR_S:g} s"),
     ("INSUFFICIENT_SAMPLES", f"{1e3 * rule.FLOOR_SAMPLE_S['cpu']:g} ms ({1e3 * rule.FLOOR_SAMPLE_S['gpu']:g} ms"),
+    ("NOISY", f"more than {percent(rule.LOOSEST_REL_CI)} of it"),
+    ("NO_STEADY_STATE", f"within {percent(rule.LOOSEST_REL_CI)} where that is less"),
     ("METRIC_OUT_OF_BAND", f"newest {peers.KEPT} results"),
     ("METRIC_OUT_OF_BAND", f"until {peers.LIFE_S // 86400} days"),
     ("METRIC_OUT_OF_BAND", f"t at {percent(band.CONFIDENCE)}"),
@@ -74,6 +77,11 @@ def test_each_section_says_what_it_means_how_it_was_found_and_what_to_do(code: s
 @pytest.mark.parametrize(("code", "threshold"), THRESHOLDS)
 def test_the_page_names_the_thresholds_of_the_code(code: str, threshold: str) -> None:
     assert threshold in words(SECTIONS[code])
+
+
+def test_the_loosest_target_is_named_where_one_is_chosen() -> None:
+    assert f"by {rule.LOOSEST_REL_CI:g}" in words(str(Measure.model_json_schema()["description"]))
+    assert f"target** than {percent(rule.LOOSEST_REL_CI)} ends" in (DOCS / "method.md").read_text()
 
 
 def test_the_method_and_the_readme_lead_to_the_page() -> None:

@@ -27,7 +27,7 @@ OVERHEAD_FRACTION = 0.02
 # differ by (METRIC_OUT_OF_BAND's floor), and without it the training would be a ninth faster at most. TensorFlow's
 # profiler calls a step moderately input-bound from 5 % of waiting on, highly from 20 %.
 INPUT_LIMIT = 0.10
-_EXAMINED = 65536
+_EXAMINED, _LEAST_EXAMINED = 65536, 256
 _BATCH_MULTIPLE = 8  # what vector registers and matrix units take at a time
 _WIDTH_MULTIPLE = 128  # the side of a TPU's matrix unit
 
@@ -47,21 +47,27 @@ def result_incorrect(rel_error: float, tolerance: float) -> ResultWarning | None
     return warning("RESULT_INCORRECT", rel_error=shown, tolerance=tolerance)
 
 
-def degenerate_data(operand: NDArray[np.floating]) -> ResultWarning | None:
+def degenerate_data(operand: NDArray[np.generic], shares: int = 1) -> ResultWarning | None:
     """More than half of a generated operand's values are one value. Not for real data: an image is mostly background.
 
-    Up to 65,536 values at equal distances are looked at. Constant operands draw less power, so the clock is higher:
-    He, "Strangely, Matrix Multiplications on GPUs Run Faster When Given 'Predictable' Data!" (2024).
+    Up to 65,536 values at random places are looked at; of one of several operands, its part of `shares` of them, 256 at
+    least. Constant operands draw less power, so the clock is higher: He, "Strangely, Matrix Multiplications on GPUs Run
+    Faster When Given 'Predictable' Data!" (2024).
     """
     import numpy as np
 
-    flat = operand.reshape(-1)
-    examined = flat[:: max(1, flat.size // _EXAMINED)]
+    flat, most = operand.reshape(-1), max(_LEAST_EXAMINED, _EXAMINED // shares)
+    examined = flat if flat.size <= most else flat[np.random.default_rng(0).integers(0, flat.size, most)]
     _, counts = np.unique(examined, return_counts=True)
     share = int(counts.max()) / examined.size
     if share <= 0.5 or examined.size == 1:
         return None
     return warning("DEGENERATE_DATA", most_common_share=share, distinct=len(counts), examined=int(examined.size))
+
+
+def zero_product(told: bool) -> ResultWarning | None:
+    """A product that is zero in float64 too, so that nothing can be `told` from it: any kernel gets it right."""
+    return None if told else warning("DEGENERATE_DATA", "The product of the operands is zero.")
 
 
 def constant_data(parts: Mapping[str, NDArray[np.generic]]) -> ResultWarning | None:

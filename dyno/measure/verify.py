@@ -47,7 +47,10 @@ FINGERPRINTS = {
 
 @dataclass(frozen=True)
 class ProductCheck:
-    """`rel_error`: estimated |Y - product| / |product| (Frobenius); infinite where the output is not finite."""
+    """`rel_error`: estimated |Y - product| / |product| (Frobenius); infinite where the output is not finite.
+
+    Not a number where product and Y are zero: neither correctness nor a precision can be `told` from that.
+    """
 
     rel_error: float
     tolerance: float
@@ -57,6 +60,10 @@ class ProductCheck:
     @property
     def correct(self) -> bool:
         return self.rel_error <= self.tolerance
+
+    @property
+    def told(self) -> bool:
+        return not math.isnan(self.rel_error)
 
 
 def freivalds(a: Any, b: Any, y: Any, *, dtype: str, repeats: int = 8, seed: int = 0) -> ProductCheck:
@@ -169,5 +176,5 @@ def _check(expected: Float64, seen: Float64, y: Any, limit: float) -> ProductChe
     scale = float(np.linalg.norm(expected))
     error = float(np.linalg.norm(seen - expected))
     if scale == 0:
-        return ProductCheck(0.0 if error == 0 else math.inf, limit, 0, elements)
+        return ProductCheck(math.nan if error == 0 else math.inf, limit, 0, elements)
     return ProductCheck(error / scale, limit, 0, elements)

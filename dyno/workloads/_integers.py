@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dyno.measure.checks import degenerate_data, result_incorrect
+from dyno.measure.checks import result_incorrect
 from dyno.measure.verify import exact_product
 from dyno.measure.warnings import OF_AN_OUTPUT
 from dyno.result import Precision
@@ -39,7 +39,7 @@ class IntegerDispatch(Dispatch):
         a, b, product = (self._framework.numpy(each) for each in self._last)
         found = exact_product(a, b, product, seed=self._seed)
         told = found.exact and int(a[0].astype(np.int64) @ b[:, 0].astype(np.int64)) > _FLOAT32_EXACT
-        warnings = [degenerate_data(a), None if found.exact else result_incorrect(found.rel_error, 0.0)]
+        warnings = [self._degenerate(), None if found.exact else result_incorrect(found.rel_error, 0.0)]
         details = self._own_details() | {
             "rel_error": found.rel_error,
             "rel_error_tolerance": 0.0,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.measure.checks import degenerate_data, output_nonfinite, result_incorrect
+from dyno.measure.checks import degenerate_data, output_nonfinite, result_incorrect, zero_product
 from dyno.measure.verify import (
     ProductCheck,
     allowed,
@@ -18,7 +18,7 @@ from dyno.measure.verify import (
     precision_fingerprint,
 )
 from dyno.measure.warnings import OF_AN_OUTPUT
-from dyno.result import Precision
+from dyno.result import Precision, ResultWarning
 from dyno.workloads._operands import generator, normal, signed_hartley
 from dyno.workloads.contract import BuildContext, Verification
 
@@ -109,7 +109,10 @@ class Chain:
         )
         matrices = 4  # start, factor, and the running product before and after a step
         working_set_bytes = matrices * params.n**2 * params.item_bytes
-        found = _judged(check, single, params.repeats, params.dtype, (start, params.n), working_set_bytes)
+        degenerate = degenerate_data(start)
+        if degenerate is None and factor.size >= _ENOUGH_ELEMENTS:  # a Hartley matrix of fewer has two or three values
+            degenerate = degenerate_data(factor)
+        found = _judged(check, single, params.repeats, params.dtype, params.n, degenerate, working_set_bytes)
         found.amounts["execution"] = self.work
         return found
 
@@ -169,10 +172,17 @@ class Dispatch:
         params = self._params
         check = freivalds(a, b, product, dtype=params.dtype, seed=self._seed)
         own = self._own_details()
-        found = _judged(check, check, 1, params.dtype, (a, params.sides[1]), own["working_set_bytes"])
+        inner = params.sides[1]
+        found = _judged(check, check, 1, params.dtype, inner, self._degenerate(), own["working_set_bytes"])
         found.details |= own
         found.amounts["execution"] = self.work
         return found
+
+    def _degenerate(self) -> ResultWarning | None:
+        """Of all operands the first that is."""
+        operands = [operand for pair in self._pairs for operand in pair]
+        looked_at = (degenerate_data(self._framework.numpy(operand), len(operands)) for operand in operands)
+        return next((raised for raised in looked_at if raised is not None), None)
 
     def _own_details(self) -> dict[str, int]:
         m, k, n = self._params.sides
@@ -188,26 +198,26 @@ def _judged(
     single: ProductCheck,
     products: int,
     dtype: str,
-    operands: tuple[NDArray[Any], int],
+    inner: int,
+    degenerate: ResultWarning | None,
     working_set_bytes: int,
 ) -> Verification:
     """What a check of `products` chained products says, and of which precision the error of a `single` one is the mark.
 
-    `operands`: one to look at, and the inner side of the products.
+    `inner`: the inner side of the products. `degenerate`: what speaks against their operands.
     """
-    operand, inner = operands
     observed = None
     if single.elements >= _ENOUGH_ELEMENTS:
         observed = precision_fingerprint(single.rel_error, requested=dtype)
     limit = allowed(check, single, observed, inner=inner, products=products)
     warnings = [
-        degenerate_data(operand),
+        degenerate or zero_product(check.told and single.told),
         output_nonfinite(check.nonfinite, check.elements),
-        None if check.nonfinite else result_incorrect(check.rel_error, limit),
+        result_incorrect(check.rel_error, limit) if check.told and not check.nonfinite else None,
     ]
     return Verification(
         warnings=[raised for raised in warnings if raised is not None],
-        verified=OF_AN_OUTPUT,
+        verified=OF_AN_OUTPUT if check.told else OF_AN_OUTPUT - {"RESULT_INCORRECT"},
         precision=Precision(requested=dtype, observed=observed, rel_error=_finite(single.rel_error)),
         details={
             "working_set_bytes": working_set_bytes,

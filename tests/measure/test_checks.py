@@ -69,6 +69,12 @@ def test_random_operands_are_not(shape: tuple[int, int]) -> None:
     assert checks.degenerate_data(np.random.default_rng(0).standard_normal(shape).astype(np.float32)) is None
 
 
+def test_one_constant_column_of_many_is_not_taken_for_the_whole() -> None:
+    operand = np.random.default_rng(0).standard_normal((4096, 64))
+    operand[:, 0] = 127
+    assert checks.degenerate_data(operand, shares=65536) is None
+
+
 @pytest.mark.parametrize(
     ("fraction", "provenance", "above"),
     [

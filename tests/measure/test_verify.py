@@ -135,10 +135,13 @@ def test_output_that_is_not_finite_is_counted_and_incorrect(value: float) -> Non
     assert precision_fingerprint(check.rel_error) is None
 
 
-def test_a_product_of_zeros_is_correct_only_if_it_is_zero() -> None:
-    zeros, b = np.zeros((8, 8), np.float32), normal(8, 8)
-    assert freivalds(zeros, b, zeros @ b, dtype="float32").correct
-    assert not freivalds(zeros, b, np.ones((8, 8), np.float32), dtype="float32").correct
+@pytest.mark.parametrize("left", [True, False])
+def test_nothing_is_told_from_a_product_that_is_zero_and_anything_else_is_wrong(left: bool) -> None:
+    a, b = (np.zeros((8, 8), np.float32), normal(8, 8))[:: 1 if left else -1]
+    zero = freivalds(a, b, a @ b, dtype="float32")
+    assert (zero.told, zero.correct, precision_fingerprint(zero.rel_error)) == (False, False, None)
+    wrong = freivalds(a, b, np.ones((8, 8), np.float32), dtype="float32")
+    assert (wrong.told, wrong.correct) == (True, False)
 
 
 def test_the_same_seed_gives_the_same_estimate() -> None:

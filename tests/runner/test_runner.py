@@ -1,24 +1,21 @@
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dyno import runner
 from dyno.devices.device import Device
-from dyno.frames import FRAME, Done, Failed, FirstOp, Frame, ProgressFrame, RunRecord, RunRequest, Started
+from dyno.frames import Done, FirstOp, Frame, ProgressFrame, RunRequest, Started
 from dyno.runner import run
 from dyno.spec import Measure, Spec
 from dyno.workloads import validate_params, workload
+from tests.running import failure_of, in_process, pipe, record_of
 
 CORES = sorted(os.sched_getaffinity(0))
 BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 3})
@@ -46,35 +43,10 @@ def _request(name: str = "matmul", **changes: Any) -> RunRequest:
     return request.model_copy(update=changes)
 
 
-@contextlib.contextmanager
-def _pipe() -> Iterator[tuple[int, list[Frame]]]:
-    """The writing end, and the frames that arrived once the block has ended."""
-    reading, writing = os.pipe()
-    frames: list[Frame] = []
-
-    def read() -> None:
-        with os.fdopen(reading, "rb") as stream:
-            frames.extend(FRAME.validate_json(line) for line in stream)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        yield writing, frames
-    finally:
-        os.close(writing)
-        reader.join(timeout=10)
-
-
-def _in_process(request: RunRequest) -> list[Frame]:
-    with _pipe() as (fd, frames):
-        runner.main(request, fd)
-    return frames
-
-
 def _spawned(request: RunRequest) -> list[Frame]:
     wanted = request.model_copy(update={"process_start": "spawned"})
     asking, asked = os.pipe()
-    with _pipe() as (fd, frames):
+    with pipe() as (fd, frames):
         command = [sys.executable, "-P", "-m", "dyno.runner", "--request-fd", str(asking), "--frames-fd", str(fd)]
         process = subprocess.Popen(command, pass_fds=(asking, fd), stderr=subprocess.PIPE)
         os.close(asking)
@@ -83,16 +55,6 @@ def _spawned(request: RunRequest) -> list[Frame]:
         _, log = process.communicate(timeout=120)
         assert process.returncode == 0, log
     return frames
-
-
-def _record(frames: list[Frame]) -> RunRecord:
-    assert isinstance(frames[-1], Done), frames[-1]
-    return frames[-1].record
-
-
-def _failure(frames: list[Frame]) -> Failed:
-    assert isinstance(frames[-1], Failed), frames[-1]
-    return frames[-1]
 
 
 @pytest.fixture(scope="module")
@@ -110,12 +72,12 @@ def test_a_run_speaks_in_order_and_ends_with_its_record(spawned: list[Frame]) ->
 
 
 def test_every_phase_of_a_spawned_run_is_timed(spawned: list[Frame]) -> None:
-    phases = _record(spawned).summary.phases
+    phases = record_of(spawned).summary.phases
     assert all(seconds is not None and seconds > 0 for _, seconds in phases), phases
 
 
 def test_the_first_operation_comes_between_start_and_end(spawned: list[Frame]) -> None:
-    summary = _record(spawned).summary
+    summary = record_of(spawned).summary
     assert summary.first_op_at_s is not None
     assert summary.started_at_s < summary.first_op_at_s
     assert summary.process_start == "spawned"
@@ -123,7 +85,7 @@ def test_the_first_operation_comes_between_start_and_end(spawned: list[Frame]) -
 
 
 def test_run_zero_trains_in_full_and_the_record_carries_what_it_rests_on(spawned: list[Frame]) -> None:
-    record = _record(spawned)
+    record = record_of(spawned)
     assert record.training is not None
     assert len(record.training.epochs) == 1
     assert record.work == 64
@@ -139,19 +101,19 @@ DOUBTS = {"ASYNC_TIMING", "WORK_ELIMINATED", "COMPILE_IN_TIMING", "WARM_CACHE", 
 
 
 def test_a_clean_training_is_looked_at_in_every_way_and_raises_no_doubt(spawned: list[Frame]) -> None:
-    record = _record(spawned)
+    record = record_of(spawned)
     assert not DOUBTS & {raised.code for raised in record.warnings}
     assert record.unchecked.keys() == {"RESULT_INCORRECT"}
 
 
 def test_of_four_steps_it_is_said_why_they_show_nothing(spawned: list[Frame]) -> None:
-    record = _record(spawned)
+    record = record_of(spawned)
     assert "RESULT_INCORRECT" not in record.verified
     assert "its accuracy may be as low as" in record.unchecked["RESULT_INCORRECT"]
 
 
 def test_a_clean_product_is_looked_at_in_every_way_and_raises_no_doubt() -> None:
-    record = _record(_in_process(_request(params={"n": 256})))
+    record = record_of(in_process(_request(params={"n": 256})))
     assert not DOUBTS & {raised.code for raised in record.warnings}
     assert record.unchecked == {}
 
@@ -160,19 +122,19 @@ def test_the_estimate_of_memory_is_right_to_a_factor_of_three(spawned: list[Fram
     spec = _request("mnist_cnn").spec
     chosen = workload("mnist_cnn")
     estimated = chosen.estimate(validate_params(chosen, spec.params), _device(CORES)).memory_bytes
-    measured = _record(spawned).memory.host_peak_bytes
+    measured = record_of(spawned).memory.host_peak_bytes
     assert measured is not None
     assert measured / 3 < estimated < measured * 3
 
 
 def test_a_further_run_does_not_train_again() -> None:
-    record = _record(_in_process(_request("mnist_cnn", run=1)))
+    record = record_of(in_process(_request("mnist_cnn", run=1)))
     assert record.training is None
     assert len(record.samples) >= 3
 
 
 def test_a_forked_run_has_no_import_to_time_and_verifies_its_product() -> None:
-    record = _record(_in_process(_request()))
+    record = record_of(in_process(_request()))
     assert record.summary.phases.import_s is None
     assert record.precision is not None
     assert record.work == 2 * 64**3 * 5
@@ -180,7 +142,7 @@ def test_a_forked_run_has_no_import_to_time_and_verifies_its_product() -> None:
 
 
 def test_a_run_tells_what_sensors_said_between_its_samples() -> None:
-    record = _record(_in_process(_request()))
+    record = record_of(in_process(_request()))
     sensors = record.summary.sensors
     assert sensors is not None
     assert 2 <= sensors.looks <= len(record.samples) + 1
@@ -190,7 +152,7 @@ def test_a_run_tells_what_sensors_said_between_its_samples() -> None:
 def test_garbage_is_collected_again_after_the_samples() -> None:
     import gc
 
-    _record(_in_process(_request()))
+    record_of(in_process(_request()))
     assert gc.isenabled()
 
 
@@ -199,13 +161,13 @@ def test_a_device_that_someone_holds_is_busy(tmp_path: Path, monkeypatch: pytest
     lock = tmp_path / "cpu-0.lock"
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        failure = _failure(_in_process(_request(lock_paths=[str(lock)])))
+        failure = failure_of(in_process(_request(lock_paths=[str(lock)])))
     assert (failure.failure_class, failure.reason) == ("infrastructure", "device_busy")
     assert str(lock) in failure.message
 
 
 def test_cores_that_are_not_there_are_no_device() -> None:
-    failure = _failure(_in_process(_request(device=_device([4095]))))
+    failure = failure_of(in_process(_request(device=_device([4095]))))
     assert (failure.failure_class, failure.reason) == ("infrastructure", "no_such_device")
 
 
@@ -213,13 +175,13 @@ def test_a_damaged_data_file_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "mnist"
     folder.mkdir()
     (folder / "train-images-idx3-ubyte.gz").write_bytes(b"not gzip")
-    failure = _failure(_in_process(_request("mnist_cnn", params={"data": "auto"}, data_dir=str(tmp_path))))
+    failure = failure_of(in_process(_request("mnist_cnn", params={"data": "auto"}, data_dir=str(tmp_path))))
     assert (failure.failure_class, failure.reason) == ("benchmark", "dataset_damaged")
     assert str(folder) in failure.message
 
 
 def test_params_that_the_workload_refuses_fail_as_unsupported() -> None:
-    failure = _failure(_in_process(_request(params={"n": 0})))
+    failure = failure_of(in_process(_request(params={"n": 0})))
     assert (failure.failure_class, failure.reason) == ("unsupported", "invalid_spec")
 
 
@@ -230,18 +192,18 @@ def test_an_unforeseen_error_is_the_workloads_and_leaves_its_traceback_in_the_lo
         raise ZeroDivisionError(name)
 
     monkeypatch.setattr(run, "workload", unforeseen)
-    failure = _failure(_in_process(_request()))
+    failure = failure_of(in_process(_request()))
     assert (failure.failure_class, failure.reason) == ("benchmark", "workload_error")
     assert "Traceback" in capfd.readouterr().err
 
 
 def test_memory_that_cannot_be_had_is_a_lack_of_resources() -> None:
     """2^24 squared floats are a pebibyte: more than an address space holds."""
-    failure = _failure(_in_process(_request(params={"n": 1 << 24})))
+    failure = failure_of(in_process(_request(params={"n": 1 << 24})))
     assert (failure.failure_class, failure.reason) == ("resource", "out_of_memory")
 
 
 def test_temporary_files_lie_where_they_go_with_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", None)
-    _record(_in_process(_request("matmul", scratch_dir=str(tmp_path))))
+    record_of(in_process(_request("matmul", scratch_dir=str(tmp_path))))
     assert tempfile.gettempdir() == str(tmp_path)

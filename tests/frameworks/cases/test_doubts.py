@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,63 +28,13 @@ from dyno.workloads._matmul_params import MatmulParams
 from dyno.workloads._products import Chain, Dispatch
 from dyno.workloads.contract import BuildContext
 from tests.waiting import eventually
+from tests.wrong_products import Dropped, Folded, Once, Recompiling, Unread, in_the_background
 
 CORES = sorted(os.sched_getaffinity(0))
 # More than small products reach on any CPU; the higher the peak, the less of the work must show.
 PEAK = {"float32": PeakFigure(value=2e12, provenance="measured here")}
 DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30, peak=PEAK)
 PARAMS = MatmulParams(n=256, repeats=10)
-
-
-class Unread(Chain):
-    """Waits for nothing."""
-
-    def execute(self, count: int) -> None:
-        for _ in range(count):
-            self._product, _ = self._compiled(self._start, self._factor)
-
-
-class Folded(Chain):
-    """Its operands are constants of the graph: the compiler multiplies them, once."""
-
-    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
-        framework = self._framework
-        start, factor = (framework.numpy(each) for each in (self._start, self._factor))
-
-        def chain(ignored: Any, too: Any) -> tuple[Any, Any]:
-            constant = framework.array(factor, "float32")
-            multiplied = framework.repeat(repeats, lambda value: framework.matmul(value, constant), start)
-            return multiplied, framework.total(multiplied)
-
-        return framework.compile(chain, self._start, self._factor)
-
-
-class Dropped(Chain):
-    """Nobody needs the product."""
-
-    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
-        framework = self._framework
-
-        def chain(start: Any, factor: Any) -> tuple[Any, Any]:
-            framework.repeat(repeats, lambda value: framework.matmul(value, factor), start)
-            return start, framework.total(start)
-
-        return framework.compile(chain, self._start, self._factor)
-
-
-class Once(Chain):
-    """Remembers what it has executed before."""
-
-    def execute(self, count: int) -> None:
-        if self._product is None:
-            super().execute(1)
-        time.sleep(0.06)
-
-
-class Recompiling(Chain):
-    def execute(self, count: int) -> None:
-        self.compile()
-        super().execute(count)
 
 
 @pytest.fixture
@@ -136,21 +86,6 @@ def _codes(found: Doubts) -> set[str]:
     return {raised.code for raised in found.raised}
 
 
-@contextmanager
-def _in_the_background(framework: Framework) -> Iterator[None]:
-    """TensorFlow waits for each call on a CPU unless it is told otherwise; the others never do."""
-    if framework.name != "tensorflow":
-        yield
-        return
-    import tensorflow as tf
-
-    tf.config.experimental.set_synchronous_execution(False)
-    try:
-        yield
-    finally:
-        tf.config.experimental.set_synchronous_execution(True)
-
-
 @pytest.fixture
 def traced(framework: Framework) -> Framework:
     if framework.traced() is None:
@@ -160,7 +95,7 @@ def traced(framework: Framework) -> Framework:
 
 def test_a_clock_that_stops_before_the_device_does_is_caught(traced: Framework, chain: Callable[..., Any]) -> None:
     built = chain(Unread)
-    with _in_the_background(traced):
+    with in_the_background(traced):
         assert _caught("ASYNC_TIMING", lambda: _doubts(traced, built))
 
 

@@ -1,0 +1,99 @@
+"""A wrong workload, run as any job is: what its run finds of it stands in the result, and makes that untrusted."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+
+from dyno.devices.device import Device, PeakFigure
+from dyno.devices.peak import measure_cpu_peaks
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.measure.warnings import CODES
+from dyno.result import Result, Verdict
+from dyno.spec import Measure, Spec
+from dyno.workloads import workload
+from dyno.workloads._products import Chain
+from dyno.workloads.contract import Workload
+from tests.running import codes, job_of
+from tests.waiting import eventually
+from tests.wrong_products import (
+    Constant,
+    Dropped,
+    Overflowing,
+    Recompiling,
+    Rounded,
+    Shorter,
+    Unread,
+    in_the_background,
+)
+
+CORES = sorted(os.sched_getaffinity(0))
+BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 0.15})
+SPEC = Spec(workload="matmul", params={"n": 256, "repeats": 10}, measure=BRIEF)
+# What isn't waited for piles up: ten times as much as a sample lasts, with products this small.
+PILING_UP = Spec(
+    workload="matmul",
+    params={"n": 128, "repeats": 10},
+    measure=BRIEF.model_copy(update={"min_samples": 1, "max_s": 0.02}),
+)
+HONEST = workload("matmul")
+
+
+def _made_of(kind: type[Chain]) -> Workload:
+    return replace(HONEST, build=lambda params, context: kind(params, HONEST.flops(params), context))
+
+
+HALVED = replace(HONEST, flops=lambda params: HONEST.flops(params) / 2)
+WRONG = {
+    "ASYNC_TIMING": _made_of(Unread),
+    "WORK_ELIMINATED": _made_of(Dropped),
+    "DEGENERATE_DATA": _made_of(Constant),
+    "OUTPUT_NONFINITE": _made_of(Overflowing),
+    "RESULT_INCORRECT": _made_of(Shorter),
+    "COMPILE_IN_TIMING": _made_of(Recompiling),
+    "UNIT_MISMATCH": HALVED,
+    "PRECISION_MISMATCH": _made_of(Rounded),
+    "RETRACED": _made_of(Recompiling),
+}
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    """This machine's cores with the peak that they reach."""
+    peaks = measure_cpu_peaks(CORES)
+    return Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30, peak=peaks)
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_a_wrong_workload_s_job_is_not_trusted_and_says_why(code: str, device: Device, tensorflow: TensorFlow) -> None:
+    """A busy machine may make a wrong benchmark look right for a while, never a right one wrong."""
+    with in_the_background(tensorflow) if code == "ASYNC_TIMING" else nullcontext():
+        found = eventually(lambda: _caught(code, device), what=f"{code} is raised")
+    assert found is not None
+    if CODES[code][0] == "A":
+        assert found.verdict is Verdict.UNTRUSTED
+
+
+def _caught(code: str, device: Device) -> Result | None:
+    found = job_of(WRONG[code], PILING_UP if code == "ASYNC_TIMING" else SPEC, device)
+    return found if code in codes(found) else None
+
+
+def test_the_honest_one_raises_none_of_them(device: Device, tensorflow: TensorFlow) -> None:
+    found = job_of(HONEST, SPEC, device)
+    assert not codes(found) & {*WRONG, "ABOVE_PEAK", "OVERHEAD_BOUND"}
+
+
+def test_a_device_that_is_faster_than_it_says_is_above_its_peak(device: Device, tensorflow: TensorFlow) -> None:
+    slow = device.model_copy(update={"peak": {"float32": PeakFigure(value=1e6, provenance="datasheet")}})
+    found = job_of(HONEST, SPEC, slow)
+    assert "ABOVE_PEAK" in codes(found)
+    assert found.verdict is Verdict.UNTRUSTED
+
+
+def test_products_of_two_by_two_are_all_overhead(device: Device, tensorflow: TensorFlow) -> None:
+    tiny = SPEC.model_copy(update={"params": {"n": 2, "repeats": 1}})
+    assert "OVERHEAD_BOUND" in codes(job_of(HONEST, tiny, device))

@@ -1,0 +1,71 @@
+"""One run in this process, as a zygote's child would make it: frames over a pipe, the record, the result of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from dyno import runner
+from dyno.devices.device import Device
+from dyno.frames import FRAME, Done, Failed, Frame, RunRecord, RunRequest
+from dyno.measure.assemble import assemble
+from dyno.result import Result
+from dyno.runner import run
+from dyno.spec import Spec
+from dyno.workloads import validate_params
+from dyno.workloads.contract import Workload
+
+
+@contextlib.contextmanager
+def pipe() -> Iterator[tuple[int, list[Frame]]]:
+    """The writing end, and the frames that arrived once the block has ended."""
+    reading, writing = os.pipe()
+    frames: list[Frame] = []
+
+    def read() -> None:
+        with os.fdopen(reading, "rb") as stream:
+            frames.extend(FRAME.validate_json(line) for line in stream)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield writing, frames
+    finally:
+        os.close(writing)
+        reader.join(timeout=10)
+
+
+def in_process(request: RunRequest) -> list[Frame]:
+    with pipe() as (fd, frames):
+        runner.main(request, fd)
+    return frames
+
+
+def record_of(frames: Sequence[Frame]) -> RunRecord:
+    assert isinstance(frames[-1], Done), frames[-1]
+    return frames[-1].record
+
+
+def failure_of(frames: Sequence[Frame]) -> Failed:
+    assert isinstance(frames[-1], Failed), frames[-1]
+    return frames[-1]
+
+
+def job_of(workload: Workload, spec: Spec, device: Device) -> Result:
+    """The result of as many runs as `spec` asks for at least, of a workload that needn't be registered."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run, "workload", lambda name: workload)
+        requests = [
+            RunRequest(job="job_1", spec=spec, run=place, runs=spec.measure.processes.min, device=device)
+            for place in range(spec.measure.processes.min)
+        ]
+        records = [record_of(in_process(request)) for request in requests]
+    return assemble("job_1", spec, workload, validate_params(workload, spec.params), device, records)
+
+
+def codes(result: Result) -> set[str]:
+    return {raised.code for raised in result.warnings}

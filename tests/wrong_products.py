@@ -1,0 +1,112 @@
+"""Chains of products that are wrong on purpose, each in a way of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dyno.frameworks.contract import Framework
+from dyno.workloads._products import Chain
+
+
+class Unread(Chain):
+    """Waits for nothing."""
+
+    def execute(self, count: int) -> None:
+        for _ in range(count):
+            self._product, _ = self._compiled(self._start, self._factor)
+
+
+class Folded(Chain):
+    """Its operands are constants of the graph: the compiler multiplies them, once."""
+
+    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+        framework = self._framework
+        start, factor = (framework.numpy(each) for each in (self._start, self._factor))
+
+        def chain(ignored: Any, too: Any) -> tuple[Any, Any]:
+            constant = framework.array(factor, "float32")
+            multiplied = framework.repeat(repeats, lambda value: framework.matmul(value, constant), start)
+            return multiplied, framework.total(multiplied)
+
+        return framework.compile(chain, self._start, self._factor)
+
+
+class Dropped(Chain):
+    """Nobody needs the product."""
+
+    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+        framework = self._framework
+
+        def chain(start: Any, factor: Any) -> tuple[Any, Any]:
+            framework.repeat(repeats, lambda value: framework.matmul(value, factor), start)
+            return start, framework.total(start)
+
+        return framework.compile(chain, self._start, self._factor)
+
+
+class Once(Chain):
+    """Remembers what it has executed before."""
+
+    def execute(self, count: int) -> None:
+        if self._product is None:
+            super().execute(1)
+        time.sleep(0.06)
+
+
+class Recompiling(Chain):
+    def execute(self, count: int) -> None:
+        self.compile()
+        super().execute(count)
+
+
+class Shorter(Chain):
+    """One product too few."""
+
+    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+        return super()._of(repeats - 1)
+
+
+class _Changed(Chain):
+    """Its operands are changed once they are on the device."""
+
+    def compile(self) -> None:
+        self._change()
+        super().compile()
+
+    def _change(self) -> None:
+        raise NotImplementedError
+
+
+class Constant(_Changed):
+    def _change(self) -> None:
+        self._start = self._start * 0 + 1
+
+
+class Overflowing(_Changed):
+    def _change(self) -> None:
+        self._factor = self._factor * 1e12
+
+
+class Rounded(_Changed):
+    """Computes in bfloat16 what was asked for in float32."""
+
+    def _change(self) -> None:
+        self._start, self._factor = (self._framework.array(each, "bfloat16") for each in (self._start, self._factor))
+
+
+@contextmanager
+def in_the_background(framework: Framework) -> Iterator[None]:
+    """TensorFlow waits for each call on a CPU unless it is told otherwise; the others never do."""
+    if framework.name != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    tf.config.experimental.set_synchronous_execution(False)
+    try:
+        yield
+    finally:
+        tf.config.experimental.set_synchronous_execution(True)

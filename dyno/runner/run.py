@@ -80,9 +80,9 @@ class Run:
                 built, self._request.spec.measure, self._device, source, self._frames, self._framework
             )
         clock_hz = self._clock_hz(own)
+        taken = memory(self._framework, self._device.driven_as)  # before the checks take some of their own
         self._frames.report("verify")
         found = built.verify()
-        taken = memory(self._framework, self._device.driven_as)  # before the checks take some of their own
         doubted = self._doubts(built, own, cases, found.flops)
         return self._assembled(
             built.work, _Measured(first_op_at_s, training, own, cases, clock_hz, found, taken, doubted)

@@ -17,6 +17,7 @@ from dyno.client import Client, JobNotSucceeded, Refused
 from dyno.errors import DynoError
 from dyno.result import Artifact, Result, Verdict
 
+_DEVICE = '"cpu", "gpu", "tpu", "any", an id, or JSON such as {"model": "NVIDIA L4"}.'
 Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 where the verdict is less than this.")]
 
 
@@ -25,7 +26,7 @@ Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 where the ver
 def run(
     workload: str,
     param: Annotated[list[str] | None, typer.Option(help="name=value; the value is JSON or a word.")] = None,
-    device: Annotated[str, typer.Option(help='"cpu", "gpu", "tpu", "any" or an id.')] = "any",
+    device: Annotated[str, typer.Option(help=_DEVICE)] = "any",
     framework: Annotated[str, typer.Option(help="tensorflow, jax or torch.")] = "tensorflow",
     replicas: Annotated[int, typer.Option(help="Copies of the model, the batch split evenly.")] = 1,
     processes: Annotated[int, typer.Option(help="Fresh processes the result rests on.")] = 5,
@@ -39,7 +40,7 @@ def run(
     spec: dict[str, JsonValue] = {
         "workload": workload,
         "params": _assignments(param),
-        "device": device,
+        "device": _selector(device),
         "framework": framework,
         "replicas": replicas,
         "seed": seed,
@@ -71,6 +72,15 @@ def _reasons(found: Result) -> str:
     """What keeps the verdict from being better."""
     codes = [raised.code for raised in found.warnings if raised.severity in "AB"]
     return ", ".join(codes + [f"{code} unchecked" for code in found.unchecked]) or "fewer than five runs"
+
+
+def _selector(text: str) -> JsonValue:
+    """A shorthand, or the selector itself."""
+    try:
+        found: JsonValue = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    return found
 
 
 def _assignments(pairs: list[str] | None) -> dict[str, JsonValue]:

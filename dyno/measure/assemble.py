@@ -24,7 +24,7 @@ from dyno.measure.statistics import median
 from dyno.measure.warnings import in_order, merged, unchecked, verdict
 from dyno.readings import Cpu, Memory
 from dyno.result import Peak, Phases, Precision, Reference, Result, ResultWarning, Training
-from dyno.spec import Spec
+from dyno.spec import DeviceSelector, Spec
 
 if TYPE_CHECKING:
     from dyno.workloads.contract import MetricSpec, Workload
@@ -82,13 +82,13 @@ def _references(workload: Workload, training: Training | None) -> list[Reference
 
 
 def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
-    """The command line that asks for the same work again, on a device of the same kind."""
+    """The command line that asks for the same work again, on what was asked for, or on a device of the same kind."""
     words = ["dyno", "run", spec.workload]
     fields = type(params).model_fields
     for name, value in params.model_dump(mode="json").items():
         if value is not None or fields[name].default is not None:  # a null that is the default goes without saying
             words += ["--param", f"{name}={_argument(value)}"]
-    words += ["--device", spec.device.id or spec.device.kind or device.kind]
+    words += ["--device", _selector(spec.device, device)]
     words += ["--framework", spec.framework, "--seed", str(spec.seed)]
     if spec.replicas > 1:
         words += ["--replicas", str(spec.replicas)]
@@ -101,6 +101,13 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
     for name, value in measure.items():
         words += ["--measure", f"{name}={_argument(value)}"]
     return shlex.join(words)
+
+
+def _selector(asked: DeviceSelector, device: Device) -> str:
+    """As `dyno run --device` reads it. Where any device would have done, the kind that gave the figure."""
+    if asked.model is not None:
+        return json.dumps(asked.model_dump(mode="json", exclude_none=True))
+    return asked.id or asked.kind or device.kind
 
 
 def _argument(value: JsonValue) -> str:

@@ -180,6 +180,9 @@ def test_the_command_that_reproduces_it_can_be_pasted_into_a_shell(result: Calla
     )
     assert result(spec=spec).reproduce == command
     assert "--device cpu " in (result(spec=Spec(workload="some")).reproduce or "")
+    named = Spec(workload="some", device=DeviceSelector(kind="gpu", model="NVIDIA H100 PCIe"))
+    words = shlex.split(result(spec=named).reproduce or "")
+    assert DeviceSelector.model_validate_json(words[words.index("--device") + 1]) == named.device
     assert "--replicas 8 " in (result(spec=Spec(workload="some", replicas=8)).reproduce or "")
 
 

@@ -1,0 +1,50 @@
+"""The command that a result quotes, run as it stands; and a verdict that is required of what it runs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+DYNO = [sys.executable, "-c", "from dyno.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def asked(api: Any) -> dict[str, Any]:
+    """A job for a device of a model that is here, with values that a shell would split."""
+    model = api.http.get("/v1/devices").json()["data"][0]["model"]
+    params = {"sizes": [48, [16, 24, 32]], "repeats": 3}
+    job: dict[str, Any] = api.finished(api.submit(params=params, device={"kind": "cpu", "model": model}, seed=7))
+    return job
+
+
+def _run(result: dict[str, Any], url: str, *options: str) -> subprocess.CompletedProcess[str]:
+    program, *words = shlex.split(result["reproduce"])
+    assert program == "dyno"
+    command = [*DYNO, *words, "--url", url, "--json", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_command_asks_for_the_same_again_and_a_verdict_that_is_missed_is_a_failure(
+    api: Any, url: str, asked: dict[str, Any]
+) -> None:
+    result = api.http.get(asked["urls"]["result"]).raise_for_status().json()
+    done = _run(result, url, "--require", "trusted")
+    assert done.returncode == 1, done.stderr
+    again = json.loads(done.stdout)
+    assert again["job"] != result["job"]
+    assert "trusted is required" in " ".join(done.stderr.split())
+    specs = [api.job({"urls": {"self": f"/v1/jobs/{each['job']}"}})["spec"] for each in (result, again)]
+    assert specs[0] | {"labels": {}} == specs[1]
+    assert again["reproduce"] == result["reproduce"]
+
+
+def test_a_verdict_that_is_met_is_none(api: Any, url: str, asked: dict[str, Any]) -> None:
+    result = api.http.get(asked["urls"]["result"]).raise_for_status().json()
+    done = _run(result, url, "--require", "untrusted")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdict"] in ("untrusted", "indicative")

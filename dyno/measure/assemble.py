@@ -141,7 +141,7 @@ def _warnings(
         checks.cache_resident(working_set, device.last_cache_bytes) if (working_set := _working_set(records)) else None,
         slow_path(device, params, records),
         sensed.clock_drift([record.summary.clock_hz for record in records]),
-        scatter.cpu_quota(_quota_cores(records), len(device.cores)),
+        scatter.cpu_quota(_quota_cores(records), device),
         _first(scatter.noisy(time_interval(runs), runs, target) for runs in each_case),
         _first(multimodal([median(record.samples) for record in runs]) for runs in each_case),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dyno.devices.device import Device
 from dyno.frames import RunRecord
 from dyno.measure.rule import FLOOR_S, FLOOR_SAMPLE_S, FLOOR_SAMPLES
 from dyno.measure.statistics import Interval, median
@@ -13,6 +14,7 @@ from dyno.spec import DeviceKind
 
 # Executions get a little faster after calibration, and a sample may then end a little early.
 _SHORT = 0.9
+HOST_CORES = 2  # beside an accelerator: the thread that starts the work, and the framework's that waits for it
 
 
 def insufficient_samples(record: RunRecord, kind: DeviceKind) -> ResultWarning | None:
@@ -59,13 +61,19 @@ def noisy(over_runs: Interval, records: Sequence[RunRecord], target_rel_ci: floa
     )
 
 
-def cpu_quota(container_cores: float | None, cores: int) -> ResultWarning | None:
-    """The container gets less processor time than `cores` cores have: work would be stopped in mid-sample."""
-    if container_cores is None or container_cores >= cores:
+def cpu_quota(container_cores: float | None, device: Device) -> ResultWarning | None:
+    """The container gets less processor time than the work takes of it: it would be stopped in mid-sample.
+
+    On a CPU that is all of the device's cores. Beside an accelerator the host only starts work and waits for it.
+    """
+    cores = len(device.cores)
+    needed = cores if device.driven_as == "cpu" else min(cores, HOST_CORES)
+    if container_cores is None or container_cores >= needed:
         return None
     return warning(
         "CPU_QUOTA",
-        f"The container may use {container_cores:g} of the device's {cores} cores.",
+        f"The container may use {container_cores:g} cores where the work may take {needed}.",
         quota_cores=container_cores,
+        needed_cores=needed,
         device_cores=cores,
     )

@@ -32,7 +32,7 @@ CODES: dict[str, tuple[Severity, str]] = {
     "CLOCK_DRIFT": ("B", "The device's clock frequency changed over the runs."),
     "NOISY_NEIGHBOUR": ("B", "Other processes or another machine used the device's cores."),
     "DEVICE_SHARED": ("B", "Another process holds the device."),
-    "CPU_QUOTA": ("B", "The container may not use all the processor time of the device's cores."),
+    "CPU_QUOTA": ("B", "The container may not use all the processor time that the work may take."),
     "NOISY": ("B", "The figure scatters more than was asked for, or than 2 %."),
     "MULTIMODAL": ("B", "The runs fall into separate groups; an interval of their mean says little."),
     "INSUFFICIENT_SAMPLES": ("B", "The figure rests on fewer or shorter samples than the method's floor."),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from dyno.devices.device import Device
 from dyno.frames import RunRecord
 from dyno.measure import scatter
 from dyno.measure.processes import enough, on_target, time_interval
@@ -71,9 +72,28 @@ def test_too_few_samples_for_an_interval_are_not_called_noisy(record: MakeRecord
     assert scatter.noisy(time_interval(records), records, 0.01) is None
 
 
-@pytest.mark.parametrize(("quota", "bound"), [(1.5, True), (2.0, False), (None, False)])
-def test_a_container_that_gets_less_than_the_device_s_cores_is_said(quota: float | None, bound: bool) -> None:
-    assert (code(scatter.cpu_quota(quota, 2)) == "CPU_QUOTA") is bound
+@pytest.mark.parametrize(
+    ("kind", "quota", "bound"),
+    [
+        ("cpu", 7.5, True),
+        ("cpu", 8.0, False),
+        ("cpu", None, False),
+        ("gpu", 7.5, False),  # a container beside an accelerator seldom has all of its host
+        ("gpu", 2.0, False),
+        ("gpu", 1.5, True),
+        ("tpu", 1.0, True),
+    ],
+)
+def test_a_container_that_gets_less_than_the_work_may_take_is_said(
+    device: Device, kind: str, quota: float | None, bound: bool
+) -> None:
+    on = device.model_copy(update={"kind": kind, "cores": list(range(8))})
+    assert (code(scatter.cpu_quota(quota, on)) == "CPU_QUOTA") is bound
+
+
+def test_an_emulated_device_takes_all_its_cores(device: Device) -> None:
+    emulated = device.model_copy(update={"kind": "tpu", "emulated": True})
+    assert code(scatter.cpu_quota(1.5, emulated)) == "CPU_QUOTA"
 
 
 def test_fewer_runs_than_asked_for_are_never_enough_and_the_most_always_are(record: MakeRecord) -> None:

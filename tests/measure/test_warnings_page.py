@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.measure import band, checks, comparison_doubts, executed, modes, neighbours, rule, sensed, verify
+from dyno.measure import band, checks, comparison_doubts, executed, modes, neighbours, rule, scatter, sensed, verify
 from dyno.measure.warnings import CODES
 from dyno.spec import Measure
 from dyno.store import peers
@@ -41,6 +41,7 @@ THRESHOLDS = [
     ("NOISY_NEIGHBOUR", f"more than {percent(neighbours.WAIT_LIMIT)}"),
     ("MULTIMODAL", f"{percent(modes.MIN_SHIFT)} apart"),
     *(("MULTIMODAL", f"{modes.LIMITS[count]:g} for {name}") for count, name in ((5, "five"), (20, "twenty"))),
+    ("CPU_QUOTA", f"less than {scatter.HOST_CORES} of them"),
     ("INSUFFICIENT_SAMPLES", f"{rule.FLOOR_SAMPLES} samples"),
     ("INSUFFICIENT_SAMPLES", f"{rule.FLOOR_S:g} s"),
     ("INSUFFICIENT_SAMPLES", f"{1e3 * rule.FLOOR_SAMPLE_S['cpu']:g} ms ({1e3 * rule.FLOOR_SAMPLE_S['gpu']:g} ms"),

@@ -16,6 +16,20 @@ class Cpu(Stored):
     system_s: float
 
 
+class CoreShares(Stored):
+    """Who else was on a device's cores from the first warm-up to the last sample, as shares of those cores' time.
+
+    `others`: other processes. `stolen`: other machines of the same hypervisor. `beside`: the hyperthreads beside these
+    cores. `waited`: this process's own threads, ready to run and not running; null where the kernel doesn't count that.
+    All of it is null in a run whose device has no cores, or whose system doesn't tell.
+    """
+
+    others: float
+    stolen: float
+    beside: float
+    waited: float | None = None
+
+
 class Memory(Stored):
     device_peak_bytes: int | None = None
     host_peak_bytes: int | None = None

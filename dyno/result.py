@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue
 
 from dyno.job import Stored
-from dyno.readings import Cpu, Energy, Memory, Sensors
+from dyno.readings import CoreShares, Cpu, Energy, Memory, Sensors
 
 METHOD_VERSION = "1"
 
@@ -119,6 +119,7 @@ class RunSummary(Stored):
     stopped_because: str
     phases: Phases
     cpu: Cpu | None = None
+    core_shares: CoreShares | None = None
     clock_hz: float | None = None
     sensors: Sensors | None = None
     started_at_s: float

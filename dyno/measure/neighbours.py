@@ -17,6 +17,7 @@ from pathlib import Path
 from dyno.devices.cpu import TOPOLOGY, siblings
 from dyno.measure.clock import Clock
 from dyno.measure.warnings import warning
+from dyno.readings import CoreShares
 from dyno.result import ResultWarning
 
 PROC = Path("/proc")
@@ -48,12 +49,12 @@ class Neighbours:
         self._siblings = frozenset(siblings(cores, topology))
         self._before = self._look()
 
-    def warning(self) -> ResultWarning | None:
-        """What happened since; None where nobody disturbed, or nothing can be known (no cores, no /proc/stat)."""
+    def shares(self) -> CoreShares | None:
+        """What happened since; None where nothing can be known (no cores, no /proc/stat)."""
         before, after = self._before, self._look()
         if before is None or after is None:
             return None
-        return noisy_neighbour(before, after, len(self._cores))
+        return core_shares(before, after, len(self._cores))
 
     def _look(self) -> Usage | None:
         ticks = _ticks(self._proc / "stat", self._cores)
@@ -65,29 +66,35 @@ class Neighbours:
         return Usage(self._clock.now_s(), _busy_s(ticks), steal_s, own_s, _waited_s(self._proc), beside_s)
 
 
-def noisy_neighbour(before: Usage, after: Usage, cores: int) -> ResultWarning | None:
-    """Between two looks at `cores` cores, what was more than it may: shares of the cores' time.
-
-    1 % stolen, 2 % busy siblings, or 2 % used by others while this process waited 1 %.
-    """
+def core_shares(before: Usage, after: Usage, cores: int) -> CoreShares | None:
+    """Between two looks at `cores` cores; None where no time passed."""
     capacity_s = (after.now_s - before.now_s) * cores
     if capacity_s <= 0:
         return None
-    steal = (after.steal_s - before.steal_s) / capacity_s
-    others = max(0.0, after.busy_s - before.busy_s - (after.own_s - before.own_s)) / capacity_s
-    beside = (after.siblings_s - before.siblings_s) / capacity_s
-    waited = _difference(before.waited_s, after.waited_s)
-    waited_share = None if waited is None else waited / capacity_s
-    disturbed = others > OTHERS_LIMIT and (waited_share is None or waited_share > WAIT_LIMIT)
-    if steal <= STEAL_LIMIT and beside <= OTHERS_LIMIT and not disturbed:
+    waited_s = _difference(before.waited_s, after.waited_s)
+    return CoreShares(
+        others=max(0.0, after.busy_s - before.busy_s - (after.own_s - before.own_s)) / capacity_s,
+        stolen=(after.steal_s - before.steal_s) / capacity_s,
+        beside=(after.siblings_s - before.siblings_s) / capacity_s,
+        waited=None if waited_s is None else waited_s / capacity_s,
+    )
+
+
+def noisy_neighbour(seen: CoreShares | None) -> ResultWarning | None:
+    """What was more than it may: 1 % stolen, 2 % busy siblings, or 2 % used by others while this process waited 1 %."""
+    if seen is None:
+        return None
+    disturbed = seen.others > OTHERS_LIMIT and (seen.waited is None or seen.waited > WAIT_LIMIT)
+    if seen.stolen <= STEAL_LIMIT and seen.beside <= OTHERS_LIMIT and not disturbed:
         return None
     return warning(
         "NOISY_NEIGHBOUR",
-        f"Others used {others:.1%} of the cores' time, other machines {steal:.1%}, hyperthreads beside {beside:.1%}.",
-        others_share=others,
-        steal_share=steal,
-        siblings_share=beside,
-        run_delay_share=waited_share,
+        f"Others used {seen.others:.1%} of the cores' time, other machines {seen.stolen:.1%}, "
+        f"hyperthreads beside {seen.beside:.1%}.",
+        others_share=seen.others,
+        steal_share=seen.stolen,
+        siblings_share=seen.beside,
+        run_delay_share=seen.waited,
     )
 
 

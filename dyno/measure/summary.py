@@ -6,7 +6,7 @@ from typing import Literal
 
 from dyno.measure.sampling import Samples
 from dyno.measure.statistics import mad, median_interval, quartiles
-from dyno.readings import Cpu, Sensors
+from dyno.readings import CoreShares, Cpu, Sensors
 from dyno.result import Phases, RunSummary
 
 
@@ -20,6 +20,7 @@ def summarise(
     first_op_at_s: float | None = None,
     clock_hz: float | None = None,
     sensors: Sensors | None = None,
+    core_shares: CoreShares | None = None,
 ) -> RunSummary:
     """The summary of one run; times per execution in seconds. `phases` gets its `warmup_s` and `steady_s` here."""
     interval = median_interval(samples.samples)
@@ -42,6 +43,7 @@ def summarise(
         stopped_because=samples.stopped_because,
         phases=phases.model_copy(update={"warmup_s": samples.warmup_s, "steady_s": samples.wall_s}),
         cpu=Cpu(wall_s=samples.wall_s, user_s=samples.user_s, system_s=samples.system_s),
+        core_shares=core_shares,
         clock_hz=clock_hz,
         sensors=sensors,
         started_at_s=started_at_s,

@@ -195,6 +195,7 @@ class Run:
             first_op_at_s=measured.first_op_at_s,
             clock_hz=measured.clock_hz,
             sensors=taken.sensors,
+            core_shares=taken.core_shares,
         )
 
 

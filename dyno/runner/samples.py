@@ -12,9 +12,9 @@ from dyno.devices.sensors import Source, Watch
 from dyno.frameworks.contract import Framework
 from dyno.measure.checks import clock_skew
 from dyno.measure.clock import HostClock
-from dyno.measure.neighbours import Neighbours
+from dyno.measure.neighbours import Neighbours, noisy_neighbour
 from dyno.measure.sampling import Samples, StoppingRule, sample
-from dyno.readings import Sensors
+from dyno.readings import CoreShares, Sensors
 from dyno.result import ResultWarning
 from dyno.runner.traces import Traces
 from dyno.runner.writer import FrameWriter
@@ -31,6 +31,7 @@ class Taken:
     samples: Samples
     sensors: Sensors
     drain_s: float = 0.0
+    core_shares: CoreShares | None = None
     disturbances: list[ResultWarning] = field(default_factory=list)
 
 
@@ -77,6 +78,6 @@ def take_samples(
         stopped_s = clock.now_s()
         drain()
         drain_s, warmup = clock.now_s() - stopped_s, len(samples.warmup)
-        sensors = watch.over(warmup)
-        found = (neighbours.warning(), clock_skew(samples.wall_s, samples.epoch_s), *traces.warnings(warmup))
-    return Taken(samples, sensors, drain_s, [each for each in found if each is not None])
+        sensors, shares = watch.over(warmup), neighbours.shares()
+        found = (noisy_neighbour(shares), clock_skew(samples.wall_s, samples.epoch_s), *traces.warnings(warmup))
+    return Taken(samples, sensors, drain_s, shares, [each for each in found if each is not None])

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dyno.measure.clock import HostClock
-from dyno.measure.neighbours import Neighbours, Usage, noisy_neighbour
+from dyno.measure.neighbours import Neighbours, Usage, core_shares, noisy_neighbour
+from dyno.result import ResultWarning
 
 HOG = """
 import os, sys
@@ -43,45 +44,49 @@ def usage(now_s: float, busy_s: float, own_s: float, steal_s: float = 0.0, waite
     return Usage(now_s=now_s, busy_s=busy_s, steal_s=steal_s, own_s=own_s, waited_s=waited_s)
 
 
+def told(before: Usage, after: Usage, cores: int) -> ResultWarning | None:
+    return noisy_neighbour(core_shares(before, after, cores))
+
+
 START = usage(0, 0, 0, waited_s=0.0)
 
 
 def test_cores_that_worked_for_this_process_alone_are_quiet() -> None:
-    assert noisy_neighbour(START, usage(10, 19.9, 19.8, waited_s=5.0), 2) is None
+    assert told(START, usage(10, 19.9, 19.8, waited_s=5.0), 2) is None
 
 
 def test_cores_that_worked_for_others_while_this_process_waited_are_noisy() -> None:
-    raised = noisy_neighbour(START, usage(10, 20, 18, waited_s=1.0), 2)
+    raised = told(START, usage(10, 20, 18, waited_s=1.0), 2)
     assert raised is not None
     assert raised.evidence["others_share"] == pytest.approx(0.1)
     assert raised.evidence["run_delay_share"] == pytest.approx(0.05)
 
 
 def test_others_that_never_made_this_process_wait_are_no_disturbance() -> None:
-    assert noisy_neighbour(START, usage(10, 12, 10, waited_s=0.01), 2) is None
+    assert told(START, usage(10, 12, 10, waited_s=0.01), 2) is None
 
 
 def test_where_the_kernel_counts_no_waiting_the_use_by_others_decides() -> None:
-    assert noisy_neighbour(usage(0, 0, 0), usage(10, 12, 10), 2) is not None
+    assert told(usage(0, 0, 0), usage(10, 12, 10), 2) is not None
 
 
 def test_stolen_time_is_noise() -> None:
-    raised = noisy_neighbour(START, usage(10, 20, 20, steal_s=0.5, waited_s=0.0), 2)
+    raised = told(START, usage(10, 20, 20, steal_s=0.5, waited_s=0.0), 2)
     assert raised is not None
     assert raised.evidence["steal_share"] == pytest.approx(0.025)
 
 
 def test_a_busy_sibling_is_noise_though_nobody_waited() -> None:
     busy = dataclasses.replace(usage(10, 20, 20, waited_s=0.0), siblings_s=1.0)
-    raised = noisy_neighbour(START, busy, 2)
+    raised = told(START, busy, 2)
     assert raised is not None
     assert raised.evidence["siblings_share"] == pytest.approx(0.05)
-    assert noisy_neighbour(START, dataclasses.replace(busy, siblings_s=0.3), 2) is None
+    assert told(START, dataclasses.replace(busy, siblings_s=0.3), 2) is None
 
 
 def test_an_empty_window_says_nothing() -> None:
-    assert noisy_neighbour(START, START, 2) is None
-    assert noisy_neighbour(START, usage(1, 1, 0), 0) is None
+    assert told(START, START, 2) is None
+    assert told(START, usage(1, 1, 0), 0) is None
 
 
 def write_proc(proc: Path, busy_ticks: int, waited_ns: int) -> None:
@@ -98,12 +103,12 @@ def test_a_recorded_tree_is_read_for_the_watched_cores_alone(tmp_path: Path) -> 
     watch = Neighbours([0], clock, tmp_path, tmp_path)
     clock.time_s, clock.used_s = 10.0, 8.0
     write_proc(tmp_path, 9 * tick, 500_000_000)
-    raised = watch.warning()
+    raised = noisy_neighbour(watch.shares())
     assert raised is not None
     assert raised.evidence["others_share"] == pytest.approx(0.1)
     assert raised.evidence["run_delay_share"] == pytest.approx(0.05)
     clock.used_s = 9.0
-    assert watch.warning() is None
+    assert noisy_neighbour(watch.shares()) is None
 
 
 def test_siblings_are_those_that_share_the_silicon_of_the_watched_cores(tmp_path: Path) -> None:
@@ -121,16 +126,16 @@ def test_siblings_are_those_that_share_the_silicon_of_the_watched_cores(tmp_path
     watch = Neighbours([0], clock, tmp_path, tmp_path / "topology")
     clock.time_s = 10.0
     busy(0, 9 * tick)
-    assert watch.warning() is None
+    assert noisy_neighbour(watch.shares()) is None
     busy(3 * tick, 0)
-    raised = watch.warning()
+    raised = noisy_neighbour(watch.shares())
     assert raised is not None
     assert raised.evidence["siblings_share"] == pytest.approx(0.3)
 
 
 def test_without_proc_or_cores_nothing_is_claimed(tmp_path: Path) -> None:
-    assert Neighbours([0], HostClock(), tmp_path).warning() is None
-    assert Neighbours([], HostClock()).warning() is None
+    assert Neighbours([0], HostClock(), tmp_path).shares() is None
+    assert Neighbours([], HostClock()).shares() is None
 
 
 def test_a_real_process_on_the_same_core_is_noticed() -> None:
@@ -145,7 +150,7 @@ def test_a_real_process_on_the_same_core_is_noticed() -> None:
             end_s = time.monotonic() + 0.6
             while time.monotonic() < end_s:
                 pass
-            raised = watch.warning()
+            raised = noisy_neighbour(watch.shares())
         finally:
             os.sched_setaffinity(0, before)
             hog.kill()

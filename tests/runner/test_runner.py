@@ -149,6 +149,17 @@ def test_a_run_tells_what_sensors_said_between_its_samples() -> None:
     assert (sensors.energy_j is None) == ("energy_j" in sensors.reasons)
 
 
+def test_a_run_tells_how_long_it_waited_for_its_cores_whoever_else_was_there() -> None:
+    shares = record_of(in_process(_request())).summary.core_shares
+    assert shares is not None
+    assert shares.others >= 0
+    assert (shares.waited is None) is not _counts_waiting()
+
+
+def _counts_waiting() -> bool:
+    return Path("/proc/self/schedstat").exists() and Path("/proc/self/schedstat").read_text().split()[0] != "0"
+
+
 def test_garbage_is_collected_again_after_the_samples() -> None:
     import gc
 

@@ -18,6 +18,9 @@ from typing import Any
 
 from dyno.devices import cgroup
 from dyno.devices.device import Device
+from dyno.devices.gpu_facts import driver_versions
+from dyno.errors import DeviceUnavailable
+from dyno.spec import DeviceKind
 
 PACKAGES = (
     *("tensordyno", "numpy", "scipy", "ml-dtypes", "keras", "tensorflow", "tensorflow-cpu", "tensorflow-tpu"),
@@ -36,11 +39,17 @@ GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _PATH = re.compile(r"~?/[^\s,:;\"']*")
 
 
-def environment() -> dict[str, Any]:
+def environment(kind: DeviceKind = "cpu") -> dict[str, Any]:
     """Python, platform, kernel, C library, package versions, governor, container limits and flags. JSON values only.
 
+    Beside a device of `kind` "gpu" also its driver: null where NVML doesn't tell. A TPU's is the package libtpu.
     `governor` is null where the kernel shows none (most virtual machines). A path inside a flag reads "<path>".
     """
+    found = _of_the_host()
+    return found if kind != "gpu" else found | {"driver": _driver()}
+
+
+def _of_the_host() -> dict[str, Any]:
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": f"{sys.platform} {platform.machine()}",
@@ -54,17 +63,25 @@ def environment() -> dict[str, Any]:
 
 
 def hardware_id(device: Device) -> str:
-    """Equal for devices that should be equally fast: kind, model, number of cores, memory in whole GiB, ISA.
+    """Equal for devices that should be equally fast: kind, model, units, number of cores, memory in whole GiB, ISA.
 
     Whole GiB, because what a kernel keeps for itself changes with its version and not with the hardware.
     """
     memory_gib = round(device.memory_bytes / 2**30)
-    return "hw_" + _digest([device.kind, device.model, len(device.cores), memory_gib, device.isa, device.emulated])
+    facts: list[Any] = [device.kind, device.model, len(device.cores), memory_gib, device.isa, device.emulated]
+    return "hw_" + _digest(facts if device.units == 1 else [*facts, device.units])
 
 
 def context_id(environment: dict[str, Any]) -> str:
     """Equal for equal environments, whatever the order of their keys."""
     return "ctx_" + _digest(environment)
+
+
+def _driver() -> dict[str, str] | None:
+    try:
+        return driver_versions()
+    except DeviceUnavailable:
+        return None
 
 
 def _packages() -> dict[str, str]:

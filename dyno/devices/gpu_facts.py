@@ -38,6 +38,16 @@ def gpu_facts() -> list[dict[str, JsonValue]]:
         ]
 
 
+def driver_versions() -> dict[str, str]:
+    """Of the driver itself and of the newest CUDA that it runs. Raises DeviceUnavailable where NVML can't be asked."""
+    with opened_nvml() as nvml:
+        cuda = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
+        return {
+            "version": _text(nvml.nvmlSystemGetDriverVersion()),
+            "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}",  # 12040 is 12.4
+        }
+
+
 def _read(nvml: Any, handle: Any, read: Callable[[Any, Any], JsonValue]) -> JsonValue:
     try:
         return read(nvml, handle)

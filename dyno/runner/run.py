@@ -171,7 +171,7 @@ class Run:
             precision=found.precision,
             training=measured.training,
             memory=measured.memory,
-            environment=environment() | {"framework": self._framework.name},
+            environment=environment(self._device.driven_as) | {"framework": self._framework.name},
             details=found.details,
             amounts=found.amounts,
             figures=found.figures,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 
 import pytest
 
@@ -37,6 +39,32 @@ def test_a_path_inside_a_flag_is_masked(monkeypatch: pytest.MonkeyPatch) -> None
     assert flags["LD_PRELOAD"] == "<path>:<path>"
 
 
+def recorded_nvml(driver: str, cuda: int) -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        NVMLError=RuntimeError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlSystemGetDriverVersion=lambda: driver,
+        nvmlSystemGetCudaDriverVersion_v2=lambda: cuda,
+    )
+
+
+def test_another_driver_of_a_gpu_is_another_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a recorded NVML."""
+    contexts = set()
+    for driver, cuda in (("550.54.15", 12040), ("570.86.10", 12040), ("570.86.10", 12080)):
+        monkeypatch.setitem(sys.modules, "pynvml", recorded_nvml(driver, cuda))
+        assert environment("gpu")["driver"] == {"version": driver, "cuda": f"12.{cuda % 1000 // 10}"}
+        contexts.add(context_id(environment("gpu")))
+        assert "driver" not in environment("cpu")
+    assert len(contexts) == 3
+
+
+def test_a_driver_that_nobody_tells_of_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert environment("gpu")["driver"] is None
+
+
 def test_the_context_id_depends_on_content_and_not_on_order() -> None:
     assert context_id({"a": 1, "b": 2}) == context_id({"b": 2, "a": 1})
     assert context_id({"a": 1}) != context_id({"a": 2})
@@ -50,7 +78,7 @@ def test_the_same_hardware_under_another_name_has_the_same_id() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"model": "n"}, {"cores": [0]}, {"memory_bytes": 2**30}, {"isa": []}, {"emulated": True}]
+    "change", [{"model": "n"}, {"cores": [0]}, {"memory_bytes": 2**30}, {"isa": []}, {"emulated": True}, {"units": 8}]
 )
 def test_other_hardware_has_another_id(change: dict[str, object]) -> None:
     assert hardware_id(device()) != hardware_id(device(**change))

@@ -149,6 +149,11 @@ def test_a_run_tells_what_sensors_said_between_its_samples() -> None:
     assert (sensors.energy_j is None) == ("energy_j" in sensors.reasons)
 
 
+def test_the_surroundings_are_those_of_the_device_s_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "environment", lambda kind: {"of": kind})
+    assert record_of(in_process(_request())).environment["of"] == "cpu"
+
+
 def test_a_run_tells_how_long_it_waited_for_its_cores_whoever_else_was_there() -> None:
     shares = record_of(in_process(_request())).summary.core_shares
     assert shares is not None

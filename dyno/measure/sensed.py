@@ -1,9 +1,12 @@
 """Checks of class B on what sensors said: was the device throttled, shared, or at another clock in each run?
 
 No sensor is no excuse for silence, and no reason against a number either: `unsensed` says which of these checks
-nothing at all could make. A CPU's clock is measured in every run, so that a lowered one shows even where no counter
-exists, as in most virtual machines; who else used a CPU is NOISY_NEIGHBOUR's business; a TPU's chips can be opened by
-one process only. A GPU tells all three, or they stay unchecked.
+nothing at all could make. Where no counter exists, as in most virtual machines, a CPU's clock is measured in every
+run, on one core right after the samples: it doesn't show what the load alone lowered, but a clock that was lower in
+one run than in another, and what throttling does within a run shows in its samples (warm-up, NO_STEADY_STATE). What is
+left is a clock that was lowered alike in every sample; its figure repeats, and a code of class B has nothing to say of
+it. Who else used a CPU is NOISY_NEIGHBOUR's business; a TPU's chips can be opened by one process only. A GPU tells all
+three, or they stay unchecked.
 """
 
 from __future__ import annotations

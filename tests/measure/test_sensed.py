@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 
 import pytest
 
 from dyno.devices.clock import measure_clock_hz
 from dyno.devices.device import Device
 from dyno.frames import RunRecord
+from dyno.measure.sampling import StoppingRule
 from dyno.measure.sensed import clock_drift, device_shared, throttled, unsensed
 from dyno.readings import Sensors
 from dyno.result import Result
+from tests.measure.bench import run
 
 MakeRecord = Callable[..., RunRecord]
 QUIET_CPU = Sensors(looks=21, throttle_events=0)
@@ -80,7 +83,7 @@ def of_kind(device: Device, kind: str) -> Device:
 @pytest.mark.parametrize(
     ("kind", "sensors", "clocks", "missing"),
     [
-        ("cpu", None, CLEAN, set()),  # a virtual machine: no sensor at all, and still everything checked
+        ("cpu", None, CLEAN, set()),  # a virtual machine: clocks that agree, and steady samples, stand in for counters
         ("cpu", None, [3e9], {"THROTTLED", "CLOCK_DRIFT"}),  # nothing to compare one clock with
         ("cpu", QUIET_CPU, [3e9], {"CLOCK_DRIFT"}),
         ("cpu", None, [3e9, None], {"THROTTLED", "CLOCK_DRIFT"}),  # no loop for this architecture
@@ -100,6 +103,13 @@ def test_what_nothing_told_is_unchecked(
 ) -> None:
     records = [record([1.0] * 20, sensors=sensors, clock_hz=clock) for clock in clocks]
     assert unsensed(of_kind(device, kind), records) == missing
+
+
+@pytest.mark.parametrize("share", [0.97, 0.9])
+def test_a_clock_that_falls_while_samples_are_taken_is_no_steady_state(share: float) -> None:
+    """What stands in for the counter that most virtual machines lack: throttled from the sixtieth sample on."""
+    samples, _ = run(chain(repeat(0.125, 60), repeat(0.125 / share)), StoppingRule(min_samples=100))
+    assert not samples.steady
 
 
 def test_an_emulated_device_has_the_sensors_of_its_cpu(record: MakeRecord, device: Device) -> None:

@@ -90,11 +90,19 @@ class Overflowing(_Changed):
         self._factor = self._factor * 1e12
 
 
-class Rounded(_Changed):
-    """Computes in bfloat16 what was asked for in float32."""
+class Coarse(Chain):
+    """The compiled chain computes in bfloat16 what was asked for in float32; one product alone wouldn't."""
 
-    def _change(self) -> None:
-        self._start, self._factor = (self._framework.array(each, "bfloat16") for each in (self._start, self._factor))
+    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+        framework = self._framework
+
+        def chain(start: Any, factor: Any) -> tuple[Any, Any]:
+            first, narrow = (framework.array(each, "bfloat16") for each in (start, factor))
+            product = framework.repeat(repeats, lambda value: framework.matmul(value, narrow), first)
+            wide = framework.array(product, "float32")
+            return wide, framework.total(wide)
+
+        return framework.compile(chain, self._start, self._factor)
 
 
 @contextmanager

@@ -92,11 +92,12 @@ class Chain:
         return None
 
     def verify(self) -> Verification:
-        """The chain's own output against float64; its precision by one product more, of the same operands."""
+        """The chain's own output against float64; its precision by one product more, of the same operands and compiled
+        as the chain was."""
         framework, params = self._framework, self._params
         start = framework.numpy(self._start)
         factor = framework.numpy(self._factor).astype(np.float64)  # as rounded for the device
-        one = framework.numpy(framework.matmul(self._start, self._factor))
+        one = framework.numpy(self._of(1)(self._start, self._factor)[0])
         single = freivalds(start, factor, one, dtype=params.dtype, seed=self._seed)
         del one
         check = freivalds_chain(

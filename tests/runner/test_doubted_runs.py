@@ -20,11 +20,11 @@ from dyno.workloads.contract import Workload
 from tests.running import codes, job_of
 from tests.waiting import eventually
 from tests.wrong_products import (
+    Coarse,
     Constant,
     Dropped,
     Overflowing,
     Recompiling,
-    Rounded,
     Shorter,
     Unread,
     in_the_background,
@@ -55,7 +55,7 @@ WRONG = {
     "RESULT_INCORRECT": _made_of(Shorter),
     "COMPILE_IN_TIMING": _made_of(Recompiling),
     "UNIT_MISMATCH": HALVED,
-    "PRECISION_MISMATCH": _made_of(Rounded),
+    "PRECISION_MISMATCH": _made_of(Coarse),
     "RETRACED": _made_of(Recompiling),
 }
 

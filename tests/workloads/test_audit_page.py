@@ -1,0 +1,66 @@
+"""docs/audit.md holds every figure that the workloads quote, in the section of its article, as the article wrote it."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from dyno.result import Reference
+from dyno.workloads import registry
+from dyno.workloads._articles import ELSEWHERE
+
+PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+QUOTED = [
+    (name, figure)
+    for name, workload in registry().items()
+    for figure in workload.references
+    if figure.title != ELSEWHERE.title
+]
+# What articles write for one of the result's units.
+SCALES = {
+    "FLOP/s": [1e-12],
+    "s": [1, 1e3, 1e6, 1 / 60, 1 / 3600],
+    "1": [1, 100],
+    "bytes": [1e-6],
+}
+
+
+def heading(figure: Reference) -> str:
+    """Title and year; a title that ends in brackets takes the year into them."""
+    if figure.title.endswith(")"):
+        return f"{figure.title[:-1]}, {figure.year})"
+    return f"{figure.title} ({figure.year})"
+
+
+def numbers(text: str) -> list[float]:
+    return [float(found.replace(",", "")) for found in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", text)]
+
+
+def told(value: float, unit: str, text: str) -> bool:
+    scaled = [value * scale for scale in SCALES.get(unit, [1])]
+    return any(math.isclose(number, each, rel_tol=1e-6) for number in numbers(text) for each in scaled)
+
+
+def test_each_article_has_its_section_and_no_section_is_of_anything_else() -> None:
+    assert {heading(figure) for _, figure in QUOTED} == SECTIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "figure"), QUOTED, ids=lambda part: part if isinstance(part, str) else f"{part.metric}-{part.value}"
+)
+def test_each_figure_is_audited_where_its_article_is(name: str, figure: Reference) -> None:
+    rows = [line for line in SECTIONS[heading(figure)].splitlines() if line.startswith("|")]
+    if figure.value is None:
+        assert any(re.search(r"not run|out of memory", row, re.IGNORECASE) for row in rows)
+    else:
+        assert any(told(figure.value, figure.unit, row) for row in rows)
+
+
+def test_a_figure_that_is_not_there_would_be_missed() -> None:
+    (rows,) = (text for title, text in SECTIONS.items() if title.startswith("How to harness"))
+    assert told(15.70e12, "FLOP/s", rows)
+    assert not told(15.71e12, "FLOP/s", rows)

@@ -14,6 +14,7 @@ import pytest
 from dyno.measure.clock import HostClock
 from dyno.measure.neighbours import Neighbours, Usage, core_shares, noisy_neighbour
 from dyno.result import ResultWarning
+from tests.waiting import eventually
 
 HOG = """
 import os, sys
@@ -138,21 +139,34 @@ def test_without_proc_or_cores_nothing_is_claimed(tmp_path: Path) -> None:
     assert Neighbours([], HostClock()).shares() is None
 
 
-def test_a_real_process_on_the_same_core_is_noticed() -> None:
+def _kept_busy(core: int, for_s: float) -> ResultWarning | None:
+    """By this process alone, unless there is a neighbour."""
     before = os.sched_getaffinity(0)
-    core = max(before)
+    os.sched_setaffinity(0, {core})
+    try:
+        watch, end_s = Neighbours([core], HostClock()), time.monotonic() + for_s
+        while time.monotonic() < end_s:
+            pass
+        return noisy_neighbour(watch.shares())
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.alone
+def test_a_core_that_this_process_has_for_itself_is_quiet() -> None:
+    """Nothing else of these tests runs meanwhile; what the machine itself does for a moment is waited out."""
+    core = max(os.sched_getaffinity(0))
+    assert eventually(lambda: _kept_busy(core, 0.6) is None, what="nobody else uses this core")
+
+
+def test_a_real_process_on_the_same_core_is_noticed() -> None:
+    core = max(os.sched_getaffinity(0))
     with subprocess.Popen([sys.executable, "-P", "-c", HOG, str(core)], stdout=subprocess.PIPE) as hog:
         try:
             assert hog.stdout is not None
             assert hog.stdout.readline() == b"on\n"
-            os.sched_setaffinity(0, {core})
-            watch = Neighbours([core], HostClock())
-            end_s = time.monotonic() + 0.6
-            while time.monotonic() < end_s:
-                pass
-            raised = noisy_neighbour(watch.shares())
+            raised = _kept_busy(core, 0.6)
         finally:
-            os.sched_setaffinity(0, before)
             hog.kill()
     assert raised is not None
     assert raised.code == "NOISY_NEIGHBOUR"

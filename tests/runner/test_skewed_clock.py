@@ -1,0 +1,51 @@
+"""CLOCK_SKEW by a wall clock that really jumps, in the middle of a sample."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.clock import JumpingClock
+
+# Jumps an hour, if at all, in a sample after warm-up, which ends by half of the time there is.
+SAMPLE = """
+import os, struct, sys, time
+from dyno.devices.device import Device
+from dyno.devices.sensors.source import NoSensors
+from dyno.runner.samples import take_samples
+from dyno.runner.writer import FrameWriter
+from dyno.spec import Measure
+
+MAX_S = 0.3
+jumps, began_s = sys.argv[1] == "jumps", time.monotonic()
+
+def execute(count):
+    global jumps
+    if jumps and time.monotonic() - began_s > 0.7 * MAX_S:
+        jumps = False
+        with open(os.environ["JUMPING_CLOCK"], "r+b") as clock:
+            clock.write(struct.pack("=q", 3600))
+    time.sleep(0.001 * count)
+
+measure = Measure(min_samples=20, min_s=0, max_s=MAX_S, target_rel_ci=1e-9)
+device = Device(id="cpu:0", kind="cpu", model="test", host="here", memory_bytes=8 << 30)
+with open(os.devnull, "wb") as nobody:
+    taken = take_samples(execute, measure, device, NoSensors("none here"), FrameWriter(nobody.fileno()))
+print(jumps, *(raised.code for raised in taken.disturbances if raised.code == "CLOCK_SKEW"))
+"""
+
+
+@pytest.mark.parametrize(("does", "told"), [("jumps", "False CLOCK_SKEW"), ("stays", "False")])
+def test_a_wall_clock_that_jumps_in_a_sample_is_told_and_one_that_stays_is_not(
+    does: str, told: str, tmp_path: Path
+) -> None:
+    clock = JumpingClock(tmp_path)
+    if clock.left_out is not None:
+        pytest.skip(clock.left_out)
+    command, env = [sys.executable, "-P", "-c", SAMPLE, does], os.environ | clock.env
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == told

@@ -1,0 +1,115 @@
+"""Work that grows, that differs from run to run, that doesn't learn: said of real runs, and not of steady ones.
+
+A sleep stands for the work, so that it has a time however busy the machine is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from dyno.devices.device import Device
+from dyno.frameworks.contract import JitCompile, Samples
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.result import DataOrigin, Result
+from dyno.spec import Measure, Spec
+from dyno.workloads._training import ModelTraining, Outcome, Plan
+from dyno.workloads._training_params import TrainingParams
+from dyno.workloads.contract import BuildContext, Estimate, MetricSpec, Params, Verification, Workload
+from tests.running import codes, job_of
+from tests.waiting import eventually
+
+CORES = sorted(os.sched_getaffinity(0))
+DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30)
+WORK_S = 0.0065
+# Half of the time is enough for the twenty samples that a plateau is looked for in.
+ENOUGH = {"min_samples": 50, "min_s": 0, "max_s": 0.3, "target_rel_ci": 0.02}
+LINE = np.linspace(0.9, 1.1, 40, dtype=np.float32)[:, np.newaxis]
+
+
+class Slept:
+    """An execution takes `WORK_S` times what `lasts` says of (run, calls so far)."""
+
+    work = 1.0
+
+    def __init__(self, lasts: Callable[[int, int], float], params: Params, context: BuildContext) -> None:
+        self._lasts, self._run, self._calls = lasts, context.run, 0
+
+    def compile(self) -> None:
+        return None
+
+    def execute(self, count: int) -> None:
+        self._calls += 1
+        time.sleep(WORK_S * count * self._lasts(self._run, self._calls))
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> Verification:
+        return Verification()
+
+
+def _workload(build: Callable[..., Slept | ModelTraining], params: type[Params] = Params) -> Workload:
+    return Workload(
+        name="some",
+        description="some work",
+        params=params,
+        metrics=(MetricSpec("throughput", "samples/s", "higher", "rate"),),
+        flops=lambda params: 0.0,
+        estimate=lambda params, device, replicas=1, framework="tensorflow": Estimate(1.0, 1),
+        build=build,
+    )
+
+
+def _slept(lasts: Callable[[int, int], float], runs: int, **measure: float) -> Result:
+    asked = Measure.model_validate({"processes": runs} | ENOUGH | measure)
+    return job_of(_workload(partial(Slept, lasts)), Spec(workload="some", measure=asked), DEVICE)
+
+
+def test_work_that_grows_has_no_steady_state() -> None:
+    """There is time for more than the samples that would show it steady."""
+    found = _slept(lambda run, calls: 1 + 0.05 * calls, 1, min_samples=200, max_s=0.8)
+    assert "NO_STEADY_STATE" in codes(found)
+
+
+def test_runs_that_take_once_and_twice_as_long_are_noisy_and_in_two_groups() -> None:
+    def told() -> bool:
+        found = _slept(lambda run, calls: 1 + 2 * (run % 2), 5, min_samples=3, max_s=0.06)
+        return {"NOISY", "MULTIMODAL", "INSUFFICIENT_SAMPLES"} <= codes(found)
+
+    assert eventually(told, what="both are said")
+
+
+def test_runs_that_take_as_long_as_each_other_are_neither_and_each_is_steady() -> None:
+    """Unless something else kept this machine busy meanwhile."""
+    unwanted = {"NOISY", "MULTIMODAL", "NO_STEADY_STATE"}
+    assert eventually(lambda: not unwanted & codes(_slept(lambda run, calls: 1.0, 5)), what="none is said")
+
+
+def _line(params: TrainingParams, context: BuildContext) -> ModelTraining:
+    """One weight that is to become 1, from 0: a step multiplies its error by about 1 - 2 × the learning rate."""
+    keras = context.framework.keras
+
+    def make(jit_compile: JitCompile) -> object:
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+        model.compile(keras.optimizers.SGD(params.learning_rate), "mean_squared_error", jit_compile=jit_compile)
+        return model
+
+    origin = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
+    return ModelTraining(params, Plan(make, Samples(LINE, LINE), origin, lambda model, trainer: Outcome()), context)
+
+
+@pytest.mark.parametrize(("learning_rate", "rises"), [(1.05, True), (0.1, False)])
+def test_a_learning_rate_that_is_too_high_lets_the_loss_rise(
+    learning_rate: float, rises: bool, tensorflow: TensorFlow
+) -> None:
+    params = {"batch_size": 10, "epochs": 3, "jit_compile": False, "learning_rate": learning_rate}
+    measure = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 0.1})
+    spec = Spec(workload="line", params=params, measure=measure)
+    found = job_of(_workload(_line, TrainingParams), spec, DEVICE)
+    assert ("LOSS_RISING" in codes(found)) is rises

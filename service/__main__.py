@@ -21,6 +21,7 @@ from dyno.settings import Settings
 from service.address import needs_keys
 from service.app import create_app
 from service.edge import ACCESS
+from service.gone import let_go_of_who_is_gone
 from service.state import check_store, has_keys
 
 KEEP_ALIVE_S = 75  # longer than the idle time of common proxies, so that they never reuse a connection we just closed
@@ -39,6 +40,8 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
+            for server in self.servers:
+                let_go_of_who_is_gone(server.sockets)
             port = self.servers[0].sockets[0].getsockname()[1]
             sys.stdout.write(
                 f"dyno serves {'https' if self.config.is_ssl else 'http'}://{_in_url(self.config.host)}:{port}\n"

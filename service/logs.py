@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
@@ -21,6 +21,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 _TEXT: dict[str, Any] = {
     "text/plain": {"schema": {"type": "string"}, "example": "[attempt 1, run 1]\nEpoch 1: loss 0.31\n"}
 }
+PIECE_CHARACTERS = 16 * 1024  # sent at once: what one slow reader makes the server hold
 Follow = Annotated[bool, Query(description="Go on with what comes, until the job is done")]
 
 
@@ -59,7 +60,8 @@ async def _part(state: State, job_id: str, start: int = 0) -> LogPart:
 
 async def _followed(state: State, job_id: str, part: LogPart) -> AsyncGenerator[str, None]:
     with state.watch.listening(job_id) as told:
-        yield part.text
+        for piece in _pieces(part.text):
+            yield piece
         while not (part.done or state.stopping.is_set()):
             told.clear()
             try:
@@ -69,7 +71,11 @@ async def _followed(state: State, job_id: str, part: LogPart) -> AsyncGenerator[
             except StoreUnavailable:
                 await streams.pause(state, told, streams.RETRY_S)
                 continue
-            if part.text:
-                yield part.text
-            elif not part.done:
+            for piece in _pieces(part.text):
+                yield piece
+            if not (part.text or part.done):
                 await streams.pause(state, told, streams.LOOK_EVERY_S)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS))

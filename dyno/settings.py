@@ -60,6 +60,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     allow_unauthenticated: bool = False  # without keys the API binds loopback only, unless this says otherwise
+    require_keys: bool = False  # nobody is served without a key, not even while there is none
     max_body_bytes: int = 64 * 1024
     max_queued: int = 100_000
     cors_origins: Annotated[

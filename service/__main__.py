@@ -63,7 +63,7 @@ def main() -> int:
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
         return _refuse("TLS needs both DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE", 2)
     try:
-        if needs_keys(settings) and not has_keys(settings):
+        if needs_keys(settings) and not (settings.require_keys or has_keys(settings)):
             return _refuse(
                 f"{settings.host} can be reached from outside and there is no key: make one with `dyno keys create`, "
                 "bind 127.0.0.1, or set DYNO_ALLOW_UNAUTHENTICATED=true where everybody who reaches it may use it",

@@ -68,6 +68,8 @@ ROUTES: dict[tuple[str, str], Needs] = {
 OF_A_START = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # a worker may read there what its own job starts from
 # Even while nothing else needs a key: the first is made on the host, or whoever comes first could lock the others out.
 KEY_ALWAYS = frozenset(row for row in ROUTES if row[1].startswith("/v1/keys"))
+# Figures of the process alone are told while the store is away, or nobody would be told that it is.
+WHILE_AWAY = ("GET", "/metrics")
 
 
 class Caller(NamedTuple):
@@ -114,13 +116,13 @@ async def guard(request: Request) -> Caller:
     if row == OF_A_START and JOB_HEADER in request.headers:
         await check_start(request, state)
         return Caller()
-    caller = await _caller(request, state, key_always=row in KEY_ALWAYS)
+    caller = await _caller(request, state, row)
     if needs not in caller.scope.implied:
         raise ScopeMissing(f'this needs a key of scope "{needs}", {caller.name} has "{caller.scope}"')
     return caller
 
 
-async def _caller(request: Request, state: State, *, key_always: bool) -> Caller:
+async def _caller(request: Request, state: State, row: tuple[str, str]) -> Caller:
     """A key that is sent counts even where none is needed: whoever has just made the first one gets jobs of its own."""
     secret = bearer(request)
     key = None if secret is None else await state.keys.find(secret)
@@ -128,7 +130,7 @@ async def _caller(request: Request, state: State, *, key_always: bool) -> Caller
         with contextlib.suppress(StoreUnavailable):  # full or read-only: what can still be read is shown
             await state.keys.use(key)
         return Caller(key)
-    if key_always or await state.gate.closed():
+    if row in KEY_ALWAYS or await state.gate.closed(while_away=row == WHILE_AWAY):
         raise NotAuthorized(_HOW if secret is None else "there is no such key, or it was revoked")
     return Caller()
 

@@ -19,4 +19,4 @@ def is_loopback(host: str) -> bool:
 
 def needs_keys(settings: Settings) -> bool:
     """Whether nobody may be served without a key, not even while there is none yet."""
-    return not settings.allow_unauthenticated and not is_loopback(settings.host)
+    return settings.require_keys or (not settings.allow_unauthenticated and not is_loopback(settings.host))

@@ -1,7 +1,8 @@
 """API keys: made, listed, revoked, found by their secret, and what of their limits a request takes.
 
 From the first key on every request needs one, after the last is revoked as well, until `open_again` says otherwise: so
-no revocation opens a service to all who reach it.
+no revocation opens a service to all who reach it. Nor does a Redis that has lost its keys: whoever knew of them asks
+whether there is the mark that `open_again` leaves.
 """
 
 from __future__ import annotations
@@ -33,11 +34,17 @@ class ApiKeys:
         self._client = client
         self._keys = Keys(settings.namespace)
         self._admit = client.register_script(SOURCES[Script.ADMIT])
+        self._open = client.register_script(SOURCES[Script.OPEN])
 
     async def any(self) -> bool:
         """Whether requests need a key."""
         with store_errors():
             return bool(await self._client.exists(self._keys.api_keys))
+
+    async def opened(self) -> bool:
+        """Whether `open_again` was the last that was said of whether requests need a key."""
+        with store_errors():
+            return bool(await self._client.exists(self._keys.opened))
 
     async def create(self, asked: NewKey) -> tuple[ApiKey, str]:
         """The key and its secret, which nobody can be told again."""
@@ -55,6 +62,7 @@ class ApiKeys:
             }
             async with self._client.pipeline() as pipeline:
                 pipeline.hset(self._keys.api_key(id_of(digest)), mapping=record)
+                pipeline.delete(self._keys.opened)
                 pipeline.zadd(self._keys.api_keys, {id_of(digest): seconds * 1000 + micros // 1000})
                 await pipeline.execute()
         return _key(id_of(digest), record), secret
@@ -86,12 +94,9 @@ class ApiKeys:
 
     async def open_again(self) -> bool:
         """Forget the revoked keys, so that requests need none. False where one is left that isn't revoked."""
-        found = await self.list()
-        if any(key.revoked_at is None for key in found):
-            return False
         with store_errors():
-            await self._client.delete(self._keys.api_keys, *(self._keys.api_key(key.id) for key in found))
-        return True
+            reply: Any = await self._open(keys=[self._keys.api_keys, self._keys.opened], args=[self._keys.namespace])
+        return bool(reply[0] == "opened")
 
     async def find(self, secret: str) -> ApiKey | None:
         """The key of this secret; None where there is none, or not any more."""

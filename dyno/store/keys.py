@@ -60,6 +60,10 @@ class Keys:
     def api_keys(self) -> str:
         return self._key("keys")  # ZSET: ids of all API keys ever made, by creation in ms
 
+    @property
+    def opened(self) -> str:
+        return self._key("key", "opened")  # STRING: when `dyno keys open` let requests without a key in again
+
     def api_key(self, key_id: str) -> str:
         return self._key("key", key_id)  # HASH: an API key; its secret as a hash, until it is revoked
 

@@ -84,6 +84,12 @@ def test_an_address_that_others_reach_is_served_when_told_so(redis_url: str, nam
         assert httpx.get(url.replace("0.0.0.0", "127.0.0.1") + "/livez").status_code == 200
 
 
+def test_where_keys_are_required_it_starts_without_one_and_serves_nobody(redis_url: str, namespace: str) -> None:
+    required = {"host": "0.0.0.0", "require_keys": "true", "namespace": f"{namespace}-required"}
+    with running(redis_url=redis_url, **required) as (_, url):
+        assert httpx.get(url.replace("0.0.0.0", "127.0.0.1") + "/v1/workloads").status_code == 401
+
+
 @pytest.mark.parametrize(
     ("host", "expected"),
     [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False)],

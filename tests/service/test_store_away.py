@@ -52,7 +52,6 @@ def test_while_the_store_is_away_every_route_that_needs_it_says_when_to_come_bac
             assert int(answer.headers["retry-after"]) > 0
             assert answer.headers["content-type"] == "application/problem+json"
         assert http.get("/livez").status_code == 200
-        assert http.get("/v1/workloads").status_code == 200
 
 
 def test_a_store_that_goes_during_a_preferred_wait_takes_no_accepted_job_s_id(

@@ -95,6 +95,7 @@ def test_a_store_that_says_nothing_holds_up_no_request_that_needs_no_store(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.gate.FRESH_S", 0.0)
+    monkeypatch.setattr("service.gate.BELIEVED_S", 3600.0)
     with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:
         assert http.get("/v1/workloads").status_code == 200
         os.kill(server.pid, signal.SIGSTOP)
@@ -115,17 +116,70 @@ def test_a_service_that_others_reach_serves_nobody_without_a_key_even_if_there_i
         assert http.get("/v1/jobs").status_code == 200
 
 
-def test_while_the_store_is_away_no_key_is_believed_and_without_keys_all_is_as_before(serve: Serve) -> None:
+def test_while_the_store_is_away_no_key_is_believed_and_that_none_is_needed_only_for_a_while(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.gate.FRESH_S", 0.0)
+    monkeypatch.setattr("service.gate.BELIEVED_S", 3600.0)
     with EmbeddedServer() as server:
         settings = Settings(redis_url=server.url)
         with serve(create_app(settings)) as http:
             assert http.get("/v1/workloads").status_code == 200
             server.kill()
             assert http.get("/v1/workloads").status_code == 200
+            monkeypatch.setattr("service.gate.BELIEVED_S", 0.0)
+            assert problem(http.get("/v1/workloads")) == (503, "store-unavailable")
+            assert "dyno_store_up 0.0" in http.get("/metrics").text
             mine = {"Authorization": f"Bearer dyno_{'0' * 64}"}
             assert problem(http.get("/v1/workloads", headers=mine)) == (503, "store-unavailable")
         with serve(create_app(settings)) as http:  # which has never seen the store
             assert problem(http.get("/v1/workloads")) == (503, "store-unavailable")
+
+
+def test_a_store_that_has_lost_its_keys_opens_nothing_until_it_is_said(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.gate.FRESH_S", 0.0)
+    with EmbeddedServer() as server:
+        settings = Settings(redis_url=server.url)
+        with serve(create_app(settings)) as http, sync_client(settings) as client:
+            open_again(settings)
+            assert http.get("/v1/workloads").status_code == 200
+            make_key(settings)
+            assert http.get("/v1/workloads").status_code == 401
+            for lose in (lambda: client.delete(Keys(settings.namespace).api_keys), client.flushall):
+                lose()
+                assert problem(http.get("/v1/workloads")) == (401, "not-authorized")
+            open_again(settings)
+            assert http.get("/v1/workloads").status_code == 200
+
+
+def open_again(settings: Settings) -> None:
+    """As `dyno keys open` does."""
+
+    async def opened() -> bool:
+        async with async_client(settings) as client:
+            return await ApiKeys(client, settings).open_again()
+
+    assert asyncio.run(opened())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_where_keys_are_required_nobody_is_served_without_one_even_if_there_is_none(
+    redis_url: str, namespace: str, serve: Serve, host: str
+) -> None:
+    settings = Settings(
+        redis_url=redis_url,
+        namespace=f"{namespace}-required",
+        host=host,
+        allow_unauthenticated=True,
+        require_keys=True,
+    )
+    with serve(create_app(settings)) as http:
+        assert problem(http.get("/v1/workloads")) == (401, "not-authorized")
+        assert http.get("/livez").status_code == 200
+        _, secret = make_key(settings)
+        assert http.get("/v1/workloads", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
 
 
 def test_a_full_store_still_shows_a_keys_jobs(serve: Serve) -> None:

@@ -26,6 +26,7 @@ def _expanded(folder: Path) -> Path:
 Folder = Annotated[Path, AfterValidator(_expanded)]
 # What a browser sends as Origin. No "*": whoever may read answers is named.
 Origin = Annotated[str, Field(pattern=r"^https?://[a-z0-9.-]+(:[0-9]{1,5})?$")]
+HostName = Annotated[str, Field(pattern=r"^[a-z0-9._-]+$")]
 
 
 def _listed(value: object) -> object:
@@ -61,6 +62,9 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     allow_unauthenticated: bool = False  # without keys the API binds loopback only, unless this says otherwise
     require_keys: bool = False  # nobody is served without a key, not even while there is none
+    allowed_hosts: Annotated[
+        tuple[HostName, ...], NoDecode, BeforeValidator(_listed)
+    ] = ()  # names of the API besides loopback's while no key is needed, without a port: "dyno.lan,api"
     max_body_bytes: int = 64 * 1024
     max_queued: int = 100_000
     cors_origins: Annotated[

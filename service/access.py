@@ -15,6 +15,7 @@ from dyno.access import EVERYBODY, ApiKey, Scope, Viewer
 from dyno.errors import StoreUnavailable
 from service.attempts import JOB_HEADER, bearer, check_start
 from service.errors import NotAuthorized, ScopeMissing
+from service.local import check_local
 from service.state import State
 
 
@@ -107,7 +108,7 @@ def check_rows(routes: Iterable[BaseRoute]) -> None:
 async def guard(request: Request) -> Caller:
     """Who asks, if they may. In front of every route, so that nothing of a request is read before.
 
-    Raises NotAuthorized (no key, or none that is known), ScopeMissing and LimitReached.
+    Raises NotAuthorized (no key, or none that is known), ScopeMissing, LimitReached, and what `check_local` does.
     """
     row = (request.method, request.scope["route"].path)
     needs, state = ROUTES[row], request.app.state.opened
@@ -132,6 +133,7 @@ async def _caller(request: Request, state: State, row: tuple[str, str]) -> Calle
         return Caller(key)
     if row in KEY_ALWAYS or await state.gate.closed(while_away=row == WHILE_AWAY):
         raise NotAuthorized(_HOW if secret is None else "there is no such key, or it was revoked")
+    check_local(request, state.settings)
     return Caller()
 
 

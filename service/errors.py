@@ -41,6 +41,24 @@ class ScopeMissing(DynoError):
     code = "scope-missing"
 
 
+class HostNotAllowed(DynoError):
+    """Without a key: the request names a host that isn't this one's own."""
+
+    code = "host-not-allowed"
+
+
+class ProxyNotAllowed(DynoError):
+    """Without a key: the request came through a proxy."""
+
+    code = "proxy-not-allowed"
+
+
+class OriginNotAllowed(DynoError):
+    """Without a key: a page of another origin wants something changed."""
+
+    code = "origin-not-allowed"
+
+
 class NotReady(DynoError):
     """The store can't be reached, or would not keep jobs."""
 

@@ -89,7 +89,10 @@ def _describe_access(document: dict[str, Any]) -> None:
         if operation is None or isinstance(needs, Open):
             continue
         operation["security"] = [{"key": [needs.value]}]
-        answers = documented("not-authorized", "scope-missing", "limit-reached", "store-unavailable")
+        answers = documented(
+            *("not-authorized", "scope-missing", "limit-reached", "store-unavailable"),
+            *("host-not-allowed", "proxy-not-allowed", "origin-not-allowed"),
+        )
         for status, answer in answers.items():
             known = operation["responses"].setdefault(str(status), answer)
             named = known["description"].split(", ")

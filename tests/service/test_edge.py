@@ -73,7 +73,7 @@ def some_requests(http: httpx.Client) -> dict[str, Any]:
 def pipelined(http: httpx.Client, *paths: str) -> None:
     """Ask for all of `paths` before the first answer: the server then begins one request from within another."""
     with socket.create_connection((http.base_url.host, http.base_url.port or 80)) as connection:
-        asked = [f"GET {path} HTTP/1.1\r\nHost: x\r\n" for path in paths]
+        asked = [f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n" for path in paths]
         connection.sendall(("\r\n".join(asked) + "Connection: close\r\n\r\n").encode())
         while connection.recv(65536):
             pass

@@ -170,7 +170,7 @@ def test_a_hundred_readers_hear_of_all_and_share_a_few_connections_to_redis(
 
     async def read() -> bytes:
         reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
-        writer.write(f"GET /v1/jobs/{claim.job_id}/events HTTP/1.1\r\nHost: dyno\r\n\r\n".encode())
+        writer.write(f"GET /v1/jobs/{claim.job_id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         text = await reader.readuntil(b"claim")
         opened.release()
         text += await reader.readuntil(b'"done":true')

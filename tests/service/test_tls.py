@@ -15,7 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from dyno.settings import Settings
 from dyno.up import free_port
+from tests.service.keys.conftest import make_key
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -77,8 +79,8 @@ def test_the_proxy_of_the_operator_s_page_serves_the_api(
     if (nginx := shutil.which("nginx")) is None:
         pytest.skip("nginx is not on this machine")
     cert, key = certificate
-    port = free_port()
-    with serving(redis_url=redis_url, namespace=namespace) as inner:
+    port, own = free_port(), {"redis_url": redis_url, "namespace": f"{namespace}-proxy"}
+    with serving(**own) as inner:
         site = PROXY.replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl").replace("http://127.0.0.1:8000", inner)
         site = site.replace("/etc/ssl/dyno/fullchain.pem", str(cert)).replace("/etc/ssl/dyno/key.pem", str(key))
         whole = f"daemon off; pid nginx.pid; events {{}}\nhttp {{ access_log off; {TEMPORARY}\n{site} }}"
@@ -93,7 +95,9 @@ def test_the_proxy_of_the_operator_s_page_serves_the_api(
                 assert answer.headers["x-request-id"] == "through-the-proxy"
                 assert answer.headers["strict-transport-security"]
                 assert http.get("/metrics").status_code == 403
-                assert http.get("/v1/jobs").json()["data"] == []
+                assert http.get("/v1/jobs").json()["code"] == "proxy-not-allowed"
+                mine = {"Authorization": f"Bearer {make_key(Settings(**own))[1]}"}
+                assert http.get("/v1/jobs", headers=mine).json()["data"] == []
         finally:
             server.terminate()
             server.wait(60)

@@ -11,7 +11,7 @@ import redis
 import redis.asyncio
 from pydantic import ValidationError
 
-from dyno.errors import StaleToken, UnknownJob
+from dyno.errors import StaleToken
 from dyno.job import DONE, Status
 from dyno.result import Artifact, Result
 from dyno.settings import Settings
@@ -32,18 +32,17 @@ class Files(Protocol):
 
 
 async def check_token(client: redis.asyncio.Redis, settings: Settings, job_id: str, token: str) -> None:
-    """Raises StaleToken unless `token` is that of the attempt that runs the job now, UnknownJob where there is none.
+    """Raises StaleToken unless `token` is that of the attempt that runs the job now: in the same words for a job that
+    isn't there, as whoever asks has shown nothing yet that lets them know.
 
     A lease that ran out but wasn't taken still counts, as it does for a heartbeat.
     """
     with store_errors():
         record: Any = await client.hmget(Keys(settings.namespace).job(job_id), ["status", "token"])
     status, current = record
-    if status is None:
-        raise UnknownJob(f"there is no job {job_id}")
     same = hmac.compare_digest((current or "").encode(), token.encode())
     if status != Status.RUNNING or not current or not same:
-        raise StaleToken(f"this token doesn't hold {job_id}, which is {status}")
+        raise StaleToken(f"this token doesn't hold {job_id}")
 
 
 async def note_files_async(client: redis.asyncio.Redis, settings: Settings, job_id: str) -> None:

@@ -147,6 +147,21 @@ def test_what_is_another_keys_is_not_there_and_nothing_tells_it_from_what_never_
         assert code(answer) not in NOT_THERE
 
 
+@pytest.mark.parametrize("starts_from", [False, True], ids=["to store a file", "to read what a job starts from"])
+def test_who_holds_no_attempt_is_not_told_whether_there_is_such_a_job(
+    service: httpx.Client, paths: Mapping[str, str], submitted: Callable[..., str], starts_from: bool
+) -> None:
+    jobs = [paths["job_id"], submitted(), "job_01J00000000000000000000000"]
+    files = "/v1/jobs/{}/artifacts/model.weights.h5"
+    headers = {"X-Request-ID": "same", "Authorization": f"Bearer {'0' * 32}"}
+    if starts_from:
+        answers = [service.get(files.format(jobs[0]), headers=headers | {"Dyno-Job": job}) for job in jobs]
+    else:
+        answers = [service.put(files.format(job), headers=headers, content=b"0") for job in jobs]
+    [(status, _)] = {(each.status_code, each.text.replace(job, "it")) for job, each in zip(jobs, answers, strict=True)}
+    assert (status, code(answers[0])) == (409, "stale-token")
+
+
 def test_the_document_names_the_scope_and_what_is_answered_to_whoever_lacks_it(
     document: dict[str, dict[str, dict[str, object]]],
 ) -> None:

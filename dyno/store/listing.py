@@ -103,13 +103,13 @@ class Listing:
         return _page(found, place)
 
     async def _narrowest(self, wanted: Wanted) -> str:
+        if wanted.owner is not None:  # a cursor names an entry of the index: no other may hold jobs of others
+            return self._keys.jobs_of_owner(wanted.owner)
         indexes = [self._keys.jobs]
         if wanted.status is not None:
             indexes.append(self._keys.jobs_with_status(wanted.status))
         if wanted.workload is not None:
             indexes.append(self._keys.jobs_of_workload(wanted.workload))
-        if wanted.owner is not None:
-            indexes.append(self._keys.jobs_of_owner(wanted.owner))
         if len(indexes) < 3:
             return indexes[-1]
         sizes = [await self._client.zcard(index) for index in indexes]

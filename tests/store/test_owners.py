@@ -91,6 +91,28 @@ async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
     assert page.next_cursor is None
 
 
+async def test_no_cursor_names_the_job_of_another(
+    mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_STEP", 2)
+    monkeypatch.setattr(listing, "_MOST_STEPS", 1)
+    own = [(await mine.submit(a_spec())).job.id for _ in range(6)]
+    for job_id in own[1:]:
+        await mine.cancel(job_id)
+    for _ in range(3):  # so that fewer jobs wait than are the owner's
+        await others.submit(a_spec())
+    found, named, cursor = list[str](), list[str](), None
+    while True:
+        page = await mine.list(status=Status.QUEUED, workload="matmul", limit=1, cursor=cursor)
+        found += [job.id for job in page.data]
+        if (cursor := page.next_cursor) is None:
+            break
+        named.append(listing.decode_cursor(cursor)[1])
+    assert found == own[:1]
+    assert named
+    assert set(named) <= set(own)
+
+
 async def test_a_job_that_expired_leaves_its_owners_index(
     mine: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, keys: Keys
 ) -> None:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.sse import format_sse_event
 
 from dyno.errors import FieldError, StoreUnavailable
-from dyno.events import AnyEvent, GapEvent, JobEvent
+from dyno.events import AnyEvent, JobEvent
 from dyno.store.feed import Page, Place, place_of
 from service import streams
 from service.access import Caller, CallerDep
@@ -88,18 +88,17 @@ async def of_all(state: StateDep, caller: CallerDep, behind: Behind, _: OneStrea
 
     A key is told of its own jobs, an admin's of all.
     """
-    return await _sent(state, caller, None, behind or await state.feed.newest())
+    newest = await state.feed.newest()  # in any case: while the store is away the answer is a problem and no stream
+    return await _sent(state, caller, None, behind or newest)
 
 
 async def _sent(state: State, caller: Caller, job_id: str | None, behind: Place) -> Response:
-    pieces = _pieces(state, job_id, behind, await state.feed.gap(job_id, behind))
+    pieces = _pieces(state, job_id, behind)
     return streams.Held(streams.allowed(state, caller, pieces), headers=streams.HEADERS, media_type="text/event-stream")
 
 
-async def _pieces(state: State, job_id: str | None, behind: Place, gap: GapEvent | None) -> AsyncGenerator[bytes, None]:
+async def _pieces(state: State, job_id: str | None, behind: Place) -> AsyncGenerator[bytes, None]:
     yield format_sse_event(id=str(behind), retry=COME_BACK_MS)  # who is cut off before the first event goes on, too
-    if gap is not None:
-        yield _encoded(gap)
     async for told in _told(state, job_id, behind):
         yield format_sse_event(comment="alive", id=str(told)) if isinstance(told, Place) else _encoded(told)
 
@@ -108,7 +107,7 @@ def _encoded(event: AnyEvent) -> bytes:
     return format_sse_event(id=event.id, event=event.kind, data_str=event.model_dump_json(by_alias=True))
 
 
-async def _told(state: State, job_id: str | None, behind: Place) -> AsyncIterator[JobEvent | Place]:
+async def _told(state: State, job_id: str | None, behind: Place) -> AsyncIterator[AnyEvent | Place]:
     """A place where nothing happens that is shown: the connection lives, and whoever is cut off there goes on behind
     what was others'. Ends with the job, or when the service stops."""
     page, say_by_s = Page((), behind), time.monotonic() + streams.LOOK_EVERY_S
@@ -116,6 +115,8 @@ async def _told(state: State, job_id: str | None, behind: Place) -> AsyncIterato
         while not (page.ends or state.stopping.is_set()):
             news.clear()
             page, before = await _page(state, job_id, page.place), page
+            if page.gap is not None:
+                yield page.gap
             shown = _shown(state, job_id, page.events)
             for event in shown:
                 yield event

@@ -43,11 +43,13 @@ class Place(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What comes next, and the place behind it. `ends`: of one job, which is done, or gone."""
+    """What comes next, and the place behind it. `ends`: of one job, which is done, or gone. `gap`: what came before
+    these may be gone."""
 
     events: Sequence[JobEvent]
     place: Place
     ends: bool = False
+    gap: GapEvent | None = None
 
 
 def place_of(text: str) -> Place | None:
@@ -70,13 +72,6 @@ class Feed:
             entries: Any = await self._client.xrevrange(self._keys.events, count=1)
         return Place(str(entries[0][0])) if entries else Place()
 
-    async def gap(self, job_id: str | None, after: Place) -> GapEvent | None:
-        """Whether entries behind that place may be gone: the streams keep a bounded number."""
-        entries = await self._entries(job_id, _BEGINNING, 1)
-        if after.entry == _BEGINNING or not entries or _number(entries[0][0]) <= _number(after.entry):
-            return None
-        return GapEvent(id=str(after), after=str(after), oldest=entries[0][0])
-
     async def page(self, job_id: str | None, place: Place) -> Page:
         """What is behind `place`, as much as is sent at once. All who are told of the same news share one question."""
         if (asked := self._asked.get((job_id, place))) is None:
@@ -90,14 +85,14 @@ class Feed:
         return await self._page(job_id, place)
 
     async def _page(self, job_id: str | None, place: Place) -> Page:
-        entries = await self._entries(job_id, place.entry, _AT_ONCE)
+        entries, gap = await self._entries(job_id, place)
         beside = await self._beside(entries)
         events: list[JobEvent] = []
         for (entry, fields), more in zip(entries, beside, strict=True):
             events += _placed(list(_events(entry, fields, more)), place)
             place = Place(entry)
         done = bool(events) and isinstance(events[-1], StatusEvent) and events[-1].done
-        return Page(events, place, ends=job_id is not None and (done or await self._is_over(job_id, entries)))
+        return Page(events, place, ends=job_id is not None and (done or await self._is_over(job_id, entries)), gap=gap)
 
     async def _is_over(self, job_id: str, entries: Sequence[Any]) -> bool:
         """Whether nothing more comes though no event said so: the job's stream has gone, with all of the job."""
@@ -106,11 +101,19 @@ class Feed:
         with store_errors():
             return not await self._client.exists(self._keys.job_events(job_id))
 
-    async def _entries(self, job_id: str | None, after: str, count: int) -> list[tuple[str, _Fields]]:
+    async def _entries(self, job_id: str | None, after: Place) -> tuple[list[tuple[str, _Fields]], GapEvent | None]:
+        """Those behind that place, and whether others between may be gone: the streams keep a bounded number, and drop
+        the oldest first. So where the last one that was told is kept, or one before it, nothing is missing."""
         stream = self._keys.events if job_id is None else self._keys.job_events(job_id)
         with store_errors():
-            found: Any = await self._client.xread({stream: after}, count=count)
-        return [(str(entry), fields) for entry, fields in found[0][1]] if found else []
+            async with self._client.pipeline(transaction=False) as pipeline:
+                pipeline.xread({stream: after.entry}, count=_AT_ONCE)
+                pipeline.xrevrange(stream, max=after.entry, count=1)
+                found, kept = await pipeline.execute()
+        entries = [(str(entry), fields) for entry, fields in found[0][1]] if found else []
+        if kept or not entries or after.entry == _BEGINNING:
+            return entries, None
+        return entries, GapEvent(id=str(after), after=str(after), oldest=entries[0][0])
 
     async def _beside(self, entries: Sequence[tuple[str, _Fields]]) -> list[str | None]:
         """What an entry only refers to: a piece of log, or a result."""
@@ -168,8 +171,3 @@ def _placed(events: Sequence[JobEvent], before: Place) -> list[JobEvent]:
         for index, each in enumerate(events)
         if index >= min(before.told, last)
     ]
-
-
-def _number(entry: str) -> tuple[int, int]:
-    time_ms, _, sequence = entry.partition("-")
-    return int(time_ms), int(sequence)

@@ -21,7 +21,6 @@ from dyno.devices.device import Device
 from dyno.events import AnyEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
 from dyno.job import Progress
 from dyno.settings import Settings
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases, LogPiece
 from service import streams
 from service.app import create_app
@@ -107,21 +106,6 @@ def test_no_job_has_no_events(http: httpx.Client) -> None:
     assert http.get(f"/v1/jobs/job_{'0' * 26}/events").json()["code"] == "job-not-found"
     with Client(str(http.base_url)) as dyno, pytest.raises(Refused):
         next(dyno.events(f"job_{'0' * 26}"))
-
-
-def test_a_reader_who_comes_back_too_late_is_told_of_the_gap(
-    http: httpx.Client, claimed: Claimed, client: redis.Redis, settings: Settings
-) -> None:
-    leases, claim = claimed()
-    beat(leases, claim, range(3))
-    stream = Keys(settings.namespace).job_events(claim.job_id)
-    entries = [entry for entry, _ in client.xrange(stream)]  # type: ignore[union-attr]
-    client.xtrim(stream, minid=entries[2], approximate=False)
-    succeed(leases, claim)
-    with Client(str(http.base_url)) as dyno:
-        late = [event.kind for event in dyno.events(claim.job_id, after=entries[0])]
-        assert late[:3] == ["gap", "log", "progress"]
-        assert "gap" not in [event.kind for event in dyno.events(claim.job_id, after=entries[2])]
 
 
 def test_a_connection_on_which_nothing_happens_says_that_it_lives(

@@ -149,11 +149,11 @@ async def test_the_end_is_told_of_a_job_whose_result_can_not_be_read(
 
 async def test_who_asks_for_more_than_is_kept_is_told(feed: Feed, ended: str, client: redis.Redis, keys: Keys) -> None:
     first, second, *_ = [event.id for event in (await feed.page(ended, Place())).events]
-    assert await feed.gap(ended, Place(first)) is None
-    assert await feed.gap(ended, Place()) is None
+    assert (await feed.page(ended, Place(first))).gap is None
     client.xtrim(keys.job_events(ended), minid=second, approximate=False)
-    assert await feed.gap(ended, Place(first)) == GapEvent(id=first, after=first, oldest=second)
-    assert await feed.gap(ended, Place(second)) is None
+    assert (await feed.page(ended, Place(first))).gap == GapEvent(id=first, after=first, oldest=second)
+    assert (await feed.page(ended, Place())).gap is None
+    assert (await feed.page(ended, Place(second))).gap is None
 
 
 async def test_a_hundred_who_ask_at_once_are_answered_by_one_question(

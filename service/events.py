@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.sse import format_sse_event
 
 from dyno.errors import FieldError, StoreUnavailable
-from dyno.events import AnyEvent, JobEvent
+from dyno.events import AnyEvent
 from dyno.store.feed import Page, Place, place_of
 from service import streams
 from service.access import Caller, CallerDep
@@ -117,25 +117,19 @@ async def _told(state: State, job_id: str | None, behind: Place) -> AsyncIterato
             page, before = await _page(state, job_id, page.place), page
             if page.gap is not None:
                 yield page.gap
-            shown = _shown(state, job_id, page.events)
-            for event in shown:
+            for event in page.events:
                 yield event
-            if not shown and time.monotonic() >= say_by_s:
+            if not page.events and time.monotonic() >= say_by_s:
                 yield page.place
-            if shown or time.monotonic() >= say_by_s:
+            if page.events or time.monotonic() >= say_by_s:
                 say_by_s = time.monotonic() + streams.LOOK_EVERY_S
             if page.place == before.place:
                 await streams.pause(state, news, say_by_s - time.monotonic())
 
 
-def _shown(state: State, job_id: str | None, events: Sequence[JobEvent]) -> Sequence[JobEvent]:
-    """Those of the caller's jobs. Of one job all are: whether that is the caller's is known by then."""
-    return events if job_id else [event for event in events if state.jobs.viewer.sees(event.owner)]
-
-
 async def _page(state: State, job_id: str | None, place: Place) -> Page:
     """Without events while Redis is away: browsers give up on an answer that isn't 200, so the stream outlasts it."""
     try:
-        return await state.feed.page(job_id, place)
+        return await state.feed.page(job_id, place, state.jobs.viewer)
     except StoreUnavailable:
         return Page((), place)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import redis.asyncio
 from pydantic import ValidationError
 
+from dyno.access import EVERYBODY, Viewer
 from dyno.events import GapEvent, JobEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
 from dyno.job import DONE, Event, Progress, Status, WorkerRef
 from dyno.settings import Settings
@@ -27,9 +28,11 @@ from dyno.store.records import moment
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 32  # entries; each may have a piece of log, 16 KiB: what one slow reader can hold
-_PLACE = re.compile(r"(\d{1,19})-(\d{1,19})(?:\.(\d{1,4}))?", re.ASCII)
+# No result has a hundred metrics, and each place is a question of its own to Redis.
+_PLACE = re.compile(r"(\d{1,19})-(\d{1,19})(?:\.(\d{1,2}))?", re.ASCII)
 _BEGINNING = "0-0"
 _Fields = Mapping[str, str]
+_Question = tuple[str | None, "Place", Viewer]
 
 
 class Place(NamedTuple):
@@ -64,7 +67,7 @@ class Feed:
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
         self._keys = Keys(settings.namespace)
-        self._asked: dict[tuple[str | None, Place], asyncio.Task[Page]] = {}
+        self._asked: dict[_Question, asyncio.Task[Page]] = {}
 
     async def newest(self) -> Place:
         """Behind all that has happened to any job."""
@@ -72,24 +75,31 @@ class Feed:
             entries: Any = await self._client.xrevrange(self._keys.events, count=1)
         return Place(str(entries[0][0])) if entries else Place()
 
-    async def page(self, job_id: str | None, place: Place) -> Page:
-        """What is behind `place`, as much as is sent at once. All who are told of the same news share one question."""
-        if (asked := self._asked.get((job_id, place))) is None:
-            asked = self._asked[job_id, place] = asyncio.create_task(self._page_soon(job_id, place))
+    async def page(self, job_id: str | None, place: Place, viewer: Viewer = EVERYBODY) -> Page:
+        """What is behind `place`, as much as is sent at once, without what the viewer may not see: of that nothing more
+        is read either. Of one job all is told: whether the viewer sees it is known by then.
+
+        All who are told of the same news share one question.
+        """
+        question = (job_id, place, EVERYBODY if job_id or viewer.sees_all else viewer)
+        if (asked := self._asked.get(question)) is None:
+            asked = self._asked[question] = asyncio.create_task(self._page_soon(question))
             asked.add_done_callback(_heard)
         return await asyncio.shield(asked)
 
-    async def _page_soon(self, job_id: str | None, place: Place) -> Page:
+    async def _page_soon(self, question: _Question) -> Page:
         await asyncio.sleep(0)  # the others ask now
-        del self._asked[job_id, place]  # whoever asks from here on may have been told of more than this will find
-        return await self._page(job_id, place)
+        del self._asked[question]  # whoever asks from here on may have been told of more than this will find
+        return await self._page(*question)
 
-    async def _page(self, job_id: str | None, place: Place) -> Page:
+    async def _page(self, job_id: str | None, place: Place, viewer: Viewer) -> Page:
         entries, gap = await self._entries(job_id, place)
-        beside = await self._beside(entries)
+        seen = [fields for _, fields in entries if viewer.sees(fields.get("owner"))]
+        beside = iter(await self._beside(seen))
         events: list[JobEvent] = []
-        for (entry, fields), more in zip(entries, beside, strict=True):
-            events += _placed(list(_events(entry, fields, more)), place)
+        for entry, fields in entries:
+            if viewer.sees(fields.get("owner")):
+                events += _placed(list(_events(entry, fields, next(beside))), place)
             place = Place(entry)
         done = bool(events) and isinstance(events[-1], StatusEvent) and events[-1].done
         return Page(events, place, ends=job_id is not None and (done or await self._is_over(job_id, entries)), gap=gap)
@@ -115,10 +125,10 @@ class Feed:
             return entries, None
         return entries, GapEvent(id=str(after), after=str(after), oldest=entries[0][0])
 
-    async def _beside(self, entries: Sequence[tuple[str, _Fields]]) -> list[str | None]:
+    async def _beside(self, entries: Sequence[_Fields]) -> list[str | None]:
         """What an entry only refers to: a piece of log, or a result."""
         async with self._client.pipeline(transaction=False) as pipeline:
-            asked = [self._ask(pipeline, fields) for _, fields in entries]
+            asked = [self._ask(pipeline, fields) for fields in entries]
             with store_errors():
                 answers: Any = iter(await pipeline.execute() if any(asked) else ())
         return [next(answers) if each else None for each in asked]

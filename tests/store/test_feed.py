@@ -111,6 +111,22 @@ async def test_an_event_names_the_key_whose_job_it_is_of_where_its_entry_does(
     assert [event.owner for event in (await feed.page(None, Place())).events] == ["key_a"] * 7 + [None]
 
 
+async def test_of_what_a_viewer_may_not_see_nothing_more_is_read_than_that_it_happened(
+    feed: Feed, ended: str, client: redis.Redis
+) -> None:
+    def read() -> list[int]:
+        statistics = client.info("commandstats")
+        return [statistics[f"cmdstat_{name}"]["calls"] for name in ("get", "hget")]  # type: ignore[index]
+
+    everything = await feed.page(None, Place())
+    before = read()
+    stranger = Viewer("key_a", sees_all=False)
+    answers = await asyncio.gather(feed.page(None, Place(), stranger), feed.page(None, Place()))
+    assert answers == [Page([], everything.place), everything]
+    assert read() == [calls + 1 for calls in before]  # for the other who asked
+    assert (await feed.page(ended, Place(), stranger)).events == everything.events
+
+
 async def test_a_page_is_bounded_and_the_next_goes_on(feed: Feed, jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
     ids = [(await jobs.submit(a_spec())).job.id for _ in range(40)]
     first = await feed.page(None, Place())
@@ -173,7 +189,7 @@ class Held(Feed):
 
     asked, answer = 0, asyncio.Event()
 
-    async def _page(self, job_id: str | None, place: Place) -> Page:
+    async def _page(self, job_id: str | None, place: Place, viewer: Viewer) -> Page:
         self.asked += 1
         found = Page([], Place(f"{self.asked}-0"))
         await self.answer.wait()
@@ -204,7 +220,7 @@ async def test_of_a_job_that_is_gone_nothing_more_comes(feed: Feed, ended: str, 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "1", "1-", "1-2-3", "1-2.", "-1-2", "1" * 20 + "-0", "1-0.12345", "١-٢", "1-0\n"]
+    "text", ["", "x", "1", "1-", "1-2-3", "1-2.", "-1-2", "1" * 20 + "-0", "1-0.123", "١-٢", "1-0\n"]
 )
 def test_what_is_no_place_is_known_as_none(text: str) -> None:
     assert place_of(text) is None

@@ -125,6 +125,13 @@ def test_a_key_is_sent_with_every_request_and_the_one_given_comes_before_the_env
     assert sent == [None, "Bearer dyno_environment", "Bearer dyno_given"]
 
 
+def test_whoever_is_asked_whether_they_live_is_not_told_the_key(url: str) -> None:
+    Handler.answers = [(200, b'{"status": "ok"}')]
+    with Client(url, "dyno_given") as client:
+        assert client.alive()
+    assert [request["authorization"] for request in Handler.seen] == [None]
+
+
 def test_waiting_for_a_job_that_does_not_exist_ends_at_once(url: str) -> None:
     Handler.answers = [(404, json.dumps({"status": 404, "detail": "no such job"}).encode())]
     with Client(url) as client, pytest.raises(Refused):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 
 from workers.log_tail import TAIL_BYTES
 
+# What may hold one: a URL a password, headers for a collector of traces a token.
+_SECRET = re.compile(r"^DYNO_(REDIS|ARTIFACT)_URL$|API_KEY|SECRET|PASSWORD|_(TOKEN|HEADERS)$")
 _GRACE_S = 3.0  # it waits itself for 2 s at most, for what it kills
 
 
@@ -86,8 +89,8 @@ def _command(framework: str | None, socket_fd: int, cores: Sequence[int], doors:
 
 
 def _environment(framework: str | None) -> dict[str, str]:
-    """The worker's, without the address of Redis (it may hold a password), with Keras' backend."""
-    environment = {name: value for name, value in os.environ.items() if name != "DYNO_REDIS_URL"}
+    """The worker's, without what a runner has no use for and may hold a secret, with Keras' backend."""
+    environment = {name: value for name, value in os.environ.items() if _SECRET.search(name) is None}
     if framework is not None:
         environment["KERAS_BACKEND"] = framework
     return environment

@@ -17,7 +17,7 @@ from dyno.frames import RunRequest
 from dyno.settings import Settings
 from tests.cores import OTHER_CORE, THERE
 from tests.waiting import eventually
-from tests.workers.conftest import LONG, tiny, until_begun, watched
+from tests.workers.conftest import LONG, Misbehaving, tiny, until_begun, watched
 from workers.launcher import Launcher
 from workers.proof import prove_fork
 
@@ -50,6 +50,23 @@ def test_a_runner_pins_itself_to_the_cores_of_its_device(
     eventually(lambda: f"Cpus_allowed_list:\t{OTHER_CORE}\n" in status.read_text())
     runner.send(signal.SIGKILL)
     watched(runner)
+
+
+SECRETS = ("DYNO_REDIS_URL", "DYNO_API_KEY", "DYNO_ARTIFACT_URL", "DYNO_WEBHOOK_SECRET", "AWS_SECRET_ACCESS_KEY")
+
+
+def test_no_runner_is_given_a_secret_of_its_worker(
+    misbehaving: Callable[[str], Misbehaving], request_for: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*SECRETS, "REDIS_API_PASSWORD", "HF_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS"):
+        monkeypatch.setenv(name, "hidden")
+    monkeypatch.setenv("DYNO_DATA_DIR", "/shown")
+    runner = misbehaving("import signal; signal.pause()").start(request_for())
+    environment = Path(f"/proc/{until_begun(runner)}/environ").read_text()
+    runner.send(signal.SIGKILL)
+    watched(runner)
+    assert "DYNO_DATA_DIR=/shown" in environment
+    assert "hidden" not in environment
 
 
 def test_a_runner_outlives_the_thread_that_asked_for_it(here: Device, request_for: Callable[..., RunRequest]) -> None:

@@ -25,11 +25,11 @@ PIECE_CHARACTERS = 16 * 1024  # sent at once: what one slow reader makes the ser
 Follow = Annotated[bool, Query(description="Go on with what comes, until the job is done")]
 
 
-async def _place(state: StateDep, follow: Follow = False) -> AsyncIterator[None]:
+async def _place(state: StateDep, caller: CallerDep, follow: Follow = False) -> AsyncIterator[None]:
     if not follow:
         yield
         return
-    async with streams.place(state):
+    with state.streams.one(caller.key):
         yield
 
 

@@ -28,6 +28,7 @@ from dyno.wake import wake
 from dyno.workloads.contract import Workload
 from service.address import needs_keys
 from service.gate import Gate
+from service.places import Places
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class State:
     artifacts: ArtifactStore
     stopping: asyncio.Event
     checking: anyio.CapacityLimiter
-    streams: anyio.CapacityLimiter
+    streams: Places
     traces: Traces
 
 
@@ -96,7 +97,7 @@ async def opened(
     try:
         jobs, keys, feed = Jobs(client, settings), ApiKeys(client, settings), Feed(client, settings)
         gate = Gate(keys, always_closed=needs_keys(settings))
-        checking, streams = anyio.CapacityLimiter(1), anyio.CapacityLimiter(settings.max_streams)
+        checking, streams = anyio.CapacityLimiter(1), Places(settings.max_streams)
         parts = (jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams, traces)
         yield State(settings, workloads, client, *parts)
     finally:

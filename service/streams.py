@@ -1,4 +1,4 @@
-"""Answers that stay open: how many there may be, how they wait for news, and how long for a reader that is stuck."""
+"""Answers that stay open: how they wait for news, and how long for a reader that is stuck."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, TypeVar
 
-import anyio
 from fastapi import Depends
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Send
 
-from service.access import Caller, may_go_on
+from service.access import Caller, CallerDep, may_go_on
 from service.dependencies import StateDep
-from service.errors import TooManyStreams
 from service.state import State
 
 LOOK_EVERY_S = 15.0  # and then say that the connection lives: proxies cut one that is silent for 30 s or longer
@@ -41,23 +39,8 @@ class Held(StreamingResponse):
             await super().stream_response(sent_in_time)
 
 
-@contextlib.asynccontextmanager
-async def place(state: State) -> AsyncIterator[None]:
-    """One of the `max_streams`. Raises TooManyStreams."""
-    borrower = object()
-    try:
-        state.streams.acquire_on_behalf_of_nowait(borrower)
-    except anyio.WouldBlock:
-        most = int(state.streams.total_tokens)
-        raise TooManyStreams(f"{most} streams are open, which is the limit; try again later") from None
-    try:
-        yield
-    finally:
-        state.streams.release_on_behalf_of(borrower)
-
-
-async def _stream(state: StateDep) -> AsyncIterator[None]:
-    async with place(state):
+async def _stream(state: StateDep, caller: CallerDep) -> AsyncIterator[None]:
+    with state.streams.one(caller.key):
         yield
 
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import TypeVar
 
 import httpx
@@ -20,7 +20,7 @@ from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases, LogPiece
 from service import streams
 from service.app import create_app
-from tests.service.keys.conftest import Caller, make_key
+from tests.service.keys.conftest import Caller, make_key, problem
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 WITHIN_S = 30  # a stream that should end, and goes on, is not waited for
@@ -82,6 +82,27 @@ def test_who_is_not_told_of_what_happens_goes_on_behind_it(caller: Callable[...,
         begun = next(line for line in lines if line.startswith("id: "))
         canceled(other)
         assert any(line.startswith("id: ") and line != begun for line in soon(lines))
+
+
+def test_one_key_has_a_part_of_the_streams_and_all_together_have_them_all(
+    settings: Settings, caller: Callable[..., Caller], serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+) -> None:
+    with serve(create_app(settings.model_copy(update={"max_streams": 8}))) as http, ExitStack() as stack:
+
+        def opened(secret: str) -> httpx.Response:
+            mine = {"Authorization": f"Bearer {secret}"}
+            answer = stack.enter_context(http.stream("GET", "/v1/events", headers=mine))
+            if answer.is_error:
+                answer.read()
+            return answer
+
+        one, *others = (caller().secret for _ in range(5))
+        assert [opened(one).status_code for _ in range(2)] == [200, 200]
+        refused = opened(one)
+        assert problem(refused) == (429, "limit-reached")
+        assert refused.headers["RateLimit-Policy"] == '"streams";q=2'
+        assert [opened(secret).status_code for secret in others[:3] * 2] == [200] * 6
+        assert problem(opened(others[3])) == (503, "too-many-streams")
 
 
 def revoke(key_id: str, caller: Callable[..., Caller]) -> None:

@@ -75,6 +75,7 @@ async def _followed(state: State, job_id: str, part: LogPart) -> AsyncGenerator[
                 yield piece
             if not (part.text or part.done):
                 await streams.pause(state, told, streams.LOOK_EVERY_S)
+                yield ""
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -48,7 +48,10 @@ OneStream = Annotated[None, Depends(_stream)]
 
 
 async def allowed(state: State, caller: Caller, pieces: AsyncGenerator[_Piece, None]) -> AsyncGenerator[_Piece, None]:
-    """They end where the caller may read no more: no piece is sent LOOK_EVERY_S after its key was revoked, say."""
+    """They end where the caller may read no more: no piece is sent LOOK_EVERY_S after its key was revoked, say.
+
+    An empty piece isn't sent; who has none for LOOK_EVERY_S gives one, so that silence ends, too.
+    """
     look_s = time.monotonic() + LOOK_EVERY_S
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
@@ -56,7 +59,8 @@ async def allowed(state: State, caller: Caller, pieces: AsyncGenerator[_Piece, N
                 if not await may_go_on(state, caller):
                     return
                 look_s = time.monotonic() + LOOK_EVERY_S
-            yield piece
+            if piece:
+                yield piece
 
 
 async def pause(state: State, told: asyncio.Event, timeout_s: float) -> None:

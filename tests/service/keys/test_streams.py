@@ -136,6 +136,14 @@ def test_a_log_ends_where_its_readers_key_is_revoked(claimed: Claimed, caller: C
         assert not all(is_told(number) for number in soon(itertools.count(1)))
 
 
+def test_a_log_to_which_nothing_is_added_ends_as_well(caller: Callable[..., Caller]) -> None:
+    who = caller()
+    job = who.http.post("/v1/jobs", json=BODY).raise_for_status().json()
+    with who.http.stream("GET", f"{job['urls']['self']}/logs", params={"follow": "true"}) as answer:
+        revoke(who.id, caller)
+        assert list(answer.iter_bytes()) == []
+
+
 def test_who_reads_without_a_key_is_let_go_when_there_is_one(
     redis_url: str, namespace: str, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 ) -> None:

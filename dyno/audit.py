@@ -1,4 +1,4 @@
-"""One line for every change of who may do what, and of which devices take jobs.
+"""One line for every change of who may do what and of which devices take jobs, and for what is lost to somebody.
 
 Names keys by their ids. No secret is ever given to it.
 """

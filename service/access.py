@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute
 
 from dyno.access import EVERYBODY, ApiKey, Scope, Viewer
 from dyno.errors import StoreUnavailable
+from service import edge
 from service.attempts import JOB_HEADER, bearer, check_start
 from service.errors import NotAuthorized, ScopeMissing
 from service.local import check_local
@@ -128,6 +129,7 @@ async def _caller(request: Request, state: State, row: tuple[str, str]) -> Calle
     secret = bearer(request)
     key = None if secret is None else await state.keys.find(secret)
     if key is not None:
+        edge.caller.set(key.id)
         with contextlib.suppress(StoreUnavailable):  # full or read-only: what can still be read is shown
             await state.keys.use(key)
         return Caller(key)

@@ -27,6 +27,9 @@ _OWN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 # Whether the answer to this request is held back for news: its time says nothing of how fast the service is.
 held: ContextVar[bool] = ContextVar("held", default=False)
 
+# Who asks: the id of an API key. Set by the guard.
+caller: ContextVar[str | None] = ContextVar("caller", default=None)
+
 # Of every answer that doesn't say otherwise.
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -99,6 +102,7 @@ class _Exchange:
         logs.request_id.set(self._id)
         logs.job_id.set(None)
         held.set(False)
+        caller.set(None)
 
     async def send(self, send: Send, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -120,6 +124,7 @@ class _Exchange:
             "status": self._status,
             "duration_s": round(time.monotonic() - self._began_s, 6),
             "request_id": self._id,
+            "key": caller.get(),
         }
         logs.event(ACCESS, logging.INFO, "request", facts)
 

@@ -7,11 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from dyno.audit import audit
 from dyno.job import Job, SpecWarning, Status
 from dyno.result import Result
 from dyno.spec import FrameworkName, Spec
 from service import submission, waiting
 from service.accepted import accepted
+from service.access import CallerDep
 from service.admission import JobEstimate
 from service.dependencies import (
     IdempotencyKey,
@@ -133,13 +135,16 @@ async def show(
         **documented("job-not-found", "job-finished", "store-unavailable"),
     },
 )
-async def cancel(job_id: JobId, jobs: JobsDep, response: Response) -> Job:
+async def cancel(job_id: JobId, jobs: JobsDep, caller: CallerDep, response: Response) -> Job:
     """Cancel a job: a waiting one at once, a running one by its worker. Repeating it changes nothing.
 
     After 202 the job may still end `succeeded`: where its result was there before its worker heard of the cancel,
     the result wins.
     """
-    job = (await jobs.cancel(job_id)).job
+    canceled = await jobs.cancel(job_id)
+    job = canceled.job
+    if canceled.changed and job.owner != (caller.key and caller.key.id):
+        audit("job-canceled", caller.name, job=job_id, owner=job.owner)
     response.status_code = 200 if job.done else 202
     response.headers["ETag"] = waiting.etag(job)
     return job

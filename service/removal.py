@@ -8,7 +8,9 @@ import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Response
 
+from dyno.audit import audit
 from dyno.errors import ArtifactStoreUnavailable
+from service.access import CallerDep
 from service.dependencies import JobId, StateDep
 from service.problems import documented
 from service.state import State
@@ -20,13 +22,14 @@ log = logging.getLogger(__name__)
 
 
 @router.delete("/{job_id}", status_code=204, responses=documented("job-not-found", "job-live", "store-unavailable"))
-async def delete(job_id: JobId, state: StateDep) -> Response:
+async def delete(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
     """Delete a done job for good: its record, result, samples, log, events and files, and comparisons that name it.
 
     Its idempotency key stays used until its 24 hours are over. Where the artifact store is away its files can't be
     read any more, and are deleted within the hours after it is back.
     """
-    await state.jobs.delete(job_id)
+    owner = await state.jobs.delete(job_id)
+    audit("job-deleted", caller.name, job=job_id, owner=owner)
     await _drop_files(state, job_id)
     return Response(status_code=204)
 

@@ -7,7 +7,7 @@
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  for how long after its end a file may still come, ms
 --
--- Returns {"deleted"} or {"live", status} or {"unknown"}
+-- Returns {"deleted", owner or ""} or {"live", status} or {"unknown"}
 
 local id = ARGV[2]
 local record = redis.call('HMGET', KEYS[1], 'status', 'workload', 'finished_at', 'owner')
@@ -29,4 +29,4 @@ if owner then
 end
 redis.call('ZREM', key('expiring'), expiring_member(id, status, workload, owner))
 redis.call('DEL', unpack(keys_of(id)))
-return { 'deleted' }
+return { 'deleted', owner or '' }

@@ -156,8 +156,11 @@ class Jobs:
             raise JobFinished(f"{job_id} has {reply[1]} already, there is nothing to cancel")
         return Canceled(await self.get(job_id), changed=reply[0] != "already")
 
-    async def delete(self, job_id: str) -> None:
-        """Take a done job out of the store; its files are the caller's. Raises UnknownJob, JobLive."""
+    async def delete(self, job_id: str) -> str | None:
+        """Take a done job out of the store; its files are the caller's. Returns its owner.
+
+        Raises UnknownJob, JobLive.
+        """
         await self._check_seen(job_id)
         keys = [self._known(job_id), self._keys.artifacts]
         reply = await self._run(Script.DELETE, keys, [job_id, round(SETTLED_S * 1000)])
@@ -165,6 +168,7 @@ class Jobs:
             raise _unknown(job_id)
         if reply[0] == "live":
             raise JobLive(f"{job_id} is {reply[1]}: cancel it first, or wait for its end")
+        return reply[1] or None
 
     async def result(self, job_id: str) -> Result:
         """The job's result. Raises UnknownJob, RecordUnreadable, and without one ResultNotReady (with the status)."""

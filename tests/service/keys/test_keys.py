@@ -17,6 +17,7 @@ from dyno.store.keys import Keys
 from dyno.store.leases import Leases
 from dyno.store.queues import queues_served
 from tests.service.keys.conftest import Caller, problem
+from tests.waiting import eventually
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 ANY = Scope.READ, Scope.SUBMIT, Scope.ADMIN
@@ -117,6 +118,30 @@ def test_an_admin_makes_and_revokes_keys_and_a_line_says_so_without_their_secret
         f'device-uncordoned by="{admin.id}" device="{offered.full_id}"',
     ]
     assert not [record for record in caplog.records if made["secret"][5:] in record.getMessage()]
+
+
+def test_a_line_says_whose_job_was_deleted_by_whom_and_which_was_canceled_by_another(
+    owner: Caller, caller: Callable[..., Caller], job_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(what: str) -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == f"dyno.{what}"]
+
+    admin = caller(Scope.ADMIN)
+    own, others = (owner.http.post("/v1/jobs", json=BODY).json()["id"] for _ in range(2))
+    with caplog.at_level(logging.INFO, "dyno.access"):
+        assert owner.http.post(f"/v1/jobs/{own}/cancel").status_code == 200
+        for _ in range(2):
+            admin.http.post(f"/v1/jobs/{others}/cancel")
+        assert owner.http.delete(f"/v1/jobs/{own}").status_code == 204
+        assert admin.http.delete(f"/v1/jobs/{job_id}").status_code == 204
+        eventually(lambda: len(told("access")) == 5)  # each comes behind the last byte of its answer
+    assert told("audit") == [
+        f'job-canceled by="{admin.id}" job="{others}" owner="{owner.id}"',
+        f'job-deleted by="{owner.id}" job="{own}" owner="{owner.id}"',
+        f'job-deleted by="{admin.id}" job="{job_id}" owner="{owner.id}"',
+    ]
+    by = [owner.id, admin.id, admin.id, owner.id, admin.id]
+    assert [line.rpartition(" ")[2] for line in told("access")] == [f'key="{each}"' for each in by]
 
 
 def test_a_key_that_can_not_be_made_is_refused_with_every_wrong_field(caller: Callable[..., Caller]) -> None:

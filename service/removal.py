@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 async def delete(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
     """Delete a done job for good: its record, result, samples, log, events and files, and comparisons that name it.
 
+    Told to nobody, two things stay in Redis for a while: what happened to it, among the last 10,000 events of all jobs,
+    and those comparisons, until another job of theirs goes.
+
     Its idempotency key stays used until its 24 hours are over. Where the artifact store is away its files can't be
     read any more, and are deleted within the hours after it is back.
     """

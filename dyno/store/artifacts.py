@@ -69,9 +69,13 @@ def tidy_files(client: redis.Redis, settings: Settings, files: Files) -> list[st
         now_ms = seconds * 1000 + micros // 1000
         due: Any = client.zrange(keys.artifacts, "-inf", now_ms, byscore=True, offset=0, num=_AT_ONCE)
     for job_id in due:
-        with store_errors():
-            left_ms: Any = client.pttl(keys.job(job_id))
-            # First: one that fails stops no other.
+        with store_errors(), client.pipeline() as pipeline:
+            pipeline.pttl(keys.job(job_id))
+            pipeline.zscore(keys.artifacts, job_id)
+            left_ms, due_ms = pipeline.execute()
+        if due_ms is None or due_ms > now_ms:  # dealt with, or deleted, since it was found to be due
+            continue
+        with store_errors():  # first: one that fails stops no other
             client.zadd(keys.artifacts, {job_id: now_ms + LOOK_AGAIN_S * 1000})
         if left_ms == _GONE:
             files.drop(job_id)
@@ -82,6 +86,8 @@ def tidy_files(client: redis.Redis, settings: Settings, files: Files) -> list[st
             again_ms = now_ms + _sweep(client, keys, files, job_id, left_ms, now_ms) + 1
             with store_errors():
                 client.zadd(keys.artifacts, {job_id: again_ms}, xx=True)
+                if not client.exists(keys.job(job_id)):  # deleted meanwhile, which had made it due sooner
+                    client.zadd(keys.artifacts, {job_id: now_ms + LOOK_AGAIN_S * 1000}, xx=True, lt=True)
     return dropped
 
 

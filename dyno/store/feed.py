@@ -55,6 +55,13 @@ class Page(NamedTuple):
     gap: GapEvent | None = None
 
 
+class _Beside(NamedTuple):
+    """What there is of an entry's job: whether its record, and what the entry only refers to, a piece of log say."""
+
+    is_there: bool
+    text: str | None
+
+
 def place_of(text: str) -> Place | None:
     """None where it is none that an event has."""
     found = _PLACE.fullmatch(text)
@@ -77,7 +84,8 @@ class Feed:
 
     async def page(self, job_id: str | None, place: Place, viewer: Viewer = EVERYBODY) -> Page:
         """What is behind `place`, as much as is sent at once, without what the viewer may not see: of that nothing more
-        is read either. Of one job all is told: whether the viewer sees it is known by then.
+        is read either. Of one job all is told: whether the viewer sees it is known by then. Of jobs whose records are
+        gone, because they were deleted say, nothing is.
 
         All who are told of the same news share one question.
         """
@@ -94,12 +102,11 @@ class Feed:
 
     async def _page(self, job_id: str | None, place: Place, viewer: Viewer) -> Page:
         entries, gap = await self._entries(job_id, place)
-        seen = [fields for _, fields in entries if viewer.sees(fields.get("owner"))]
-        beside = iter(await self._beside(seen))
+        beside = await self._beside([each for each in entries if viewer.sees(each[1].get("owner"))])
         events: list[JobEvent] = []
         for entry, fields in entries:
-            if viewer.sees(fields.get("owner")):
-                events += _placed(list(_events(entry, fields, next(beside))), place)
+            if (known := beside.get(entry)) is not None and known.is_there:
+                events += _placed(list(_events(entry, fields, known.text)), place)
             place = Place(entry)
         done = bool(events) and isinstance(events[-1], StatusEvent) and events[-1].done
         return Page(events, place, ends=job_id is not None and (done or await self._is_over(job_id, entries)), gap=gap)
@@ -125,13 +132,15 @@ class Feed:
             return entries, None
         return entries, GapEvent(id=str(after), after=str(after), oldest=entries[0][0])
 
-    async def _beside(self, entries: Sequence[_Fields]) -> list[str | None]:
-        """What an entry only refers to: a piece of log, or a result."""
+    async def _beside(self, entries: Sequence[tuple[str, _Fields]]) -> dict[str, _Beside]:
         async with self._client.pipeline(transaction=False) as pipeline:
-            asked = [self._ask(pipeline, fields) for fields in entries]
+            asked = {}
+            for entry, fields in entries:
+                pipeline.exists(self._keys.job(fields.get("job", "")))
+                asked[entry] = self._ask(pipeline, fields)
             with store_errors():
-                answers: Any = iter(await pipeline.execute() if any(asked) else ())
-        return [next(answers) if each else None for each in asked]
+                answers: Any = iter(await pipeline.execute() if entries else ())
+        return {entry: _Beside(bool(next(answers)), next(answers) if each else None) for entry, each in asked.items()}
 
     def _ask(self, pipeline: Any, fields: _Fields) -> bool:
         job_id = fields.get("job", "")

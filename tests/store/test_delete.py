@@ -24,11 +24,17 @@ ASpec = Callable[..., Spec]
 
 
 def traces(client: redis.Redis, keys: Keys, job_id: str) -> list[str]:
-    """Keys that name the job, and indexes that hold it."""
-    named = [str(key) for key in client.scan_iter(keys.job(f"{job_id}*"))]
-    sets = [str(key) for key in client.scan_iter(f"{keys.namespace}:*", _type="zset")]
-    held = [name for name in sets if any(job_id in str(member) for member in client.zrange(name, 0, -1))]
-    return named + held
+    """Keys that name the job, and all else that holds its id, but for the events of all jobs, which aren't told."""
+    ask: dict[str, Callable[[str], object]] = {
+        "zset": lambda name: client.zrange(name, 0, -1),
+        "set": client.smembers,
+        "list": lambda name: client.lrange(name, 0, -1),
+        "stream": client.xrange,
+        "hash": client.hgetall,
+        "string": client.get,
+    }
+    names = {str(name) for name in client.scan_iter(f"{keys.namespace}:*")} - {keys.events}
+    return [name for name in names if job_id in name or job_id in str(ask[str(client.type(name))](name))]
 
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail", "stop"])

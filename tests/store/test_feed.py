@@ -219,6 +219,16 @@ async def test_of_a_job_that_is_gone_nothing_more_comes(feed: Feed, ended: str, 
     assert (await feed.page(ended, place)).ends
 
 
+async def test_of_all_events_those_of_a_job_that_is_gone_are_told_no_more(
+    feed: Feed, ended: str, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    kept = (await jobs.submit(a_spec())).job.id
+    await jobs.delete(ended)
+    page = await feed.page(None, Place())
+    assert [event.job for event in page.events] == [kept]
+    assert page.place == await feed.newest()
+
+
 @pytest.mark.parametrize(
     "text", ["", "x", "1", "1-", "1-2-3", "1-2.", "-1-2", "1" * 20 + "-0", "1-0.123", "١-٢", "1-0\n"]
 )

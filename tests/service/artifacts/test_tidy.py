@@ -17,6 +17,7 @@ from dyno.result import Artifact
 from dyno.settings import Settings
 from dyno.store.artifacts import LOOK_AGAIN_S, SETTLED_S, tidy_files
 from dyno.store.keys import Keys
+from dyno.store.scripts import SOURCES, Script
 from tests.service.artifacts.conftest import Worker
 from tests.waiting import eventually
 
@@ -133,3 +134,37 @@ def test_files_that_can_not_be_deleted_now_stop_no_others_and_are_tried_again(
     assert tidy_files(client, settings, files) == ["other"]
     assert files.tried == ["stuck", "other"]
     assert 0 < due_in_s(client, settings.namespace, "stuck") <= LOOK_AGAIN_S + 1
+
+
+class Deleting(FolderStore):
+    """While the files of one job are looked at, this and another one are deleted."""
+
+    def __init__(self, delete: Callable[[str], object]) -> None:
+        super().__init__(Path("/nonexistent"))
+        self.delete, self.dropped = delete, list[str]()
+
+    def drop(self, job_id: str) -> None:
+        self.dropped.append(job_id)
+
+    def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
+        for each in ("looked at", "next"):
+            self.delete(each)
+        return True
+
+
+def test_files_of_a_job_that_is_deleted_meanwhile_are_due_when_its_deletion_says(
+    client: redis.Redis, redis_url: str
+) -> None:
+    settings = Settings(redis_url=redis_url, namespace="test-deleting")
+    keys, now_s = Keys(settings.namespace), client.time()[0]
+    script = client.register_script(SOURCES[Script.DELETE])
+    for job, finished_s in (("looked at", now_s - 2 * SETTLED_S), ("next", now_s)):
+        client.hset(keys.job(job), mapping={"status": "failed", "workload": "matmul", "finished_at": finished_s})
+        client.pexpire(keys.job(job), 10 * 86400 * 1000)
+    client.zadd(keys.artifacts, {"looked at": 0, "next": 1})
+    files = Deleting(
+        lambda job: script(keys=[keys.job(job), keys.artifacts], args=[keys.namespace, job, SETTLED_S * 1000])
+    )
+    assert tidy_files(client, settings, files) == files.dropped == []
+    assert due_in_s(client, settings.namespace, "looked at") <= LOOK_AGAIN_S + 1
+    assert 0 < due_in_s(client, settings.namespace, "next") <= SETTLED_S + 1

@@ -68,6 +68,7 @@ def test_of_all_events_a_key_is_told_those_of_its_own_jobs(
     one, other, admin = caller(Scope.SUBMIT), caller(Scope.SUBMIT), caller(Scope.ADMIN)
     unowned = {"job": "job_0", "event": "stop", "status": "canceled", "version": 1, "at": 1}
     client.xadd(Keys(settings.namespace).events, unowned)  # as a worker from before there were keys tells it
+    client.hset(Keys(settings.namespace).job("job_0"), "status", "canceled")
     first, foreign, last = canceled(one), canceled(other), canceled(one)
     assert told_of(one, last) == dict.fromkeys((first, last), one.id)
     assert told_of(other, foreign) == {foreign: other.id}

@@ -34,6 +34,7 @@ class ApiKeys:
         self._client = client
         self._keys = Keys(settings.namespace)
         self._admit = client.register_script(SOURCES[Script.ADMIT])
+        self._revoke = client.register_script(SOURCES[Script.REVOKE])
         self._open = client.register_script(SOURCES[Script.OPEN])
 
     async def any(self) -> bool:
@@ -79,18 +80,13 @@ class ApiKeys:
 
     async def revoke(self, key_id: str) -> bool:
         """No request gets through with it from now on. False where it was revoked before. Raises UnknownKey."""
-        record = await self._record(key_id)
-        if not record:
+        outcome = "unknown"
+        if KEY_ID.fullmatch(key_id):
+            with store_errors():
+                [outcome] = await self._revoke(keys=[self._keys.api_key(key_id)], args=[self._keys.namespace])
+        if outcome == "unknown":
             raise UnknownKey(f'there is no key "{key_id[:64]}"')
-        if "revoked_at" in record:
-            return False
-        with store_errors():
-            seconds, micros = await self._client.time()
-            async with self._client.pipeline() as pipeline:
-                pipeline.hset(self._keys.api_key(key_id), "revoked_at", f"{seconds}.{micros:06}")
-                pipeline.hdel(self._keys.api_key(key_id), "digest")
-                await pipeline.execute()
-        return True
+        return outcome == "revoked"
 
     async def open_again(self) -> bool:
         """Forget the revoked keys, so that requests need none. False where one is left that isn't revoked."""

@@ -29,6 +29,7 @@ class Script(StrEnum):
     EXPIRE = "expire"
     DELETE = "delete"
     ADMIT = "admit"
+    REVOKE = "revoke"
     OPEN = "open"
 
 

@@ -24,10 +24,24 @@ local function accepted(outcome, job_id, wake)
   return { outcome, redis.call('HGETALL', key('job', job_id)), place, wake }
 end
 
+-- How many jobs of the owner wait. Where that are too many it is looked whether they do, a hundred at a time: one that
+-- is in the index by mistake would take a place for ever.
+local function waiting(owner, most)
+  local index = key('jobs', 'queued', owner)
+  if redis.call('ZCARD', index) >= most then
+    for _, id in ipairs(redis.call('ZRANGE', index, 0, 99)) do
+      if redis.call('HGET', key('job', id), 'status') ~= 'queued' then
+        redis.call('ZREM', index, id)
+      end
+    end
+  end
+  return redis.call('ZCARD', index)
+end
+
 local function over_limit(owner)
   local limits = redis.call('HMGET', key('key', owner), 'queued_jobs', 'device_s_per_day')
-  local queued = redis.call('ZCARD', key('jobs', 'queued', owner))
-  if limits[1] and queued >= tonumber(limits[1]) then
+  local queued = limits[1] and waiting(owner, tonumber(limits[1]))
+  if queued and queued >= tonumber(limits[1]) then
     return { 'queued_jobs', tonumber(limits[1]), queued, 0 }
   end
   local spent_ms = tonumber(redis.call('HGET', key('spent', owner, today()), 'device_ms') or 0)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -72,6 +73,29 @@ async def test_a_revoked_key_is_found_no_more_and_stays_on_the_list(
     assert listed[second.id] is None
     with pytest.raises(UnknownKey):
         await api_keys.revoke("key_0000000000000000")
+
+
+async def test_keys_are_revoked_and_the_service_opened_in_one_step_each(
+    api_keys: ApiKeys,
+    asked: Callable[..., NewKey],
+    async_redis: redis.asyncio.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key, _ = await api_keys.create(asked())
+    execute, said = async_redis.execute_command, list[str]()
+
+    async def heard(*words: Any, **options: Any) -> Any:
+        said.append(str(words[0]))
+        return await execute(*words, **options)
+
+    await api_keys.revoke(key.id)  # now the server knows the script
+    await api_keys.open_again()
+    key, _ = await api_keys.create(asked())
+    monkeypatch.setattr(async_redis, "execute_command", heard)
+    for step in (api_keys.open_again(), api_keys.revoke(key.id), api_keys.open_again()):
+        await step
+        assert said == ["EVALSHA"]
+        said.clear()
 
 
 async def test_only_who_says_so_opens_the_service_again(api_keys: ApiKeys, asked: Callable[..., NewKey]) -> None:

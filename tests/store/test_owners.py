@@ -143,6 +143,20 @@ async def test_no_more_jobs_of_a_key_wait_than_it_may_have_however_many_come_at_
         await mine.submit(a_spec())
 
 
+async def test_what_does_not_wait_takes_no_place_of_those_that_do(
+    mine: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, limited: Callable
+) -> None:
+    limited(queued_jobs=2)
+    canceled = (await mine.submit(a_spec())).job.id
+    await mine.cancel(canceled)
+    waits = (await mine.submit(a_spec())).job.id
+    client.zadd(keys.queued_of_owner(OWNER), {canceled: 1, "job_that_is_gone": 2})
+    also = (await mine.submit(a_spec())).job.id
+    assert client.zrange(keys.queued_of_owner(OWNER), 0, -1) == [waits, also]
+    with pytest.raises(LimitReached):
+        await mine.submit(a_spec())
+
+
 async def test_a_repeated_request_is_answered_at_the_limit_too(
     mine: Jobs, a_spec: Callable[..., Spec], limited: Callable
 ) -> None:

@@ -43,7 +43,7 @@ class Limits(Model):
 
     queued_jobs: Limit | None = Field(None, description="Jobs of the key that wait at the same time")
     device_s_per_day: Limit | None = Field(
-        None, description="Seconds of devices in a day of UTC. Runs count when they end; then new jobs are refused"
+        None, description="Seconds of devices in a day of UTC, those of running jobs too; then new jobs are refused"
     )
     requests_per_s: Limit | None = Field(None, description="As many may also come at once")
 

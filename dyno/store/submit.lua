@@ -38,6 +38,18 @@ local function waiting(owner, most)
   return redis.call('ZCARD', index)
 end
 
+-- For how long the owner's attempts that run now have had their devices. There are no more of them than devices.
+local function running_ms(owner)
+  local total_s = 0
+  for _, id in ipairs(redis.call('ZRANGE', key('jobs', 'status', 'running'), 0, -1)) do
+    local record = redis.call('HMGET', key('job', id), 'owner', 'started_at')
+    if record[1] == owner then
+      total_s = total_s + (since(record[2]) or 0)
+    end
+  end
+  return total_s * 1000
+end
+
 local function over_limit(owner)
   local limits = redis.call('HMGET', key('key', owner), 'queued_jobs', 'device_s_per_day')
   local queued = limits[1] and waiting(owner, tonumber(limits[1]))
@@ -45,6 +57,7 @@ local function over_limit(owner)
     return { 'queued_jobs', tonumber(limits[1]), queued, 0 }
   end
   local spent_ms = tonumber(redis.call('HGET', key('spent', owner, today()), 'device_ms') or 0)
+  spent_ms = spent_ms + (limits[2] and running_ms(owner) or 0)
   if limits[2] and spent_ms >= tonumber(limits[2]) * 1000 then
     return { 'device_s_per_day', tonumber(limits[2]), math.floor(spent_ms / 1000), DAY_MS - NOW_MS % DAY_MS }
   end

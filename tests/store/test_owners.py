@@ -197,6 +197,29 @@ async def test_what_an_attempt_had_of_a_device_is_counted_once_however_it_ends(
     assert 24 * 3600 < client.ttl(name) <= 48 * 3600
 
 
+async def test_what_runs_is_counted_before_it_ends(
+    mine: Jobs,
+    others: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    client: redis.Redis,
+    keys: Keys,
+    limited: Callable,
+) -> None:
+    limited(device_s_per_day=10_000)
+    await mine.submit(a_spec())
+    await others.submit(a_spec())
+    for attempt in (claim(), claim("cpu:2@alpha")):
+        begun_s = float(client.hget(keys.job(attempt.job_id), "started_at") or "nan")
+        client.hset(keys.job(attempt.job_id), "started_at", f"{begun_s - 9_000:.6f}")
+    await mine.submit(a_spec())  # that the other one ran for as long is another's
+    today = client.time()[0] // 86400
+    for day in (today, today + 1):
+        client.hset(keys.spent(OWNER, day), "device_ms", 1_000_000)
+    with pytest.raises(LimitReached, match="s of devices today, and may have 10000"):
+        await mine.submit(a_spec())
+
+
 async def test_who_has_had_a_days_worth_of_devices_waits_for_the_next_day(
     mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, limited: Callable
 ) -> None:

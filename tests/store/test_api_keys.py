@@ -13,6 +13,7 @@ from dyno.errors import LimitReached, UnknownKey
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.keys import Keys
+from tests.store.contents import contents
 
 pytestmark = pytest.mark.anyio
 
@@ -34,10 +35,9 @@ async def test_a_key_is_found_by_its_secret_of_which_nothing_but_a_hash_is_kept(
     assert await api_keys.find(secret) == key
     assert (key.name, key.scope, key.limits) == ("ci", "submit", Limits(queued_jobs=5))
     assert secret.startswith(key.prefix)
-    kept = [client.dump(name) for name in client.scan_iter(f"{settings.namespace}:*")]
-    stored = client.hgetall(Keys(settings.namespace).api_key(key.id))
-    assert kept
-    assert not [value for value in stored.values() if secret.removeprefix(key.prefix)[:8] in value]
+    kept = contents(client, settings.namespace)
+    assert Keys(settings.namespace).api_key(key.id) in kept
+    assert not [name for name, text in kept.items() if secret.removeprefix(key.prefix)[:8] in name + text]
     assert secret not in str(key)
 
 

@@ -17,6 +17,7 @@ from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases, LogPiece
 from tests.results import a_result
+from tests.store.contents import contents
 
 pytestmark = pytest.mark.anyio
 
@@ -25,16 +26,8 @@ ASpec = Callable[..., Spec]
 
 def traces(client: redis.Redis, keys: Keys, job_id: str) -> list[str]:
     """Keys that name the job, and all else that holds its id, but for the events of all jobs, which aren't told."""
-    ask: dict[str, Callable[[str], object]] = {
-        "zset": lambda name: client.zrange(name, 0, -1),
-        "set": client.smembers,
-        "list": lambda name: client.lrange(name, 0, -1),
-        "stream": client.xrange,
-        "hash": client.hgetall,
-        "string": client.get,
-    }
-    names = {str(name) for name in client.scan_iter(f"{keys.namespace}:*")} - {keys.events}
-    return [name for name in names if job_id in name or job_id in str(ask[str(client.type(name))](name))]
+    held = contents(client, keys.namespace)
+    return [name for name, text in held.items() if name != keys.events and (job_id in name or job_id in text)]
 
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail", "stop"])

@@ -1,0 +1,21 @@
+"""All that a namespace holds, of whatever type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import redis
+
+
+def contents(client: redis.Redis, namespace: str) -> dict[str, str]:
+    """By key, as text."""
+    read: dict[str, Callable[[str], object]] = {
+        "zset": lambda name: client.zrange(name, 0, -1),
+        "set": client.smembers,
+        "list": lambda name: client.lrange(name, 0, -1),
+        "stream": client.xrange,
+        "hash": client.hgetall,
+        "string": client.get,
+    }
+    names = map(str, client.scan_iter(f"{namespace}:*"))
+    return {name: str(read[str(client.type(name))](name)) for name in names}

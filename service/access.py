@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Annotated, NamedTuple
 
 from fastapi import Depends, Request
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.routing import BaseRoute
 
 from dyno.access import EVERYBODY, ApiKey, Scope, Viewer
@@ -94,11 +94,11 @@ class Caller(NamedTuple):
 
 def check_rows(routes: Iterable[BaseRoute]) -> None:
     """Raises RuntimeError with every route that has no row, and every row that has no route."""
-    served = {
-        (method, getattr(route, "path", ""))
-        for route in routes
-        for method in (route.methods or () if isinstance(route, APIRoute) else ["*"])
-    }
+    served = set[tuple[str, str]]()
+    for each in iter_route_contexts(list(routes)):  # those of included routers one by one
+        route = each.original_route
+        methods = route.methods or () if isinstance(route, APIRoute) else ["*"]
+        served |= {(method, each.path or "") for method in methods}
     if served != ROUTES.keys():
         raise RuntimeError(
             f"routes without a row in service/access.py: {sorted(served - ROUTES.keys())}, "

@@ -75,7 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(guard)])
     routes = [route for part in parts for route in part.router.routes]
-    check_rows(routes)
+    check_rows(app.routes)
     problems.install(app, routes)
     app.openapi = openapi.documenter(app, registered)  # type: ignore[method-assign]
     if traces.on:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import httpx
 import pytest
 import redis
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 
 from dyno.access import Scope
 from dyno.devices.device import Device
@@ -82,6 +83,14 @@ def test_the_table_has_a_row_for_every_route_of_the_document_and_no_other(
     assert documented | {("GET", "/openapi.json")} == ROUTES.keys()
 
 
+class Beside(FastAPI):
+    """With a route that is in no part of the service, and so has no guard in front."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.add_api_route("/v1/beside", lambda: None)
+
+
 def test_a_route_without_a_row_stops_the_start_and_so_does_a_row_without_a_route(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -89,6 +98,10 @@ def test_a_route_without_a_row_stops_the_start_and_so_does_a_row_without_a_route
     forgotten.add_api_route("/v1/forgotten", lambda: None)
     with pytest.raises(RuntimeError, match=r"without a row.*/v1/forgotten"):
         check_rows(forgotten.routes)
+    with monkeypatch.context() as around:
+        around.setattr("service.app.FastAPI", Beside)
+        with pytest.raises(RuntimeError, match=r"without a row.*/v1/beside"):
+            create_app(Settings(redis_url="unix:///nowhere"))
     monkeypatch.setitem(access.ROUTES, ("GET", "/v1/gone"), Scope.READ)
     with pytest.raises(RuntimeError, match=r"without a route.*/v1/gone"):
         create_app(Settings(redis_url="unix:///nowhere"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import redis
@@ -12,6 +13,7 @@ from dyno.errors import UnknownJob
 from dyno.job import new_job_id
 from dyno.settings import Settings
 from dyno.spec import Spec
+from dyno.store import logs
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases, LogPiece
@@ -92,3 +94,28 @@ async def test_of_a_long_log_the_end_is_kept_and_said_to_be_one(
 async def test_a_job_that_never_was_has_no_log(read: Read) -> None:
     with pytest.raises(UnknownJob):
         await read(new_job_id())
+
+
+async def test_of_a_log_in_many_tiny_pieces_a_bounded_number_is_asked_for_at_once(
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    leases: Leases,
+    read: Read,
+    async_redis: redis.asyncio.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await jobs.submit(a_spec())
+    attempt = claim()
+    for number in range(5):
+        leases.heartbeat(attempt, None, LogPiece(number, f"{number}"))
+    execute, asked = async_redis.execute_command, list[int]()
+
+    async def counted(*words: Any, **options: Any) -> Any:
+        asked.append(len(words) - 2)
+        return await execute(*words, **options)
+
+    monkeypatch.setattr(async_redis, "execute_command", counted)
+    monkeypatch.setattr(logs, "_AT_ONCE", 2)
+    assert (await read(attempt.job_id)).text == "01234"
+    assert asked == [2, 2, 1]

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.routing import BaseRoute
 
 from dyno.access import EVERYBODY, ApiKey, Scope, Viewer
-from dyno.errors import StoreUnavailable
+from dyno.errors import DynoError, StoreUnavailable
 from service import edge
 from service.attempts import JOB_HEADER, bearer, check_start
 from service.errors import NotAuthorized, ScopeMissing
@@ -137,6 +137,15 @@ async def _caller(request: Request, state: State, row: tuple[str, str]) -> Calle
         raise NotAuthorized(_HOW if secret is None else "there is no such key, or it was revoked")
     check_local(request, state.settings)
     return Caller()
+
+
+async def is_known(request: Request, state: State) -> bool:
+    """Of a route that is open to all: whether who asks may be told more than all are."""
+    try:
+        await _caller(request, state, WHILE_AWAY)
+    except DynoError:
+        return False
+    return True
 
 
 async def may_go_on(state: State, caller: Caller) -> bool:

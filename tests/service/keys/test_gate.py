@@ -182,6 +182,22 @@ def test_where_keys_are_required_nobody_is_served_without_one_even_if_there_is_n
         assert http.get("/v1/workloads", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
 
 
+def test_a_service_that_is_not_ready_tells_strangers_which_part_and_nothing_of_where_it_is(serve: Serve) -> None:
+    with EmbeddedServer() as server:
+        settings = Settings(redis_url=server.url)
+        with serve(create_app(settings)) as http, sync_client(settings) as client:
+            client.config_set("appendonly", "no")
+            assert "appendonly" in http.get("/readyz").json()["detail"]
+            _, secret = make_key(settings)
+            eventually(lambda: http.get("/v1/workloads").status_code == 401)
+            assert http.get("/readyz").json()["detail"] == "store-unfit"
+            mine = {"Authorization": f"Bearer {secret}"}
+            assert "appendonly" in http.get("/readyz", headers=mine).json()["detail"]
+            server.kill()
+            for headers in ({}, mine):
+                assert http.get("/readyz", headers=headers).json()["detail"] == "store-unavailable"
+
+
 def test_a_full_store_still_shows_a_keys_jobs(serve: Serve) -> None:
     with EmbeddedServer() as server:
         settings = Settings(redis_url=server.url)

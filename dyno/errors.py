@@ -33,7 +33,7 @@ DynoError
 ├── RunFailed          a run ended without a result; carries the failure's class and reason
 └── ServerUnavailable  no Redis-compatible server could be found or started
 
-Each class has a stable `code`, the identity that callers may depend on. HTTP statuses belong to `service/problems.py`.
+Each class has a stable `code`, the identity that callers may depend on. HTTP statuses belong to `service/codes.py`.
 """
 
 from __future__ import annotations

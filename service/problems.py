@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: the one table from an error's code to its status, and the handlers that use it."""
+"""Errors as RFC 9457 problems: their form, and the handlers that make them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from dyno.comparison import Difference
 from dyno.errors import DynoError, FieldError, InvalidSpec, LimitReached, NotComparable, ResultNotReady
 from dyno.job import Status
 from dyno.sentences import sentence
+from service.codes import PROBLEMS
 
 log = logging.getLogger(__name__)
 
@@ -27,61 +28,6 @@ MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 100  # of one answer: a body of 64 KiB can hold tens of thousands of wrong fields
 RETRY_AFTER_S = 2
 
-# code -> (status, title). Codes are for programs and never change; a test holds the table complete.
-PROBLEMS: dict[str, tuple[int, str]] = {
-    "malformed-body": (400, "The body can't be read"),
-    "bad-request": (400, "The request can't be read"),
-    "not-authorized": (401, "The request needs a key or a token"),
-    "scope-missing": (403, "The key may not do this"),
-    "proxy-not-allowed": (403, "Proxies need a key"),
-    "origin-not-allowed": (403, "Pages of this origin need a key"),
-    "not-found": (404, "There is nothing here"),
-    "job-not-found": (404, "No such job"),
-    "artifact-not-found": (404, "The job has no such file"),
-    "workload-not-found": (404, "No such workload"),
-    "device-not-found": (404, "No such device"),
-    "key-not-found": (404, "No such key"),
-    "comparison-not-found": (404, "No such comparison"),
-    "method-not-allowed": (405, "The method isn't allowed here"),
-    "body-timeout": (408, "The body came too slowly"),
-    "job-expired": (409, "The job of this idempotency key is gone"),
-    "job-finished": (409, "The job is done already"),
-    "job-live": (409, "The job is not done yet"),
-    "result-not-ready": (409, "The job has no result"),
-    "not-comparable": (409, "The results can't be compared"),
-    "stale-token": (409, "Another attempt owns the job"),
-    "body-too-large": (413, "The body is too large"),
-    "artifact-too-large": (413, "The file is too large"),
-    "unsupported-media-type": (415, "The body must be JSON"),
-    "host-not-allowed": (421, "Other names of this host need a key"),
-    "invalid-request": (422, "A parameter of the request is wrong"),
-    "invalid-spec": (422, "The spec can't be run as it is"),
-    "invalid-comparison": (422, "This can't be compared"),
-    "invalid-key": (422, "There can be no such key"),
-    "does-not-fit": (422, "The job needs more memory than any device has"),
-    "exceeds-timeout": (422, "The job would take longer than its timeout"),
-    "unsupported": (422, "No fitting device has what the job needs"),
-    "no-device-fits": (422, "No device fits"),
-    "framework-missing": (422, "The framework is not installed"),
-    "idempotency-key-reused": (422, "The idempotency key belongs to another request"),
-    "queue-full": (429, "Too many jobs are queued"),
-    "limit-reached": (429, "A limit of the key is reached"),
-    "dyno-error": (500, "Something went wrong"),
-    "internal-error": (500, "Something went wrong"),
-    "record-unreadable": (500, "What is stored can't be read"),
-    "run-failed": (500, "The run failed"),
-    "dataset-damaged": (500, "A data file is damaged"),
-    "workload-fault": (500, "A workload is broken"),
-    "not-ready": (503, "The service can't take jobs now"),
-    "shutting-down": (503, "The service is ending"),
-    "too-many-streams": (503, "Too many streams are open"),
-    "store-unavailable": (503, "The store is not available"),
-    "artifact-store-unavailable": (503, "The artifact store is not available"),
-    "artifact-store-unfit": (503, "The artifact store can't be used"),
-    "store-unfit": (503, "The store is not set up to keep jobs"),
-    "device-unavailable": (503, "The device is not available"),
-    "server-unavailable": (503, "No store could be found"),
-}
 _INTERNAL = "the service failed on this request; its log says why"
 _TELLING = frozenset({"record-unreadable"})  # of status 500, with a detail that is for the caller
 _HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}

@@ -8,7 +8,8 @@ import pytest
 from dyno.settings import Settings
 from dyno.workloads import registry
 from service.app import create_app
-from service.problems import MEDIA_TYPE, PROBLEMS
+from service.codes import PROBLEMS
+from service.problems import MEDIA_TYPE
 
 
 @pytest.fixture(scope="module")

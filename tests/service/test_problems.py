@@ -14,7 +14,8 @@ from dyno import errors
 from dyno.errors import DynoError, FieldError, InvalidSpec, RunFailed
 from dyno.settings import Settings
 from service.app import create_app
-from service.problems import MAX_ERRORS, PROBLEMS
+from service.codes import PROBLEMS
+from service.problems import MAX_ERRORS
 
 
 def subclasses(kind: type[DynoError]) -> set[type[DynoError]]:

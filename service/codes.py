@@ -54,6 +54,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "artifact-store-unavailable": (503, "The artifact store is not available"),
     "artifact-store-unfit": (503, "The artifact store can't be used"),
     "store-unfit": (503, "The store is not set up to keep jobs"),
+    "tracing-missing": (503, "Traces can't be made"),
     "device-unavailable": (503, "The device is not available"),
     "server-unavailable": (503, "No store could be found"),
 }

@@ -47,7 +47,7 @@ def cut(http: httpx.Client, key: str, share: float, until: Callable[[socket.sock
     """Ask for a job over a connection of its own, sending that share of the body, and cut it."""
     body = json.dumps(BODY).encode()
     head = (
-        f"POST /v1/jobs HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nIdempotency-Key: {key}\r\n"
+        f"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nIdempotency-Key: {key}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     with socket.create_connection((http.base_url.host, http.base_url.port or 80)) as connection:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from benchmarks.files import Spec
-from benchmarks.kept import Answer, Kept, answers, so_far
+from benchmarks.kept import Answer, Kept, answers, made_here, so_far
 from benchmarks.report import prose, table, write
 from dyno.measure.statistics import wilson_interval
 from dyno.measure.warnings import CODES
@@ -33,9 +33,9 @@ CLASSES = {"any of A": _OF["A"], "any of B": _OF["B"], "other of B": _OF["B"] - 
 def main(jobs: int = JOBS, state: Path = STATE) -> None:
     wanted, kept, found = specs(jobs), Kept(state), dict[str, Answer]()
     try:
-        found.update(answers(wanted, kept))
+        found.update(answers(wanted, kept, stands=made_here))
     finally:  # also when it is ended by Ctrl-C
-        of_all = so_far(wanted, found, kept)
+        of_all = so_far(wanted, found, kept, made_here)
         by_case = {
             case: [answer.result for name, answer in of_all.items() if name.startswith(f"{case}.") and answer.result]
             for case in CASES

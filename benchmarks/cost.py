@@ -1,4 +1,4 @@
-"""What does measuring cost? All sensors and checks of a run against none of them, in turns in one process."""
+"""What does measuring cost? What a runner does between samples, and a worker beside it, against the sampler alone."""
 
 from __future__ import annotations
 
@@ -9,69 +9,97 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from benchmarks.files import Files, Spec
+from benchmarks.files import Files, Spec, here
 from benchmarks.pairs import Ratio, printed, ratio
 from benchmarks.report import prose, table, write
 from dyno.measure.statistics import median
 
 STATE = Path("build") / "cost"
-PROCESSES, PAIRS = 12, 6
+PROCESSES, ROUNDS = 8, 4
 AIM = 0.01
 PARAMS: dict[str, dict[str, JsonValue]] = {
     "matmul": {"n": 512, "repeats": 10},
     "mnist_cnn": {"train_samples": 2048, "batch_size": 256, "epochs": 1},
 }
+COSTLY = ("on", "worker")
 
 
-def main(processes: int = PROCESSES, pairs: int = PAIRS, state: Path = STATE) -> None:
-    files, found = Files(state), {name: list[dict[str, Any]]() for name in PARAMS}
+def main(processes: int = PROCESSES, rounds: int = ROUNDS, state: Path = STATE) -> None:
+    files, found = Files(state, here()), {name: list[dict[str, Any]]() for name in PARAMS}
     try:
         for process in range(processes):
             for name, params in PARAMS.items():
-                found[name].append(_taken(files, f"{name}.{process:02}", name, params, pairs))
+                found[name].append(_taken(files, f"{name}.{process:02}", name, params, rounds))
     finally:  # also when it is ended by Ctrl-C
         write("cost", "What measuring costs", lines({name: of for name, of in found.items() if len(of) > 1}))
 
 
-def change(processes: Sequence[Mapping[str, Any]]) -> Ratio:
-    """Time per execution with everything on to that with nothing, over the processes' own medians."""
-    on, off = ([median(each["medians_s"][way]) for each in processes] for way in ("on", "off"))
-    return ratio(on, off)
+def change(processes: Sequence[Mapping[str, Any]], way: str) -> Ratio:
+    """Time per execution in that way to that of the sampler alone, over the processes' own medians."""
+    costly, alone = ([median(each["medians_s"][of]) for each in processes] for of in (way, "off"))
+    return ratio(costly, alone)
 
 
 def lines(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    text = f"""*On* is what a runner does around and between its samples: sensors, neighbours, clocks, progress through
-        a pipe to another process. *Off* is the same sampler with nothing of that. Blocks of 20 samples and 2 s
-        in turns (ABBA) in one process. *Change*: of the time per execution, on to off, the geometric mean over
-        processes of the ratio of their medians (Student's t on logarithms); its one-sided upper bound is to stay below
-        {AIM:.0%}. The checks of the output (*verify*) come after the last sample, so they cost time but change nothing;
-        a *block* lasts as long as what lies between its samples, too."""
-    rows = [[f"`{name}`", len(of), *_cells(of)] for name, of in found.items()]
-    head = ("workload", "processes", "change [95 %]", "upper bound (95 %)", "block on", "block off", "verify")
-    params = [f"- `{name}`: `{json.dumps(PARAMS[name])}`" for name in found]
-    return [*prose(text), *table(head, rows), *params]
+    text = f"""*Off* is the sampler alone. *On* adds what a runner does around and between its samples: it reads the
+        sensors that there are, the clocks and what neighbours used (`/proc`), asks the framework what it has traced,
+        drains its queue, and writes progress into a pipe that another process reads. *Worker* is the same with a
+        supervisor's watch at the other end of the pipe, which sends heartbeats to a Redis on this machine. Not in it:
+        the launcher's look at a runner's memory and files, the API, Celery, and that Redis while it idles, which it
+        does beside all three. Blocks of 20 samples and 2 s in turns (ABC, CBA, …) in one process, on all of the
+        device's cores. *Change*: of the time per execution to that of *off*, the geometric mean over processes of the
+        ratio of their medians (Student's t on logarithms); its one-sided upper bound is to stay below {AIM:.0%}. A
+        *block* lasts as long as what lies between its samples, too."""
+    rows = [[f"`{name}`", way, len(of), *_cells(of, way)] for name, of in found.items() for way in COSTLY]
+    head = ("workload", "way", "processes", "change [95 %]", "upper bound (95 %)", "block", "block off")
+    after = """What comes after the last sample costs time and changes nothing: *verify* checks the output, *doubts* is
+        what the first run of a job looks into (is the queue drained, does more work take longer)."""
+    return [*prose(text), *table(head, rows), *prose(after), *_once(found), "", *_sensors(found)]
 
 
-def _cells(processes: Sequence[Mapping[str, Any]]) -> list[str]:
-    of = change(processes)
-    on_s, off_s = (median([block for each in processes for block in each["blocks_s"][way]]) for way in ("on", "off"))
+def _cells(processes: Sequence[Mapping[str, Any]], way: str) -> list[str]:
+    of = change(processes, way)
+    blocks_s = [median([block_s for each in processes for block_s in each["blocks_s"][name]]) for name in (way, "off")]
     return [
         f"{of.value - 1:+.2%} [{of.low - 1:+.2%} to {of.high - 1:+.2%}]",
         f"**{of.upper_95 - 1:+.2%}**",
-        f"{on_s:.3f} s",
-        f"{off_s:.3f} s",
-        f"{median([each['verify_s'] for each in processes]):.3f} s",
+        *(f"{block_s:.3f} s" for block_s in blocks_s),
     ]
 
 
-def _taken(files: Files, name: str, workload: str, params: Mapping[str, JsonValue], pairs: int) -> dict[str, Any]:
+def _once(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    return [
+        f"- `{name}` with `{json.dumps(PARAMS[name])}`: verify {_median(of, 'verify_s'):.3f} s, "
+        f"doubts {_median(of, 'doubts_s'):.3f} s; {_median(of, 'heartbeats'):g} heartbeats a process"
+        for name, of in found.items()
+    ]
+
+
+def _sensors(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Which of them the cost is of, on this machine."""
+    every = [each["sensors"] for of in found.values() for each in of]
+    told = sorted({name for each in every for name in each["told"]})
+    silent = {name: reason for each in every for name, reason in each["silent"].items()}
+    answered = ", ".join(f"`{name}`" for name in told) or "none, so that *on* pays for asking and not for reading"
+    return [
+        *prose(f"Sensors that answered on this machine: {answered}. Those that didn't:"),
+        *(f"- `{name}`: {reason}" for name, reason in sorted(silent.items())),
+    ]
+
+
+def _median(processes: Sequence[Mapping[str, Any]], name: str) -> float:
+    return median([each[name] for each in processes])
+
+
+def _taken(files: Files, name: str, workload: str, params: Mapping[str, JsonValue], rounds: int) -> dict[str, Any]:
     """One process, or what was kept of it."""
-    spec: Spec = {"workload": workload, "params": dict(params), "pairs": pairs}
+    spec: Spec = {"workload": workload, "params": dict(params), "rounds": rounds}
     kept = files.get(name, spec)
     if kept is None:
-        kept = json.loads(printed("cost_side_by_side", workload, json.dumps(params), pairs))
+        kept = json.loads(printed("cost_side_by_side", workload, json.dumps(params), rounds))
         files.put(name, spec, kept)
-        print(f"{name}: {ratio(kept['medians_s']['on'], kept['medians_s']['off'])}", flush=True)
+        for way in COSTLY:
+            print(f"{name}: {way} {ratio(kept['medians_s'][way], kept['medians_s']['off'])}", flush=True)
     return kept
 
 

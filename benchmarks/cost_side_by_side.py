@@ -1,7 +1,11 @@
-"""One process: the same work sampled with all that a runner does meanwhile, and with nothing, in turns (ABBA).
+"""One process: the same work sampled in three ways, in turns (ABC, CBA, …).
 
-`python -m benchmarks.cost_side_by_side WORKLOAD PARAMS PAIRS` prints JSON: of each block of samples, `on` and `off`,
-the median in seconds per execution and how long the block lasted; and how long the checks of the output took after all.
+`off` is the sampler alone. `on` adds all that a runner does around and between its samples: sensors, neighbours,
+clocks, what was traced, draining the queue, progress through a pipe to a process that reads it. `worker` is `on` with a
+supervisor's watch and heartbeats at the other end.
+
+`python -m benchmarks.cost_side_by_side WORKLOAD PARAMS ROUNDS` prints JSON: of each block of samples the median in
+seconds per execution and how long the block lasted; what was paid once after all, and which sensors answered.
 """
 
 from __future__ import annotations
@@ -12,64 +16,104 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from benchmarks.in_process import compiled
+from benchmarks.watched import Watcher
 from dyno.devices import discover
 from dyno.devices.sensors import sensing
+from dyno.frameworks import framework
+from dyno.frameworks.contract import Framework
 from dyno.measure.clock import HostClock
 from dyno.measure.sampling import Samples, StoppingRule, sample
 from dyno.measure.statistics import median
-from dyno.runner.samples import take_samples, undisturbed
+from dyno.readings import Sensors
+from dyno.runner.doubts import doubts
+from dyno.runner.samples import Taken, take_samples, undisturbed
+from dyno.runner.subjects import subjects
 from dyno.runner.writer import FrameWriter
 from dyno.settings import Settings
 from dyno.spec import Measure
+from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import Built
 
-# A target that any samples meet: both ways then stop at the method's floor of 20 samples and 2 s.
+WAYS = ("off", "on", "worker")
+# A target that any samples meet: each way then stops at the method's floor of 20 samples and 2 s.
 MEASURE = Measure(target_rel_ci=1.0)
 
 
 class Turns:
-    """Samples `built` either way; keeps the median and the duration of each block, in the order they were taken."""
+    """Samples `built` in each way; keeps the median and the duration of each block, in the order they were taken."""
 
-    def __init__(self, built: Built, frames_fd: int) -> None:
-        self._execute, self._device, self._frames = built.execute, discover("cpu", Settings()), FrameWriter(frames_fd)
-        self.medians_s: dict[str, list[float]] = {"on": [], "off": []}
-        self.blocks_s: dict[str, list[float]] = {"on": [], "off": []}
+    def __init__(self, built: Built, engine: Framework, frames_fd: int, watcher: Watcher) -> None:
+        self._execute, self._engine, self._device = built.execute, engine, discover("cpu", Settings())
+        self._frames, self._watcher = FrameWriter(frames_fd), watcher
+        self._watched = FrameWriter(watcher.frames_fd)
+        self.medians_s: dict[str, list[float]] = {way: [] for way in WAYS}
+        self.blocks_s: dict[str, list[float]] = {way: [] for way in WAYS}
+        self.taken: Taken | None = None  # the last with sensors
 
     def take(self, way: str) -> None:
+        if way == "worker":
+            with self._watcher.awake():
+                self._timed(way)
+        else:
+            self._timed(way)
+
+    def _timed(self, way: str) -> None:
         began_s = time.perf_counter()
-        samples = self._with_all() if way == "on" else self._with_nothing()
+        samples = self._alone() if way == "off" else self._as_runner(self._frames if way == "on" else self._watched)
         self.blocks_s[way].append(time.perf_counter() - began_s)
         self.medians_s[way].append(median(samples.samples))
 
-    def _with_all(self) -> Samples:
+    def _as_runner(self, frames: FrameWriter) -> Samples:
         with sensing(self._device) as source:
-            return take_samples(self._execute, MEASURE, self._device, source, self._frames).samples
+            self.taken = take_samples(self._execute, MEASURE, self._device, source, frames, framework=self._engine)
+        return self.taken.samples
 
-    def _with_nothing(self) -> Samples:
+    def _alone(self) -> Samples:
         with undisturbed():
             rule = StoppingRule.of(MEASURE, self._device.kind)
             return sample(self._execute, rule, HostClock(), lambda taken, expected: None)
 
 
-def main(workload: str, params: str, pairs: int) -> None:
-    built = compiled(workload, json.loads(params))
+def main(name: str, params: dict[str, Any], rounds: int) -> None:
+    watcher, engine = Watcher(), framework("tensorflow")
+    built = compiled(name, params, engine=engine)
     with _reader() as frames_fd:
-        Turns(built, frames_fd).take("off")  # the first block is still getting faster
-        turns = Turns(built, frames_fd)
-        for pair in range(pairs):
-            for way in ("on", "off")[:: 1 if pair % 2 == 0 else -1]:
+        Turns(built, engine, frames_fd, watcher).take("off")  # the first block is still getting faster
+        turns = Turns(built, engine, frames_fd, watcher)
+        for number in range(rounds):
+            for way in WAYS[:: 1 if number % 2 == 0 else -1]:
                 turns.take(way)
+    assert turns.taken is not None
+    found = {"medians_s": turns.medians_s, "blocks_s": turns.blocks_s, "heartbeats": watcher.close()}
+    found |= {"sensors": said(turns.taken.sensors)} | _afterwards(name, params, built, engine, turns.taken)
+    print(json.dumps(found))
+
+
+def said(sensors: Sensors) -> dict[str, Any]:
+    """What sensors told something, and why the others didn't."""
+    values = sensors.model_dump(exclude={"looks", "reasons"})
+    return {"told": [name for name, value in values.items() if value not in (None, {})], "silent": sensors.reasons}
+
+
+def _afterwards(name: str, params: dict[str, Any], built: Built, engine: Framework, taken: Taken) -> dict[str, Any]:
+    """Seconds that the checks of the output take, and the doubts that a first run looks into."""
+    chosen = workload(name)
+    checked = validate_params(chosen, params)
     began_s = time.perf_counter()
-    built.verify()
-    verify_s = time.perf_counter() - began_s
-    print(json.dumps({"medians_s": turns.medians_s, "blocks_s": turns.blocks_s, "verify_s": verify_s}))
+    found = built.verify()
+    verified_s = time.perf_counter()
+    flops = chosen.flops(checked) if found.flops is None else found.flops
+    examined = subjects(built, taken, [], flops, getattr(checked, "dtype", "float32"))
+    doubts(engine, discover("cpu", Settings()), examined)
+    return {"verify_s": verified_s - began_s, "doubts_s": time.perf_counter() - verified_s}
 
 
 @contextmanager
 def _reader() -> Iterator[int]:
-    """The pipe to another process, which wakes up for each frame as a supervisor does."""
+    """A pipe to a process that only wakes up for each frame."""
     reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert reader.stdin is not None
     with reader, reader.stdin:
@@ -77,4 +121,4 @@ def _reader() -> Iterator[int]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]))

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any
 
 from dyno.devices import discover
 from dyno.frameworks import framework
+from dyno.frameworks.contract import Framework
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, Built
 
 
-def compiled(name: str, params: dict[str, Any], tuned: dict[str, Any] | None = None) -> Built:
-    """TensorFlow started on every core, the workload built, compiled and executed once. `tuned`: see BuildContext."""
+def compiled(
+    name: str, params: dict[str, Any], tuned: dict[str, Any] | None = None, engine: Framework | None = None
+) -> Built:
+    """The workload built, compiled and executed once, on every core of the device and pinned to them as a runner is.
+
+    `tuned`: see BuildContext. `engine`: what to load and start, TensorFlow unless given.
+    """
     device = discover("cpu", Settings())
-    engine = framework("tensorflow")
+    os.sched_setaffinity(0, device.cores)
+    engine = engine or framework("tensorflow")
     engine.load()
     engine.start("cpu", len(device.cores))
     engine.seed(0)

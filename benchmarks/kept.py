@@ -11,12 +11,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.files import Files, Spec
+from benchmarks.files import Files, Spec, here
 from benchmarks.fleet import fleet
 from dyno import render
 from dyno.client import Client, JobNotSucceeded, Refused
+from dyno.devices.device import Device
+from dyno.devices.environment import hardware_id
 from dyno.result import Result
 
+Stands = Callable[[Result], bool]
 MISSING = "dataset_missing"  # the failure of a job whose data this machine hasn't
 
 
@@ -50,8 +53,18 @@ class Kept:
         self._files.put(name, spec, {"took_s": answer.took_s, "result": answer.result.model_dump(mode="json")})
 
 
+def made_here(result: Result) -> bool:
+    """Whether by today's method on hardware like this machine's. How an id is made may change: it is made anew."""
+    there = hardware_id(Device.model_validate(result.device))
+    return {"method_version": result.method_version, "hardware_id": there} == here()
+
+
+def wherever_made(result: Result) -> bool:
+    return True
+
+
 def answers(
-    specs: Mapping[str, Spec], kept: Kept, device: str = "cpu", stands: Callable[[Result], bool] = lambda result: True
+    specs: Mapping[str, Spec], kept: Kept, device: str = "cpu", stands: Stands = wherever_made
 ) -> Iterator[tuple[str, Answer]]:
     """Each spec's answer, in order: those kept as they are, the others from a Dyno that is started for the first one.
 
@@ -60,8 +73,8 @@ def answers(
     """
     with _client_when_needed(device) as client:
         for name, spec in specs.items():
-            answer = kept.get(name, spec)
-            if answer is not None and answer.result is not None and stands(answer.result):
+            answer = _standing(kept, name, spec, stands)
+            if answer is not None:
                 print(f"{name}: kept", flush=True)
             else:
                 print(f"{name}: {json.dumps(dict(spec))}", flush=True)
@@ -72,10 +85,17 @@ def answers(
             yield name, answer
 
 
-def so_far(specs: Mapping[str, Spec], found: Mapping[str, Answer], kept: Kept) -> dict[str, Answer]:
-    """Of each spec what was found now, or else what was kept before."""
+def so_far(
+    specs: Mapping[str, Spec], found: Mapping[str, Answer], kept: Kept, stands: Stands = wherever_made
+) -> dict[str, Answer]:
+    """Of each spec what was found now, or else what was kept before and still stands."""
     nothing = Answer(message="not run yet")
-    return {name: found.get(name) or kept.get(name, spec) or nothing for name, spec in specs.items()}
+    return {name: found.get(name) or _standing(kept, name, spec, stands) or nothing for name, spec in specs.items()}
+
+
+def _standing(kept: Kept, name: str, spec: Spec, stands: Stands) -> Answer | None:
+    answer = kept.get(name, spec)
+    return answer if answer is not None and answer.result is not None and stands(answer.result) else None
 
 
 @contextmanager

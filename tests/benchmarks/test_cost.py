@@ -2,44 +2,107 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
+import termios
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import cost_side_by_side
 from benchmarks.cost import change, lines
-from benchmarks.cost_side_by_side import Turns
+from benchmarks.cost_side_by_side import WAYS, Turns, said
+from benchmarks.watched import Watcher
+from dyno.frames import ProgressFrame
+from dyno.readings import Sensors
+from dyno.runner.writer import FrameWriter
 from dyno.spec import Measure
+from tests.waiting import eventually
 
 
 def process(on: float, off: float) -> dict[str, object]:
-    blocks = {"on": [2.3, 2.5], "off": [2.2, 2.2]}
-    return {"medians_s": {"on": [on, on * 1.1, on], "off": [off]}, "blocks_s": blocks, "verify_s": 0.25}
+    blocks = {"on": [2.3, 2.5], "off": [2.2, 2.2], "worker": [2.6]}
+    medians = {"on": [on, on * 1.1, on], "off": [off], "worker": [on * 1.001]}
+    once = {"verify_s": 0.25, "doubts_s": 0.75, "heartbeats": 8}
+    sensors = {"told": ["temperature_c"], "silent": {"energy_j": "no counter"}}
+    return {"medians_s": medians, "blocks_s": blocks, "sensors": sensors, **once}
+
+
+class Engine:
+    """Counts what a runner asks of its framework."""
+
+    def __init__(self) -> None:
+        self.drained = self.asked = 0
+
+    def drain(self) -> None:
+        self.drained += 1
+
+    def traced(self) -> list[str]:
+        self.asked += 1
+        return []
+
+
+@pytest.fixture(scope="module")
+def watcher() -> Iterator[Watcher]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DYNO_HEARTBEAT_S", "0.01")
+        made = Watcher()
+    yield made
+    assert made.close() >= 1
+
+
+def unread_bytes(watcher: Watcher) -> int:
+    found = array.array("i", [0])
+    fcntl.ioctl(watcher.frames_fd, termios.FIONREAD, found)
+    return found[0]
 
 
 def test_the_change_is_over_processes_not_over_blocks() -> None:
-    found = change([process(1.01, 1.0), process(2.01, 2.0), process(3.0, 3.0)])
+    found = change([process(1.01, 1.0), process(2.01, 2.0), process(3.0, 3.0)], "on")
     assert found.pairs == 3
     assert found.value == pytest.approx((1.01 * 1.005) ** (1 / 3))
     assert found.low < 1.0 < found.high < 1.03
 
 
-def test_the_page_states_the_bound_and_what_the_checks_take() -> None:
+def test_the_page_states_both_bounds_what_is_paid_once_and_which_sensors_there_are() -> None:
     page = lines({"matmul": [process(1.001, 1.0), process(1.001, 1.0)]})
-    row = next(line for line in page if line.startswith("| `matmul` |"))
-    assert row == "| `matmul` | 2 | +0.10% [+0.10% to +0.10%] | **+0.10%** | 2.400 s | 2.200 s | 0.250 s |"
+    on, worker = (line for line in page if line.startswith("| `matmul` |"))
+    assert on == "| `matmul` | on | 2 | +0.10% [+0.10% to +0.10%] | **+0.10%** | 2.400 s | 2.200 s |"
+    assert worker.startswith("| `matmul` | worker | 2 | +0.20%")
+    assert "verify 0.250 s, doubts 0.750 s; 8 heartbeats a process" in "\n".join(page)
+    assert "Sensors that answered on this machine: `temperature_c`. Those that didn't:" in page
+    assert "- `energy_j`: no counter" in page
 
 
-def test_each_way_executes_the_work_and_keeps_one_block_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sensor_tells_something_or_there_is_a_reason() -> None:
+    found = said(Sensors(looks=3, temperature_c=50.0, reasons={"energy_j": "no counter"}))
+    assert found == {"told": ["temperature_c"], "silent": {"energy_j": "no counter"}}
+
+
+def test_each_way_executes_the_work_and_keeps_one_block_of_it(
+    monkeypatch: pytest.MonkeyPatch, watcher: Watcher
+) -> None:
     monkeypatch.setattr(cost_side_by_side, "MEASURE", Measure(min_samples=3, min_s=0, max_s=0.01, target_rel_ci=1))
     executed: list[int] = []
-    descriptor = os.open(os.devnull, os.O_WRONLY)
-    turns = Turns(SimpleNamespace(execute=executed.append), descriptor)  # type: ignore[arg-type]
-    for blocks, way in enumerate(("on", "off"), start=1):
+    descriptor, engine = os.open(os.devnull, os.O_WRONLY), Engine()
+    turns = Turns(SimpleNamespace(execute=executed.append), engine, descriptor, watcher)  # type: ignore[arg-type]
+    for blocks, way in enumerate(WAYS, start=1):
         executed.clear()
+        engine.drained = engine.asked = 0
         turns.take(way)
         assert len(executed) > 3
-        assert sum(len(turns.medians_s[each]) for each in ("on", "off")) == blocks
+        assert sum(len(turns.medians_s[each]) for each in WAYS) == blocks
+        assert (engine.drained > 0, engine.asked > 3) == ((False, False) if way == "off" else (True, True))
     os.close(descriptor)
-    assert min(turns.medians_s["on"] + turns.blocks_s["off"]) > 0
+    assert min(turns.medians_s["on"] + turns.blocks_s["off"] + turns.blocks_s["worker"]) > 0
+
+
+def test_frames_are_read_while_the_watcher_is_awake_and_wait_while_it_sleeps(watcher: Watcher) -> None:
+    FrameWriter(watcher.frames_fd).write(ProgressFrame(phase="sampling"))
+    assert Path(f"/proc/{watcher.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    assert unread_bytes(watcher) > 0
+    with watcher.awake():
+        eventually(lambda: unread_bytes(watcher) == 0, what="it reads")

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import files
 from benchmarks import kept as module
 from benchmarks.files import Spec
-from benchmarks.kept import MISSING, Answer, Kept, answers, so_far
+from benchmarks.kept import MISSING, Answer, Kept, answers, made_here, so_far
 from benchmarks.reproduce.experiments import Experiment
 from benchmarks.reproduce.page import lines as reproduction
 from benchmarks.results import figure, framework, memory, named
+from dyno.devices.device import Device
 from dyno.result import Result
 from dyno.workloads._articles import Article
 
@@ -74,6 +76,24 @@ def test_what_no_longer_stands_is_done_again(folder: Path) -> None:
 
     with pytest.raises(AssertionError, match="is started"):
         next(answers({"first": TINY}, Kept(folder), stands=stands))
+
+
+def test_a_result_is_of_this_machine_by_its_device_and_its_method_not_by_how_an_id_was_made(
+    found: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = found["first"].result
+    assert result is not None
+    monkeypatch.setattr(files, "discover", lambda kind, settings: Device.model_validate(result.device))
+    assert made_here(result.model_copy(update={"hardware_id": "hw_old"}))
+    assert not made_here(result.model_copy(update={"device": result.device | {"model": "another"}}))
+    assert not made_here(result.model_copy(update={"method_version": "0"}))
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_the_page_has_nothing_of_another_machine(found: dict[str, Answer], folder: Path) -> None:
+    specs = {"first": TINY}
+    assert so_far(specs, {}, Kept(folder), lambda result: False)["first"].message == "not run yet"
+    assert so_far(specs, found, Kept(folder), lambda result: False)["first"] == found["first"]
 
 
 def test_what_was_kept_answers_no_other_spec(found: dict[str, Answer], folder: Path) -> None:

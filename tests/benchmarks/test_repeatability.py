@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import repeatability
-from benchmarks.files import Files
-from benchmarks.repeatability import WAYS, Round, holding, lines, take_fixed, to_target_s
+from benchmarks.files import Files, here
+from benchmarks.repeatability import WAYS, Round, holding, lines, take_fixed, to_target_s, until_target_s
 from dyno.measure.statistics import Interval, mean_interval
 from dyno.spec import Spec
 from dyno.workloads import normalise
@@ -32,8 +34,19 @@ def test_intervals_that_hold_the_mean_of_all_are_counted() -> None:
 def test_the_time_to_a_target_grows_with_the_processes_that_this_scatter_needs() -> None:
     runs = [0.98, 1.02, 1.0, 0.99, 1.01]  # sd 1.58 %: t(11) 1.58 % / √12 = 1.005 %, of 13 processes 0.955 %
     wide = Round(mean_interval(runs), 5, 20.0)
-    assert to_target_s(wide) == pytest.approx(20.0 * 13 / 5)
-    assert to_target_s(answer(1.0, 1e-6)) == pytest.approx(20.0 * 2 / 5)  # two processes are the fewest
+    assert to_target_s(wide, 2) == to_target_s(wide, 5) == pytest.approx(20.0 * 13 / 5)
+
+
+def test_no_way_needs_fewer_processes_than_it_takes_nor_does_without_those_that_come_before() -> None:
+    calm = answer(1.0, 1e-6, took_s=63.0, processes=20)
+    assert to_target_s(calm, 5) == pytest.approx(63.0 * 5 / 20)
+    assert to_target_s(replace(calm, before=1), 2) == pytest.approx(63.0 * 3 / 21)
+
+
+def test_a_round_that_missed_the_target_counts_as_longer_than_all_others() -> None:
+    reached, missed = answer(1.0, 0.009, took_s=40.0), answer(1.0, 0.02, took_s=30.0)
+    assert until_target_s([reached, missed, replace(reached, took_s=90.0)]) == 90.0
+    assert until_target_s([reached, missed, missed]) == math.inf
 
 
 def test_the_fixed_protocol_counts_by_process_and_as_if_its_values_were_independent(tmp_path: Path) -> None:
@@ -45,13 +58,33 @@ def test_the_fixed_protocol_counts_by_process_and_as_if_its_values_were_independ
     (over_processes,), (pooled,) = found["fixed"], found["pooled"]
     assert over_processes.interval == mean_interval([1.0, 1.1, 0.9])
     assert pooled.interval == mean_interval([1.0, 1.1, 0.9] * 3)
-    assert (over_processes.processes, over_processes.took_s) == (3, 60.0)
+    assert (over_processes.processes, over_processes.before, over_processes.took_s) == (3, 1, 60.0)
 
 
-def test_the_page_tells_who_reached_the_target_and_what_was_not_run_is_no_row() -> None:
-    grown = [answer(1e9, 0.009e9, took_s=40), answer(1e9, 0.02e9, took_s=90)]
+def test_a_fixed_round_of_another_machine_is_taken_anew_and_one_that_names_none_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeatability, "_fixed", lambda: [[3.0], [3.3], [2.7]])
+    spec = {"workload": "matmul", "params": repeatability.PARAMS, "processes": repeatability.MEASURING}
+    values = {"values": [[1.0], [1.1], [0.9]], "took_s": 60.0}
+    found: dict[str, list[Round]] = {way: [] for way in WAYS}
+    for number, stamp in (("00", {"hardware_id": "hw_other"}), ("02", {"method_version": "0"}), ("04", {})):
+        Files(tmp_path, stamp).put(f"fixed.{number}", spec, values)
+        take_fixed(Files(tmp_path, here()), number, found)
+    assert [each.interval.value for each in found["fixed"]] == pytest.approx([3.0, 3.0, 1.0])
+    assert Files(tmp_path, here()).get("fixed.00", spec) is not None
+
+
+def test_the_page_reckons_every_way_alike_and_what_was_not_run_is_no_row() -> None:
+    grown = [answer(1e9, 0.009e9, took_s=40), answer(1e9, 0.02e9, took_s=90), answer(1e9, 0.009e9, took_s=50)]
     page = lines({"five": [answer(1e9, 0.02e9)], "grown": grown, "fixed": []})
     five, said = (next(line for line in page if line.startswith(f"| {WAYS[way]} |")) for way in ("five", "grown"))
     assert "**1 of 1** | **±2.00%** (worst ±2.00%) | 5 | 20 s |" in five
-    assert said.endswith("| 40 s (1 of 2 reached it) |")
+    assert five.endswith(f"| {to_target_s(answer(1e9, 0.02e9), 5):.0f} s | – |")
+    assert said.endswith(" | 50 s (2 of 3 reached it) |")
     assert not any(WAYS["fixed"] in line for line in page)
+
+
+def test_where_most_rounds_missed_it_the_page_says_how_long_was_not_enough() -> None:
+    page = lines({"grown": [answer(1e9, 0.02e9, took_s=90), answer(1e9, 0.03e9, took_s=95)]})
+    assert page[-2].endswith("| over 95 s (0 of 2 reached it) |")

@@ -5,6 +5,7 @@ One run at a time, with no queue and no server beside it. Each is kept when it i
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,14 +67,19 @@ def in_turns(runs: int) -> list[Start]:
     return turns
 
 
+def kept(name: str, folder: Path = FOLDER) -> list[Run]:
+    """What is kept of this name's runs, whichever machine they ran on; none where nothing is."""
+    path = folder / f"{name}.json"
+    return [Run(**each) for each in json.loads(path.read_text())["runs"]] if path.exists() else []
+
+
 def recorded(name: str, runs: int = RUNS, folder: Path = FOLDER) -> list[Run]:
     """What is kept of this name's runs on this machine, and as many further ones as are missing of each start."""
     workload, params = PARAMS[name]
     body: dict[str, JsonValue] = {"workload": workload, "params": params, "device": "cpu", "measure": MEASURE}
     device, files, turns = discover("cpu", Settings()), Files(folder), in_turns(runs)
     body["labels"] = {"hardware_id": hardware_id(device)}  # what another machine did is no part of this
-    kept = files.get(name, body) or {"runs": []}
-    found = [Run(**each) for each in kept["runs"]]
+    found = [Run(**each) for each in (files.get(name, body) or {"runs": []})["runs"]]
     if len(found) >= len(turns):
         return found[: len(turns)]
     with _starting(body, device) as start:

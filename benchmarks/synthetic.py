@@ -18,6 +18,7 @@ Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]  # of standard deviation 1; the last axis is time
 
 SECOND_MODE_SHARE = 0.2
+WAVE = 40  # processes: eight jobs of five
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -45,22 +46,46 @@ def drifting(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return line + rng.standard_normal(shape) / math.sqrt(3)
 
 
-def correlated(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Each sample resembles the one before: autoregressive, coefficient 0.9."""
-    noise = rng.standard_normal(shape)
-    for index in range(1, shape[-1]):
-        noise[..., index] = 0.9 * noise[..., index - 1] + math.sqrt(1 - 0.9**2) * noise[..., index]
+def waving(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """A wave of WAVE places in a random phase makes up two thirds of the variance."""
+    phase = rng.uniform(0, 2 * math.pi, (*shape[:-1], 1))
+    wave = np.sin(phase + np.arange(shape[-1]) * 2 * math.pi / WAVE) * math.sqrt(4 / 3)
+    noise: Array = wave + rng.standard_normal(shape) / math.sqrt(3)
     return noise
 
 
+def resembling(coefficient: float) -> Draw:
+    """Each value resembles the one before: autoregressive, normal."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        noise = rng.standard_normal(shape)
+        fresh = math.sqrt(1 - coefficient**2)
+        for index in range(1, shape[-1]):
+            noise[..., index] = coefficient * noise[..., index - 1] + fresh * noise[..., index]
+        return noise
+
+    return draw
+
+
 EFFECTS: dict[str, Draw] = {"normal": normal, "heavy-tailed": heavy_tailed}
+# Processes of which one tells of the next: no interval over a few neighbours can know how far the others lie.
+DEPENDENT: dict[str, Draw] = {
+    "correlated 0.4": resembling(0.4),
+    "correlated 0.8": resembling(0.8),
+    "on a wave": waving,
+    "on a line": drifting,
+}
 NOISES: dict[str, Draw] = {
     "normal": normal,
     "skewed": skewed,
     "heavy-tailed": heavy_tailed,
     "drifting": drifting,
-    "correlated": correlated,
+    "correlated": resembling(0.9),
 }
+
+
+def effect_of(name: str) -> Draw:
+    return (EFFECTS | DEPENDENT | {"skewed": skewed_effect})[name]
 
 
 @dataclass(frozen=True)
@@ -86,7 +111,7 @@ class Case:
         """Samples of shape (trials, processes, samples), and which processes are in the second mode."""
         shape = (trials, self.processes)
         visits = rng.random(shape) < SECOND_MODE_SHARE if self.distance else np.zeros(shape, bool)
-        effect = (EFFECTS | {"skewed": skewed_effect})[self.effect](rng, shape)
+        effect = effect_of(self.effect)(rng, shape)
         centres = 1 + self.between * effect + self.distance * visits
         noise = NOISES[self.noise](rng, (*shape, self.samples))
         return centres[..., None] + self.within * noise, visits

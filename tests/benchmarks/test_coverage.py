@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import coverage
+from benchmarks import coverage, coverage_grown, coverage_recorded, coverage_sampled
+from benchmarks.aim import within
+from benchmarks.coverage_grown import FIVE, GROWING, count_ended
+from benchmarks.drawn import lag_one
 from benchmarks.intervals import bootstrap_of_means
 from benchmarks.simulated_run import OPERATION_S, SimulatedProcess, plateau
-from benchmarks.synthetic import EFFECTS, NOISES, Case, skewed_effect
+from benchmarks.synthetic import DEPENDENT, EFFECTS, NOISES, Case, skewed_effect
 from dyno.measure.statistics import median
 
 
@@ -27,6 +30,14 @@ def test_every_effect_has_the_mean_nought_and_a_deviation_of_one(effect: object)
     assert np.std(drawn) == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_effects_that_tell_of_the_next_have_no_mean_and_a_deviation_of_one_either(name: str) -> None:
+    drawn = DEPENDENT[name](np.random.default_rng(1), (4000, 40))
+    assert np.mean(drawn) == pytest.approx(0, abs=0.03)
+    assert np.std(drawn) == pytest.approx(1, abs=0.05)
+    assert np.mean([lag_one(row) for row in drawn]) > 0.3
+
+
 def test_runs_of_a_second_mode_lie_where_the_truth_says() -> None:
     case = Case("normal", "normal", 0.01, 0.02, distance=0.5)
     samples, visits = case.draw(np.random.default_rng(2), 4000)
@@ -41,6 +52,27 @@ def test_the_interval_over_runs_holds_the_truth_where_pooling_and_a_bootstrap_do
     assert found.pooled / 400 < 0.6
     assert found.bootstrap is not None
     assert found.bootstrap / 400 < 0.9
+
+
+def test_runs_that_resemble_their_neighbours_are_a_miss_and_counted_as_one() -> None:
+    found = coverage.count(Case("correlated 0.8", "normal", 0.02, 0.005), np.random.default_rng(6), 400)
+    assert found.covered / 400 < 0.7
+    assert not within(found.covered, found.trials)
+
+
+def test_results_chosen_for_their_narrow_interval_hold_the_truth_less_often() -> None:
+    five, grown = (
+        count_ended("normal", 0.015, processes, np.random.default_rng(7), 1000) for processes in (FIVE, GROWING)
+    )
+    assert five.covered / 1000 == pytest.approx(0.95, abs=0.025)
+    assert five.covered_of_reached / five.reached < 0.85
+    assert 0.88 < grown.covered_of_reached / grown.reached < grown.covered / 1000 + 0.02 < 0.96
+    assert five.processes == 5 < grown.processes < 30
+
+
+def test_windows_of_a_trend_hold_the_mean_of_all_only_in_its_middle() -> None:
+    held, of = coverage_recorded.count_windows(1 + np.linspace(-0.05, 0.05, 30), 5)
+    assert (held, of) == (4, 26)  # the half-width is 1.96 steps
 
 
 def test_a_second_mode_that_was_visited_is_in_the_interval_or_raised_and_one_that_was_not_is_neither() -> None:
@@ -64,8 +96,19 @@ def test_a_simulated_run_sheds_its_warm_up_in_the_real_sampler() -> None:
     assert median(run.samples) / OPERATION_S == pytest.approx(1.1, rel=0.01)
 
 
-def test_the_page_has_a_row_for_every_case() -> None:
+def test_a_job_has_no_steady_state_where_one_of_its_runs_has_none() -> None:
+    found = coverage_sampled.count_sampled("skewed", coverage_sampled.GRADUAL, np.random.default_rng(8), 20)
+    assert found.unsteady_jobs <= found.unsteady_runs <= 5 * found.unsteady_jobs
+    assert found.unsteady_runs > 0
+    assert found.taken >= 20
+
+
+def test_the_page_has_a_row_for_every_case_and_counts_what_misses() -> None:
     lines = coverage.lines(trials=3, trials_sampled=1)
-    cases = [*coverage.ONE_MODE, *coverage.BEYOND, *coverage.TWO_MODES]
-    sampled = 3 * len(coverage.WARM_UPS)
-    assert sum(line.startswith("| ") for line in lines) == len(cases) + sampled + 2 * 4
+    cases = [*coverage.ONE_MODE, *coverage.SKEWED, *coverage.NEIGHBOURS, *coverage.TWO_MODES]
+    sampled = len(coverage_sampled.NOISES) * len(coverage_sampled.WARM_UPS)
+    grown, recorded = 2 * len(coverage_grown.SCATTERS), len(coverage_recorded.forked())
+    parts = sum(line.startswith("## ") for line in lines)
+    assert sum(line.startswith("| ") for line in lines) == len(cases) + sampled + grown + recorded + 3 * parts + 2
+    figures = len(cases) + sampled + 2 * grown + 2 * recorded
+    assert f" of {figures} figures**" in " ".join(lines)

@@ -1,4 +1,4 @@
-"""Comparisons of results drawn from runs: the rule that a caller gets, on runs whose difference is known."""
+"""Comparisons of results made of runs: the rule that a caller gets, on runs whose difference is known."""
 
 from __future__ import annotations
 
@@ -6,37 +6,89 @@ import numpy as np
 import pytest
 
 from benchmarks import resampled
-from benchmarks.resampled import alike, drifted, slowed, standardised, verdicts, without_return
+from benchmarks.drawn import (
+    DIFFERENT,
+    alike,
+    as_recorded,
+    drifted,
+    estimator,
+    lag_one,
+    ratio,
+    slowed,
+    standardised,
+    verdicts,
+    windows,
+    without_return,
+)
+from benchmarks.resampled import FIVE, ORDERS, REAL_ORDERS
 from dyno.comparison import Comparative
+from dyno.measure.paired import paired_ratio
+from dyno.measure.ratio import ratio_of_means
 
 NORMAL = 1e-3 * (1 + 0.02 * np.random.default_rng(1).standard_normal(30))
-DIFFERENT = (Comparative.FASTER, Comparative.SLOWER)
+TEN_PAIRS = "ABBA" * 5
 
 
-def test_two_results_of_the_same_runs_are_seldom_called_different() -> None:
-    said = verdicts(alike(without_return(NORMAL, np.random.default_rng(2)), 5, 400))
+@pytest.mark.parametrize("order", [FIVE, "ABBAABBA", TEN_PAIRS])
+def test_two_results_of_the_same_runs_are_seldom_called_different(order: str) -> None:
+    said = verdicts(alike(without_return(NORMAL, np.random.default_rng(2)), order, 400), order)
     assert said.total() == 400
-    assert 0.005 < sum(said[word] for word in DIFFERENT) / 400 < 0.08  # 5 % give or take three deviations
+    assert 0.005 < sum(said[word] for word in DIFFERENT) / 400 < 0.085  # 5 % give or take three deviations
+
+
+def test_runs_in_turns_are_compared_as_dyno_compares_them_pair_by_pair() -> None:
+    """A ratio of 2 in each pair, whatever the machine did from pair to pair: only the pairs know it for sure."""
+    assert [estimator(order) for order in (FIVE, "AAABBB", "ABBA", TEN_PAIRS)] == [
+        *(ratio_of_means, ratio_of_means),
+        *(paired_ratio, paired_ratio),
+    ]
+    pair = np.array([1.0, 3.0, 5.0, 2.0]), np.array([2.0, 6.0, 10.0, 4.0])
+    found = ratio(pair, "ABBAABBA")
+    assert found.interval.value == pytest.approx(0.5)
+    assert (found.degrees, found.interval.low) == (2, pytest.approx(0.5))
 
 
 def test_no_run_is_in_both_results() -> None:
-    first, second = next(alike(without_return(np.arange(10.0), np.random.default_rng(3)), 5, 1))
+    first, second = next(alike(without_return(np.arange(10.0), np.random.default_rng(3)), FIVE, 1))
     assert sorted([*first, *second]) == list(range(10))
+
+
+def test_as_recorded_every_stretch_of_neighbours_is_a_pair_in_its_order() -> None:
+    found = list(as_recorded(np.arange(9.0), "ABBAABBA"))
+    assert [[*map(list, pair)] for pair in found] == [
+        [[0, 3, 4, 7], [1, 2, 5, 6]],
+        [[1, 4, 5, 8], [2, 3, 6, 7]],
+    ]
+    assert len(windows(np.arange(30.0), 5)) == 26
+
+
+def test_runs_that_resemble_the_one_before_are_called_different_in_order_and_not_in_turns() -> None:
+    """Two levels, five runs each: one after the other they look like two machines."""
+    times = 1 + 0.05 * np.repeat([0.0, 1.0] * 3, 5) + 0.002 * np.random.default_rng(6).standard_normal(30)
+    sequential, in_turns = (verdicts(as_recorded(times, order), order) for order in (FIVE, TEN_PAIRS))
+    assert sum(sequential[word] for word in DIFFERENT) > sequential.total() / 5
+    assert sum(in_turns[word] for word in DIFFERENT) == 0
+    assert lag_one(times) > 0.5 > 0.36 > abs(lag_one(NORMAL))
 
 
 def test_a_slowdown_of_five_per_cent_is_found_at_two_per_cent_and_missed_at_five() -> None:
     draw = np.random.default_rng(4).standard_normal
-    near, far = (verdicts(slowed(draw, scatter, 5, 300)) for scatter in (0.02, 0.05))
+    near, far = (verdicts(slowed(draw, scatter, FIVE, 300), FIVE) for scatter in (0.02, 0.05))
     assert near[Comparative.SLOWER] / 300 > 0.85
     assert far[Comparative.SLOWER] / 300 < 0.5
     assert near[Comparative.FASTER] == 0
 
 
-@pytest.mark.parametrize(("order", "bias"), [("AAAAABBBBB", 0.0163), ("ABBAABBAAB", 0.0007)])
-def test_a_drift_biases_results_one_after_the_other_and_hardly_those_in_turns(order: str, bias: float) -> None:
+def test_ten_pairs_in_turns_find_it_too() -> None:
+    said = verdicts(slowed(np.random.default_rng(4).standard_normal, 0.02, TEN_PAIRS, 300), TEN_PAIRS)
+    assert said[Comparative.SLOWER] / 300 > 0.95
+
+
+@pytest.mark.parametrize(("order", "bias"), [(FIVE, 0.0163), (TEN_PAIRS, 0.0)])
+def test_a_drift_biases_results_one_after_the_other_and_not_those_in_turns(order: str, bias: float) -> None:
     """By hand: the last five of ten runs of a line from 1 to 1.03 are 1.0234, the first five 1.0066 on average."""
-    (first, second), *_ = drifted(without_return(np.ones(30), np.random.default_rng(5)), order, 1)
-    assert second.mean() / first.mean() - 1 == pytest.approx(bias, abs=0.0004)
+    pair, *_ = drifted(without_return(np.ones(30), np.random.default_rng(5)), order, 1)
+    assert 1 / ratio(pair, order).interval.value - 1 == pytest.approx(bias, abs=0.0004)
 
 
 def test_residuals_have_no_mean_and_a_deviation_of_one() -> None:
@@ -44,8 +96,9 @@ def test_residuals_have_no_mean_and_a_deviation_of_one() -> None:
     assert (residuals.mean(), residuals.std(ddof=1)) == (pytest.approx(0), pytest.approx(1))
 
 
-def test_the_page_has_a_row_for_every_source_and_count() -> None:
-    page = resampled.lines({"one": NORMAL, "other": 2 * NORMAL}, trials=3)
-    counts, sources = len(resampled.COUNTS), 2
-    rows = sources * counts + (sources + 1) * counts + sources * 2
-    assert sum(line.startswith("| ") for line in page) == rows + 3 * 2
+def test_the_page_has_a_row_for_every_source_and_order() -> None:
+    names = [*resampled.PERMUTED, "matmul-64"]
+    page = resampled.lines(dict.fromkeys(names, NORMAL), trials=3)
+    permuted = len(resampled.PERMUTED)
+    rows = len(names) + permuted * len(ORDERS) + (permuted + 1) * len(ORDERS) + permuted * len(REAL_ORDERS)
+    assert sum(line.startswith("| ") for line in page) == rows + 4 * 2

@@ -24,7 +24,7 @@ from dyno.measure.statistics import Interval, mean_interval, median, student_t
 
 STATE = Path("build") / "repeatability"
 ROUNDS, MEASURING = 10, 20  # MEASURING: processes of the fixed protocol that take values; one more comes before
-EVERY, AFTER = 2, ("grown", "five")  # the fixed protocol is taken in every second round, after these in turns
+EVERY, AFTER = 2, ("grown", "five")  # all but `five` come in every second round, the fixed one after these in turns
 TARGET, MOST = 0.01, 30
 WORKLOAD, PARAMS = "matmul", {"n": 1024, "repeats": 5}
 LEAST = {"five": 5, "grown": 5, "fixed": 2}  # processes of an answer: Dyno gives no trusted one of fewer than five
@@ -78,6 +78,7 @@ def specs(rounds: int) -> dict[str, Spec]:
         }
         for number in range(rounds)
         for way in counts
+        if way == "five" or number % EVERY == 0
     }
 
 
@@ -143,8 +144,9 @@ def until_target_s(rounds: Sequence[Round]) -> float:
 
 
 def lines(found: Mapping[str, Sequence[Round]]) -> list[str]:
-    text = f"""`{WORKLOAD}` with `{json.dumps(PARAMS)}`, each way in turns on an otherwise idle machine, the fixed
-        protocol in every second round, beside the same resting Dyno and on the same cores. *Holding*: intervals (95 %,
+    text = f"""`{WORKLOAD}` with `{json.dumps(PARAMS)}`, each way in turns on an otherwise idle machine, all but
+        the first in every second round, the fixed protocol beside the same resting Dyno and on the same cores.
+        *Holding*: intervals (95 %,
         Student's t) that hold the mean of all values of that way; {HOLDING_AIM} of {ROUNDS} is the aim, with a median
         half-width of {WIDTH_AIM:.0%} at most. *±{TARGET:.0%} by scatter*: how long an answer within ±{TARGET:.0%} would
         take with as many processes as each round's scatter asks for, at its time per process (median over the rounds);

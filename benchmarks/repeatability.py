@@ -27,7 +27,12 @@ ROUNDS, MEASURING = 10, 20  # MEASURING: processes of the fixed protocol that ta
 EVERY, AFTER = 2, ("grown", "five")  # all but `five` come in every second round, the fixed one after these in turns
 TARGET, MOST = 0.01, 30
 WORKLOAD, PARAMS = "matmul", {"n": 1024, "repeats": 5}
-LEAST = {"five": 5, "grown": 5, "fixed": 2}  # processes of an answer: Dyno gives no trusted one of fewer than five
+LEAST = {
+    "five": 5,
+    "row": 5,
+    "grown": 5,
+    "fixed": 2,
+}  # processes of an answer: Dyno gives no trusted one of fewer than five
 HOLDING_AIM, WIDTH_AIM = 8, 0.02
 
 
@@ -60,6 +65,7 @@ def main(rounds: int = ROUNDS, state: Path = STATE) -> None:
 
 WAYS = {
     "five": "Dyno, 5 processes",
+    "row": "the same, one right after the other",
     "grown": f"Dyno, 5 to {MOST} processes until ±{TARGET:.0%}",
     "fixed": f"1 + {MEASURING} processes, 3 values each; t over the processes",
     "pooled": f"the same, t over all {3 * MEASURING} values",
@@ -67,18 +73,17 @@ WAYS = {
 
 
 def specs(rounds: int) -> dict[str, Spec]:
-    """Both of Dyno's ways, in turns, by "<way>.<round>"."""
+    """Dyno's ways by "<way>.<round>", those in turns first."""
     counts: dict[str, JsonValue] = {"five": 5, "grown": {"min": 5, "max": MOST}}
+    turns = [(way, number) for number in range(rounds) for way in counts if way == "five" or number % EVERY == 0]
     return {
         f"{way}.{number:02}": {
             "workload": WORKLOAD,
             "params": dict(PARAMS),
             "device": "cpu",
-            "measure": {"processes": counts[way], "target_rel_ci": TARGET},
+            "measure": {"processes": counts.get(way, 5), "target_rel_ci": TARGET},
         }
-        for number in range(rounds)
-        for way in counts
-        if way == "five" or number % EVERY == 0
+        for way, number in [*turns, *(("row", number) for number in range(rounds))]
     }
 
 

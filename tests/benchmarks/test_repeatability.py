@@ -20,11 +20,11 @@ def answer(value: float, half: float, took_s: float = 20.0, processes: int = 5) 
     return Round(Interval(value, value - half, value + half), processes, took_s)
 
 
-def test_both_of_dyno_s_ways_come_in_turns_and_are_specs_it_takes() -> None:
+def test_dyno_s_ways_come_in_turns_then_one_of_them_in_a_row_and_are_specs_it_takes() -> None:
     specs = repeatability.specs(3)
-    assert list(specs) == ["five.00", "grown.00", "five.01", "five.02", "grown.02"]
+    assert list(specs) == ["five.00", "grown.00", "five.01", "five.02", "grown.02", "row.00", "row.01", "row.02"]
     counts = [normalise(Spec.model_validate(spec, strict=True)).measure.processes for spec in specs.values()]
-    assert [(each.min, each.max) for each in counts] == [(5, 5), (5, 30), (5, 5), (5, 5), (5, 30)]
+    assert [(each.min, each.max) for each in counts] == [(5, 5), (5, 30), (5, 5), (5, 5), (5, 30)] + [(5, 5)] * 3
 
 
 def test_intervals_that_hold_the_mean_of_all_are_counted() -> None:

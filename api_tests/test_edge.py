@@ -16,7 +16,7 @@ ANSWERS = [
     ("GET", "/v1/jobs/job_00000000000000000000000000", 404),
     ("PUT", "/v1/jobs", 405),
     ("GET", "/v1/jobs?limit=0", 422),
-    ("POST", "/v1/jobs", 415),
+    ("POST", "/v1/jobs", 403),
     ("OPTIONS", "/v1/jobs", 405),
 ]
 

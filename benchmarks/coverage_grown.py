@@ -40,7 +40,7 @@ def count_ended(effect: str, scatter: float, processes: Processes, rng: np.rando
     drawn = 1 + scatter * effect_of(effect)(rng, (trials, processes.max))
     taken = [_until_enough(measure, times) for times in drawn.tolist()]
     covered = [holds(time_interval(records), 1.0) for records in taken]
-    reached = [on_target(measure, records) for records in taken]
+    reached = [on_target(measure.target_rel_ci, records) for records in taken]
     return Ended(
         trials=trials,
         covered=sum(covered),

@@ -104,9 +104,13 @@ def test_a_redis_that_is_still_ending_when_its_fault_is_cut_short_is_there_again
         pending = int(status.partition("ShdPnd:")[2].split()[0], 16)
         return bool(pending & 1 << signal.SIGTERM - 1)
 
+    def is_stopped(pid: int) -> bool:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
     async def look(rig: Rig) -> None:
         server, fault = rig.server.pid, Fault(0.0, Kind.RESTART, "by TERM", FOR_EVER_S)
         os.kill(server, signal.SIGSTOP)  # it can't end yet
+        await until(lambda: is_stopped(server))  # of two signals that wait, the kernel takes TERM first
         carrying_out = asyncio.create_task(Faults(rig).carry_out([fault], time.monotonic()))
         await until(lambda: is_told_to_end(server))
         carrying_out.cancel()

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import ValidationError
 
 from dyno.comparison import CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
 from dyno.errors import InvalidComparison, RecordUnreadable, ResultNotReady, UnknownComparison, UnknownJob
@@ -47,13 +46,7 @@ async def _asked(request: Request, state: StateDep) -> CompareResults | Turns:
     document, errors = strict_json.parse(raw)
     if "specs" in document and "jobs" not in document:
         return two_specs.read(document, errors, state.workloads)
-    try:
-        asked = CompareResults.model_validate(document, strict=True)
-    except ValidationError as invalid:
-        raise InvalidComparison(specs.first_of_each([*errors, *specs.faults_of(document, invalid)])) from invalid
-    if errors:
-        raise InvalidComparison(errors)
-    return asked
+    return specs.checked(CompareResults, document, errors, InvalidComparison)
 
 
 async def _comparisons(state: StateDep) -> Comparisons:

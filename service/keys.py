@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from dyno.access import ApiKey, NewKey, Scope
 from dyno.audit import audit
@@ -46,13 +46,7 @@ def _body() -> dict[str, Any]:
 
 async def _asked(request: Request, state: StateDep) -> NewKey:
     document, errors = strict_json.parse(await body.read(request, state.settings.max_body_bytes))
-    try:
-        asked = NewKey.model_validate(document, strict=True)
-    except ValidationError as invalid:
-        raise InvalidKey(specs.first_of_each([*errors, *specs.faults_of(document, invalid)])) from invalid
-    if errors:
-        raise InvalidKey(errors)
-    return asked
+    return specs.checked(NewKey, document, errors, InvalidKey)
 
 
 KeyId = Annotated[str, Path(description="`key_` and 16 digits, as the list has it")]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dyno.errors import FieldError, InvalidSpec
 from dyno.sentences import sentence
@@ -16,6 +16,8 @@ from dyno.spec import Spec
 from dyno.workloads import normalise, validate_params
 from dyno.workloads.contract import Params, Workload
 from service.strict_json import pointer
+
+_Asked = TypeVar("_Asked", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,19 @@ def _envelope(document: Mapping[str, Any], errors: list[FieldError]) -> Spec | N
     except ValidationError as invalid:
         errors += faults_of(document, invalid)
         return None
+
+
+def checked(
+    model: type[_Asked], document: Mapping[str, Any], faults: Sequence[FieldError], refusal: type[InvalidSpec]
+) -> _Asked:
+    """As the model has it. Raises `refusal` with the `faults` found while parsing and the model's together."""
+    try:
+        asked = model.model_validate(document, strict=True)
+    except ValidationError as invalid:
+        raise refusal(first_of_each([*faults, *faults_of(document, invalid)])) from invalid
+    if faults:
+        raise refusal([*faults])
+    return asked
 
 
 def faults_of(document: Mapping[str, Any], invalid: ValidationError) -> list[FieldError]:

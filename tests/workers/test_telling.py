@@ -13,7 +13,7 @@ import pytest
 from dyno.job import Status, WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
-from dyno.store.leases import Leases
+from dyno.store.leases import Claim, Leases
 from dyno.store.server import EmbeddedServer
 from tests.servers import kill_once_written
 from tests.waiting import eventually
@@ -38,22 +38,27 @@ def switch(background: ThreadPoolExecutor) -> Iterator[StopSwitch]:
     switch.stop(0)
 
 
+def claimed(settings: Settings) -> tuple[Store, Leases, Claim]:
+    """A job on this server, and who has it."""
+    store, leases = Store(settings), Leases(sync_client(settings), settings)
+    store.submit(tiny())
+    claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
+    assert claim is not None
+    return store, leases, claim
+
+
 def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_is_told(
     quick: Settings, spool: Spool, background: ThreadPoolExecutor, switch: StopSwitch
 ) -> None:
     with EmbeddedServer() as server:
-        settings = quick.model_copy(update={"redis_url": server.url})
-        store, leases = Store(settings), Leases(sync_client(settings), settings)
-        job_id = store.submit(tiny())
-        claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
-        assert claim is not None
+        store, leases, claim = claimed(quick.model_copy(update={"redis_url": server.url}))
         kill_once_written(server)
         telling = background.submit(tell, succeeded(claim), claim, leases, spool, switch, time.monotonic)
         eventually(lambda: endings_in(quick.spool_dir) or telling.done())
         assert not telling.done()
         server.revive()
         assert telling.result(60) is True
-        assert store.job(job_id).status is Status.SUCCEEDED
+        assert store.job(claim.job_id).status is Status.SUCCEEDED
     assert list(quick.spool_dir.iterdir()) == []
 
 
@@ -76,11 +81,7 @@ def test_without_room_on_the_disk_the_ending_is_told_from_memory(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with EmbeddedServer() as server:
-        settings = quick.model_copy(update={"redis_url": server.url})
-        store, leases = Store(settings), Leases(sync_client(settings), settings)
-        job_id = store.submit(tiny())
-        claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
-        assert claim is not None
+        store, leases, claim = claimed(quick.model_copy(update={"redis_url": server.url}))
         kill_once_written(server)
         with files_of_at_most(100):
             telling = background.submit(tell, succeeded(claim), claim, leases, spool, switch, time.monotonic)
@@ -88,7 +89,7 @@ def test_without_room_on_the_disk_the_ending_is_told_from_memory(
             assert list(quick.spool_dir.iterdir()) == []
         server.revive()
         assert telling.result(60) is True
-        assert store.job(job_id).status is Status.SUCCEEDED
+        assert store.job(claim.job_id).status is Status.SUCCEEDED
 
 
 def test_what_was_printed_last_waits_for_redis_too(
@@ -96,10 +97,7 @@ def test_what_was_printed_last_waits_for_redis_too(
 ) -> None:
     with EmbeddedServer() as server:
         settings = quick.model_copy(update={"redis_url": server.url})
-        store, leases = Store(settings), Leases(sync_client(settings), settings)
-        store.submit(tiny())
-        claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
-        assert claim is not None
+        _, leases, claim = claimed(settings)
         pulse = Pulse(claim, leases, 60, time.monotonic)
         pulse.log.add(b"the last words\n")
         kill_once_written(server)

@@ -136,6 +136,7 @@ class _Sampler:
             if change is None:
                 return True
             self._cut(change)
+            self._lengthened()
         return False
 
     def _cut_late_warm_up(self) -> bool:
@@ -144,6 +145,7 @@ class _Sampler:
         if change is None:
             return False
         self._cut(change)
+        self._lengthened()
         return True
 
     def _take_until(self, done: Callable[[], bool]) -> bool:
@@ -161,17 +163,19 @@ class _Sampler:
     def _windows_agree(self) -> bool:
         if len(self._taken) < 2 * WINDOW:
             return False
-        if median([reading.duration_s for reading in self._taken[-WINDOW:]]) < self._rule.min_sample_s:
-            self._rescale()
+        if self._lengthened():
             return False
         before, after = self._times()[-2 * WINDOW : -WINDOW], self._times()[-WINDOW:]
         return not (self._shifted(before, after) and separated(before, after, WINDOW_Z))
 
-    def _rescale(self) -> None:
-        """Executions got faster while warming up: start again with longer samples."""
+    def _lengthened(self) -> bool:
+        """Whether executions got so much faster while warming up that it starts again, with longer samples."""
+        if median([reading.duration_s for reading in self._taken[-WINDOW:]]) >= self._rule.min_sample_s:
+            return False
         longer = self._longer(self._taken[-1])
         self._warmup += self._taken
         self._taken = [self._read(longer)]
+        return True
 
     def _ended(self) -> StoppedBecause | None:
         if len(self._taken) >= self._rule.min_samples and self._window_s() >= self._rule.min_s and self._on_target():

@@ -37,6 +37,15 @@ def test_executions_that_get_faster_while_warming_up_get_longer_samples() -> Non
     assert samples.samples == pytest.approx([0.005] * 20)
 
 
+@pytest.mark.parametrize("slow", [10, 15])
+def test_samples_get_longer_too_where_only_a_change_point_tells_that_executions_got_faster(slow: int) -> None:
+    """A neighbour that leaves: 10 of 20 samples show it in the search for plateaus, 15 in the sharper one later."""
+    samples, _ = run(chain(repeat(0.06, 1 + 2 * slow), repeat(0.04)))
+    assert samples.executions_per_sample * 0.04 >= 0.1
+    assert samples.steady
+    assert samples.samples == pytest.approx([0.04] * len(samples.samples))
+
+
 def test_a_change_after_the_warm_up_moves_nothing_and_is_no_steady_state() -> None:
     rule = StoppingRule(min_samples=100)
     samples, _ = run(chain(repeat(0.125, 60), repeat(0.1875)), rule)

@@ -15,7 +15,7 @@ from benchmarks.report import prose, table, write
 from dyno.measure.statistics import median
 
 STATE = Path("build") / "cost"
-PROCESSES, ROUNDS = 8, 4
+PROCESSES, ROUNDS = 12, 10
 AIM = 0.01
 PARAMS: dict[str, dict[str, JsonValue]] = {
     "matmul": {"n": 512, "repeats": 10},
@@ -35,9 +35,9 @@ def main(processes: int = PROCESSES, rounds: int = ROUNDS, state: Path = STATE) 
 
 
 def change(processes: Sequence[Mapping[str, Any]], way: str) -> Ratio:
-    """Time per execution in that way to that of the sampler alone, over the processes' own medians."""
-    costly, alone = ([median(each["medians_s"][of]) for each in processes] for of in (way, "off"))
-    return ratio(costly, alone)
+    """Time per execution in that way to that of the sampler alone: in each turn, then by process, then over these."""
+    turns = [ratio(each["medians_s"][way], each["medians_s"]["off"]).value for each in processes]
+    return ratio(turns, [1.0] * len(turns))
 
 
 def lines(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
@@ -46,10 +46,11 @@ def lines(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         drains its queue, and writes progress into a pipe that another process reads. *Worker* is the same with a
         supervisor's watch at the other end of the pipe, which sends heartbeats to a Redis on this machine. Not in it:
         the launcher's look at a runner's memory and files, the API, Celery, and that Redis while it idles, which it
-        does beside all three. Blocks of 20 samples and 2 s in turns (ABC, CBA, …) in one process, on all of the
-        device's cores. *Change*: of the time per execution to that of *off*, the geometric mean over processes of the
-        ratio of their medians (Student's t on logarithms); its one-sided upper bound is to stay below {AIM:.0%}. A
-        *block* lasts as long as what lies between its samples, too."""
+        does beside all three. Blocks of 10 samples and 1 s in turns (ABC, CBA, …) in one process, on all of the
+        device's cores: half of what a run takes at least, so that what lies around samples comes twice as often here.
+        *Change*: of the time per execution to that of *off*, the geometric mean of the turns' ratios and then of the
+        processes' (Student's t on logarithms); its one-sided upper bound is to stay below {AIM:.0%}. A *block* lasts
+        as long as what lies between its samples, too."""
     rows = [[f"`{name}`", way, len(of), *_cells(of, way)] for name, of in found.items() for way in COSTLY]
     head = ("workload", "way", "processes", "change [95 %]", "upper bound (95 %)", "block", "block off")
     after = """What comes after the last sample costs time and changes nothing: *verify* checks the output, *doubts* is

@@ -25,7 +25,7 @@ from tests.waiting import eventually
 
 def process(on: float, off: float) -> dict[str, object]:
     blocks = {"on": [2.3, 2.5], "off": [2.2, 2.2], "worker": [2.6]}
-    medians = {"on": [on, on * 1.1, on], "off": [off], "worker": [on * 1.001]}
+    medians = {"on": [on * 1.02, 3 * on / 1.02], "off": [off, 3 * off], "worker": [on * 1.001, 3 * on * 1.001]}
     once = {"verify_s": 0.25, "doubts_s": 0.75, "heartbeats": 8}
     sensors = {"told": ["temperature_c"], "silent": {"energy_j": "no counter"}}
     return {"medians_s": medians, "blocks_s": blocks, "sensors": sensors, **once}
@@ -60,7 +60,7 @@ def unread_bytes(watcher: Watcher) -> int:
     return found[0]
 
 
-def test_the_change_is_over_processes_not_over_blocks() -> None:
+def test_the_change_is_that_of_turns_then_over_processes() -> None:
     found = change([process(1.01, 1.0), process(2.01, 2.0), process(3.0, 3.0)], "on")
     assert found.pairs == 3
     assert found.value == pytest.approx((1.01 * 1.005) ** (1 / 3))

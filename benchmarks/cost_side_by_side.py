@@ -38,7 +38,7 @@ from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import Built
 
 WAYS = ("off", "on", "worker")
-# A target that any samples meet: each way stops early, as turns have to be shorter than the drifts of a machine's speed.
+# A target that any samples meet: each way stops early, as a machine's speed drifts and turns have to be shorter.
 MEASURE = Measure(target_rel_ci=1.0, min_samples=10, min_s=1.0)
 
 

@@ -25,28 +25,24 @@ from dyno.measure.statistics import Interval, mean_interval, median, student_t
 STATE = Path("build") / "repeatability"
 ROUNDS, MEASURING = 10, 20  # MEASURING: processes of the fixed protocol that take values; one more comes before
 EVERY, AFTER = 2, ("grown", "five")  # all but `five` come in every second round, the fixed one after these in turns
+SERIES = 5  # of jobs one right after the other, at different hours: a machine is not always equally quiet
 TARGET, MOST = 0.01, 30
 WORKLOAD, PARAMS = "matmul", {"n": 1024, "repeats": 5}
-LEAST = {
-    "five": 5,
-    "row": 5,
-    "grown": 5,
-    "fixed": 2,
-}  # processes of an answer: Dyno gives no trusted one of fewer than five
-HOLDING_AIM, WIDTH_AIM = 8, 0.02
+HOLDING_AIM, WIDTH_AIM, QUIET = 8, 0.02, 0.01
 
 
 @dataclass(frozen=True)
 class Round:
     """One answer: its interval, how many processes it rests on, how long it took from asking to having it.
 
-    `before`: further processes, which it needs however many give values.
+    `before`: further processes, which it needs however many give values. `clock_hz`: the mean of those measured.
     """
 
     interval: Interval
     processes: int
     took_s: float
     before: int = 0
+    clock_hz: float | None = None
 
 
 def main(rounds: int = ROUNDS, state: Path = STATE) -> None:
@@ -63,13 +59,16 @@ def main(rounds: int = ROUNDS, state: Path = STATE) -> None:
         write("repeatability", "The same spec again and again", lines(found))
 
 
+ROWS = {f"row-{number}": f"the same, one right after the other, series {number}" for number in range(1, SERIES + 1)}
 WAYS = {
     "five": "Dyno, 5 processes",
-    "row": "the same, one right after the other",
+    **ROWS,
     "grown": f"Dyno, 5 to {MOST} processes until ±{TARGET:.0%}",
     "fixed": f"1 + {MEASURING} processes, 3 values each; t over the processes",
     "pooled": f"the same, t over all {3 * MEASURING} values",
 }
+# Processes of an answer: Dyno gives no trusted one of fewer than five.
+LEAST = {**dict.fromkeys(["five", *ROWS, "grown"], 5), "fixed": 2}
 
 
 def specs(rounds: int) -> dict[str, Spec]:
@@ -83,7 +82,7 @@ def specs(rounds: int) -> dict[str, Spec]:
             "device": "cpu",
             "measure": {"processes": counts.get(way, 5), "target_rel_ci": TARGET},
         }
-        for way, number in [*turns, *(("row", number) for number in range(rounds))]
+        for way, number in [*turns, *((row, number) for row in ROWS for number in range(rounds))]
     }
 
 
@@ -93,7 +92,9 @@ def of_job(answer: Answer) -> Round:
         raise RuntimeError(f"{WORKLOAD}: {answer.message}")
     metric = headline(answer.result)
     assert metric.value is not None
-    return Round(Interval(metric.value, metric.low, metric.high), metric.runs, answer.took_s)
+    clocks_hz = [run.clock_hz for run in answer.result.runs if run.clock_hz is not None]
+    clock_hz = statistics.fmean(clocks_hz) if clocks_hz else None
+    return Round(Interval(metric.value, metric.low, metric.high), metric.runs, answer.took_s, clock_hz=clock_hz)
 
 
 def take_fixed(files: Files, number: str, found: Mapping[str, list[Round]]) -> None:
@@ -160,9 +161,12 @@ def lines(found: Mapping[str, Sequence[Round]]) -> list[str]:
         measured*: from asking to that answer, of all rounds; one that missed it with {MOST} processes counts as longer
         than any other. The fixed protocol is pyperf's default on the same op, in plain processes: one finds how many
         executions last 0.1 s, {MEASURING} warm up for one value and take three. Values of one process resemble each
-        other, so an interval over all {3 * MEASURING} may be too narrow."""
+        other, so an interval over all {3 * MEASURING} may be too narrow. *Clock*: from the slowest job to the fastest,
+        of the means of what Dyno measured after each run. It tells how quiet the machine was, whatever the figures
+        say: where it moved by more than {QUIET:.0%}, the speed did, and no interval of one job can know what the next
+        one will find."""
     rows = [_row(WAYS[way], way, rounds) for way, rounds in found.items() if rounds]
-    head = ("way", "rounds", "mean", "holding", "half-width", "processes", "took")
+    head = ("way", "rounds", "mean", "clock", "holding", "half-width", "processes", "took")
     return [*prose(text), *table((*head, f"±{TARGET:.0%} by scatter", f"±{TARGET:.0%} measured"), rows)]
 
 
@@ -173,6 +177,7 @@ def _row(title: str, way: str, rounds: Sequence[Round]) -> list[object]:
         title,
         len(rounds),
         f"{mean / 1e9:.4g} GFLOP/s",
+        _clock(rounds),
         f"**{holding(rounds)} of {len(rounds)}**",
         f"**±{median(widths):.2%}** (worst ±{max(widths):.2%})",
         f"{median([each.processes for each in rounds]):g}",
@@ -180,6 +185,15 @@ def _row(title: str, way: str, rounds: Sequence[Round]) -> list[object]:
         f"{median([to_target_s(each, LEAST[way]) for each in rounds]):.0f} s" if way in LEAST else "–",
         _measured(rounds) if way == "grown" else "–",
     ]
+
+
+def _clock(rounds: Sequence[Round]) -> str:
+    clocks_hz = [each.clock_hz for each in rounds if each.clock_hz is not None]
+    if not clocks_hz:
+        return "–"
+    low, high = min(clocks_hz), max(clocks_hz)
+    quiet = ", quiet" if high / low - 1 <= QUIET else ""
+    return f"{low / 1e9:.2f} to {high / 1e9:.2f} GHz ({high / low - 1:.1%}{quiet})"
 
 
 def _measured(rounds: Sequence[Round]) -> str:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from benchmarks.files import Spec
 from benchmarks.kept import Answer, Kept, answers, made_here, so_far
+from benchmarks.quiet import QUIET, moved
 from benchmarks.report import prose, table, write
 from dyno.measure.statistics import wilson_interval
 from dyno.measure.warnings import CODES
@@ -61,9 +62,11 @@ def lines(found: Mapping[str, Sequence[Result]]) -> list[str]:
         A warning of class A or B is then a false alarm, unless the machine did disturb: the evidence is in the results.
         NOISY says no more than the interval beside the figure, and NOISY_NEIGHBOUR what the kernel counted of others on
         the same cores, so *other of B* leaves out these two. Counted are jobs, not runs; intervals are Wilson's, 95 %.
+        *Quiet*: of those alone whose runs' measured clocks lie within {QUIET:.0%} of each other. A host that gives its
+        others less or more in the middle of a job is what these warnings are for.
         Aim: class A {AIM["A"]:.0%}, class B at most {AIM["B"]:.0%} of the jobs.
         Class C is true of this work and no alarm."""
-    by_class = [[f"`{name}`", len(of), *(_any(of, codes) for codes in CLASSES.values())] for name, of in found.items()]
+    by_class = [row for name, of in found.items() for row in _by_class(name, of)]
     by_code = [[f"`{name}`", *row] for name, of in found.items() for row in _by_code(of)]
     verdicts = [f"- `{name}`: {_verdicts(of)}" for name, of in found.items()]
     return [
@@ -71,6 +74,16 @@ def lines(found: Mapping[str, Sequence[Result]]) -> list[str]:
         *table(("case", "jobs", *CLASSES), by_class),
         *table(("case", "code", "class", "jobs that raised it"), by_code),
         *verdicts,
+    ]
+
+
+def _by_class(name: str, results: Sequence[Result]) -> list[list[object]]:
+    """Of all, and of those that the machine left alone."""
+    quiet = [result for result in results if moved([run.clock_hz for run in result.runs]) <= QUIET]
+    return [
+        [title, len(of), *(_any(of, codes) for codes in CLASSES.values())]
+        for title, of in ((f"`{name}`", results), (f"`{name}`, quiet", quiet))
+        if of
     ]
 
 

@@ -7,6 +7,7 @@ from dyno.measure.warnings import warning
 from dyno.result import Result
 from dyno.spec import Spec
 from dyno.workloads import normalise
+from tests.measure.conftest import make_record
 from tests.results import a_result
 
 
@@ -41,3 +42,14 @@ def test_each_code_has_a_row_the_gravest_first() -> None:
 
 def test_verdicts_come_with_what_nobody_looked_for() -> None:
     assert "- `matmul`: 2 indicative; not checked: RETRACED" in alarms.lines({"matmul": [result(), result()]})
+
+
+def test_jobs_that_a_moving_clock_disturbed_are_in_the_row_of_all_alone() -> None:
+    def at(*clocks_hz: float) -> Result:
+        runs = [make_record([0.1] * 20, clock_hz=hz).summary for hz in clocks_hz]
+        return result("NO_STEADY_STATE").model_copy(update={"runs": runs})
+
+    page = alarms.lines({"matmul": [at(4e9, 4.03e9), at(4e9, 4.05e9)]})
+    every, quiet = (line for line in page if line.startswith("| `matmul`") and "STEADY" not in line)
+    assert every.startswith("| `matmul` | 2 | 0 of 2, 0%")
+    assert quiet.startswith("| `matmul`, quiet | 1 | 0 of 1, 0%")

@@ -1,0 +1,95 @@
+"""Names that would like to be paths: asked for as they are, not as a client library would tidy them."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dyno.settings import Settings
+from tests.service.artifacts.conftest import Worker
+
+SECRET = b"nobody's business"
+NAMES = [
+    "..",
+    ".",
+    "../secret",
+    "../../secret",
+    "%2e%2e",
+    "%2e%2e/secret",
+    "%2e%2e%2fsecret",
+    "..%2fsecret",
+    "..%5csecret",
+    "%252e%252e%252fsecret",
+    "%c0%ae%c0%ae%c0%afsecret",
+    "%ef%bc%8e%ef%bc%8e%ef%bc%8fsecret",
+    "%e2%80%a4%e2%80%a4%2fsecret",
+    "%2fetc%2fpasswd",
+    "/etc/passwd",
+    "//etc/passwd",
+    "a/../../secret",
+    "a.txt%00.png",
+    "%00",
+    "a.txt%0d%0aX-Mine:%20yes",
+    "a.txt%0a",
+    "a" * 5000,
+    "%61" * 1000,
+    ".hidden",
+    "~root",
+    "$HOME",
+    "file:%2f%2f%2fetc%2fpasswd",
+    "a.txt/",
+    "a.txt;x",
+    "%ff%fe",
+    "%ed%a0%80",
+    "%u002e%u002e",
+    "%",
+]
+
+
+def raw(http: httpx.Client, method: str, path: str, body: bytes = b"", token: str = "") -> bytes:
+    """The whole answer to a request for `path`, byte for byte as it stands here."""
+    assert http.base_url.port is not None
+    fields = f"Host: dyno\r\nConnection: close\r\nContent-Length: {len(body)}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    with socket.create_connection((http.base_url.host, http.base_url.port), timeout=60) as connection:
+        connection.sendall(f"{method} {path} HTTP/1.1\r\n{fields}".encode() + body)
+        said = b""
+        while piece := connection.recv(65536):
+            said += piece
+    return said
+
+
+def status(said: bytes) -> int:
+    return int(said.split()[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_leads_out_of_the_folder_of_its_job(
+    http: httpx.Client, worker: Worker, settings: Settings, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    claim = worker.claim()
+    outside = settings.artifact_dir.parent
+    (outside / "secret").write_bytes(SECRET)
+    before = everything(outside)
+    path = f"/v1/jobs/{claim.job_id}/artifacts/{name}"
+    assert 400 <= status(raw(http, "PUT", path, b"mine", claim.token)) < 500
+    assert everything(outside) == before
+    for method in ("GET", "HEAD", "DELETE"):
+        said = raw(http, method, path)
+        assert 400 <= status(said) < 500
+        assert SECRET not in said
+        assert b"\r\nx-mine" not in said.lower()
+
+
+def everything(folder: Path) -> dict[Path, bytes | None]:
+    """All files below it."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_name_that_is_one_is_kept_where_it_belongs(http: httpx.Client, worker: Worker, settings: Settings) -> None:
+    claim = worker.claim()
+    path = f"/v1/jobs/{claim.job_id}/artifacts/"
+    assert status(raw(http, "PUT", path + "%61.txt", b"mine", claim.token)) == 200
+    assert list(everything(settings.artifact_dir / claim.job_id).values()) == [b"mine"]

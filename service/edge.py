@@ -26,6 +26,7 @@ _OWN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 # Whether the answer to this request is held back for news: its time says nothing of how fast the service is.
 held: ContextVar[bool] = ContextVar("held", default=False)
+_heard: ContextVar[Receive] = ContextVar("heard")
 
 # Who asks: the id of an API key. Set by the guard.
 caller: ContextVar[str | None] = ContextVar("caller", default=None)
@@ -77,6 +78,7 @@ class Edge:
             await self._app(scope, receive, send)
             return
         exchange = _Exchange(scope, self._meter)
+        _heard.set(receive)
         answer = partial(exchange.send, send)
         try:
             await self._app(scope, receive, answer)
@@ -86,6 +88,12 @@ class Edge:
             await problem("shutting-down", _ENDED)(scope, receive, answer)
         finally:
             exchange.tell()
+
+
+async def caller_left() -> None:
+    """Returns when the caller of this request has hung up. Only once its body was read, or where it has none."""
+    while (await _heard.get()())["type"] != "http.disconnect":
+        pass
 
 
 class _Exchange:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from dyno.errors import StoreUnavailable, UnknownJob
 from dyno.job import Job
-from service.edge import held
+from service.edge import caller_left, held
 from service.state import State
 
 _ETAG = re.compile(r'(?:W/)?"(\d{1,18})"')
@@ -28,7 +28,8 @@ def matches(if_none_match: str | None, job: Job) -> bool:
 
 
 async def until(state: State, job_id: str, satisfied: Callable[[Job], bool], timeout_s: float) -> Job:
-    """The job as it is once `satisfied`, done, after `timeout_s`, or when the service stops. Raises UnknownJob."""
+    """The job as it is once `satisfied`, done, after `timeout_s`, or when the service stops or nobody waits for it any
+    more. Raises UnknownJob."""
     held.set(timeout_s > 0)
     deadline_s = time.monotonic() + timeout_s
     while True:
@@ -36,7 +37,8 @@ async def until(state: State, job_id: str, satisfied: Callable[[Job], bool], tim
         left_s = deadline_s - time.monotonic()
         if satisfied(job) or job.done or left_s <= 0 or state.stopping.is_set():
             return job
-        await _news(state, job, left_s)
+        if not await _news(state, job, left_s):
+            return job
 
 
 async def until_done(state: State, job: Job, timeout_s: float) -> Job:
@@ -50,14 +52,19 @@ async def until_done(state: State, job: Job, timeout_s: float) -> Job:
         return job
 
 
-async def _news(state: State, job: Job, timeout_s: float) -> None:
-    """Until the job's version changes, the time is up or the service stops. Raises what the watch does."""
+async def _news(state: State, job: Job, timeout_s: float) -> bool:
+    """Until the job's version changes, the time is up or the service stops; False where the caller has hung up.
+
+    Raises what the watch does.
+    """
     changed = asyncio.ensure_future(state.watch.changed(job.id, job.version, timeout_s))
     stopping = asyncio.ensure_future(state.stopping.wait())
+    left = asyncio.ensure_future(caller_left())
     try:
-        await asyncio.wait((changed, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((changed, stopping, left), return_when=asyncio.FIRST_COMPLETED)
         if changed.done():
             changed.result()
+        return not left.done()
     finally:
-        changed.cancel()
-        stopping.cancel()
+        for each in (changed, stopping, left):
+            each.cancel()

@@ -65,7 +65,12 @@ class Settings(BaseSettings):
     allowed_hosts: Annotated[
         tuple[HostName, ...], NoDecode, BeforeValidator(_listed)
     ] = ()  # names of the API besides loopback's while no key is needed, without a port: "dyno.lan,api"
-    max_body_bytes: int = 64 * 1024
+    max_body_bytes: Annotated[int, Field(ge=1024, le=2**24)] = 64 * 1024  # of JSON; a file has artifact_max_bytes
+    max_head_bytes: Annotated[int, Field(ge=1024, le=2**20)] = 16 * 1024  # of a request: its line and its fields
+    max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = 4000  # or half of the open files that it may have
+    head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # from a head's first byte, or a connection's opening
+    body_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # for all of a body of JSON
+    write_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0  # for an answer of which nobody takes anything
     max_queued: int = 100_000
     cors_origins: Annotated[
         tuple[Origin, ...], NoDecode, BeforeValidator(_listed)

@@ -11,33 +11,43 @@ import logging
 import signal
 import socket
 import sys
+from functools import partial
 from types import FrameType
+from typing import cast
 
 import uvicorn
+from fastapi import FastAPI
 
 from dyno import logs
 from dyno.errors import DynoError
 from dyno.settings import Settings
 from service.address import needs_keys
 from service.app import create_app
+from service.connection import Connection
+from service.crowd import Crowd
 from service.edge import ACCESS
 from service.gone import let_go_of_who_is_gone
+from service.loop import Loop
+from service.open_files import places
 from service.state import check_store, has_keys
 
 KEEP_ALIVE_S = 75  # longer than the idle time of common proxies, so that they never reuse a connection we just closed
+SENDING_OF = 4  # one of so many connections may be in the middle of a body: 64 KiB each is held meanwhile
 
 
 class Server(uvicorn.Server):
     """Says where it listens, and tells open long polls when it ends."""
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, handshake_s: float) -> None:
         super().__init__(config)
-        self._stopping = stopping
+        self._stopping, self._handshake_s = stopping, handshake_s
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Only now, with everything open, is the address printed: port 0 is any free one, so callers read it here."""
         self._loop = asyncio.get_running_loop()
+        if isinstance(self._loop, Loop):
+            self._loop.handshake_s = self._handshake_s
         await super().startup(sockets)
         if self.started:
             for server in self.servers:
@@ -73,8 +83,18 @@ def main() -> int:
         check_store(settings)
     except DynoError as error:
         return _refuse(error.detail, 1)
-    config = uvicorn.Config(
+    Server(_config(app, settings), app.state.stopping, settings.head_timeout_s).run()
+    return 0
+
+
+def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    most = places(settings.max_connections)
+    connection = partial(Connection, settings, Crowd(most, max(1, most // SENDING_OF)), app.state.meter)
+    return uvicorn.Config(
         app,
+        loop=f"{Loop.__module__}:{Loop.__name__}",
+        http=cast(type[asyncio.Protocol], connection),
+        ws="none",
         host=settings.host,
         port=settings.port,
         access_log=False,
@@ -85,8 +105,6 @@ def main() -> int:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(settings.shutdown_s),
     )
-    Server(config, app.state.stopping).run()
-    return 0
 
 
 def _in_url(host: str) -> str:

@@ -6,22 +6,22 @@ import asyncio
 
 from fastapi import Request
 
+from dyno.settings import Settings
 from service.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 
-READ_S = 10.0  # 64 KiB in so long is slower than any network a caller would use
 
-
-async def read(request: Request, max_bytes: int) -> bytes:
+async def read(request: Request, settings: Settings) -> bytes:
     """The whole body. Raises UnsupportedMediaType, BodyTooLarge (without reading on) or BodyTooSlow."""
+    max_bytes, within_s = settings.max_body_bytes, settings.body_timeout_s
     _check_type(request)
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
         raise BodyTooLarge(f"the body has {declared[:20]} bytes, at most {max_bytes} are read")
     try:
-        async with asyncio.timeout(READ_S):
+        async with asyncio.timeout(within_s):
             return await _collect(request, max_bytes)
     except TimeoutError as error:
-        raise BodyTooSlow(f"the body was not complete after {READ_S:.0f} s") from error
+        raise BodyTooSlow(f"the body was not complete after {within_s:g} s") from error
 
 
 async def _collect(request: Request, max_bytes: int) -> bytes:

@@ -42,7 +42,7 @@ def _body() -> dict[str, Any]:
 
 
 async def _asked(request: Request, state: StateDep) -> CompareResults | Turns:
-    raw = await body.read(request, state.settings.max_body_bytes)
+    raw = await body.read(request, state.settings)
     document, errors = strict_json.parse(raw)
     if "specs" in document and "jobs" not in document:
         return two_specs.read(document, errors, state.workloads)

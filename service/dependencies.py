@@ -57,7 +57,7 @@ async def _attempt_token(
 
 
 async def _submission(request: Request, state: Annotated[State, Depends(_state)]) -> specs.Request:
-    raw = await body.read(request, state.settings.max_body_bytes)
+    raw = await body.read(request, state.settings)
     document, faults = strict_json.parse(raw)
     return specs.read(document, faults, state.workloads)
 

@@ -45,7 +45,7 @@ def _body() -> dict[str, Any]:
 
 
 async def _asked(request: Request, state: StateDep) -> NewKey:
-    document, errors = strict_json.parse(await body.read(request, state.settings.max_body_bytes))
+    document, errors = strict_json.parse(await body.read(request, state.settings))
     return specs.checked(NewKey, document, errors, InvalidKey)
 
 

@@ -13,6 +13,7 @@ from service import body
 from service.errors import BodyTooLarge, BodyTooSlow
 
 JSON = {"Content-Type": "application/json"}
+LIMITS = Settings(max_body_bytes=1500, body_timeout_s=0.01)
 
 
 @pytest.mark.parametrize(
@@ -57,29 +58,27 @@ def test_a_declared_length_is_refused_before_a_byte_is_read() -> None:
         raise AssertionError("the body was read")
 
     with pytest.raises(BodyTooLarge, match="200000000 bytes"):
-        asyncio.run(body.read(request_of(JSON | {"Content-Length": "200000000"}, receive), 65536))
+        asyncio.run(body.read(request_of(JSON | {"Content-Length": "200000000"}, receive), Settings()))
 
 
 def test_a_body_without_a_length_is_read_no_further_than_the_limit() -> None:
-    chunks = iter([b" " * 100] * 3)
+    chunks = iter([b" " * 1000] * 3)
 
     async def receive() -> Message:
         return {"type": "http.request", "body": next(chunks), "more_body": True}
 
     with pytest.raises(BodyTooLarge):
-        asyncio.run(body.read(request_of(JSON, receive), 150))
+        asyncio.run(body.read(request_of(JSON, receive), LIMITS))
     assert len(list(chunks)) == 1
 
 
-def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body, "READ_S", 0.01)
-
+def test_a_body_that_never_ends_is_given_up() -> None:
     async def receive() -> Message:
         await asyncio.Event().wait()
         raise AssertionError
 
     with pytest.raises(BodyTooSlow):
-        asyncio.run(body.read(request_of(JSON, receive), 150))
+        asyncio.run(body.read(request_of(JSON, receive), LIMITS))
 
 
 def test_a_body_that_grows_beyond_the_limit_is_refused(http: httpx.Client, settings: Settings) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import MalformedBody
-from service.strict_json import MAX_DEPTH, parse, pointer
+from service.strict_json import MAX_DEPTH, MAX_PARTS, parse, pointer
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -61,6 +61,8 @@ def test_what_is_no_object_in_utf8_json_is_malformed(body: bytes) -> None:
 @pytest.mark.parametrize("opening", [b'{"a":', b'{"a":[['])
 def test_nesting_is_bounded_before_anything_recurses(opening: bytes) -> None:
     with pytest.raises(MalformedBody, match="nested"):
+        parse(opening * 100)
+    with pytest.raises(MalformedBody, match="brackets"):
         parse(opening * 10_000)
 
 
@@ -69,6 +71,14 @@ def test_as_many_levels_as_allowed_are_read() -> None:
     assert parse(text.encode())[1] == []
     with pytest.raises(MalformedBody):
         parse(text.replace("[]", "[[]]").encode())
+
+
+@pytest.mark.parametrize("part", [b"[],", b"{},", b"1,", b'{"a":[],"b":[]},'])
+def test_a_body_of_very_many_parts_is_not_looked_at(part: bytes) -> None:
+    """What 64 KiB can hold would take tens of milliseconds, in which nobody else is answered."""
+    with pytest.raises(MalformedBody, match="brackets"):
+        parse(b'{"a":[' + part * (65_000 // len(part)) + b"1]}")
+    assert parse(b'{"a":[' + part * (MAX_PARTS // 6) + b"1]}")[1] == []
 
 
 def test_brackets_inside_strings_are_no_nesting() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -64,6 +65,16 @@ def test_the_api_speaks_tls_itself(redis_url: str, namespace: str, certificate: 
             httpx.get(f"{url}/livez")
         with pytest.raises(httpx.TransportError):
             httpx.get(f"{url}/livez".replace("https", "http"))
+
+
+def test_a_handshake_that_does_not_come_is_given_up(
+    redis_url: str, namespace: str, certificate: tuple[Path, Path]
+) -> None:
+    tls = {"tls_cert_file": certificate[0], "tls_key_file": certificate[1]}
+    with serving(redis_url=redis_url, namespace=namespace, head_timeout_s="0.2", **tls) as url:
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as silent:
+            assert silent.recv(1) == b""
 
 
 def test_half_of_what_tls_needs_stops_the_start(redis_url: str, certificate: tuple[Path, Path]) -> None:

@@ -52,7 +52,9 @@ NAMES = [
 def raw(http: httpx.Client, method: str, path: str, body: bytes = b"", token: str = "") -> bytes:
     """The whole answer to a request for `path`, byte for byte as it stands here."""
     assert http.base_url.port is not None
-    fields = f"Host: dyno\r\nConnection: close\r\nContent-Length: {len(body)}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    fields = (
+        f"Host: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    )
     with socket.create_connection((http.base_url.host, http.base_url.port), timeout=60) as connection:
         connection.sendall(f"{method} {path} HTTP/1.1\r\n{fields}".encode() + body)
         said = b""

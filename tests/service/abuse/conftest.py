@@ -1,0 +1,189 @@
+"""An API process of its own, with limits that are reached soon, and callers that write what they like on its socket."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import socket
+import subprocess
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.test_main import command
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[3]
+WITHIN_S = 60
+PIECE_S = 0.05
+MOST = 40  # connections
+SOON = {
+    "max_connections": str(MOST),
+    "max_head_bytes": "4096",
+    "head_timeout_s": "1",  # on a busy machine a test needs a while from connecting to asking
+    "body_timeout_s": "1",
+    "write_timeout_s": "0.5",
+}
+
+
+class Caller:
+    """One connection to the API."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
+
+    def send(self, data: bytes) -> Caller:
+        """As much of it as is taken: an API that has heard enough hangs up."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.socket.sendall(data)
+        return self
+
+    def get(self, path: str, *fields: str) -> Caller:
+        return self.send("\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *fields, "", ""]).encode())
+
+    def trickle(self, first: bytes, piece: bytes) -> Caller:
+        """Send `first`, and then `piece` again and again, until there is an answer."""
+        self.send(first)
+        self.socket.settimeout(PIECE_S)
+
+        def answered() -> bool:
+            self.send(piece)
+            try:
+                self.socket.recv(1, socket.MSG_PEEK)
+            except TimeoutError:
+                return False
+            except ConnectionResetError:
+                pass
+            return True
+
+        eventually(answered, what="it is answered")
+        self.socket.settimeout(WITHIN_S)
+        return self
+
+    def answers(self) -> list[httpx.Response]:
+        """All that it is told until the API closes the connection."""
+        said = b""
+        with self.socket:
+            while piece := self.some():
+                said += piece
+        return _answers(said)
+
+    def answer(self) -> httpx.Response:
+        """The next one."""
+        said = b""
+        while not (found := _answers(said)) or len(found[0].content) < int(found[0].headers["content-length"]):
+            piece = self.some()
+            assert piece, f"closed behind {said!r}"
+            said += piece
+        return found[0]
+
+    def some(self) -> bytes:
+        """Whatever comes next, nothing once the connection is closed."""
+        try:
+            return self.socket.recv(65536)
+        except ConnectionResetError:
+            return b""
+
+    def is_closed(self) -> bool:
+        """Asked by sending nothing; what was said before is lost."""
+        self.socket.settimeout(0)
+        try:
+            while self.some():
+                pass
+        except BlockingIOError:
+            return False
+        finally:
+            self.socket.settimeout(WITHIN_S)
+        return True
+
+
+def _answers(said: bytes) -> list[httpx.Response]:
+    """As many as have a whole head."""
+    found = []
+    while b"\r\n\r\n" in said:
+        head, _, rest = said.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")
+        fields = httpx.Headers([tuple(line.split(": ", 1)) for line in lines[1:]])
+        length = int(fields["content-length"])
+        found.append(httpx.Response(int(lines[0].split()[1]), headers=fields, content=rest[:length]))
+        said = rest[length:]
+    return found
+
+
+@dataclass(frozen=True)
+class Api:
+    pid: int
+    port: int
+    http: httpx.Client
+    log: Path
+
+    def call(self) -> Caller:
+        return Caller(self.port)
+
+    def ended(self) -> Counter[str]:
+        """How many connections it has ended, by reason."""
+        told = re.findall(r'^dyno_connections_ended_total{why="(.+)"} (.+)$', self.http.get("/metrics").text, re.M)
+        return Counter({why: int(float(count)) for why, count in told})
+
+    def connections(self) -> int:
+        """With the one on which this is asked."""
+        told = re.search(r"^dyno_connections (.+)$", self.http.get("/metrics").text, re.M)
+        assert told is not None
+        return int(float(told[1]))
+
+
+@contextmanager
+def api_process(folder: Path, files: tuple[int, int] | None = None, **settings: str) -> Iterator[Api]:
+    """Its log is in `folder`. `files`: the soft and the hard limit on how many it may open.
+
+    Whatever is done to it, it lives.
+    """
+    argv, env = command(port="0", **settings)
+    limited = None if files is None else partial(resource.setrlimit, resource.RLIMIT_NOFILE, files)
+    log = folder / f"{uuid.uuid4().hex}.log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            argv, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=said, text=True, preexec_fn=limited
+        )
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().split()[-1]
+            with httpx.Client(base_url=url, timeout=WITHIN_S) as http:
+                yield Api(process.pid, int(url.rpartition(":")[2]), http, log)
+            assert process.poll() is None
+        finally:
+            process.kill()
+            process.communicate()
+    assert " ERROR " not in log.read_text()
+
+
+@pytest.fixture(scope="session")
+def run_api(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AbstractContextManager[Api]]:
+    folder = tmp_path_factory.mktemp("api")
+    return partial(api_process, folder, redis_url=redis_url, namespace=f"abuse-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture(scope="session")
+def api(run_api: Callable[..., AbstractContextManager[Api]]) -> Iterator[Api]:
+    """One for all: a test looks at what has changed since it began."""
+    with run_api(**SOON) as api:
+        yield api
+
+
+def problem(answer: httpx.Response) -> dict[str, Any]:
+    """Checked to be one, and to carry what every answer does."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    found: dict[str, Any] = json.loads(answer.content)
+    assert found["status"] == answer.status_code
+    assert found["request_id"] == answer.headers["x-request-id"]
+    return found

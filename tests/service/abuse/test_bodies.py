@@ -1,0 +1,94 @@
+"""Bodies that are too large, not what they say, or never read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.abuse.conftest import Api, problem
+from tests.waiting import eventually
+
+PIECE = b" " * 65536
+LARGE_BYTES = 200_000_000
+JSON = b"Host: localhost\r\nContent-Type: application/json\r\n"
+POST = b"POST /v1/jobs HTTP/1.1\r\n" + JSON
+PUT = b"PUT /v1/jobs/job_00000000000000000000000000/artifacts/a.txt HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+LENGTH = b"Content-Length: %d\r\n\r\n" % LARGE_BYTES
+
+
+def plain() -> Iterator[bytes]:
+    for _ in range(LARGE_BYTES // len(PIECE)):
+        yield PIECE
+
+
+def chunks() -> Iterator[bytes]:
+    for piece in plain():
+        yield b"%x\r\n" % len(piece) + piece + b"\r\n"
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that it had since `forget_peak`."""
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return 1024 * int(found[1])
+
+
+def forget_peak(pid: int) -> None:
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "status", "code"),
+    [
+        (POST + LENGTH, plain, 413, "body-too-large"),
+        (POST + CHUNKED, chunks, 413, "body-too-large"),
+        (PUT + LENGTH, plain, 401, "not-authorized"),
+        (b"POST /v1/nowhere HTTP/1.1\r\n" + JSON + CHUNKED, chunks, 404, "not-found"),
+    ],
+    ids=["with a length", "in chunks", "a file of nobody's", "to nowhere"],
+)
+def test_two_hundred_megabytes_are_refused_and_not_read(
+    api: Api, head: bytes, body: Callable[[], Iterator[bytes]], status: int, code: str
+) -> None:
+    forget_peak(api.pid)
+    before = peak_bytes(api.pid)
+    callers = [api.call().send(head) for _ in range(4)]
+    for caller in callers:
+        for piece in body():
+            if caller.is_closed():
+                break
+            caller.send(piece)
+        else:
+            pytest.fail("all of it was read")
+    assert peak_bytes(api.pid) - before < 30_000_000
+    [answer] = api.call().trickle(head, next(body())).answers()
+    assert (answer.status_code, problem(answer)["code"]) == (status, code)
+    assert answer.headers["connection"] == "close"
+
+
+def test_a_body_longer_than_it_said_is_no_part_of_the_request(api: Api) -> None:
+    first, *rest = api.call().send(POST + b"Content-Length: 2\r\n\r\n{}{}{}").answers()
+    assert (first.status_code, problem(first)["code"]) == (422, "invalid-spec")
+    assert rest == []
+
+
+def test_a_connection_lasts_when_its_requests_came_whole(api: Api) -> None:
+    caller = api.call()
+    for _ in range(3):
+        assert caller.send(POST + b"Content-Length: 2\r\n\r\n{}").answer().status_code == 422
+    assert not caller.is_closed()
+    caller.socket.close()
+
+
+def test_callers_that_hang_up_or_talk_nonsense_write_nothing_into_the_log(api: Api) -> None:
+    before = api.log.read_text()
+    for said in (POST + b"Content-Length: 100\r\n\r\n{", POST + CHUNKED + b"1\r\n{", b"GET /livez HTTP/1.1\r\nX"):
+        api.call().send(said).socket.close()
+    for said in (b"\0\r\n\r\n", b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: upgrade, close\r\n\r\n"):
+        api.call().send(said).answers()
+    eventually(lambda: api.connections() == 1)
+    assert api.log.read_text() == before == ""

@@ -1,0 +1,84 @@
+"""More connections than there are places for, and more than the system has files for."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.service.abuse.conftest import MOST, Api, Caller, problem
+from tests.waiting import eventually
+
+IDLE = 300
+Run = Callable[..., AbstractContextManager[Api]]
+CLOSE = "Connection: close"
+
+
+def crowd(api: Api, stack: ExitStack, count: int) -> list[Caller]:
+    callers = [api.call() for _ in range(count)]
+    for caller in callers:
+        stack.enter_context(caller.socket)
+    return callers
+
+
+@pytest.fixture(scope="module")
+def patient(run_api: Run) -> Iterator[Api]:
+    """An API that has time for everybody, but few places."""
+    with run_api(max_connections=str(MOST), head_timeout_s="600", body_timeout_s="600") as api:
+        yield api
+
+
+def test_who_has_waited_longest_makes_room_and_who_asks_is_served(patient: Api) -> None:
+    with ExitStack() as stack:
+        [regular] = crowd(patient, stack, 1)
+        assert regular.get("/livez").answer().status_code == 200
+        idle = crowd(patient, stack, IDLE)
+        with httpx.Client(base_url=patient.http.base_url) as newcomer:
+            assert newcomer.get("/v1/jobs").status_code == 200
+            assert regular.get("/livez").answer().status_code == 200
+            eventually(lambda: sum(not each.is_closed() for each in idle) <= MOST - 2, what="room is made")
+            assert all(each.is_closed() for each in idle[: IDLE - MOST])
+            assert not idle[-1].is_closed()
+            assert patient.ended()["made_room"] >= IDLE - MOST
+            assert len(list(Path(f"/proc/{patient.pid}/fd").iterdir())) < 2 * MOST
+
+
+def test_where_each_connection_is_at_work_a_newcomer_is_told_when_to_come_back(patient: Api) -> None:
+    with ExitStack() as stack:
+        readers = [caller.get("/v1/events") for caller in crowd(patient, stack, MOST)]
+        assert all(b"200 OK" in reader.some() for reader in readers)
+        [answer] = patient.call().answers()
+        assert (answer.status_code, problem(answer)["code"]) == (503, "too-many-connections")
+        assert int(answer.headers["retry-after"]) > 0
+        readers[0].socket.close()
+        eventually(lambda: 200 in [each.status_code for each in patient.call().get("/livez", CLOSE).answers()])
+
+
+def test_a_quarter_of_what_may_be_connected_may_be_in_the_middle_of_a_body(patient: Api) -> None:
+    """The one that has been silent longest goes; it held what it had sent."""
+    head = (
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n"
+    )
+    with ExitStack() as stack:
+        senders = crowd(patient, stack, MOST // 2)
+        for sender in senders:
+            sender.send(head + b"{" + b" " * 50_000)
+        eventually(lambda: sum(not each.is_closed() for each in senders) == MOST // 4, what="the first ones are let go")
+        assert not senders[-1].is_closed()
+
+
+def test_it_leaves_files_for_its_work_where_few_may_be_open_and_raises_the_limit_where_it_may(run_api: Run) -> None:
+    most = 2 * MOST
+    with run_api(files=(most, most), head_timeout_s="600") as api, ExitStack() as stack:
+        crowd(api, stack, IDLE)
+        assert api.http.get("/v1/jobs").status_code == 200
+        assert resource.prlimit(api.pid, resource.RLIMIT_NOFILE) == (most, most)
+        assert api.ended()["made_room"] >= IDLE - MOST
+        assert f"at most {MOST} connections" in api.log.read_text()
+    with run_api(files=(50, 1000), max_connections="300") as api:
+        assert resource.prlimit(api.pid, resource.RLIMIT_NOFILE) == (600, 1000)
+        assert api.log.read_text() == ""

@@ -1,0 +1,95 @@
+"""What is no request, and requests with heads that are too large: a problem each, and nobody else notices."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.connection import MAX_PIPELINED
+from service.heads import MAX_FIELDS
+from tests.service.abuse.conftest import Api, problem
+
+GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+FIELDS = b"".join(b"X-%d: y\r\n" % number for number in range(MAX_FIELDS))
+
+NO_REQUESTS = {
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)),
+    "zeros": bytes(1000),
+    "words": b"how do you do?\r\n\r\n",
+    "HTTP/0.9": b"GET /livez\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "HTTP/9.9": b"GET /livez HTTP/9.9\r\n\r\n",
+    "no path": b"GET  HTTP/1.1\r\n\r\n",
+    "a relative path": b"GET livez HTTP/1.1\r\n\r\n",
+    "a path of bytes": b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a proxy's method": b"CONNECT 169.254.169.254:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a space in a name": b"GET /livez HTTP/1.1\r\nHost : x\r\n\r\n",
+    "a zero in a field": b"GET /livez HTTP/1.1\r\nX: a\0b\r\n\r\n",
+    "a folded field": b"GET /livez HTTP/1.1\r\n folded: x\r\n\r\n",
+    "a negative length": POST + b"Content-Length: -1\r\n\r\n",
+    "two lengths": POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+    "a length of words": POST + b"Content-Length: two\r\n\r\n{}",
+    "a length and chunks": POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "a chunk of no length": POST + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n",
+    "a body to GET": GET + b"Content-Length: 2\r\n\r\n{}",
+    "chunks to GET": GET + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("said", NO_REQUESTS.values(), ids=NO_REQUESTS)
+def test_what_is_no_request_is_answered_with_a_problem(api: Api, said: bytes) -> None:
+    [answer] = api.call().send(said).answers()
+    assert (answer.status_code, problem(answer)["code"]) == (400, "bad-request")
+    assert answer.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize(
+    ("first", "piece"),
+    [
+        (b"GET /", b"x" * 1000),
+        (GET + b"X: ", b"x" * 1000),
+        (GET, b"x" * 1000),
+        (GET, b"X: " + b"y" * 1000 + b"\r\n"),
+        (GET + FIELDS + b"\r\n", b""),
+        (b"", b"\r\n" * 500),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ", b"x" * 1000),
+    ],
+    ids=["a path", "a field", "a name", "fields", "small fields", "ends of lines", "a field behind the body"],
+)
+def test_a_head_without_end_is_refused(api: Api, first: bytes, piece: bytes) -> None:
+    [answer] = api.call().trickle(first, piece).answers()
+    assert (answer.status_code, problem(answer)["code"]) == (431, "head-too-large")
+    assert answer.headers["connection"] == "close"
+
+
+def test_a_head_of_the_size_that_is_allowed_is_read(api: Api) -> None:
+    as_many = b"".join(b"X-%d: y\r\n" % number for number in range(MAX_FIELDS - 2))  # and Host, and Connection
+    for fields, status in ((as_many, 200), (as_many + b"X: y\r\n", 431), (b"X: %b\r\n" % (b"x" * 3900), 200)):
+        [answer] = api.call().send(GET + b"Connection: close\r\n" + fields + b"\r\n").answers()
+        assert answer.status_code == status
+
+
+@pytest.mark.parametrize("garbage", [b"\0\0\0\0", b"HELO mail\r\n\r\n", GET + b"X: " + b"x" * 5000 + b"\r\n\r\n"])
+def test_what_was_asked_before_it_is_answered(api: Api, garbage: bytes) -> None:
+    answers = api.call().send(GET + b"\r\n" + GET + b"\r\n" + garbage).answers()
+    assert [answer.status_code for answer in answers] == [200, 200]
+
+
+def test_so_many_requests_at_once_wait_for_the_one_before(api: Api) -> None:
+    answers = api.call().send((GET + b"\r\n") * 100).answers()
+    assert {answer.status_code for answer in answers} == {200}
+    assert 1 <= len(answers) <= MAX_PIPELINED + 1
+
+
+@pytest.mark.parametrize("protocol", [b"websocket", b"h2c"])
+def test_who_asks_for_another_protocol_is_answered_in_this_one(api: Api, protocol: bytes) -> None:
+    asked = GET + b"Connection: Upgrade\r\nUpgrade: " + protocol + b"\r\nSec-WebSocket-Version: 13\r\n\r\nframes"
+    [answer] = api.call().send(asked).answers()
+    assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+
+
+def test_fields_behind_a_body_are_none_of_the_request(api: Api) -> None:
+    asked = POST + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    [answer] = api.call().send(asked + b"2\r\n{}\r\n0\r\nX-Request-ID: mine\r\n\r\n").answers()
+    assert answer.status_code == 422
+    assert answer.headers["x-request-id"].startswith("req_")

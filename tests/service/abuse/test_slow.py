@@ -1,0 +1,82 @@
+"""Callers that take their time: with the head of a request, with its body, with the answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.service.abuse.conftest import Api, problem
+from tests.waiting import eventually
+
+POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=["first", "second"])
+def test_a_head_that_trickles_in_is_given_up(api: Api, before: bytes) -> None:
+    count = api.ended()
+    caller = api.call()
+    if before:
+        assert caller.send(before).answer().status_code == 200
+    [answer] = caller.trickle(b"GET /livez HTTP/1.1\r\nX-Slow: ", b"x").answers()
+    assert (answer.status_code, problem(answer)["code"]) == (408, "head-timeout")
+    assert answer.headers["connection"] == "close"
+    assert api.ended() - count == {"slow_head": 1}
+
+
+@pytest.mark.parametrize("first", [b"", b"\r\n"], ids=["nothing", "a line's end"])
+def test_who_never_asks_for_anything_is_let_go_without_a_word(api: Api, first: bytes) -> None:
+    assert api.call().send(first).answers() == []
+    assert api.ended()["silent"] > 0
+
+
+def test_an_end_of_a_line_behind_an_answer_does_not_keep_a_connection_for_ever(api: Api) -> None:
+    caller = api.call().get("/livez")
+    assert caller.answer().status_code == 200
+    assert caller.send(b"\r\n").answers() == []
+
+
+@pytest.mark.parametrize(
+    ("field", "first", "piece"),
+    [
+        (b"Content-Length: 1000", b"{", b" "),
+        (b"Transfer-Encoding: chunked", b"1\r\n{\r\n", b"1\r\n \r\n"),
+        (b"Transfer-Encoding: chunked", b"1;", b"x"),
+    ],
+    ids=["with a length", "in chunks", "in a chunk's extension"],
+)
+def test_a_body_that_trickles_in_is_given_up(api: Api, field: bytes, first: bytes, piece: bytes) -> None:
+    [answer] = api.call().trickle(POST + field + b"\r\n\r\n" + first, piece).answers()
+    assert (answer.status_code, problem(answer)["code"]) == (408, "body-timeout")
+    assert answer.headers["connection"] == "close"
+
+
+def test_an_answer_that_nobody_takes_is_given_up(api: Api) -> None:
+    """As many are asked for as the kernel keeps on its way, and then some."""
+    count, asked = api.ended(), 0
+
+    def nothing_under_way() -> bool:
+        return answered(api, "/openapi.json") >= asked or bool(api.ended() - count)
+
+    with api.call().socket as line:
+        while not api.ended() - count:
+            line.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
+            asked += 10
+            eventually(nothing_under_way)
+    assert api.ended() - count == {"stuck": 1}
+
+
+def test_a_long_poll_ends_with_its_caller(api: Api) -> None:
+    """Else whoever asks and hangs up, again and again, would leave a minute of each behind."""
+    body = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
+    job = api.http.post("/v1/jobs", json=body).json()["urls"]["self"]
+    with api.call().get(f"{job}?wait=60").socket:
+        eventually(lambda: api.connections() == 2)
+        assert answered(api, "/v1/jobs/{job_id}", held="yes") == 0
+    eventually(lambda: answered(api, "/v1/jobs/{job_id}", held="yes") == 1, within_s=30, what="it is over")
+    api.http.post(f"{job}/cancel")
+
+
+def answered(api: Api, route: str, held: str = "no") -> int:
+    """How many requests."""
+    name = f'dyno_http_request_duration_seconds_count{{held="{held}",method="GET",route="{route}"'
+    lines = api.http.get("/metrics").text.splitlines()
+    return sum(int(float(line.split()[-1])) for line in lines if line.startswith(name))

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from service.crowd import Crowd, Waits
+
+
+class Someone:
+    def __init__(self) -> None:
+        self.sent_away_for: str | None = None
+
+    def leave(self, why: str) -> None:
+        self.sent_away_for = why
+
+
+def inside(crowd: Crowd, *waiting_for: Waits | None) -> list[Someone]:
+    guests = [Someone() for _ in waiting_for]
+    for guest, what in zip(guests, waiting_for, strict=True):
+        assert crowd.enter(guest)
+        crowd.waits(guest, what)
+    return guests
+
+
+def away(guests: list[Someone]) -> list[int]:
+    return [number for number, guest in enumerate(guests) if guest.sent_away_for]
+
+
+def test_those_who_never_asked_go_first_then_those_who_have_waited_longest() -> None:
+    crowd = Crowd(5, most_sending=5)
+    guests = inside(crowd, Waits.NEXT, None, Waits.FIRST, Waits.NEXT, Waits.FIRST)
+    crowd.waits(guests[0], None)  # asks again, and waits for the next one since
+    crowd.waits(guests[0], Waits.NEXT)
+    order = []
+    for _ in range(4):
+        newcomer = Someone()
+        assert crowd.enter(newcomer)
+        crowd.waits(newcomer, None)
+        order.append(away(guests))
+    assert order == [[2], [2, 4], [2, 3, 4], [0, 2, 3, 4]]
+    assert not crowd.enter(Someone())
+    crowd.out(guests[1])
+    assert crowd.enter(Someone())
+
+
+def test_a_request_that_is_half_there_makes_no_room_for_a_newcomer() -> None:
+    crowd = Crowd(2, most_sending=2)
+    guests = inside(crowd, Waits.BODY, Waits.BODY)
+    assert not crowd.enter(Someone())
+    assert away(guests) == []
+
+
+def test_of_too_many_bodies_that_are_half_there_the_one_that_was_silent_longest_goes() -> None:
+    crowd = Crowd(10, most_sending=2)
+    guests = inside(crowd, Waits.BODY, Waits.BODY)
+    crowd.waits(guests[0], Waits.BODY)  # another piece of it came
+    guests += inside(crowd, Waits.BODY)
+    assert away(guests) == [1]
+    assert guests[1].sent_away_for == "made_room"
+
+
+def test_whoever_found_no_place_or_has_gone_counts_no_more() -> None:
+    crowd = Crowd(1, most_sending=1)
+    inside(crowd, None)
+    stranger = Someone()
+    assert not crowd.enter(stranger)
+    crowd.waits(stranger, Waits.BODY)
+    crowd.out(stranger)
+    assert not crowd.enter(Someone())

@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 UV := $(BIN)/uv pip
 LOCK := $(UV) compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
 
-.PHONY: help install demo test lint bench method workloads reproduce chaos lock clean
+.PHONY: help install demo test lint bench method workloads reproduce load chaos lock clean
 
 help:
 	@grep -hE '^[a-z]+:.*#' $(MAKEFILE_LIST) | sed -E 's/:[^#]*# */\t/' | expand -t 12
@@ -48,6 +48,9 @@ workloads: install  # every workload on every framework, in minutes each; resume
 
 reproduce: install  # the articles' experiments; hours, resumes, writes docs/results/reproduction.md
 	$(BIN)/python -m benchmarks.reproduce
+
+load: install  # what others notice while callers abuse the API; five minutes, writes docs/results/load.md
+	$(BIN)/python -m benchmarks.load
 
 chaos: install  # ten minutes of faults by a seed (make chaos SEED=7), then a look for jobs that were lost or ended twice
 	$(BIN)/python -m chaos $(if $(SEED),--seed $(SEED))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import tempfile
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # what has to last
 Durability = Literal["everysec", "always"]
 LogFormat = Literal["plain", "json"]
+SECRET_PREFIX = "whsec_"
 
 
 def _expanded(folder: Path) -> Path:
@@ -33,8 +35,25 @@ def _listed(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
+Pauses = Annotated[tuple[Annotated[float, Field(ge=0)], ...], NoDecode, BeforeValidator(_listed)]
+
+
+def _secret(value: SecretStr | None) -> SecretStr | None:
+    """Raises ValueError, which must not name it. An empty one is none: compose passes on variables that are not set."""
+    text = value.get_secret_value().strip() if value else ""
+    if not text:
+        return None
+    try:
+        decoded = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except ValueError:
+        decoded = b""
+    if not text.startswith(SECRET_PREFIX) or not 24 <= len(decoded) <= 64:
+        raise ValueError(f'a webhook secret is "{SECRET_PREFIX}" and 24 to 64 bytes in base64')
+    return SecretStr(text)
+
+
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="DYNO_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="DYNO_", extra="ignore", frozen=True, hide_input_in_errors=True)
 
     # where things are
     redis_url: str | None = None  # redis://, rediss:// or unix://; null: `dyno up` starts a server of its own
@@ -78,6 +97,15 @@ class Settings(BaseSettings):
     tls_cert_file: Path | None = None  # PEM, with the chain; with tls_key_file the API speaks TLS itself
     tls_key_file: Path | None = None
     max_streams: Annotated[int, Field(gt=0)] = 1000  # answers that stay open: events, and logs that are followed
+
+    # webhooks
+    webhook_secret: Annotated[SecretStr | None, AfterValidator(_secret)] = None  # "whsec_…"; null: no job may have one
+    webhook_allowed_hosts: Annotated[
+        tuple[str, ...], NoDecode, BeforeValidator(_listed)
+    ] = ()  # may be called over http, and where they aren't public: "hooks.lan,127.0.0.1:9000"
+    webhook_retry_s: Pauses = (5.0, 300.0, 1800.0, 7200.0, 14400.0, 21600.0, 32400.0)  # a tenth more or less: in a day
+    webhook_timeout_s: Annotated[float, Field(gt=0)] = 15.0  # for one try, from the look at its name to the answer
+    webhook_every_s: Annotated[float, Field(gt=0)] = 1.0  # how often an API looks for what is due
 
     # the life of a job
     lease_s: float = 30.0

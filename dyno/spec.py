@@ -10,6 +10,7 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -19,6 +20,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+
+from dyno.receiver import parse
 
 FrameworkName = Literal["tensorflow", "jax", "torch"]
 DeviceKind = Literal["cpu", "gpu", "tpu"]
@@ -42,6 +45,11 @@ class Model(BaseModel):
     """Base of everything that crosses a boundary: unknown fields, NaN and Infinity are refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+def _that_can_be_called(url: str) -> str:
+    parse(url)
+    return url
 
 
 class DeviceSelector(Model):
@@ -134,6 +142,21 @@ class Measure(Model):
         return min_s
 
 
+class Webhook(Model):
+    """Whom to tell when the job is done. Shorthand: the URL alone."""
+
+    url: Annotated[
+        str,
+        AfterValidator(_that_can_be_called),
+        Field(description="https, and at public addresses unless the service allows the host", max_length=2000),
+    ]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
+
+
 class Spec(Model):
     """One request to benchmark."""
 
@@ -149,7 +172,7 @@ class Spec(Model):
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = None
     priority: Priority = "normal"
     labels: Annotated[dict[LabelText, LabelText], Field(max_length=32)] = {}
-    webhook: None = None
+    webhook: Webhook | None = None
     expires_in_s: Annotated[int, Field(ge=60, le=MOST_EXPIRES_IN_S)] = 30 * 86400
     queue_if_absent: bool = False
 

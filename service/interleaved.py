@@ -18,6 +18,7 @@ from dyno.store.fleet import DeviceStatus
 from dyno.store.jobs import Submitted
 from service import submission
 from service.admission import HONEST_FACTOR, Admission, JobEstimate, admit, tight
+from service.receivers import check_webhook
 from service.state import State
 from service.two_specs import Turns, under
 from service.weights import check_weights
@@ -71,6 +72,7 @@ async def admitted(state: State, asked: Turns) -> Admission:
     """What is to be said of the job before it is queued. Raises InvalidSpec, and all that `admit_both` does."""
     for place, request in enumerate(asked.each):
         try:
+            check_webhook(state.settings, request.spec)
             await check_weights(state, request.params)
         except InvalidSpec as invalid:
             raise type(invalid)(under(place, invalid.errors)) from invalid

@@ -108,6 +108,7 @@ def _envelope(schemas: Schemas) -> Schemas:
     envelope = dict(_renamed(envelope, "Submit"))
     device = {"type": "string", "pattern": f"^(any|cpu|gpu|tpu)$|{_portable(DEVICE_ID.pattern)}"}
     envelope["properties"]["device"] = _either(device, envelope["properties"]["device"])
+    envelope["properties"]["webhook"]["anyOf"].append(schemas["SubmitWebhook"]["properties"]["url"])
     measure = _renamed(schemas["SubmitMeasure"], "Submit")
     fixed = {"type": "integer", "minimum": 1, "maximum": 100}
     measure["properties"]["processes"] = _either(fixed, measure["properties"]["processes"])

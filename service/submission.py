@@ -15,6 +15,7 @@ from dyno.store import fleet
 from dyno.store.fleet import DeviceStatus
 from dyno.store.jobs import Submitted
 from service.admission import Admission, admit
+from service.receivers import check_webhook
 from service.specs import Request
 from service.state import State
 from service.weights import check_weights
@@ -59,6 +60,7 @@ async def queue(
 
 async def admitted(state: State, asked: Request) -> Admission:
     """What is to be said of the job before it is queued. Raises InvalidSpec, and all that `admit` does."""
+    check_webhook(state.settings, asked.spec)
     await check_weights(state, asked.params)
     return admit(asked, await devices(state))
 

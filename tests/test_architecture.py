@@ -16,7 +16,7 @@ FRAMEWORKS = {"tensorflow", "keras", "jax", "torch"}
 # part of the house -> the parts it may import besides itself and the contract's words
 WORDS = {
     *("access", "errors", "sentences", "spec", "job", "result", "comparison", "peers", "readings", "samples"),
-    *("settings", "frames", "events"),
+    *("settings", "frames", "events", "receiver", "delivery"),
 }
 ALLOWED = {
     "artifacts": WORDS | {"durable"},
@@ -28,6 +28,7 @@ ALLOWED = {
     "store": WORDS | {"devices"},
     "client": WORDS,
     "wake": WORDS | {"store"},
+    "webhooks": WORDS | {"store"},
 }
 
 

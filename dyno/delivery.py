@@ -1,0 +1,70 @@
+"""What a webhook's receiver is sent of a job, how often that was tried, and what came of it."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field
+
+from dyno.job import Stored
+
+DELIVERY_ID = re.compile(r"msg_[0-9A-HJKMNP-TV-Z]{26}")  # that of its job, which has one at most
+
+
+class DeliveryStatus(StrEnum):
+    """Closed, as that of a job is."""
+
+    PENDING = "pending"  # is being tried, or will be
+    DELIVERED = "delivered"  # the receiver answered 2xx
+    FAILED = "failed"  # no attempt is left, or the receiver answered 410
+
+
+class Outcome(StrEnum):
+    """How one attempt ended."""
+
+    DELIVERED = "delivered"
+    REFUSED = "refused"  # any other answer than 2xx; a redirect, too
+    TIMEOUT = "timeout"
+    UNREACHABLE = "unreachable"  # no such name, no connection, no TLS that can be trusted
+    BLOCKED = "blocked"  # the name leads to an address that isn't public
+
+
+class Ended(Stored):
+    """`status_code` is that of the answer, null without one."""
+
+    outcome: Outcome
+    status_code: int | None = None
+    detail: str | None = None
+    duration_s: float
+
+
+class Attempt(Stored):
+    """`ended` is null while it is under way, and for good where whoever made it died before they could say."""
+
+    at: AwareDatetime
+    ended: Ended | None = None
+
+
+class Delivery(Stored):
+    """`id` is the `webhook-id` of every attempt."""
+
+    id: str
+    job: str
+    type: str = Field(description="`job.succeeded`, `job.failed` or `job.canceled`")
+    url: str
+    status: DeliveryStatus
+    attempts_made: int
+    attempts: Annotated[list[Attempt], Field(description="The last ones, the oldest first")]
+    next_attempt_at: AwareDatetime | None = Field(None, description="Null unless it waits for one")
+    created_at: AwareDatetime
+    owner: str | None = None
+
+
+def delivery_of(job_id: str) -> str:
+    return f"msg_{job_id.removeprefix('job_')}"
+
+
+def job_of(delivery_id: str) -> str:
+    return f"job_{delivery_id.removeprefix('msg_')}"

@@ -1,0 +1,21 @@
+"""Whether a spec's webhook may be called, asked before it is queued; its name is looked up at each attempt only."""
+
+from __future__ import annotations
+
+from dyno.errors import FieldError, InvalidSpec
+from dyno.receiver import parse, refusal
+from dyno.settings import Settings
+from dyno.spec import Spec
+
+_OFF = "this service sends no webhooks: its DYNO_WEBHOOK_SECRET is not set"
+
+
+def check_webhook(settings: Settings, spec: Spec) -> None:
+    """Raises InvalidSpec."""
+    if spec.webhook is None:
+        return
+    if settings.webhook_secret is None:
+        raise InvalidSpec([FieldError("/webhook", "webhooks-off", _OFF)])
+    detail = refusal(parse(spec.webhook.url), settings.webhook_allowed_hosts)
+    if detail is not None:
+        raise InvalidSpec([FieldError("/webhook", "webhook-refused", detail)])

@@ -90,6 +90,7 @@ def _wanted(records: Mapping[str, Record], leases: Mapping[str, Record]) -> dict
     queues = {records[job].get("queue", "") for job in queued}
     workloads = {record.get("workload", "") for record in records.values()}
     owners = {record["owner"] for record in records.values() if "owner" in record}
+    told = {job for job, record in records.items() if "webhook" in record and record.get("status") in DONE}
     return {
         "jobs": set(records),
         **{f"jobs:status:{each}": those("status", each) for each in STATUSES},
@@ -99,6 +100,8 @@ def _wanted(records: Mapping[str, Record], leases: Mapping[str, Record]) -> dict
         **{f"queue:{name}": {job for job in queued if records[job].get("queue", "") == name} for name in queues},
         "queues": queues,
         "leases": set(leases),
+        "jobs:webhooks": told,
+        **{f"jobs:webhooks:owner:{each}": told & those("owner", each) for each in owners},
         "expiring": {_expiring(job, record) for job, record in records.items() if record.get("status") in DONE},
     }
 
@@ -138,6 +141,8 @@ def _patterns(keys: Keys) -> list[str]:
         keys.queue("*"),
         keys.leases,
         keys.expiring,
+        keys.webhooks,
+        keys.webhooks_of_owner("*"),
     ]
 
 

@@ -9,7 +9,7 @@ DynoError
 │   └── InvalidKey     a key was asked for with a wrong field
 ├── NotComparable      the results are not of the same work, or not all of real devices; names every field
 ├── NoDeviceFits       no known worker can run it
-├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownDevice, UnknownKey
+├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownDevice, UnknownKey, UnknownDelivery
 ├── JobFinished        a transition came after the end
 ├── JobLive            it isn't done yet, and what was asked is of done jobs only
 ├── ResultNotReady
@@ -122,6 +122,10 @@ class UnknownDevice(DynoError):
 
 class UnknownKey(DynoError):
     code = "key-not-found"
+
+
+class UnknownDelivery(DynoError):
+    code = "delivery-not-found"
 
 
 class JobFinished(DynoError):

@@ -103,7 +103,7 @@ end
 -- All that there is of one job, but for what indexes say.
 local function keys_of(id)
   local names = { key('job', id) }
-  for _, part in ipairs({ 'events', 'result', 'samples', 'log' }) do
+  for _, part in ipairs({ 'events', 'result', 'samples', 'log', 'webhook' }) do
     names[#names + 1] = key('job', id, part)
   end
   return names
@@ -144,6 +144,27 @@ local function keep_log(id, name, text)
   return integer(number)
 end
 
+-- What a done job's webhook is to be told: in the step that ends it, so that none is forgotten, and before expire_record,
+-- so that it goes with the job. Whoever delivers finds it among those that are due.
+local function note_delivery(id, status, url, owner)
+  local fields = { 'status', 'pending', 'type', 'job.' .. status, 'url', url, 'tried', 0, 'attempts', 0, 'created_at', NOW_S }
+  redis.call('HSET', key('job', id, 'webhook'), unpack(fields))
+  redis.call('ZADD', key('jobs', 'webhooks'), integer(NOW_MS), id)
+  redis.call('ZADD', key('jobs', 'webhooks', 'due'), integer(NOW_MS), id)
+  if owner then
+    redis.call('HSET', key('job', id, 'webhook'), 'owner', owner)
+    redis.call('ZADD', key('jobs', 'webhooks', 'owner', owner), integer(NOW_MS), id)
+  end
+end
+
+-- There are no further attempts at it, unless it is redelivered.
+local function end_delivery(id, status)
+  redis.call('HSET', key('job', id, 'webhook'), 'status', status)
+  redis.call('HDEL', key('job', id, 'webhook'), 'token')
+  redis.call('ZREM', key('jobs', 'webhooks', 'due'), id)
+  count(1, 'webhook', status)
+end
+
 -- What the limits of an API key look at: which of its jobs wait, and what it has had of devices today.
 local function note_for_owner(owner, id, before, after, started_at)
   if after == 'queued' then
@@ -173,8 +194,9 @@ local function change(id, event, before, fields, detail, more)
   end
   redis.call('HSET', key('job', id), unpack(flat))
   local version = redis.call('HINCRBY', key('job', id), 'version', 1)
+  local record = {}
   if before ~= after then
-    local record = redis.call('HMGET', key('job', id), 'created_ms', 'owner', 'started_at')
+    record = redis.call('HMGET', key('job', id), 'created_ms', 'owner', 'started_at', 'webhook')
     if before then
       redis.call('ZREM', key('jobs', 'status', before), id)
     end
@@ -188,6 +210,9 @@ local function change(id, event, before, fields, detail, more)
     count_attempt(id)
   end
   if done and before ~= after then
+    if record[4] then
+      note_delivery(id, after, record[4], record[2])
+    end
     count_end(expire_record(id, after), after, fields.failure)
   end
   return version

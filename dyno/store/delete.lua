@@ -24,7 +24,10 @@ redis.call('ZADD', KEYS[2], 'XX', integer(math.max(NOW_MS, settled_ms)), id)
 redis.call('ZREM', key('jobs'), id)
 redis.call('ZREM', key('jobs', 'status', status), id)
 redis.call('ZREM', key('jobs', 'workload', workload), id)
+redis.call('ZREM', key('jobs', 'webhooks'), id)
+redis.call('ZREM', key('jobs', 'webhooks', 'due'), id)
 if owner then
+  redis.call('ZREM', key('jobs', 'webhooks', 'owner', owner), id)
   redis.call('ZREM', key('jobs', 'owner', owner), id)
 end
 redis.call('ZREM', key('expiring'), expiring_member(id, status, workload, owner))

@@ -24,7 +24,9 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
             for member in members:
                 job_id, status, workload, *owner = member.split(":", 3)
                 indexes = [keys.jobs, keys.jobs_with_status(status), keys.jobs_of_workload(workload)]
-                for index in (*indexes, *map(keys.jobs_of_owner, owner)):
+                indexes += [keys.webhooks, keys.webhooks_due]
+                of_owner = [name(each) for each in owner for name in (keys.jobs_of_owner, keys.webhooks_of_owner)]
+                for index in (*indexes, *of_owner):
                     pipeline.zrem(index, job_id)
                 pipeline.zrem(keys.expiring, member)
             pipeline.execute()

@@ -33,6 +33,7 @@ from dyno.store.standing import Standing, standings
 IDEMPOTENCY_S = 24 * 3600
 _CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
 _OURS = (Script.SUBMIT, Script.CANCEL, Script.DELETE)
+_NOT_FOR_WORKERS: Any = {"webhook": True, "against": {"webhook"}}  # it may tell a secret, and has a field of its own
 _Reply = list[Any]
 _SAMPLES = TypeAdapter(list[RunSamples])
 
@@ -113,13 +114,14 @@ class Jobs:
             keys.append(self._keys.idempotency(owner, idempotency_key))
         record = {
             "schema": str(SCHEMA),
-            "spec": spec.model_dump_json(),
+            "spec": spec.model_dump_json(exclude=_NOT_FOR_WORKERS),
             "expires_in_s": str(spec.expires_in_s),
             "warnings": to_json(list(warnings)).decode(),
             "fits": packed(fits or {}),
         }
-        where_it_is_from = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent}
-        record |= {name: text for name, text in where_it_is_from.items() if text is not None}
+        webhook = None if spec.webhook is None else spec.webhook.url
+        more = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent, "webhook": webhook}
+        record |= {name: text for name, text in more.items() if text is not None}
         queue = queue_for(spec.device, spec.framework)
         args: list[Any] = [job_id, spec.workload, queue, _CLASSES[spec.priority], self._max_queued]
         args += [body_sha256 or "", IDEMPOTENCY_S * 1000]

@@ -33,6 +33,9 @@ class Keys:
     def job_events(self, job_id: str) -> str:
         return self._key("job", job_id, "events")  # STREAM
 
+    def webhook(self, job_id: str) -> str:
+        return self._key("job", job_id, "webhook")  # HASH: what its receiver is told once it is done, and each attempt
+
     @property
     def events(self) -> str:
         return self._key("events")  # STREAM: of all jobs
@@ -52,6 +55,17 @@ class Keys:
 
     def queued_of_owner(self, owner: str) -> str:
         return self._key("jobs", "queued", owner)  # ZSET: those of them that wait
+
+    @property
+    def webhooks(self) -> str:
+        return self._key("jobs", "webhooks")  # ZSET: done jobs with a webhook by their end, ms; so is that of an owner
+
+    @property
+    def webhooks_due(self) -> str:
+        return self._key("jobs", "webhooks", "due")  # ZSET: those not delivered yet by when to try next, ms
+
+    def webhooks_of_owner(self, owner: str) -> str:
+        return self._key("jobs", "webhooks", "owner", owner)
 
     def spent(self, owner: str, day: int) -> str:
         return self._key("spent", owner, str(day))  # HASH {device_ms} with a life of two days; days since 1970

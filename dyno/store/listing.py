@@ -5,27 +5,21 @@ A page costs a bounded number of reads: where few records match, it comes back s
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import redis.asyncio
 
-from dyno.errors import FieldError, InvalidSpec, RecordUnreadable
+from dyno.errors import RecordUnreadable
 from dyno.job import Job, Status
-from dyno.store.keys import JOB_ID, Keys
+from dyno.store.keys import Keys
+from dyno.store.places import Place, decode_cursor, encode_cursor, places
 from dyno.store.records import to_job
 from dyno.store.standing import Standing, standings
 
 _STEP = 50  # records read at a time, or one more than the page has: about 10 ms of the event loop
 _MOST_STEPS = 10
-_PLACE = re.compile(rf"(\d{{1,15}}):({JOB_ID.pattern})", re.ASCII)
-
-Place = tuple[int, str]  # creation in ms by Redis' clock, and the id: what jobs are ordered by
 
 
 @dataclass(frozen=True)
@@ -92,14 +86,14 @@ class Listing:
         step = max(_STEP, limit + 1)
         found: list[tuple[Place, Job]] = []
         for _ in range(_MOST_STEPS):
-            places = await self._places(index, wanted, place, step)
-            jobs = await self._jobs(index, places)
+            behind = await places(self._client, index, place, step, wanted.created_after, wanted.created_before)
+            jobs = await self._jobs(index, behind)
             found += [(at, job) for at, job in jobs if job is not None and wanted.fits(job)]
             if len(found) > limit:
                 return _page(found[:limit], found[limit - 1][0])
-            if len(places) < step:
+            if len(behind) < step:
                 return _page(found, None)
-            place = places[-1]
+            place = behind[-1]
         return _page(found, place)
 
     async def _narrowest(self, wanted: Wanted) -> str:
@@ -115,38 +109,19 @@ class Listing:
         sizes = [await self._client.zcard(index) for index in indexes]
         return indexes[sizes.index(min(sizes))]
 
-    async def _places(self, index: str, wanted: Wanted, after: Place | None, count: int) -> list[Place]:
-        """The next `count` places behind `after`, fewer only at the end; within a millisecond by descending id."""
-        newest: Any = "+inf" if wanted.created_before is None else _millis(wanted.created_before)
-        oldest: Any = "-inf" if wanted.created_after is None else _millis(wanted.created_after)
-        if after is not None:
-            newest = after[0] if newest == "+inf" else min(newest, after[0])
-        places: list[Place] = []
-        offset = 0
-        while len(places) < count:
-            entries: Sequence[Any] = await self._client.zrange(
-                index, newest, oldest, desc=True, byscore=True, offset=offset, num=count, withscores=True
-            )
-            rows = [(int(score), job_id) for job_id, score in entries]
-            places += [row for row in rows if after is None or row < after]
-            if len(rows) < count:
-                break
-            offset += count
-        return places[:count]
-
-    async def _jobs(self, index: str, places: Sequence[Place]) -> list[tuple[Place, Job | None]]:
+    async def _jobs(self, index: str, behind: Sequence[Place]) -> list[tuple[Place, Job | None]]:
         async with self._client.pipeline(transaction=False) as pipeline:
-            for _, job_id in places:
+            for _, job_id in behind:
                 pipeline.hgetall(self._keys.job(job_id))
             records: list[dict[str, str]] = await pipeline.execute()
-        gone = [place[1] for place, record in zip(places, records, strict=True) if "status" not in record]
+        gone = [place[1] for place, record in zip(behind, records, strict=True) if "status" not in record]
         if gone:
             await self._client.zrem(index, *gone)
         waiting = await standings(self._client, self._keys, records)
         found = [
-            _read(record, waiting.get(place[1], Standing())) for place, record in zip(places, records, strict=True)
+            _read(record, waiting.get(place[1], Standing())) for place, record in zip(behind, records, strict=True)
         ]
-        return list(zip(places, found, strict=True))
+        return list(zip(behind, found, strict=True))
 
 
 def _read(record: dict[str, str], standing: Standing) -> Job | None:
@@ -162,21 +137,3 @@ def _read(record: dict[str, str], standing: Standing) -> Job | None:
 def _page(found: Sequence[tuple[Place, Job]], goes_on_at: Place | None) -> JobPage:
     cursor = None if goes_on_at is None else encode_cursor(goes_on_at)
     return JobPage([job for _, job in found], cursor, has_more=cursor is not None)
-
-
-def _millis(time: datetime) -> int:
-    return int(time.timestamp() * 1000)
-
-
-def encode_cursor(place: Place) -> str:
-    return base64.urlsafe_b64encode(f"{place[0]}:{place[1]}".encode()).decode().rstrip("=")
-
-
-def decode_cursor(cursor: str) -> Place:
-    """The place that a cursor stands for. Raises InvalidSpec, pointing at /cursor."""
-    with contextlib.suppress(ValueError):  # binascii's and Unicode's errors are ValueErrors
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-        if (parts := _PLACE.fullmatch(text)) is not None:
-            return int(parts[1]), parts[2]
-    wrong = FieldError("/cursor", "invalid-cursor", "this cursor is not one that a list of jobs has returned")
-    raise InvalidSpec([wrong])

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from dyno.errors import RecordUnreadable
 from dyno.job import DONE, Job, QueuePlace, Status, Urls
-from dyno.spec import InterleavedSpec, Spec
+from dyno.spec import InterleavedSpec, Spec, Webhook
 from dyno.store.standing import Standing
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def _read(record: Mapping[str, str], standing: Standing) -> Job:
         done=status in DONE,
         attempt=int(record["attempt"]),
         version=int(record["version"]),
-        spec=read_spec(record["spec"]),
+        spec=_with_webhook(read_spec(record["spec"]), record.get("webhook")),
         queue=QueuePlace(name=record["queue"], **standing._asdict()),
         urls=_urls(job_id),
         **fields,
@@ -69,6 +69,11 @@ def read_spec(text: str) -> Spec:
     values = json.loads(text)
     kind = InterleavedSpec if "against" in values else Spec
     return kind.model_validate(_known(kind, values))
+
+
+def _with_webhook(spec: Spec, url: str | None) -> Spec:
+    """Its URL isn't stored in the spec, which workers read."""
+    return spec if url is None else spec.model_copy(update={"webhook": Webhook(url=url)})
 
 
 def moment(seconds: str) -> datetime:

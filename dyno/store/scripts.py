@@ -1,4 +1,4 @@
-"""The Lua scripts beside this file, one per transition and those of API keys, loaded by file name.
+"""The Lua scripts beside this file, one per transition, those of API keys and webhooks, loaded by file name.
 
 Each is sent as `_ledger.lua` (what all of them do alike, with the table of transitions from `dyno.job` and the bounds
 of histograms from `dyno.store.tally`) and its own text. A script that isn't named here, or a name without a script,
@@ -31,6 +31,9 @@ class Script(StrEnum):
     ADMIT = "admit"
     REVOKE = "revoke"
     OPEN = "open"
+    DELIVER = "deliver"
+    SETTLE = "settle"
+    REDELIVER = "redeliver"
 
 
 def _transitions_in_lua() -> str:

@@ -6,6 +6,7 @@ is words with spaces between them, from closed sets:
     submitted <workload>                      wait <kind> <bound>, wait <kind> sum_ms
     ended <workload> <status> <class>         attempt <workload> <bound>, attempt <workload> sum_ms
     requeued <cause>, lost <kind>             busy_ms <kind>
+    webhook <status>                          webhook_attempt <outcome>
 
 `class` is that of the failure, or "none"; a bound is one of BOUNDS_S or "inf", and each reading is counted at one.
 """

@@ -35,6 +35,8 @@ class Seen(NamedTuple):
     expiring: list[str]
     owned: list[str]
     owned_queued: list[str]
+    webhooks: list[str]
+    webhooks_due: list[str]
     events: list[tuple[str, Mapping[str, str]]]
 
 
@@ -52,7 +54,8 @@ def look(real: Real, devices: int) -> Seen:
             pipeline.zrange(keys.jobs_with_status(status), 0, -1)
         pipeline.zrange(keys.jobs, 0, -1).zrange(keys.queue(QUEUE), 0, -1).smembers(keys.queues)
         pipeline.zrange(keys.expiring, 0, -1).zrange(keys.jobs_of_owner(OWNER), 0, -1)
-        pipeline.zrange(keys.queued_of_owner(OWNER), 0, -1).xrange(keys.events)
+        pipeline.zrange(keys.queued_of_owner(OWNER), 0, -1)
+        pipeline.zrange(keys.webhooks, 0, -1).zrange(keys.webhooks_due, 0, -1).xrange(keys.events)
         answers: Any = iter(pipeline.execute())
     seconds, micros = next(answers)
     jobs = [OfJob(*(next(answers) for _ in OfJob._fields)) for _ in real.ids]
@@ -139,6 +142,8 @@ def _indexes(ledger: Ledger, seen: Seen, ids: list[str]) -> None:
     assert set(seen.owned) == set(ids[1::2])
     queued = {ids[n] for n, record in enumerate(records) if n % 2 and record.status is Status.QUEUED}
     assert set(seen.owned_queued) == queued
+    told = {ids[n] for n, record in enumerate(records) if record.done and not n % 3}
+    assert set(seen.webhooks) == set(seen.webhooks_due) == told
     for job, found in enumerate(seen.jobs):
         own = [fields for _, fields in found.events]
         assert own == [fields for _, fields in seen.events if fields["job"] == ids[job]], "the two streams differ"

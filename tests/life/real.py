@@ -12,7 +12,7 @@ from dyno.access import Viewer
 from dyno.errors import JobFinished, StoreUnavailable
 from dyno.job import Event, WorkerRef
 from dyno.settings import Settings
-from dyno.spec import Spec
+from dyno.spec import Spec, Webhook
 from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import Jobs, Submitted
 from dyno.store.keys import Keys
@@ -22,6 +22,7 @@ from tests.life.ledger import REQUEUES, Answer
 from tests.life.world import Move
 
 SPEC = Spec.model_validate({"workload": "matmul", "device": "cpu"})
+TOLD = SPEC.model_copy(update={"webhook": Webhook(url="https://hooks.example.org/")})
 QUEUE = "cpu"
 OWNER = "key_0123456789abcdef"
 
@@ -105,9 +106,9 @@ class Real:
         self._loop.close()
 
     def submit(self, job: int) -> Submitted:
-        """For the first time or again: each job has an idempotency key of its own, every other one an owner."""
+        """For the first time or again: each has its own key, every other one an owner, every third a webhook."""
         key, jobs = f"key-{job}", self._owned if job % 2 else self._jobs
-        submitted = self._loop.run(jobs.submit(SPEC, idempotency_key=key, body_sha256=key))
+        submitted = self._loop.run(jobs.submit(SPEC if job % 3 else TOLD, idempotency_key=key, body_sha256=key))
         if job == len(self.ids):
             self.ids.append(submitted.job.id)
         return submitted

@@ -1,0 +1,159 @@
+"""Deliveries for callers: which there are, what came of each attempt, and one that is to be tried again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import redis.asyncio
+
+from dyno.access import EVERYBODY, Viewer
+from dyno.delivery import DELIVERY_ID, Attempt, Delivery, DeliveryStatus, Ended, delivery_of, job_of
+from dyno.errors import UnknownDelivery
+from dyno.settings import Settings
+from dyno.store.connect import store_errors
+from dyno.store.keys import Keys
+from dyno.store.outbox import KEPT
+from dyno.store.places import Place, decode_cursor, encode_cursor, places
+from dyno.store.records import moment
+from dyno.store.scripts import SOURCES, Script
+
+log = logging.getLogger(__name__)
+
+_STEP = 50
+_MOST_STEPS = 10
+
+
+@dataclass(frozen=True)
+class DeliveryPage:
+    data: list[Delivery]
+    next_cursor: str | None
+    has_more: bool
+
+
+@dataclass(frozen=True)
+class WantedDeliveries:
+    """All conditions hold together; null means any. Times, of when their jobs ended, are exclusive."""
+
+    status: DeliveryStatus | None = None
+    job: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+    def fits(self, delivery: Delivery) -> bool:
+        return (
+            (self.status is None or delivery.status is self.status)
+            and (self.job is None or delivery.job == self.job)
+            and (self.created_after is None or delivery.created_at > self.created_after)
+            and (self.created_before is None or delivery.created_at < self.created_before)
+        )
+
+
+class Deliveries:
+    """Those of the viewer. Every method raises StoreUnavailable while Redis is away."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, viewer: Viewer = EVERYBODY) -> None:
+        self._client, self._keys = client, Keys(settings.namespace)
+        self._viewer = viewer
+        self._redeliver = client.register_script(SOURCES[Script.REDELIVER])
+
+    async def page(self, wanted: WantedDeliveries, cursor: str | None, limit: int) -> DeliveryPage:
+        """Newest first. Where few fit it comes back short, with a cursor that goes on. Raises InvalidSpec for a cursor
+        of another make."""
+        place = None if cursor is None else decode_cursor(cursor)
+        if wanted.job is not None:
+            return DeliveryPage(await self._of_job(wanted), None, has_more=False)
+        step, found = max(_STEP, limit + 1), list[tuple[Place, Delivery]]()
+        for _ in range(_MOST_STEPS):
+            with store_errors():
+                behind = await places(
+                    self._client, self._index(), place, step, wanted.created_after, wanted.created_before
+                )
+            read = await self._read([job_id for _, job_id in behind])
+            found += [(at, each) for at, each in zip(behind, read, strict=True) if each and wanted.fits(each)]
+            if len(found) > limit:
+                return _page(found[:limit], found[limit - 1][0])
+            if len(behind) < step:
+                return _page(found, None)
+            place = behind[-1]
+        return _page(found, place)
+
+    async def redeliver(self, delivery_id: str) -> Delivery:
+        """Have it tried again now, whatever became of it. Raises UnknownDelivery."""
+        await self._get(delivery_id)
+        job_id = job_of(delivery_id)
+        with store_errors():
+            reply: Any = await self._redeliver(
+                keys=[self._keys.webhook(job_id), self._keys.webhooks_due], args=[self._keys.namespace, job_id]
+            )
+        if reply[0] == "unknown":
+            raise _unknown(delivery_id)
+        return await self._get(delivery_id)
+
+    async def _get(self, delivery_id: str) -> Delivery:
+        if DELIVERY_ID.fullmatch(delivery_id) is None:
+            raise _unknown(delivery_id)
+        [found] = await self._read([job_of(delivery_id)])
+        if found is None or not self._viewer.sees(found.owner):
+            raise _unknown(delivery_id)
+        return found
+
+    def _index(self) -> str:
+        if self._viewer.sees_all or self._viewer.owner is None:
+            return self._keys.webhooks
+        return self._keys.webhooks_of_owner(self._viewer.owner)
+
+    async def _of_job(self, wanted: WantedDeliveries) -> list[Delivery]:
+        found = await self._read([wanted.job or ""])
+        return [each for each in found if each and wanted.fits(each) and self._viewer.sees(each.owner)]
+
+    async def _read(self, job_ids: list[str]) -> list[Delivery | None]:
+        """Null for one that went with its job, or can't be read: one of those must not hide all the others."""
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for job_id in job_ids:
+                    pipeline.hgetall(self._keys.webhook(job_id))
+                    pipeline.zscore(self._keys.webhooks_due, job_id)
+                replies: list[Any] = await pipeline.execute()
+        rows = zip(job_ids, replies[::2], replies[1::2], strict=True)
+        return [_read(job_id, record, due_ms) if record else None for job_id, record, due_ms in rows]
+
+
+def _page(found: list[tuple[Place, Delivery]], goes_on_at: Place | None) -> DeliveryPage:
+    cursor = None if goes_on_at is None else encode_cursor(goes_on_at)
+    return DeliveryPage([each for _, each in found], cursor, has_more=cursor is not None)
+
+
+def _read(job_id: str, record: Mapping[str, str], due_ms: float | None) -> Delivery | None:
+    try:
+        return _delivery(job_id, record, due_ms)
+    except (ValueError, KeyError) as error:  # of a model, or of a newer version's words
+        log.warning("the delivery for %s can't be read: %s", job_id, type(error).__name__)
+        return None
+
+
+def _delivery(job_id: str, record: Mapping[str, str], due_ms: float | None) -> Delivery:
+    made = int(record["attempts"])
+    waits = due_ms is not None and "token" not in record
+    return Delivery(
+        id=delivery_of(job_id),
+        job=job_id,
+        status=DeliveryStatus(record["status"]),
+        attempts_made=made,
+        attempts=[_attempt(record, number) for number in range(max(1, made - KEPT + 1), made + 1)],
+        next_attempt_at=moment(str(due_ms / 1000)) if waits and due_ms is not None else None,
+        created_at=moment(record["created_at"]),
+        **{name: record[name] for name in ("type", "url", "owner") if name in record},
+    )
+
+
+def _attempt(record: Mapping[str, str], number: int) -> Attempt:
+    text = record.get(f"end:{number}")
+    return Attempt(at=moment(record[f"at:{number}"]), ended=None if text is None else Ended.model_validate_json(text))
+
+
+def _unknown(delivery_id: str) -> UnknownDelivery:
+    return UnknownDelivery(f'there is no delivery "{delivery_id[:64]}"')

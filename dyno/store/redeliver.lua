@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Has a delivery tried again at once, whatever became of it, with all attempts of a new row. One that is under way goes
+-- on as it is.
+--
+-- KEYS[1]  delivery, HASH
+-- KEYS[2]  due, ZSET of jobs by when their delivery is to be tried next, ms
+-- ARGV[1]  namespace
+-- ARGV[2]  job id
+--
+-- Returns {"due"} or {"under_way"} or {"unknown"}
+
+local record = redis.call('HMGET', KEYS[1], 'status', 'token')
+if not record[1] then
+  return { 'unknown' }
+end
+if record[2] and tonumber(redis.call('ZSCORE', KEYS[2], ARGV[2]) or 0) > NOW_MS then
+  return { 'under_way' }
+end
+
+redis.call('HSET', KEYS[1], 'status', 'pending', 'tried', 0)
+redis.call('HDEL', KEYS[1], 'token')
+redis.call('ZADD', KEYS[2], integer(NOW_MS), ARGV[2])
+return { 'due' }

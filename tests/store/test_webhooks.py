@@ -1,0 +1,247 @@
+"""The records of deliveries: written with a job's end, held by one at a time, gone with their job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from chaos import indexes
+from dyno.access import Viewer
+from dyno.delivery import DeliveryStatus, Ended, Outcome, delivery_of
+from dyno.errors import UnknownDelivery
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store import deliveries as module
+from dyno.store.deliveries import Deliveries, WantedDeliveries
+from dyno.store.expiry import drop_expired
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+from dyno.store.outbox import Outbox, Taken
+from dyno.store.reap import reap
+from tests.results import a_result
+
+pytestmark = pytest.mark.anyio
+
+ASpec = Callable[..., Spec]
+URL = "https://hooks.example.org/x"
+OWNER, OTHER = "key_aaaaaaaaaaaaaaaa", "key_bbbbbbbbbbbbbbbb"
+REFUSED = Ended(outcome=Outcome.REFUSED, status_code=500, duration_s=0.1)
+DELIVERED = Ended(outcome=Outcome.DELIVERED, status_code=204, duration_s=0.1)
+
+
+@pytest.fixture
+def outbox(async_redis: redis.asyncio.Redis, settings: Settings) -> Outbox:
+    return Outbox(async_redis, settings)
+
+
+@pytest.fixture
+def deliveries(async_redis: redis.asyncio.Redis, settings: Settings) -> Deliveries:
+    return Deliveries(async_redis, settings)
+
+
+async def found(deliveries: Deliveries, **wanted: Any) -> list[tuple[str, str]]:
+    page = await deliveries.page(WantedDeliveries(**wanted), None, 50)
+    return [(each.job, each.status) for each in page.data]
+
+
+async def canceled(jobs: Jobs, spec: Spec) -> str:
+    job_id = (await jobs.submit(spec)).job.id
+    await jobs.cancel(job_id)
+    return job_id
+
+
+async def taken(outbox: Outbox, *busy: str) -> Taken:
+    one = await outbox.take(busy)
+    assert one is not None
+    return one
+
+
+@pytest.fixture
+def over(client: redis.Redis, keys: Keys) -> Callable[[str], None]:
+    """Let the pause before a job's next attempt be over, or the time for which it was taken."""
+    return lambda job_id: client.zadd(keys.webhooks_due, {job_id: 1}, xx=True)
+
+
+@pytest.mark.parametrize("outcome", ["succeed", "fail", "stop"])
+async def test_each_end_of_a_job_with_a_webhook_is_to_be_told_once(
+    jobs: Jobs,
+    a_spec: ASpec,
+    claim: Callable,
+    leases: Leases,
+    outbox: Outbox,
+    client: redis.Redis,
+    keys: Keys,
+    outcome: Any,
+) -> None:
+    await jobs.submit(a_spec(webhook=URL))
+    attempt = claim()
+    assert await outbox.take() is None, "before its end"
+    result = a_result(attempt.job_id) if outcome == "succeed" else None
+    for _ in range(2):
+        assert leases.finish(attempt, outcome, result=result, samples=result and [])
+    assert (await taken(outbox)).job_id == attempt.job_id
+    assert await outbox.take() is None
+    assert indexes.mismatches(indexes.look(client, keys)) == []
+
+
+async def test_a_lost_job_is_told_of_when_no_attempt_is_left(
+    jobs: Jobs,
+    a_spec: ASpec,
+    claim: Callable,
+    run_out: Callable,
+    client: redis.Redis,
+    trusting: Settings,
+    outbox: Outbox,
+) -> None:
+    job = (await jobs.submit(a_spec(webhook=URL))).job
+    for told in (None, job.id):
+        claim()
+        run_out()
+        assert reap(client, trusting) == [job.id]
+        one = await outbox.take()
+        assert (one and one.job_id) == told
+
+
+async def test_a_job_without_a_webhook_is_told_to_nobody(
+    jobs: Jobs, a_spec: ASpec, outbox: Outbox, deliveries: Deliveries
+) -> None:
+    await canceled(jobs, a_spec())
+    assert await outbox.take() is None
+    assert await found(deliveries) == []
+
+
+async def test_what_one_has_taken_nobody_else_gets_until_its_time_is_over(
+    jobs: Jobs, a_spec: ASpec, outbox: Outbox, deliveries: Deliveries, over: Callable[[str], None]
+) -> None:
+    job_id = await canceled(jobs, a_spec(webhook=URL))
+    dead = await taken(outbox)
+    assert await outbox.take() is None
+    over(job_id)
+    living = await taken(outbox)
+    assert (living.tried, living.job_id) == (2, job_id)
+    assert not await outbox.settle(dead, REFUSED, DeliveryStatus.FAILED)
+    assert await outbox.settle(living, DELIVERED, DeliveryStatus.DELIVERED)
+    over(job_id)
+    assert await outbox.take() is None
+    [delivery] = (await deliveries.page(WantedDeliveries(job=job_id), None, 1)).data
+    assert [each.ended for each in delivery.attempts] == [None, DELIVERED]
+
+
+async def test_an_attempt_that_failed_is_followed_by_another_when_its_pause_is_over(
+    jobs: Jobs, a_spec: ASpec, outbox: Outbox, over: Callable[[str], None]
+) -> None:
+    job_id = await canceled(jobs, a_spec(webhook=URL))
+    assert await outbox.settle(await taken(outbox), REFUSED, DeliveryStatus.PENDING, 3600)
+    assert await outbox.take() is None
+    over(job_id)
+    assert (await taken(outbox)).tried == 2
+
+
+async def test_deaths_of_all_who_deliver_end_a_delivery_too(
+    jobs: Jobs, a_spec: ASpec, settings: Settings, outbox: Outbox, deliveries: Deliveries, over: Callable[[str], None]
+) -> None:
+    job_id = await canceled(jobs, a_spec(webhook=URL))
+    for _ in range(len(settings.webhook_retry_s) + 1):
+        assert await found(deliveries) == [(job_id, "pending")]
+        await taken(outbox)
+        over(job_id)
+    assert await outbox.take() is None
+    assert await found(deliveries) == [(job_id, "failed")]
+
+
+async def test_what_is_due_for_a_busy_receiver_stands_in_nobodys_way(jobs: Jobs, a_spec: ASpec, outbox: Outbox) -> None:
+    for _ in range(3):
+        await canceled(jobs, a_spec(webhook="https://Slow.example.org:8443/a"))
+    quick = await canceled(jobs, a_spec(webhook="https://slow.example.org?b"))
+    one = await taken(outbox, "slow.example.org:8443")
+    assert (one.job_id, one.receiver) == (quick, "slow.example.org")
+    assert (await taken(outbox)).receiver == "slow.example.org:8443"
+
+
+async def test_one_that_is_under_way_is_not_sent_twice_for_being_asked_for(
+    jobs: Jobs, a_spec: ASpec, outbox: Outbox, deliveries: Deliveries, over: Callable[[str], None]
+) -> None:
+    job_id = await canceled(jobs, a_spec(webhook=URL))
+    first = await taken(outbox)
+    await deliveries.redeliver(delivery_of(job_id))
+    assert await outbox.take() is None
+    assert await outbox.settle(first, DELIVERED, DeliveryStatus.DELIVERED)
+    await deliveries.redeliver(delivery_of(job_id))
+    assert (await taken(outbox)).tried == 1
+
+
+async def test_of_many_attempts_the_last_ones_are_kept(
+    jobs: Jobs, a_spec: ASpec, outbox: Outbox, deliveries: Deliveries, client: redis.Redis, keys: Keys
+) -> None:
+    job_id = await canceled(jobs, a_spec(webhook=URL))
+    for _ in range(30):
+        await deliveries.redeliver(delivery_of(job_id))
+        await outbox.settle(await taken(outbox), REFUSED, DeliveryStatus.PENDING, 60)
+    [delivery] = (await deliveries.page(WantedDeliveries(), None, 1)).data
+    assert (delivery.attempts_made, len(delivery.attempts)) == (30, 24)
+    assert client.hlen(keys.webhook(job_id)) == 6 + 2 * 24
+
+
+async def test_an_owner_sees_and_sends_its_own_alone(
+    jobs: Jobs, a_spec: ASpec, async_redis: redis.asyncio.Redis, settings: Settings, deliveries: Deliveries
+) -> None:
+    mine = await canceled(jobs.seen_by(Viewer(OWNER, sees_all=False)), a_spec(webhook=URL))
+    nobodys = await canceled(jobs, a_spec(webhook=URL))
+    owner, other = (Deliveries(async_redis, settings, Viewer(name, sees_all=False)) for name in (OWNER, OTHER))
+    assert await found(owner) == [(mine, "pending")]
+    assert await found(owner, job=mine) == [(mine, "pending")]
+    assert await found(other) == await found(other, job=mine) == await found(owner, job=nobodys) == []
+    assert {job for job, _ in await found(deliveries)} == {mine, nobodys}
+    for who, job in ((other, mine), (owner, nobodys)):
+        with pytest.raises(UnknownDelivery):
+            await who.redeliver(delivery_of(job))
+    assert (await owner.redeliver(delivery_of(mine))).owner == OWNER
+
+
+async def test_a_delivery_lives_as_long_as_its_job_and_leaves_no_trace(
+    jobs: Jobs, a_spec: ASpec, client: redis.Redis, settings: Settings, keys: Keys, outbox: Outbox
+) -> None:
+    mine = jobs.seen_by(Viewer(OWNER, sees_all=False))
+    expires, deleted = [await canceled(mine, a_spec(webhook=URL, expires_in_s=60)) for _ in range(2)]
+    assert 0 < client.pttl(keys.webhook(expires)) <= 60_000
+    await jobs.delete(deleted)
+    client.delete(keys.job(expires), keys.webhook(expires))
+    client.zadd(keys.expiring, {f"{expires}:canceled:matmul:{OWNER}": 1})
+    assert drop_expired(client, settings) == 1
+    kept = [str(key) for key in client.scan_iter(f"{keys.namespace}:*webhook*")]
+    assert kept == []
+    assert await outbox.take() is None
+
+
+async def test_an_entry_whose_delivery_is_gone_is_dropped_and_the_next_one_taken(
+    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys, outbox: Outbox
+) -> None:
+    gone, there = [await canceled(jobs, a_spec(webhook=URL)) for _ in range(2)]
+    client.delete(keys.webhook(gone))
+    assert (await taken(outbox)).job_id == there
+    assert client.zrange(keys.webhooks_due, 0, -1) == [there]
+
+
+async def test_one_that_can_not_be_read_hides_no_other_and_pages_go_on(
+    jobs: Jobs,
+    a_spec: ASpec,
+    client: redis.Redis,
+    keys: Keys,
+    deliveries: Deliveries,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_STEP", 1)
+    made = [await canceled(jobs, a_spec(webhook=URL)) for _ in range(4)]
+    client.hset(keys.webhook(made[1]), "status", "of a newer version")
+    seen, cursor = [], None
+    for _ in range(3):
+        page = await deliveries.page(WantedDeliveries(), cursor, 1)
+        seen += [each.job for each in page.data]
+        cursor = page.next_cursor
+    assert sorted(seen) == sorted({*made} - {made[1]})
+    assert cursor is None

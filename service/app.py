@@ -30,6 +30,7 @@ from service import (
     rerun,
     results,
     samples,
+    webhooks,
     workloads,
 )
 from service.access import check_rows, guard
@@ -71,7 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.stopping = stopping
     of_jobs = (jobs, rerun, removal, logs, events, samples, artifacts)
-    parts = (*of_jobs, results, comparisons, workloads, fleet, keys, openapi, health, metrics)
+    parts = (*of_jobs, webhooks, results, comparisons, workloads, fleet, keys, openapi, health, metrics)
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(guard)])
     routes = [route for part in parts for route in part.router.routes]

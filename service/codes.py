@@ -17,6 +17,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "device-not-found": (404, "No such device"),
     "key-not-found": (404, "No such key"),
     "comparison-not-found": (404, "No such comparison"),
+    "delivery-not-found": (404, "No such delivery"),
     "method-not-allowed": (405, "The method isn't allowed here"),
     "body-timeout": (408, "The body came too slowly"),
     "head-timeout": (408, "The head of the request came too slowly"),

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from dyno.delivery import DeliveryStatus, Outcome
 from dyno.errors import StoreUnavailable
 from dyno.job import DONE, FailureClass, Status
 from dyno.spec import DeviceKind
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 STORE_WITHIN_S = 3.0  # Prometheus gives up after 10 s, and what is known here should still reach it
 KINDS = get_args(DeviceKind)
 CAUSES = ("handed_back", "infrastructure", "lost")
+_DELIVERED = (DeliveryStatus.DELIVERED, DeliveryStatus.FAILED)
 _TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}}}
 
 router = APIRouter(tags=["health"])
@@ -100,6 +102,8 @@ def _counters(found: Tally, workloads: Collection[str]) -> Iterator[Metric]:
         ("ended", "dyno_jobs_ended", "Jobs that ended", ["workload", "status", "failure_class"], ended),
         ("requeued", "dyno_requeues", "Attempts whose job went back to its queue", ["cause"], [(c,) for c in CAUSES]),
         ("lost", "dyno_leases_lost", "Leases that ran out in a job", ["kind"], [(kind,) for kind in KINDS]),
+        ("webhook", "dyno_webhooks", "Deliveries that came to an end", ["status"], [(each,) for each in _DELIVERED]),
+        ("webhook_attempt", "dyno_webhook_attempts", "Attempts at that", ["outcome"], [(each,) for each in Outcome]),
     ]
     for what, name, help_text, labels, expected in counters:
         family = CounterMetricFamily(name, help_text, labels=labels)

@@ -25,6 +25,7 @@ from dyno.store.upkeep import Upkeep
 from dyno.store.watch import Watch
 from dyno.tracing import Traces
 from dyno.wake import wake
+from dyno.webhooks.deliverer import delivering
 from dyno.workloads.contract import Workload
 from service.address import needs_keys
 from service.gate import Gate
@@ -99,7 +100,8 @@ async def opened(
         gate = Gate(keys, always_closed=needs_keys(settings))
         checking, streams = anyio.CapacityLimiter(1), Places(settings.max_streams)
         parts = (jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams, traces)
-        yield State(settings, workloads, client, *parts)
+        async with delivering(client, settings):
+            yield State(settings, workloads, client, *parts)
     finally:
         await asyncio.to_thread(upkeep.stop)
         await watch.stop()

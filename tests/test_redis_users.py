@@ -17,6 +17,7 @@ import redis
 from dyno.store.server import find_server
 from dyno.up import free_port
 from tests.cores import HERE
+from tests.inbox import Inbox
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
@@ -76,6 +77,7 @@ def http(socket: Path, tmp_path: Path) -> Iterator[httpx.Client]:
     url = f"http://127.0.0.1:{port}"
     env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env |= {"DYNO_PORT": str(port), "DYNO_API_URL": url, "DYNO_RUN_DIR": str(tmp_path / "run")}
+    env |= {"DYNO_WEBHOOK_SECRET": f"whsec_{'A' * 32}", "DYNO_WEBHOOK_ALLOWED_HOSTS": "127.0.0.1"}
     env |= {"DYNO_SPOOL_DIR": str(tmp_path / "spool"), "DYNO_ARTIFACT_DIR": str(tmp_path / "artifacts")}
     with ExitStack() as stack, httpx.Client(base_url=url, timeout=70) as http:
         for role, command in (("api", ["service"]), ("worker", ["workers", "--device", HERE])):
@@ -110,11 +112,21 @@ def test_jobs_go_through_api_and_worker_without_a_refusal(http: httpx.Client, so
     assert '"done":true' in http.get(job["urls"]["events"]).text
     assert "[attempt 1, run 1]" in http.get(f"{job['urls']['self']}/logs").text
     assert job["id"] in [row["job"] for row in http.get("/v1/results").json()]
+    _with_a_webhook(http)
     again = http.post(f"{job['urls']['self']}/rerun", headers={"Prefer": "wait=60"}).json()
     assert http.delete(again["urls"]["self"]).status_code == 204
     _with_a_key(http, socket)
     refused: Any = client_of("admin", socket).acl_log()
     assert refused == []
+
+
+def _with_a_webhook(http: httpx.Client) -> None:
+    with Inbox() as inbox:
+        job = http.post("/v1/jobs", json=TINY | {"webhook": inbox.url}).json()
+        eventually(lambda: '"delivered"' in http.get("/v1/webhook-deliveries").text)
+        delivery = job["id"].replace("job_", "msg_")
+        assert http.post(f"/v1/webhook-deliveries/{delivery}/redeliver").status_code == 202
+        eventually(lambda: len(inbox.messages) == 2)
 
 
 def _with_a_key(http: httpx.Client, socket: Path) -> None:

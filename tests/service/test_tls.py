@@ -18,6 +18,7 @@ import pytest
 
 from dyno.settings import Settings
 from dyno.up import free_port
+from tests.certificates import certificate_for
 from tests.service.keys.conftest import make_key
 from tests.waiting import eventually
 
@@ -30,14 +31,7 @@ TEMPORARY = "\n".join(f"{what}_temp_path {what};" for what in ("client_body", "p
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """For 127.0.0.1, signed by itself, and its key."""
-    if (openssl := shutil.which("openssl")) is None:
-        pytest.skip("openssl is not on this machine")
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "2", "-subj", "/CN=dyno", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*command, "-out", cert, "-keyout", key], check=True, capture_output=True)
-    return cert, key
+    return certificate_for("IP:127.0.0.1", tmp_path_factory.mktemp("tls"))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from pydantic import SecretStr
 
 from dyno.access import Limits, NewKey, Scope
 from dyno.settings import Settings
@@ -38,6 +40,13 @@ def make_key(settings: Settings, scope: Scope = Scope.SUBMIT, **limits: int) -> 
             return key.id, secret
 
     return asyncio.run(made())
+
+
+@pytest.fixture(scope="module")
+def settings(settings: Settings) -> Settings:
+    """With webhooks, of which this host's are none that can be delivered."""
+    sends = {"webhook_secret": SecretStr(f"whsec_{base64.b64encode(bytes(32)).decode()}")}
+    return settings.model_copy(update=sends | {"webhook_allowed_hosts": ("127.0.0.1",), "webhook_every_s": 0.02})
 
 
 @pytest.fixture(scope="module")

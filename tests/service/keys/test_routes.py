@@ -20,9 +20,9 @@ from service.access import ROUTES, Open, check_rows
 from service.app import create_app
 from tests.service.keys.conftest import Caller
 
-NOT_THERE = ("job-not-found", "comparison-not-found")
+NOT_THERE = ("job-not-found", "comparison-not-found", "delivery-not-found")
 ROWS = sorted(ROUTES, key=lambda row: (row[1], row[0]))
-OF_A_KEY = [row for row in ROWS if {"job_id", "comparison_id"} & set(re.findall(r"{(\w+)}", row[1]))]
+OF_A_KEY = [row for row in ROWS if {"job_id", "comparison_id", "delivery_id"} & set(re.findall(r"{(\w+)}", row[1]))]
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +48,10 @@ def paths(
     settings: Settings,
 ) -> Iterator[Mapping[str, str]]:
     """What stands for the parameters of paths: the owner's job and comparison, and what is everybody's."""
-    jobs = [finished(), finished()]
+    jobs = [finished(spec={"webhook": "https://127.0.0.1:1/"}), finished()]
     comparison = owner.http.post("/v1/comparisons", json={"jobs": jobs}).raise_for_status().json()["id"]
     spare = caller(Scope.READ)
-    own = {"job_id": jobs[0], "comparison_id": comparison}
+    own = {"job_id": jobs[0], "comparison_id": comparison, "delivery_id": jobs[0].replace("job_", "msg_")}
     yield own | {"device_id": offered.id, "key_id": spare.id, "name": "matmul"}
     client.delete(Keys(settings.namespace).cordoned)
     http = everyone[Scope.ADMIN].http
@@ -147,12 +147,16 @@ def test_what_is_another_keys_is_not_there_and_nothing_tells_it_from_what_never_
     everyone: Mapping[Scope, Caller],
     owner: Caller,
 ) -> None:
-    nowhere = {**paths, "job_id": "job_01J00000000000000000000000", "comparison_id": "cmp_01J00000000000000000000000"}
+    never = "01J00000000000000000000000"
+    kinds = {"job_id": "job", "comparison_id": "cmp", "delivery_id": "msg"}
+    nowhere = {**paths, **{name: f"{kind}_{never}" for name, kind in kinds.items()}}
     stranger = f"Bearer {everyone[Scope.SUBMIT].secret}"
     refused, unknown = (ask(service, row, where, stranger) for where in (paths, nowhere))
     assert (refused.status_code, unknown.status_code) == (404, 404)
-    told = refused.text.replace(paths["job_id"], nowhere["job_id"])
-    assert told.replace(paths["comparison_id"], nowhere["comparison_id"]) == unknown.text
+    told = refused.text
+    for name in kinds:
+        told = told.replace(paths[name], nowhere[name])
+    assert told == unknown.text
     assert row[0] == "HEAD" or code(refused) in NOT_THERE
     for who in (owner, everyone[Scope.ADMIN])[: 1 if row[0] == "DELETE" else 2]:  # what was deleted is nobody's
         answer = ask(service, row, paths, f"Bearer {who.secret}")

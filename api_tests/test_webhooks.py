@@ -1,0 +1,104 @@
+"""Webhooks as a person meets them: a URL in the spec, signed messages at its receiver, deliveries to look at."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.inbox import Inbox, Message
+from tests.waiting import eventually
+
+SECRET = f"whsec_{base64.b64encode(b'a secret of 32 bytes, not random').decode()}"
+SENDS = {
+    "DYNO_WEBHOOK_SECRET": SECRET,
+    "DYNO_WEBHOOK_ALLOWED_HOSTS": "127.0.0.1",
+    "DYNO_WEBHOOK_RETRY_S": "0,0,0,0,0,0,0",
+    "DYNO_WEBHOOK_EVERY_S": "0.05",
+    "DYNO_WEBHOOK_TIMEOUT_S": "2",
+}
+WAITS = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
+
+
+@pytest.fixture
+def sending(house: Any) -> Iterator[Any]:
+    """An API that sends webhooks, beside one that doesn't, on the same store and for the same worker."""
+    if house is None:
+        pytest.skip("needs an API with a secret, DYNO_URL names a live one")
+    with house.another_api(**SENDS) as (_, api):
+        yield api
+
+
+def deliveries(api: Any, job: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.http.get("/v1/webhook-deliveries", params={"job": job["id"]}).json()["data"]
+    return found
+
+
+def is_signed(secret: str, message: Message) -> bool:
+    """As docs/webhooks.md has it, with nothing but the standard library."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    said = f"{message.headers['webhook-id']}.{message.headers['webhook-timestamp']}.".encode() + message.body
+    signature = base64.b64encode(hmac.digest(key, said, hashlib.sha256)).decode()
+    return any(hmac.compare_digest(each, f"v1,{signature}") for each in message.headers["webhook-signature"].split())
+
+
+def test_a_done_job_tells_its_receiver_that_failed_three_times_before(sending: Any, tiny: dict[str, Any]) -> None:
+    with Inbox(500, 503, 302) as inbox:
+        job = sending.submit(tiny, webhook=inbox.url, labels={"commit": "abc"})
+        done = sending.finished(job)
+        eventually(lambda: deliveries(sending, job)[0]["status"] == "delivered", what="delivered")
+    [delivery] = deliveries(sending, job)
+    assert [each["ended"]["status_code"] for each in delivery["attempts"]] == [500, 503, 302, 204]
+    assert [each.path for each in inbox.messages] == ["/hook"] * 4
+    assert {each.headers["webhook-id"] for each in inbox.messages} == {delivery["id"]}
+    secret = sending.http.get("/v1/webhook-secret").json()["secret"]
+    assert all(is_signed(secret, each) for each in inbox.messages)
+    told = json.loads(inbox.messages[-1].body)
+    assert (told["type"], told["data"]["id"], told["data"]["status"]) == ("job.succeeded", job["id"], "succeeded")
+    assert told["timestamp"] == done["finished_at"]
+    assert told["data"]["spec"]["labels"] == {"commit": "abc"}
+    assert sending.http.get(told["data"]["urls"]["result"]).json()["job"] == job["id"]
+
+    with Inbox(port=inbox.port) as again:
+        assert sending.http.post(f"/v1/webhook-deliveries/{delivery['id']}/redeliver").status_code == 202
+        eventually(lambda: again.messages, what="sent again")
+    assert again.messages[0].headers["webhook-id"] == delivery["id"]
+
+
+def test_an_event_outlives_the_api_that_was_sending_it(house: Any) -> None:
+    if house is None:
+        pytest.skip("kills an API, DYNO_URL names a live one")
+    env = SENDS | {"DYNO_NAMESPACE": f"webhooks-{uuid.uuid4().hex[:12]}", "DYNO_WEBHOOK_TIMEOUT_S": "0.5"}
+    with Inbox() as inbox:
+        with house.another_api(**env) as (process, api):
+            inbox.answering.clear()
+            job = api.submit(WAITS, webhook=inbox.url)
+            assert api.cancel(job).status_code == 200
+            eventually(lambda: inbox.messages, what="the first attempt is under way")
+            process.kill()
+            process.wait()
+        sent = len(inbox.messages)
+        inbox.answering.set()
+        with house.another_api(**env) as (_, api):
+            eventually(lambda: deliveries(api, job)[0]["status"] == "delivered", what="delivered by another API")
+            [delivery] = deliveries(api, job)
+    assert delivery["attempts"][-2]["ended"] is None, "what became of the attempt of the one that died isn't known"
+    assert len(inbox.messages) == sent + 1
+    assert {each.headers["webhook-id"] for each in inbox.messages} == {delivery["id"]}
+
+
+def test_without_a_secret_and_inside_no_webhook_is_taken(api: Any, sending: Any, tiny: dict[str, Any]) -> None:
+    for one, url in (
+        (api, "https://hooks.example.org/"),
+        (sending, "http://127.0.0.2/"),
+        (sending, "https://10.0.0.1/"),
+    ):
+        answer = one.http.post("/v1/jobs", json=tiny | {"webhook": url})
+        assert answer.status_code == 422
+        assert {each["pointer"] for each in answer.json()["errors"]} == {"/webhook"}

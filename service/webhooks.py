@@ -1,0 +1,90 @@
+"""Webhooks: what was sent and what came of it, one sent again, and what its receivers check signatures with."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from dyno.audit import audit
+from dyno.delivery import Delivery, DeliveryStatus
+from dyno.store.deliveries import Deliveries, WantedDeliveries
+from dyno.store.keys import JOB_ID
+from dyno.webhooks.signing import secret_of
+from service.access import CallerDep
+from service.dependencies import StateDep
+from service.paging import as_parameters, link_next
+from service.problems import documented
+
+router = APIRouter(prefix="/v1", tags=["webhooks"])
+
+
+class DeliveryList(BaseModel):
+    """One page, newest first. Where few fit, a page may be short and still have more behind it."""
+
+    data: list[Delivery]
+    next_cursor: str | None
+    has_more: bool
+
+
+class DeliveryFilter(BaseModel):
+    """All conditions hold together; times are those of when the jobs ended."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: DeliveryStatus | None = None
+    job: Annotated[str, Field(pattern=f"^{JOB_ID.pattern}$")] | None = None
+    created_after: AwareDatetime | None = None
+    created_before: AwareDatetime | None = None
+    cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of a page")
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class WebhookSecret(BaseModel):
+    """`secret` is null where the service sends no webhooks: its `DYNO_WEBHOOK_SECRET` is not set."""
+
+    secret: str | None
+
+
+async def _deliveries(state: StateDep) -> Deliveries:
+    return Deliveries(state.client, state.settings, state.jobs.viewer)
+
+
+DeliveriesDep = Annotated[Deliveries, Depends(_deliveries)]
+DeliveryId = Annotated[str, Path(description="`msg_` and a ULID: the `webhook-id` of the attempts")]
+
+
+@router.get("/webhook-deliveries", responses=documented("invalid-request", "store-unavailable"))
+async def browse(
+    deliveries: DeliveriesDep, request: Request, response: Response, wanted: Annotated[DeliveryFilter, Query()]
+) -> DeliveryList:
+    """What the webhooks of done jobs were sent, the newest first: each with its last attempts."""
+    conditions = WantedDeliveries(wanted.status, wanted.job, wanted.created_after, wanted.created_before)
+    with as_parameters():
+        page = await deliveries.page(conditions, wanted.cursor, wanted.limit)
+    link_next(request, response, page.next_cursor)
+    return DeliveryList(data=page.data, next_cursor=page.next_cursor, has_more=page.has_more)
+
+
+@router.post(
+    "/webhook-deliveries/{delivery_id}/redeliver",
+    status_code=202,
+    responses=documented("delivery-not-found", "store-unavailable"),
+)
+async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: CallerDep) -> Delivery:
+    """Send it again at once, under the same `webhook-id`, whatever became of it; as often as a new one if need be.
+
+    An attempt that is under way goes on, and no other is made for this.
+    """
+    delivery = await deliveries.redeliver(delivery_id)
+    audit("webhook-redelivered", caller.name, job=delivery.job)
+    return delivery
+
+
+@router.get("/webhook-secret", responses=documented())
+async def secret(state: StateDep, caller: CallerDep, response: Response) -> WebhookSecret:
+    """What receivers of the webhooks of the caller's jobs check signatures with; each API key has its own."""
+    response.headers["Cache-Control"] = "no-store"
+    deployment = state.settings.webhook_secret
+    return WebhookSecret(secret=None if deployment is None else secret_of(deployment, caller.viewer.owner))

@@ -1,0 +1,87 @@
+"""A receiver of webhooks on loopback, that answers as a test says and keeps what it was sent."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Message:
+    """One request; the names of headers in small letters."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Inbox:
+    """Context manager. Answers with `answers`, one after the other, then with 204 to all; a redirect leads to itself.
+
+    While `answering` is cleared, requests wait for their answers.
+    """
+
+    def __init__(self, *answers: int, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+        self.messages: list[Message] = []
+        self.answering = threading.Event()
+        self.answering.set()
+        self._answers = deque(answers)
+        self._server = _Server(("127.0.0.1", port), _handler(self))
+        self.port = self._server.server_address[1]
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="inbox", daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    def answer_to(self, message: Message) -> int:
+        self.messages.append(message)
+        status = self._answers.popleft() if self._answers else 204
+        self.answering.wait()
+        return status
+
+    def __enter__(self) -> Inbox:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.answering.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who asked has gone before the answer: that is what some tests are about."""
+
+
+def _handler(inbox: Inbox) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            status = inbox.answer_to(Message(self.path, headers, body))
+            with suppress(OSError):
+                self.send_response(status)
+                if 300 <= status < 400:
+                    self.send_header("Location", inbox.url)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    return Handler

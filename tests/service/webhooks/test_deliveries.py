@@ -1,0 +1,150 @@
+"""What may be a webhook, and what callers see of deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pydantic import ValidationError
+
+from dyno.devices.device import Device
+from dyno.settings import Settings
+from service.app import create_app
+from tests.inbox import Inbox
+from tests.service.webhooks.conftest import SECRET
+
+UNKNOWN = "msg_01J00000000000000000000000"
+SPEC = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
+
+
+def pointers(answer: httpx.Response) -> set[tuple[str, str]]:
+    assert answer.status_code == 422, answer.text
+    return {(each["pointer"], each["code"]) for each in answer.json()["errors"]}
+
+
+@pytest.mark.parametrize(
+    ("webhook", "pointer"),
+    [
+        ("http://hooks.example.org/", "/webhook"),
+        ("https://10.1.2.3/", "/webhook"),
+        ("https://[::1]/", "/webhook"),
+        ("https://0x7f.1/", "/webhook"),
+        ("https://user@hooks.example.org/", "/webhook"),
+        ({"url": "ftp://hooks.example.org/"}, "/webhook/url"),
+        ({"url": "https://hooks.example.org/", "secret": "x"}, "/webhook/secret"),
+        ({}, "/webhook/url"),
+        (["https://hooks.example.org/"], "/webhook"),
+        (7, "/webhook"),
+    ],
+)
+def test_what_may_not_be_called_is_refused_and_pointed_at(
+    http: httpx.Client, offered: Device, webhook: Any, pointer: str
+) -> None:
+    for params in ({}, {"validate_only": True}):
+        found = pointers(http.post("/v1/jobs", json=SPEC | {"webhook": webhook}, params=params))
+        assert {at for at, _ in found} == {pointer}
+
+
+def test_one_of_two_specs_in_turns_is_pointed_at_there(http: httpx.Client, offered: Device) -> None:
+    first, second = ({"n": 64, "repeats": repeats} for repeats in (10, 20))
+    specs = [SPEC | {"params": first, "webhook": "https://10.1.2.3/"}, {"workload": "matmul", "params": second}]
+    found = pointers(http.post("/v1/comparisons", json={"pairs": 2, "specs": specs}))
+    assert ("/specs/0/webhook", "webhook-refused") in found
+
+
+def test_a_url_is_shown_as_an_object_and_kept_when_the_job_is_run_again(
+    http: httpx.Client, submitted: Callable[..., str], inbox: Inbox
+) -> None:
+    first = submitted(webhook=inbox.url)
+    again = http.post(f"/v1/jobs/{first}/rerun").raise_for_status().json()
+    http.post(again["urls"]["cancel"])
+    for job_id in (first, again["id"]):
+        assert http.get(f"/v1/jobs/{job_id}").json()["spec"]["webhook"] == {"url": inbox.url}
+
+
+def test_without_a_secret_no_job_may_have_one(
+    settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]], offered: Device
+) -> None:
+    with serve(create_app(settings.model_copy(update={"webhook_secret": None}))) as http:
+        answer = http.post("/v1/jobs", json=SPEC | {"webhook": "https://hooks.example.org/"})
+        assert pointers(answer) == {("/webhook", "webhooks-off")}
+        assert "DYNO_WEBHOOK_SECRET" in answer.json()["detail"]
+        assert http.get("/v1/webhook-secret").json() == {"secret": None}
+
+
+@pytest.mark.parametrize("secret", ["hidden", "whsec_hidden", "whsec_c2hvcnQ=", SECRET.removeprefix("whsec_")])
+def test_a_secret_that_can_be_none_stops_the_start_and_is_not_told(
+    secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYNO_WEBHOOK_SECRET", secret)
+    with pytest.raises(ValidationError, match="24 to 64 bytes") as caught:
+        Settings()
+    assert secret not in str(caught.value)
+    monkeypatch.setenv("DYNO_WEBHOOK_SECRET", "")
+    assert Settings().webhook_secret is None
+
+
+@pytest.fixture
+def three(canceled: Callable[[str], str], delivery: Callable[..., Any], inbox: Inbox) -> Iterator[list[str]]:
+    """Deliveries of three jobs, the newest first; that of the last is to be tried again."""
+    with Inbox(500) as refusing:
+        ids = [canceled(url) for url in (inbox.url, inbox.url, refusing.url)]
+        yield [delivery(job_id, ended=1)["id"] for job_id in ids][::-1]
+
+
+def test_pages_of_deliveries_follow_each_other_newest_first(http: httpx.Client, three: list[str]) -> None:
+    answer, seen = http.get("/v1/webhook-deliveries", params={"limit": 1}), []
+    while len(seen) < len(three):
+        assert answer.json()["has_more"] == ("next" in answer.links)
+        seen += [each["id"] for each in answer.raise_for_status().json()["data"]]
+        answer = http.get(answer.links["next"]["url"]) if "next" in answer.links else answer
+    assert seen == three
+
+
+def test_deliveries_are_found_by_status_and_time(http: httpx.Client, three: list[str]) -> None:
+    def found(**params: str) -> list[str]:
+        data = http.get("/v1/webhook-deliveries", params=params).raise_for_status().json()["data"]
+        return [each["id"] for each in data if each["id"] in three]
+
+    oldest = http.get("/v1/webhook-deliveries", params={"job": three[-1].replace("msg_", "job_")}).json()["data"][0]
+    assert found(status="pending") == three[:1]
+    assert found(status="delivered") == three[1:]
+    assert found(created_after=oldest["created_at"]) == three[:-1]
+    assert found(created_before=oldest["created_at"]) == []
+    assert http.get("/v1/webhook-deliveries", params={"job": UNKNOWN.replace("msg_", "job_")}).json()["data"] == []
+
+
+@pytest.mark.parametrize("params", [{"status": "lost"}, {"job": "x"}, {"cursor": "x"}, {"limit": 0}, {"sort": "x"}])
+def test_a_wrong_filter_is_named(http: httpx.Client, params: dict[str, str]) -> None:
+    answer = http.get("/v1/webhook-deliveries", params=params)
+    assert {at for at, _ in pointers(answer)} == {f"/query/{name}" for name in params}
+
+
+def test_a_delivery_that_is_sent_again_is_noted_with_who_asked(
+    http: httpx.Client, inbox: Inbox, canceled: Callable[[str], str], delivery: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    job_id = canceled(inbox.url)
+    first = delivery(job_id, ended=1)
+    assert http.post(f"/v1/webhook-deliveries/{first['id']}/redeliver").status_code == 202
+    assert delivery(job_id, ended=2)["status"] == "delivered"
+    [line] = [each.message for each in caplog.records if each.name == "dyno.audit"]
+    assert line == f'webhook-redelivered by="anyone" job="{job_id}"'
+
+
+def test_no_job_no_delivery(http: httpx.Client, submitted: Callable[..., str], inbox: Inbox) -> None:
+    waiting = submitted(webhook=inbox.url)
+    for unknown in (UNKNOWN, "msg_x", waiting.replace("job_", "msg_"), waiting):
+        answer = http.post(f"/v1/webhook-deliveries/{unknown}/redeliver")
+        assert (answer.status_code, answer.json()["code"]) == (404, "delivery-not-found")
+
+
+def test_deliveries_go_with_their_job(http: httpx.Client, inbox: Inbox, canceled: Any, delivery: Any) -> None:
+    job_id = canceled(inbox.url)
+    found = delivery(job_id, ended=1)
+    assert http.delete(f"/v1/jobs/{job_id}").status_code == 204
+    assert found["id"] not in http.get("/v1/webhook-deliveries").text
+    assert http.post(f"/v1/webhook-deliveries/{found['id']}/redeliver").status_code == 404

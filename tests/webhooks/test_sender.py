@@ -1,0 +1,180 @@
+"""One attempt, at real receivers on loopback: where it connects, whom it trusts, what it bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from dyno.delivery import Outcome
+from dyno.settings import Settings
+from dyno.up import free_port
+from dyno.webhooks.sender import Sender, resolve
+from tests.certificates import certificate_for
+from tests.inbox import Inbox
+
+pytestmark = pytest.mark.anyio
+
+NAME = "hooks.example.test"  # which no name server knows
+HEADERS = {"webhook-id": "msg_1"}
+MOST_SENT_BYTES = 32 * 2**20  # buffers of the kernel and a little more
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+def sender(*allowed: str, resolve: Resolve = resolve, within_s: float = 60) -> Sender:
+    return Sender(Settings(webhook_allowed_hosts=allowed, webhook_timeout_s=within_s), resolve)
+
+
+def leading_to(*answers: Sequence[str]) -> Resolve:
+    """The addresses of any name: the first answer, then the next; once there is none more, no such name."""
+    left = list(answers)
+
+    async def found(host: str, port: int) -> Sequence[str]:
+        if not left:
+            raise OSError("no such name")
+        return left.pop(0)
+
+    return found
+
+
+@contextmanager
+def answering(*pieces: bytes) -> Iterator[tuple[int, list[int]]]:
+    """A port that sends the pieces to whoever asks, and the last one for as long as it is taken; and what was sent."""
+    sent = [0]
+
+    def serve() -> None:
+        with suppress(OSError):
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                for piece in pieces:
+                    connection.sendall(piece)
+                while sent[0] < 2 * MOST_SENT_BYTES:
+                    connection.sendall(pieces[-1])
+                    sent[0] += len(pieces[-1])
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1], sent
+        thread.join(60)
+
+
+async def test_an_answer_decides_and_its_status_is_told() -> None:
+    with Inbox(200, 299, 404, 500) as inbox:
+        ends = [await sender("127.0.0.1").send(inbox.url, '{"a":1}', HEADERS) for _ in range(4)]
+    assert [(each.outcome, each.status_code) for each in ends] == [
+        *((Outcome.DELIVERED, 200), (Outcome.DELIVERED, 299)),
+        *((Outcome.REFUSED, 404), (Outcome.REFUSED, 500)),
+    ]
+    [message, *_] = inbox.messages
+    assert (message.path, message.body) == ("/hook", b'{"a":1}')
+    assert message.headers["host"] == f"127.0.0.1:{inbox.port}"
+    assert message.headers["content-type"] == "application/json"
+    assert message.headers["webhook-id"] == "msg_1"
+
+
+async def test_a_redirect_is_a_failure_and_nobody_goes_where_it_leads() -> None:
+    with Inbox(302, 307, 308) as inbox:
+        ends = [await sender("127.0.0.1").send(inbox.url, "{}", HEADERS) for _ in range(3)]
+    assert [(each.outcome, each.status_code) for each in ends] == [(Outcome.REFUSED, n) for n in (302, 307, 308)]
+    assert len(inbox.messages) == 3
+
+
+async def test_a_name_that_leads_inside_is_not_called() -> None:
+    with Inbox() as inbox:
+        url = f"https://{NAME}:{inbox.port}/"
+        for addresses in (["127.0.0.1"], ["93.184.216.34", "127.0.0.1"], ["::ffff:127.0.0.1"], ["169.254.169.254"]):
+            ended = await sender(resolve=leading_to(addresses)).send(url, "{}", HEADERS)
+            assert (ended.outcome, ended.status_code) == (Outcome.BLOCKED, None)
+            assert not any(each in (ended.detail or "") for each in addresses), "what a name leads to inside is told"
+        assert (await sender().send("https://localhost/", "{}", HEADERS)).outcome is Outcome.BLOCKED
+        assert (await sender().send(inbox.url, "{}", HEADERS)).outcome is Outcome.BLOCKED
+        nowhere = sender(resolve=leading_to())
+        assert (await nowhere.send(f"http://{NAME}/", "{}", HEADERS)).outcome is Outcome.BLOCKED
+    assert inbox.messages == []
+
+
+async def test_the_address_that_was_checked_is_the_one_that_is_connected_to() -> None:
+    with Inbox() as inbox:
+        once = leading_to(["127.0.0.1"])
+        ended = await sender(NAME, resolve=once).send(f"http://{NAME}:{inbox.port}/x?y", "{}", HEADERS)
+        assert ended.outcome is Outcome.DELIVERED, ended
+        again = await sender(NAME, resolve=once).send(f"http://{NAME}:{inbox.port}/x?y", "{}", HEADERS)
+    assert again.outcome is Outcome.UNREACHABLE
+    assert [(each.path, each.headers["host"]) for each in inbox.messages] == [("/x?y", f"{NAME}:{inbox.port}")]
+
+
+async def test_where_one_address_does_not_answer_the_next_one_is_asked() -> None:
+    with Inbox() as inbox:
+        two = leading_to(["127.0.0.2", "127.0.0.1"])
+        ended = await sender(NAME, resolve=two).send(f"http://{NAME}:{inbox.port}/", "{}", HEADERS)
+    assert ended.outcome is Outcome.DELIVERED, ended
+
+
+async def test_tls_is_for_the_name_and_must_be_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cert, key = certificate_for(f"DNS:{NAME}", tmp_path)
+    server, named = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
+    server.load_cert_chain(cert, key)
+    server.sni_callback = lambda connection, name, context: named.append(name)
+    with Inbox(tls=server) as inbox:
+
+        async def outcome(name: str) -> Outcome:
+            one = sender(name, resolve=leading_to(["127.0.0.1"]))
+            return (await one.send(f"https://{name}:{inbox.port}/", "{}", HEADERS)).outcome
+
+        assert await outcome(NAME) is Outcome.UNREACHABLE
+        monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+        assert await outcome("other.example.test") is Outcome.UNREACHABLE
+        assert await outcome(NAME) is Outcome.DELIVERED
+    assert named == [NAME, "other.example.test", NAME]
+    assert len(inbox.messages) == 1
+
+
+async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Inbox() as inbox, Inbox() as proxy:
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert (await sender("127.0.0.1").send(inbox.url, "{}", HEADERS)).outcome is Outcome.DELIVERED
+    assert (len(inbox.messages), proxy.messages) == (1, [])
+
+
+async def test_nobody_there_is_unreachable_and_nobody_who_answers_is_a_timeout() -> None:
+    gone = await sender("127.0.0.1").send(f"http://127.0.0.1:{free_port()}/", "{}", HEADERS)
+    assert (gone.outcome, gone.status_code) == (Outcome.UNREACHABLE, None)
+    with Inbox() as inbox:
+        inbox.answering.clear()
+        silent = await sender("127.0.0.1", within_s=0.2).send(inbox.url, "{}", HEADERS)
+    assert (silent.outcome, silent.status_code) == (Outcome.TIMEOUT, None)
+
+
+async def test_a_name_server_that_hangs_is_a_timeout() -> None:
+    async def hangs(host: str, port: int) -> Sequence[str]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    ended = await sender(NAME, resolve=hangs, within_s=0.2).send(f"https://{NAME}/", "{}", HEADERS)
+    assert ended.outcome is Outcome.TIMEOUT
+
+
+async def test_an_answer_without_end_is_not_read() -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536) as (port, sent):
+        ended = await sender("127.0.0.1").send(f"http://127.0.0.1:{port}/", "{}", HEADERS)
+    assert ended.outcome is Outcome.DELIVERED
+    assert sent[0] < MOST_SENT_BYTES
+
+
+async def test_headers_without_end_are_not_read_to_their_end() -> None:
+    with answering(b"HTTP/1.1 200 OK\r\nX: ", b"x" * 65536) as (port, sent):
+        ended = await sender("127.0.0.1").send(f"http://127.0.0.1:{port}/", "{}", HEADERS)
+    assert ended.outcome is Outcome.UNREACHABLE
+    assert sent[0] < MOST_SENT_BYTES

@@ -12,7 +12,7 @@ from tests.life.faults import FAULTS
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "promises.md").read_text()
-PARTS = ["Submit", "Claim", "Runner", "Worker", "Redis", "Device", "Time", "Upgrade", "Keys", "Edge"]
+PARTS = ["Submit", "Claim", "Runner", "Worker", "Redis", "Device", "Time", "Upgrade", "Keys", "Edge", "Webhooks"]
 AREAS = [*PARTS, "Every order of things"]
 COLUMNS = ["what is done", "what must hold", "test", "mechanism", "without it"]
 NAMED = re.findall(r"`((?:api_)?tests/[\w/]+\.py)::(\w+)`", PAGE)

@@ -123,7 +123,12 @@ class QueuePlace(Stored):
     name: str
     position: int | None = None
     passed_over: bool = False
-    eta_s: float | None = None
+    eta_s: float | None = Field(
+        None,
+        description="Seconds until a device is likely to take it, as of the last second: from what jobs of the same "
+        "workload took on such devices, for what runs there and what is before it in any queue that they serve. Null "
+        "where nobody can tell: fewer than 3 of those have succeeded, or no device takes it now; and once it runs.",
+    )
 
 
 class SpecWarning(Stored):

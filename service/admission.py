@@ -121,8 +121,8 @@ def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
 def _candidate(request: Request, device: Device) -> _Candidate:
     run = _estimate(request, request.params, device)
     measure = request.spec.measure
-    runs, samples_s = measure.processes.min, measure.min_s  # at most max_s, so every run samples for so long
-    return _Candidate(device, run, runs * max(run.time_s, samples_s) + run.train_s, runs * samples_s)
+    sure_s = measure.processes.min * measure.min_s  # at most max_s, so every run samples for so long
+    return _Candidate(device, run, run.in_all_s(measure), sure_s)
 
 
 def _estimate(request: Request, params: Params, device: Device) -> Estimate:

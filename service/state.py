@@ -20,6 +20,7 @@ from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
 from dyno.store.connect import async_client, check_server, sync_client
 from dyno.store.feed import Feed
+from dyno.store.forecast import Forecasts
 from dyno.store.jobs import Jobs
 from dyno.store.upkeep import Upkeep
 from dyno.store.watch import Watch
@@ -28,6 +29,7 @@ from dyno.wake import wake
 from dyno.webhooks.deliverer import delivering
 from dyno.workloads.contract import Workload
 from service.address import needs_keys
+from service.expected import expected_s
 from service.gate import Gate
 from service.places import Places
 
@@ -96,7 +98,9 @@ async def opened(
     await watch.start()
     upkeep.start()
     try:
-        jobs, keys, feed = Jobs(client, settings), ApiKeys(client, settings), Feed(client, settings)
+        forecasts = Forecasts(client, settings, partial(expected_s, workloads))
+        jobs = Jobs(client, settings, forecasts.latest)
+        keys, feed = ApiKeys(client, settings), Feed(client, settings)
         gate = Gate(keys, always_closed=needs_keys(settings))
         checking, streams = anyio.CapacityLimiter(1), Places(settings.max_streams)
         parts = (jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams, traces)

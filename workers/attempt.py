@@ -14,6 +14,7 @@ from dyno.frames import RunRequest
 from dyno.job import Failure, FailureClass
 from dyno.measure.warnings import in_order
 from dyno.store.leases import Claim
+from dyno.store.paces import Pace, series_of
 from workers.arms import Arm, arms_of, turns
 from workers.artifacts import JobFiles
 from workers.bounds import Bounds
@@ -95,7 +96,14 @@ class Attempt:
             result.model_copy(update={"artifacts": kept.artifacts, "warnings": warnings, "arms": others}),
             [sample for arm in arms for sample in arm.samples()],
             headline,
+            self._pace(arms),
         )
+
+    def _pace(self, arms: Sequence[Arm]) -> Pace:
+        """What was to be expected of the attempt, for its series to learn from what it really took."""
+        device = self._equipment.device
+        expected_s = math.fsum(arm.estimate(device).in_all_s(arm.spec.measure) for arm in arms)
+        return Pace(series_of(self._spec, device), expected_s)
 
     def _early(self, ended: Ended, arm: Arm, number: int, limits: Limits) -> Ending | None:
         """How the job ends with this run, if it does."""

@@ -9,6 +9,7 @@ from dyno.peers import Headline
 from dyno.result import Result
 from dyno.samples import RunSamples
 from dyno.store.leases import Claim, Leases
+from dyno.store.paces import Pace
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,12 @@ class Succeeded:
     result: Result
     samples: list[RunSamples]
     headline: Headline | None = None
+    pace: Pace | None = None
 
     def write(self, leases: Leases, claim: Claim) -> bool:
-        return leases.finish(claim, "succeed", result=self.result, samples=self.samples, headline=self.headline)
+        return leases.finish(
+            claim, "succeed", result=self.result, samples=self.samples, headline=self.headline, pace=self.pace
+        )
 
 
 @dataclass(frozen=True)

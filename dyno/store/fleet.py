@@ -92,6 +92,13 @@ async def devices(client: redis.asyncio.Redis, settings: Settings) -> list[Devic
     return [_status(one, length, shut) for one, length in zip(served, lengths, strict=True)]
 
 
+async def takers(client: redis.asyncio.Redis, settings: Settings) -> list[Device]:
+    """The devices that take jobs now: not cordoned, their workers not about to end. Raises StoreUnavailable."""
+    shut = await cordoned(client, settings)
+    latest = {one.device.full_id: one for one in sorted(await _published(client, settings), key=_last_heartbeat)}
+    return [one.device for name, one in latest.items() if name not in shut and one.worker.state != "draining"]
+
+
 def resting(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]:
     """The devices whose workers have nothing to do, with their versions of Dyno; the one heard of last first.
 

@@ -28,7 +28,7 @@ from dyno.store.listing import JobPage, Listing, Wanted
 from dyno.store.queues import queue_for
 from dyno.store.records import stored, to_job
 from dyno.store.scripts import SOURCES, Script
-from dyno.store.standing import Standing, standings
+from dyno.store.standing import Foresee, Standing, foresee_nothing, standings
 
 IDEMPOTENCY_S = 24 * 3600
 _CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
@@ -58,15 +58,16 @@ class Canceled:
 class Jobs:
     """Every method raises StoreUnavailable while Redis is away, full or read-only.
 
-    `viewer`: for whom jobs are made, and whose are there at all; those of others are unknown jobs.
+    `viewer`: for whom jobs are made, and whose are there at all; those of others are unknown jobs. `foresee`: when
+    waiting jobs are likely to be claimed.
     """
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
-        self._client = client
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, foresee: Foresee = foresee_nothing) -> None:
+        self._client, self._foresee = client, foresee
         self._keys = Keys(settings.namespace)
         self._max_queued = settings.max_queued
         self._scripts = {script: client.register_script(SOURCES[script]) for script in _OURS}
-        self._listing = Listing(client, self._keys)
+        self._listing = Listing(client, self._keys, foresee)
         self.viewer = EVERYBODY
 
     def seen_by(self, viewer: Viewer) -> Self:
@@ -137,7 +138,9 @@ class Jobs:
             raise refused(*reply)
         outcome, flat, position, wake = reply
         written = dict(zip(flat[::2], flat[1::2], strict=True))
-        return Submitted(to_job(written, Standing(position)), wake=bool(wake), replayed=outcome == "replayed")
+        eta_s = None if position is None else (await self._foresee()).eta_s(written["id"], queue, position)
+        standing = Standing(position, eta_s=eta_s)
+        return Submitted(to_job(written, standing), wake=bool(wake), replayed=outcome == "replayed")
 
     async def get(self, job_id: str) -> Job:
         """The job as it is now. Raises UnknownJob, RecordUnreadable."""
@@ -145,7 +148,7 @@ class Jobs:
             record: dict[Any, Any] = await self._client.hgetall(self._known(job_id))
             if "status" not in record or not self.viewer.sees(record.get("owner")):
                 raise _unknown(job_id)
-        found = await standings(self._client, self._keys, [record])
+        found = await standings(self._client, self._keys, [record], self._foresee)
         return to_job(record, found.get(job_id, Standing()))
 
     async def cancel(self, job_id: str) -> Canceled:

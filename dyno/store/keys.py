@@ -84,6 +84,9 @@ class Keys:
     def peers(self, series: str) -> str:
         return self._key("peers", series)  # LIST with a life of its own: figures of results, JSON, the newest first
 
+    def paces(self, series: str) -> str:
+        return self._key("paces", series)  # LIST with a life of its own: "expected_s took_s", the newest first
+
     def comparison(self, comparison_id: str) -> str:
         return self._key("comparison", comparison_id)  # STRING: JSON, gone with the first of its jobs
 

@@ -19,6 +19,7 @@ from dyno.store.artifacts import note_files
 from dyno.store.connect import store_errors
 from dyno.store.fitting import ANY_JOB, Taker
 from dyno.store.keys import Keys
+from dyno.store.paces import Pace
 from dyno.store.peers import entry, read_peers
 from dyno.store.records import read_spec
 from dyno.store.scripts import SOURCES, Script
@@ -125,17 +126,19 @@ class Leases:
         result: Result | None = None,
         samples: Sequence[Any] | None = None,
         headline: Headline | None = None,
+        pace: Pace | None = None,
     ) -> bool:
         """End the job. False: the token was superseded and nothing was written. Repeating it is True again.
 
         `samples` is stored as JSON under a key of its own: models, or what JSON can say. `headline` is what later
-        results are held against.
+        results are held against, `pace` what it is told by how long such jobs take.
         """
         return self._finish(
             claim.job_id,
             claim.token,
             claim.device,
             [outcome, status_reason or "", _json(failure), _json(result), _json(samples)],
+            pace,
             headline,
         )
 
@@ -203,12 +206,19 @@ class Leases:
         return Claim(job_id, spec, int(attempt), token, queue, int(left_behind), bool(cancel_requested), device_id)
 
     def _finish(
-        self, job_id: str, token: str, device_id: str, ending: list[str], headline: Headline | None = None
+        self,
+        job_id: str,
+        token: str,
+        device_id: str,
+        ending: list[str],
+        pace: Pace | None = None,
+        headline: Headline | None = None,
     ) -> bool:
         keys = [self._keys.job(job_id), self._keys.result(job_id), self._keys.samples(job_id)]
         keys += [self._keys.peers(headline.series)] if headline else []
         known = entry(headline) if headline else []
-        reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending, *known])
+        expected = [pace.series, pace.expected_s] if pace else ["", ""]
+        reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending, *expected, *known])
         return bool(reply[0] != "superseded")
 
     def _run(self, script: Script, keys: list[str], args: list[Any]) -> list[Any]:

@@ -16,7 +16,7 @@ from dyno.job import Job, Status
 from dyno.store.keys import Keys
 from dyno.store.places import Place, decode_cursor, encode_cursor, places
 from dyno.store.records import to_job
-from dyno.store.standing import Standing, standings
+from dyno.store.standing import Foresee, Standing, standings
 
 _STEP = 50  # records read at a time, or one more than the page has: about 10 ms of the event loop
 _MOST_STEPS = 10
@@ -75,9 +75,8 @@ def _has_label(job: Job, label: str) -> bool:
 class Listing:
     """Reads pages through the API's client; index entries whose record has expired are dropped on the way."""
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys, foresee: Foresee) -> None:
+        self._client, self._keys, self._foresee = client, keys, foresee
 
     async def page(self, wanted: Wanted, cursor: str | None, limit: int) -> JobPage:
         """At most `limit` jobs that come after the cursor's. Raises InvalidSpec for a cursor of another make."""
@@ -117,7 +116,7 @@ class Listing:
         gone = [place[1] for place, record in zip(behind, records, strict=True) if "status" not in record]
         if gone:
             await self._client.zrem(index, *gone)
-        waiting = await standings(self._client, self._keys, records)
+        waiting = await standings(self._client, self._keys, records, self._foresee)
         found = [
             _read(record, waiting.get(place[1], Standing())) for place, record in zip(behind, records, strict=True)
         ]

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, JsonValue
 
 from dyno.errors import FieldError
 from dyno.result import Precision, Reference, ResultWarning, Training
-from dyno.spec import FrameworkName, Model
+from dyno.spec import FrameworkName, Measure, Model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +59,10 @@ class Estimate:
     time_s: float  # one run from build to the end of its steady samples, without the framework's import
     memory_bytes: int  # host memory on a CPU, device memory elsewhere: the peak of what is held at once
     train_s: float = 0.0  # what the first run needs on top (a full training)
+
+    def in_all_s(self, measure: Measure) -> float:
+        """All runs of a job together: the fewest there may be, each sampled for no less than it has to be."""
+        return measure.processes.min * max(self.time_s, measure.min_s) + self.train_s
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dyno.job import DONE, TRANSITIONS, Event, Status
 from tests.life.ledger import Ledger, Record
-from tests.life.real import OWNER, QUEUE, Real, device_id
+from tests.life.real import OWNER, PACES, QUEUE, Real, device_id
 
 
 class OfJob(NamedTuple):
@@ -37,6 +37,7 @@ class Seen(NamedTuple):
     owned_queued: list[str]
     webhooks: list[str]
     webhooks_due: list[str]
+    paces: list[str]
     events: list[tuple[str, Mapping[str, str]]]
 
 
@@ -55,7 +56,8 @@ def look(real: Real, devices: int) -> Seen:
         pipeline.zrange(keys.jobs, 0, -1).zrange(keys.queue(QUEUE), 0, -1).smembers(keys.queues)
         pipeline.zrange(keys.expiring, 0, -1).zrange(keys.jobs_of_owner(OWNER), 0, -1)
         pipeline.zrange(keys.queued_of_owner(OWNER), 0, -1)
-        pipeline.zrange(keys.webhooks, 0, -1).zrange(keys.webhooks_due, 0, -1).xrange(keys.events)
+        pipeline.zrange(keys.webhooks, 0, -1).zrange(keys.webhooks_due, 0, -1)
+        pipeline.lrange(keys.paces(PACES), 0, -1).xrange(keys.events)
         answers: Any = iter(pipeline.execute())
     seconds, micros = next(answers)
     jobs = [OfJob(*(next(answers) for _ in OfJob._fields)) for _ in real.ids]
@@ -144,6 +146,7 @@ def _indexes(ledger: Ledger, seen: Seen, ids: list[str]) -> None:
     assert set(seen.owned_queued) == queued
     told = {ids[n] for n, record in enumerate(records) if record.done and not n % 3}
     assert set(seen.webhooks) == set(seen.webhooks_due) == told
+    assert len(seen.paces) == sum(record.status is Status.SUCCEEDED for record in records), "learned more or less often"
     for job, found in enumerate(seen.jobs):
         own = [fields for _, fields in found.events]
         assert own == [fields for _, fields in seen.events if fields["job"] == ids[job]], "the two streams differ"

@@ -17,6 +17,7 @@ from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import Jobs, Submitted
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
+from dyno.store.paces import Pace
 from dyno.store.reap import reap
 from tests.life.ledger import REQUEUES, Answer
 from tests.life.world import Move
@@ -24,6 +25,7 @@ from tests.life.world import Move
 SPEC = Spec.model_validate({"workload": "matmul", "device": "cpu"})
 TOLD = SPEC.model_copy(update={"webhook": Webhook(url="https://hooks.example.org/")})
 QUEUE = "cpu"
+PACES = "matmul:tensorflow:cpu/alpha/1"
 OWNER = "key_0123456789abcdef"
 
 
@@ -80,7 +82,7 @@ class Worker:
         if move.how in REQUEUES:
             return self._leases.requeue(self._claim, reason="tested", counts_attempt=move.how == Event.REQUEUE)
         samples = [self._claim.token] if move.how == Event.SUCCEED else None
-        return self._leases.finish(self._claim, move.how, samples=samples)
+        return self._leases.finish(self._claim, move.how, samples=samples, pace=Pace(PACES, 1.0))
 
 
 class Real:

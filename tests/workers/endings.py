@@ -12,6 +12,7 @@ from dyno.settings import Settings
 from dyno.store.connect import async_client
 from dyno.store.leases import Claim, Leases
 from dyno.store.logs import read_log
+from dyno.store.paces import Pace
 from tests.results import a_result
 from workers.ending import Ending, Succeeded
 from workers.spool import Spool
@@ -22,7 +23,7 @@ from workers.telling import tell
 def succeeded(claim: Claim) -> Succeeded:
     samples = RunSamples(run=0, warmup=[0.5], samples=[0.1, 0.2], sample_cpu_s=[(0.1, 0)], executions_per_sample=3)
     headline = Headline("series", Peer(job=claim.job_id, value=5.0))
-    return Succeeded(a_result(claim.job_id), [samples], headline)
+    return Succeeded(a_result(claim.job_id), [samples], headline, Pace("mnist_cnn:tensorflow:cpu/test/1", 2.5))
 
 
 def given_up(ending: Ending, claim: Claim, nowhere: Leases, spool: Spool) -> bool:

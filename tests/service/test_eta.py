@@ -1,0 +1,86 @@
+"""`queue.eta_s` over HTTP, with the workloads' own estimates: past jobs are planted, nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.settings import Settings
+from dyno.spec import Spec
+from dyno.store.forecast import FRESH_S
+from dyno.store.keys import Keys
+from dyno.store.paces import LEAST, series_of
+from tests.waiting import eventually
+
+TINY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
+IN_TURNS = {"specs": [TINY, {"workload": "matmul", "params": {"n": 64, "repeats": 20}}], "pairs": 4}
+TOOK = 2.0  # times as long as estimated
+
+
+@pytest.fixture
+def learned(client: redis.Redis, settings: Settings, offered: Device) -> None:
+    series = Keys(settings.namespace).paces(series_of(Spec(workload="matmul"), offered))
+    client.lpush(series, *[f"1.0 {TOOK}"] * LEAST)
+
+
+def estimate_s(http: httpx.Client) -> float:
+    answer = http.post("/v1/jobs", params={"validate_only": "true"}, json=TINY).raise_for_status()
+    return float(answer.json()["estimate"]["time_s"])
+
+
+def once_fresh(http: httpx.Client, job_id: str, expected: object) -> dict[str, Any]:
+    """The job once its ETA is that of a look that has seen all."""
+    found: dict[str, Any] = eventually(
+        lambda: (now := http.get(f"/v1/jobs/{job_id}").json())["queue"]["eta_s"] == expected and now,
+        30 * FRESH_S,
+        f"an ETA of {expected}",
+    )
+    return found
+
+
+def test_a_job_that_waits_is_told_when_its_turn_is_likely_without_a_new_version(
+    http: httpx.Client, learned: None, submitted: Callable[..., str], offered: Device
+) -> None:
+    first, second = submitted(), submitted()
+    seen = once_fresh(http, second, pytest.approx(TOOK * estimate_s(http)))
+    assert once_fresh(http, first, 0.0)["queue"]["position"] == 0
+    etag = http.get(f"/v1/jobs/{second}").headers["etag"]
+
+    http.post(f"/v1/devices/{offered.full_id}/cordon").raise_for_status()
+    cordoned = once_fresh(http, second, None)
+    assert cordoned["version"] == seen["version"]
+    assert http.get(f"/v1/jobs/{second}", headers={"If-None-Match": etag}).status_code == 304
+    http.post(f"/v1/devices/{offered.full_id}/uncordon").raise_for_status()
+    once_fresh(http, second, pytest.approx(TOOK * estimate_s(http)))
+
+
+def test_two_specs_in_turns_take_the_time_of_all_their_runs(
+    http: httpx.Client, learned: None, submitted: Callable[..., str]
+) -> None:
+    begun = http.post("/v1/comparisons", json=IN_TURNS).raise_for_status().json()
+    behind = submitted()
+    runs, of_one = 4 * 3, estimate_s(http) / 5  # both and the control; the default of the other are five runs
+    found = eventually(lambda: http.get(f"/v1/jobs/{behind}").json()["queue"]["eta_s"], what="an ETA")
+    assert found == pytest.approx(TOOK * runs * of_one, rel=0.01)  # 64 x 64 products take next to nothing
+    http.post(f"/v1/jobs/{begun['job']}/cancel").raise_for_status()
+
+
+def test_a_job_that_no_live_device_can_do_is_told_nothing(
+    http: httpx.Client, learned: None, submitted: Callable[..., str]
+) -> None:
+    absent = submitted(device="gpu", queue_if_absent=True)
+    too_big = submitted(params={"n": 65536}, queue_if_absent=True)
+    fits = submitted()
+    once_fresh(http, fits, 0.0)
+    assert [http.get(f"/v1/jobs/{job}").json()["queue"]["eta_s"] for job in (absent, too_big)] == [None, None]
+    http.post(f"/v1/jobs/{absent}/cancel")
+
+
+def test_the_schema_says_what_it_is(http: httpx.Client) -> None:
+    field = http.get("/openapi.json").json()["components"]["schemas"]["QueuePlace"]["properties"]["eta_s"]
+    assert "Seconds until" in field["description"]

@@ -1,0 +1,165 @@
+"""When waiting jobs are likely to be claimed: a real store, with past jobs planted in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+import redis.asyncio
+
+from dyno.job import Progress
+from dyno.settings import Settings
+from dyno.store import forecast
+from dyno.store.cordon import cordon, uncordon
+from dyno.store.forecast import FRESH_S
+from dyno.store.jobs import Jobs
+from dyno.store.keys import Keys
+from dyno.store.leases import Leases
+from tests.store.forecast.conftest import ONE, TWO, device
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_job_waits_for_the_rest_of_what_runs_and_for_those_before_it(
+    offer: Callable, learn: Callable, submit: Callable, take: Callable, etas: Callable, jobs: Jobs
+) -> None:
+    offer(ONE)
+    learn("matmul", "mnist_cnn")
+    running = await submit(workload="mnist_cnn")
+    take(ONE, elapsed_s=50)
+    waiting = [await submit(), await submit(), await submit()]
+    first, second, third = await etas(*waiting)
+    assert 100 < first <= 150  # of 200 s 50 are over, and what this test has taken
+    assert (second - first, third - first) == (20, 40)
+    assert waiting[2].queue.eta_s == pytest.approx(third, abs=50)  # in the answer to the submit, too
+    listed = {job.id: job.queue.eta_s for job in (await jobs.list()).data}
+    assert listed == {running.id: None, **dict(zip([job.id for job in waiting], [first, second, third], strict=True))}
+
+
+async def test_two_devices_share_the_line(offer: Callable, learn: Callable, submit: Callable, etas: Callable) -> None:
+    offer(ONE, TWO)
+    learn("matmul")
+    waiting = [await submit() for _ in range(5)]
+    assert await etas(*waiting) == [0, 0, 20, 20, 40]
+
+
+async def test_jobs_before_it_in_other_queues_of_the_device_count(
+    offer: Callable, learn: Callable, submit: Callable, etas: Callable
+) -> None:
+    offer(ONE)
+    learn("matmul")
+    low = await submit(priority="low")
+    others = [await submit(device="any"), await submit(device="gpu:0"), await submit(device="gpu:0@alpha")]
+    assert await etas(*others, low) == [0, 20, 40, 60]
+
+
+async def test_a_job_that_fits_the_busy_device_only_waits_for_that_one(
+    offer: Callable, learn: Callable, submit: Callable, take: Callable, etas: Callable
+) -> None:
+    offer(ONE, device(1, units=8))
+    learn("matmul", "mnist_cnn")
+    await submit(workload="mnist_cnn", device="gpu:1")
+    take(TWO)
+    big, small = await submit(replicas=8), await submit()
+    waits, at_once = await etas(big, small)
+    assert (waits > 100, at_once) == (True, 0)
+
+
+async def test_nothing_is_told_of_jobs_behind_one_of_which_too_little_is_known(
+    offer: Callable, learn: Callable, submit: Callable, etas: Callable
+) -> None:
+    offer(ONE)
+    learn("matmul")
+    learn("mnist_cnn", times=2)
+    waiting = [await submit(), await submit(workload="mnist_cnn"), await submit()]
+    assert await etas(*waiting) == [0, 20, None]
+    learn("mnist_cnn", times=1)
+    assert await etas(*waiting) == [0, 20, 220]
+
+
+async def test_a_run_that_takes_longer_than_others_did_tells_by_its_own_progress(
+    offer: Callable, learn: Callable, submit: Callable, take: Callable, leases: Leases, etas: Callable
+) -> None:
+    offer(ONE)
+    learn("matmul")
+    await submit()
+    held = take(ONE, elapsed_s=1000)
+    waiting = await submit()
+    assert await etas(waiting) == [None]
+    leases.heartbeat(held, Progress(phase="sampling", run=1, runs=1, eta_s=7.5))
+    assert await etas(waiting) == [7.5]
+
+
+@pytest.mark.parametrize("how", ["absent", "cordoned", "draining"])
+async def test_devices_that_take_nothing_count_not_at_all(
+    how: str,
+    offer: Callable,
+    learn: Callable,
+    submit: Callable,
+    etas: Callable,
+    async_redis: redis.asyncio.Redis,
+    settings: Settings,
+) -> None:
+    learn("matmul")
+    if how != "absent":
+        offer(TWO, state="draining" if how == "draining" else "idle")
+    if how == "cordoned":
+        await cordon(async_redis, settings, TWO.full_id)
+    waiting = [await submit(), await submit()]
+    assert await etas(*waiting) == [None, None]
+    offer(ONE)
+    assert await etas(*waiting) == [0, 20]
+    offer(TWO)
+    await uncordon(async_redis, settings, TWO.full_id)
+    assert await etas(*waiting) == [0, 0]
+
+
+async def test_far_behind_the_front_it_is_told_in_proportion(
+    offer: Callable, learn: Callable, submit: Callable, etas: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "MOST_JOBS", 3)
+    offer(ONE)
+    learn("matmul")
+    waiting = [await submit() for _ in range(6)]
+    assert await etas(*waiting) == [0, 20, 40, 40 * 4 / 3, 40 * 5 / 3, 80]
+
+
+async def test_many_who_ask_share_one_look_for_a_second_and_the_version_stays(
+    offer: Callable, learn: Callable, submit: Callable, take: Callable, etas: Callable, jobs: Jobs, now: list[float]
+) -> None:
+    offer(ONE)
+    learn("matmul")
+    waiting = [await submit(), await submit()]
+    assert await etas(*waiting) == [0, 20]
+    take(ONE)
+    assert (await jobs.get(waiting[1].id)).queue.eta_s == 20
+    now[0] += FRESH_S + 0.1
+    found = await jobs.get(waiting[1].id)
+    assert 0 < found.queue.eta_s < 20
+    assert found.version == waiting[1].version
+
+
+@pytest.mark.parametrize("how", ["damaged", "late"])
+async def test_a_forecast_that_cannot_be_made_hinders_nobody(
+    how: str, offer: Callable, learn: Callable, submit: Callable, etas: Callable, damage: Callable
+) -> None:
+    offer(ONE)
+    mend = damage(how)
+    waiting = await submit()
+    assert waiting.queue.position == 0
+    assert await etas(waiting) == [None]
+    mend()
+    learn("matmul")
+    assert await etas(waiting) == [0]
+
+
+async def test_jobs_that_this_version_cannot_read_are_passed_by(
+    offer: Callable, learn: Callable, submit: Callable, etas: Callable, client: redis.Redis, keys: Keys
+) -> None:
+    offer(ONE)
+    learn("matmul")
+    waiting = [await submit(), await submit(), await submit()]
+    client.hset(keys.job(waiting[0].id), "schema", 99)
+    client.hset(keys.job(waiting[1].id), "spec", "{")
+    assert await etas(waiting[0], waiting[2]) == [None, 0]

@@ -1,19 +1,25 @@
-"""The client against a real HTTP server that answers what a test wants."""
+"""Both clients against a real HTTP server that answers what a test wants."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import http.server
+import inspect
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from dyno.client import Client, Refused, ServerUnreachable, following
-from dyno.client.events import Message, messages
+from dyno.client import AsyncClient, Client, DownloadDamaged, Refused, ServerUnreachable, following, steps
+from dyno.client.events import Message, Messages
+from dyno.events import AnyEvent
 from dyno.job import Job, QueuePlace, Status, Urls
+from dyno.result import Artifact
 from dyno.spec import Spec
 
 
@@ -59,36 +65,68 @@ def url() -> Iterator[str]:
         thread.join()
 
 
-def test_a_refusal_names_every_wrong_field(url: str) -> None:
+Ask = Callable[[Any], Any]
+Through = Callable[..., Any]
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+def through(request: pytest.FixtureRequest, url: str) -> Through:
+    """Makes a call of one client or the other, and returns what it comes to."""
+
+    def asked(ask: Ask, key: str | None = None, url: str = url) -> Any:
+        async def awaited() -> Any:
+            async with AsyncClient(url, key) as client:
+                return await ask(client)
+
+        if request.param is AsyncClient:
+            return asyncio.run(awaited())
+        with Client(url, key) as client:
+            return ask(client)
+
+    return asked
+
+
+def test_both_clients_have_the_same_calls_with_the_same_arguments() -> None:
+    def calls(kind: type) -> dict[str, list[str]]:
+        own = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+        return {name: list(inspect.signature(each).parameters) for name, each in own.items()}
+
+    assert calls(Client) == calls(AsyncClient)
+    assert {"submit", "wait", "run", "jobs", "result", "compare", "events", "cancel"} <= calls(Client).keys()
+    assert all(inspect.getdoc(getattr(Client, name)) for name in calls(Client) if name != "close")
+
+
+def test_a_refusal_names_every_wrong_field(through: Through) -> None:
     errors = [{"pointer": "/params/n", "code": "too_small", "detail": "at least 1"}, {"pointer": "/x", "detail": "no"}]
     Handler.answers = [(422, json.dumps({"status": 422, "detail": "2 wrong", "errors": errors}).encode())]
-    with Client(url) as client, pytest.raises(Refused) as raised:
-        client.submit({"workload": "matmul"})
+    with pytest.raises(Refused) as raised:
+        through(lambda client: client.submit({"workload": "matmul"}))
     assert raised.value.status == 422
     assert "/params/n: at least 1" in raised.value.detail
     assert "/x: no" in raised.value.detail
 
 
-def test_a_submit_cut_off_is_tried_again_under_the_same_key(url: str) -> None:
-    with Client(url) as client, pytest.raises(ServerUnreachable):
-        client.submit({"workload": "matmul"})
+def test_a_submit_cut_off_is_tried_again_under_the_same_key(through: Through) -> None:
+    with pytest.raises(ServerUnreachable):
+        through(lambda client: client.submit({"workload": "matmul"}))
     keys = {request["key"] for request in Handler.seen}
     assert len(Handler.seen) >= 3
     assert len(keys) == 1
 
 
-def test_an_answer_that_is_not_json_is_said_to_be_no_dyno(url: str) -> None:
+def test_an_answer_that_is_not_json_is_said_to_be_no_dyno(through: Through) -> None:
     Handler.answers = [(200, b"<html>")]
-    with Client(url) as client, pytest.raises(ServerUnreachable, match="not Dyno"):
-        client.submit({"workload": "matmul"})
+    with pytest.raises(ServerUnreachable, match="not Dyno"):
+        through(lambda client: client.submit({"workload": "matmul"}))
 
 
-def test_nobody_there_is_unreachable_not_a_traceback() -> None:
-    with Client("http://127.0.0.1:9") as client, pytest.raises(ServerUnreachable):
-        client.job("job_x")
+def test_nobody_there_is_unreachable_not_a_traceback(through: Through) -> None:
+    with pytest.raises(ServerUnreachable):
+        through(lambda client: client.job("job_x"), url="http://127.0.0.1:9")
+    assert through(lambda client: client.alive(), url="http://127.0.0.1:9") is False
 
 
-def test_waiting_outlives_a_broken_connection_and_a_service_that_is_away(url: str) -> None:
+def canceled(version: int = 3) -> bytes:
     job = Job(
         id="job_1",
         status=Status.CANCELED,
@@ -100,52 +138,76 @@ def test_waiting_outlives_a_broken_connection_and_a_service_that_is_away(url: st
         queued_at=datetime.now(UTC),
         urls=Urls(self="/v1/jobs/job_1", result="/v1/jobs/job_1/result", cancel="/v1/jobs/job_1/cancel"),
         schema=1,
-        version=3,
+        version=version,
     )
+    return job.model_dump_json(by_alias=True).encode()
+
+
+def test_waiting_outlives_a_broken_connection_and_a_service_that_is_away(
+    through: Through, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "RETRY_S", 0.0)
     away = json.dumps({"status": 503, "detail": "Redis is away"}).encode()
     busy = json.dumps({"status": 429, "detail": "too many requests"}).encode()
-    Handler.answers = [(0, b""), (503, away), (429, busy), (200, job.model_dump_json(by_alias=True).encode())]
-    with Client(url) as client:
-        assert client.wait("job_1").status is Status.CANCELED
+    Handler.answers = [(0, b""), (503, away), (429, busy), (200, canceled())]
+    seen: list[Job] = []
+    assert through(lambda client: client.wait("job_1", seen.append)).status is Status.CANCELED
+    assert [job.version for job in seen] == [3]
     assert len(Handler.seen) == 4
 
 
 def test_a_key_is_sent_with_every_request_and_the_one_given_comes_before_the_environments(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    through: Through, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Handler.answers = [(200, b'{"data": []}')] * 3
     monkeypatch.delenv("DYNO_API_KEY", raising=False)
-    with Client(url) as client:
-        client.devices()
+    through(lambda client: client.devices())
     monkeypatch.setenv("DYNO_API_KEY", "dyno_environment\n")
     for key in (None, "dyno_given"):
-        with Client(url, key) as client:
-            client.devices()
+        through(lambda client: client.devices(), key)
     sent = [request["authorization"] for request in Handler.seen]
     assert sent == [None, "Bearer dyno_environment", "Bearer dyno_given"]
 
 
-def test_whoever_is_asked_whether_they_live_is_not_told_the_key(url: str) -> None:
+def test_whoever_is_asked_whether_they_live_is_not_told_the_key(through: Through) -> None:
     Handler.answers = [(200, b'{"status": "ok"}')]
-    with Client(url, "dyno_given") as client:
-        assert client.alive()
+    assert through(lambda client: client.alive(), "dyno_given")
     assert [request["authorization"] for request in Handler.seen] == [None]
 
 
-def test_waiting_for_a_job_that_does_not_exist_ends_at_once(url: str) -> None:
+def test_waiting_for_a_job_that_does_not_exist_ends_at_once(through: Through) -> None:
     Handler.answers = [(404, json.dumps({"status": 404, "detail": "no such job"}).encode())]
-    with Client(url) as client, pytest.raises(Refused):
-        client.wait("job_1")
+    with pytest.raises(Refused):
+        through(lambda client: client.wait("job_1"))
     assert len(Handler.seen) == 1
 
 
-def test_following_outlives_a_limit_as_waiting_does(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_is_kept_only_if_it_is_what_was_listed(through: Through, tmp_path: Path) -> None:
+    content, to = b"0123456789" * 1000, tmp_path / "kept"
+    listed = Artifact(name="a.bin", bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), url="")
+    Handler.answers = [(200, b"damaged"), (200, content)]
+    with pytest.raises(DownloadDamaged):
+        through(lambda client: client.download("job_1", listed, to))
+    assert list(tmp_path.iterdir()) == []
+    through(lambda client: client.download("job_1", listed, to))
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("kept", content)]
+
+
+def collected(client: Client | AsyncClient, job_id: str) -> Any:
+    """A client's events as a list, or a coroutine of it."""
+
+    async def awaited() -> list[AnyEvent]:
+        return [event async for event in client.events(job_id)]
+
+    return awaited() if isinstance(client, AsyncClient) else list(client.events(job_id))
+
+
+def test_following_outlives_a_limit_as_waiting_does(through: Through, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "RETRY_S", 0.0)
     told = {"job": "job_1", "version": 2, "at": "2026-11-22T04:00:00Z", "event": "stop", "status": "canceled"}
     event = f"id: 1-0\nevent: status\ndata: {json.dumps(told | {'done': True})}\n\n"
     Handler.answers = [(429, json.dumps({"status": 429}).encode()), (200, event.encode())]
-    with Client(url) as client:
-        assert [each.kind for each in client.events("job_1")] == ["status"]
+    assert [each.kind for each in through(lambda client: collected(client, "job_1"))] == ["status"]
 
 
 EVENTS = (
@@ -157,5 +219,6 @@ EVENTS = (
 def test_events_are_the_same_wherever_they_are_cut_into_pieces_and_half_ones_are_none() -> None:
     whole = [Message("1-0", "", ""), Message("2-0", "log", "one\nt\u2028o")]
     for at in range(len(EVENTS)):
-        assert list(messages([EVENTS[:at], EVENTS[at:]])) == whole
-    assert list(messages([EVENTS[: EVENTS.index(b"\n\nid: 3") + 1]])) == whole[:1]
+        connection = Messages()
+        assert [*connection.of(EVENTS[:at]), *connection.of(EVENTS[at:])] == whole
+    assert list(Messages().of(EVENTS[: EVENTS.index(b"\n\nid: 3") + 1])) == whole[:1]

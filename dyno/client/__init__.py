@@ -1,8 +1,8 @@
-"""The typed client: submit a job over HTTP, wait for it, read its result. Knows no workload and no server code."""
+"""The typed clients: submit a job over HTTP, wait for it, read its result. They know no workload and no server code."""
 
 from __future__ import annotations
 
-from dyno.client.calls import Client
+from dyno.client.client import AsyncClient, Client
 from dyno.client.errors import (
     ComparisonNotMade,
     ConnectionBroken,
@@ -13,6 +13,7 @@ from dyno.client.errors import (
 )
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "ComparisonNotMade",
     "ConnectionBroken",

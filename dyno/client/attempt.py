@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dyno.client.calls import Client, file_path
+from dyno.client.call import call
+from dyno.client.calls import file_path
+from dyno.client.client import Client
+from dyno.client.steps import Steps, asked
 from dyno.client.transport import Transport
 from dyno.result import Artifact
 
@@ -22,10 +25,11 @@ class AttemptClient(Client):
         self._job_id = job_id
         self._http = Transport(url, timeout_s, {"Authorization": f"Bearer {token}", "Dyno-Job": job_id})
 
-    def upload(self, name: str, source: Path) -> Artifact:
+    @call
+    def upload(self, name: str, source: Path) -> Steps[Artifact]:
         """Store a file of the job."""
         headers = {"Content-Type": "application/octet-stream"}
         path = file_path(self._job_id, name)
         with source.open("rb") as file:
-            sent = self._http.call("PUT", path, content=file, headers=headers, timeout=UPLOAD_S)
-        return Artifact.model_validate(sent)
+            stored = yield from asked("PUT", path, content=file, headers=headers, timeout=UPLOAD_S)
+        return Artifact.model_validate(stored)

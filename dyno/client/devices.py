@@ -1,36 +1,42 @@
-"""The calls of the client that are about devices."""
+"""The calls that are about devices."""
 
 from __future__ import annotations
 
 from typing import Any
 from urllib.parse import quote
 
-from dyno.client.transport import Transport
+from dyno.client.call import call
+from dyno.client.steps import Steps, asked
 
 
 class DeviceCalls:
-    _http: Transport
+    """Of both clients."""
 
-    def devices(self) -> list[dict[str, Any]]:
-        data: list[dict[str, Any]] = self._http.call("GET", "/v1/devices")["data"]
+    @call
+    def devices(self) -> Steps[list[dict[str, Any]]]:
+        """What live workers offer, as the API says it."""
+        data: list[dict[str, Any]] = (yield from asked("GET", "/v1/devices"))["data"]
         return data
 
-    def cordoned_away(self) -> list[str]:
+    @call
+    def cordoned_away(self) -> Steps[list[str]]:
         """With their hosts, the cordoned devices whose workers are away."""
-        names: list[str] = self._http.call("GET", "/v1/devices").get("cordoned_away", [])
+        names: list[str] = (yield from asked("GET", "/v1/devices")).get("cordoned_away", [])
         return names
 
-    def cordon(self, device: str) -> dict[str, Any]:
+    @call
+    def cordon(self, device: str) -> Steps[dict[str, Any]]:
         """Let the device finish what it runs and take no other job: `device` with its host, `cordoned`.
 
         Raises Refused where there is none of that name.
         """
-        return self._ask_of(device, "cordon")
+        return asked("POST", f"{_of(device)}/cordon")
 
-    def uncordon(self, device: str) -> dict[str, Any]:
+    @call
+    def uncordon(self, device: str) -> Steps[dict[str, Any]]:
         """Let it take jobs again; otherwise as `cordon`."""
-        return self._ask_of(device, "uncordon")
+        return asked("POST", f"{_of(device)}/uncordon")
 
-    def _ask_of(self, device: str, what: str) -> dict[str, Any]:
-        answer: dict[str, Any] = self._http.call("POST", f"/v1/devices/{quote(device, safe='')}/{what}")
-        return answer
+
+def _of(device: str) -> str:
+    return f"/v1/devices/{quote(device, safe='')}"

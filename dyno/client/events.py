@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pydantic_core import from_json
@@ -20,19 +20,34 @@ class Message(NamedTuple):
     data: str
 
 
-def messages(pieces: Iterable[bytes]) -> Iterator[Message]:
-    """Only what has come whole: what a cut has left half is sent again to whoever asks for it by the last id."""
-    found: dict[str, list[str]] = {}
-    for line in _lines(pieces):
-        if not line:
-            if found:
-                ids, kinds = found.get("id"), found.get("event")
-                yield Message(ids[-1] if ids else None, kinds[-1] if kinds else "", "\n".join(found.get("data", ())))
-            found = {}
-            continue
-        name, _, value = line.partition(":")
-        if name:  # else a comment: the connection lives
-            found.setdefault(name, []).append(value.removeprefix(" "))
+class Messages:
+    """Of one connection, given piece by piece.
+
+    Only what has come whole: what a cut has left half is sent again to whoever asks for it by the last id.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._found: dict[str, list[str]] = {}
+
+    def of(self, piece: bytes) -> Iterator[Message]:
+        """Those that end with this piece."""
+        for line in self._lines(piece):
+            if not line:
+                if found := self._found:
+                    ids, kinds = found.get("id"), found.get("event")
+                    data = "\n".join(found.get("data", ()))
+                    yield Message(ids[-1] if ids else None, kinds[-1] if kinds else "", data)
+                self._found = {}
+                continue
+            name, _, value = line.partition(":")
+            if name:  # else a comment: the connection lives
+                self._found.setdefault(name, []).append(value.removeprefix(" "))
+
+    def _lines(self, piece: bytes) -> Iterator[str]:
+        """Split at line feeds only: other separators may stand in what a runner printed."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        yield from (line.removesuffix(b"\r").decode() for line in lines)
 
 
 def event_of(message: Message) -> AnyEvent | None:
@@ -40,11 +55,3 @@ def event_of(message: Message) -> AnyEvent | None:
     if message.kind not in _KINDS or not message.data:
         return None
     return EVENT.validate_python({**from_json(message.data), "kind": message.kind, "id": message.id})
-
-
-def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Split at line feeds only: other separators may stand in what a runner printed."""
-    rest = b""
-    for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
-        yield from (line.removesuffix(b"\r").decode() for line in lines)

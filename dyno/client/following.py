@@ -2,43 +2,85 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import httpx
 
 from dyno.client.errors import ConnectionBroken, Refused
-from dyno.client.events import event_of, messages
-from dyno.client.transport import Transport
+from dyno.client.events import Messages, event_of
+from dyno.client.steps import passes
+from dyno.client.transport import AsyncTransport, Transport
 from dyno.events import AnyEvent, StatusEvent
 
 SILENT_S = 45.0  # the service says every 15 s that the connection lives
-PASSING = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
 PATIENCE_S = 60.0  # without any answer
 RETRY_S = 0.5
 
 
-def follow(http: Transport, path: str, after: str | None, *, ends: bool) -> Iterator[AnyEvent]:
-    """Each event behind `after` once, whatever becomes of connections meanwhile; `ends`: with the job that is done.
+class Following:
+    """Where a reader stands: each event behind `after` once; `ends`: with the job that is done."""
 
-    Raises Refused, and ConnectionBroken after a minute without any answer.
-    """
-    failing_since_s: float | None = None
-    while True:
+    def __init__(self, path: str, after: str | None, *, ends: bool) -> None:
+        self.path, self._after, self._ends = path, after, ends
+        self._failing_since_s: float | None = None
+        self._messages = Messages()
+        self.ended = False
+
+    def options(self) -> dict[str, Any]:
+        """Of the next connection, which goes on behind the last event."""
+        return {"headers": {"Last-Event-ID": self._after} if self._after else {}, "timeout": SILENT_S}
+
+    def connected(self, answer: httpx.Response) -> None:
+        self._messages = Messages()
+        self.ended = answer.status_code == httpx.codes.NO_CONTENT
+
+    def events(self, piece: bytes) -> Iterator[AnyEvent]:
+        """Those that have come whole with this piece, up to the end of what is followed."""
+        for message in self._messages.of(piece):
+            self._failing_since_s, self._after = None, message.id or self._after
+            if not self.ended and (event := event_of(message)) is not None:
+                self.ended = self._ends and isinstance(event, StatusEvent) and event.done
+                yield event
+
+    def broke(self, error: ConnectionBroken | Refused) -> None:
+        """Raises it where it won't pass, or for a minute already hasn't."""
+        now_s = time.monotonic()
+        self._failing_since_s = self._failing_since_s or now_s
+        if not passes(error) or now_s - self._failing_since_s > PATIENCE_S:
+            raise error
+
+
+def follow(http: Transport, following: Following) -> Iterator[AnyEvent]:
+    """Raises Refused, and ConnectionBroken after a minute without any answer."""
+    while not following.ended:
         try:
-            with http.open(path, headers={"Last-Event-ID": after} if after else {}, timeout=SILENT_S) as answer:
-                if answer.status_code == httpx.codes.NO_CONTENT:
-                    return
-                for message in messages(answer.iter_bytes()):
-                    failing_since_s, after = None, message.id or after
-                    if (event := event_of(message)) is not None:
-                        yield event
-                        if ends and isinstance(event, StatusEvent) and event.done:
-                            return
+            with http.open(following.path, **following.options()) as answer:
+                following.connected(answer)
+                for piece in answer.iter_bytes():
+                    yield from following.events(piece)
+                    if following.ended:
+                        return
         except (ConnectionBroken, Refused) as error:
-            away = isinstance(error, ConnectionBroken) or error.status in PASSING
-            now_s = time.monotonic()
-            failing_since_s = failing_since_s or now_s
-            if not away or now_s - failing_since_s > PATIENCE_S:
-                raise
-        time.sleep(RETRY_S)
+            following.broke(error)
+        if not following.ended:
+            time.sleep(RETRY_S)
+
+
+async def follow_awaiting(http: AsyncTransport, following: Following) -> AsyncIterator[AnyEvent]:
+    """The same."""
+    while not following.ended:
+        try:
+            async with http.open(following.path, **following.options()) as answer:
+                following.connected(answer)
+                async for piece in answer.aiter_bytes():
+                    for event in following.events(piece):
+                        yield event
+                    if following.ended:
+                        return
+        except (ConnectionBroken, Refused) as error:
+            following.broke(error)
+        if not following.ended:
+            await asyncio.sleep(RETRY_S)

@@ -1,89 +1,130 @@
-"""Requests over HTTP: JSON there and back, files downloaded, and what went wrong as one of the client's errors."""
+"""The two ways to take steps: one blocks at each until it is done, the other awaits it."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, BinaryIO
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
+from typing import Any, TypeVar
 
 import httpx
 
-from dyno.client.errors import ConnectionBroken, Refused, ServerUnreachable
+from dyno.client.answers import body, connected
+from dyno.client.steps import Ask, Pause, Receive, Step, Steps
+from dyno.errors import DynoError
 
-_ALIVE_WITHIN_S = 2.0  # it asks nobody else; what keeps a port and says nothing is no service
+_TRIES_TO_CONNECT = 1  # beyond the first
+T = TypeVar("T")
 
 
 class Transport:
-    """One connection pool to one service. Every method raises ConnectionBroken, ServerUnreachable or Refused."""
+    """One connection pool to one service. Raises ConnectionBroken, ServerUnreachable or Refused."""
 
     def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str]) -> None:
         """`headers` go with each request, and so to `url` alone: redirects aren't followed."""
         self._url = url
-        transport = httpx.HTTPTransport(retries=1)
+        transport = httpx.HTTPTransport(retries=_TRIES_TO_CONNECT)
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
 
     def close(self) -> None:
         self._http.close()
 
-    def call(self, method: str, path: str, **options: Any) -> Any:
-        """The JSON that is answered."""
-        return body(self.send(method, path, **options))
-
-    def send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """The answer as it came, problems too."""
-        with self._answers():
-            return self._http.request(method, path, **options)
-
-    def text(self, path: str) -> str:
-        """What is there, where it is no JSON."""
-        answer = self.send("GET", path)
-        if answer.is_error:
-            body(answer)
-        return answer.text
+    def through(self, steps: Steps[T]) -> T:
+        """What the steps come to."""
+        with closing(steps):
+            try:
+                step = next(steps)
+                while True:
+                    try:
+                        outcome = self._take(step)
+                    except DynoError as error:
+                        step = steps.throw(error)
+                    else:
+                        step = steps.send(outcome)
+            except StopIteration as end:
+                found: T = end.value
+                return found
 
     @contextmanager
     def open(self, path: str, **options: Any) -> Iterator[httpx.Response]:
         """What is there, to be read as it comes."""
-        with self._answers(), self._http.stream("GET", path, **options) as answer:
+        with connected(self._url), self._http.stream("GET", path, **options) as answer:
             if answer.is_error:
                 answer.read()
                 body(answer)
             yield answer
 
-    def receive(self, path: str, file: BinaryIO) -> str:
-        """What is there, written to `file`; returns its SHA-256."""
-        digest = hashlib.sha256()
-        with self.open(path) as answer:
-            for piece in answer.iter_bytes():
-                file.write(piece)
-                digest.update(piece)
-        return digest.hexdigest()
-
-    def alive(self) -> bool:
-        """Whether the service answers at all, and soon. It isn't told the key: another program may have its port."""
-        question = self._http.build_request("GET", "/livez", timeout=_ALIVE_WITHIN_S)
-        question.headers.pop("Authorization", None)
-        try:
-            return self._http.send(question).status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
-
-    @contextmanager
-    def _answers(self) -> Iterator[None]:
-        try:
-            yield
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ConnectionBroken(f"{self._url}: {error or type(error).__name__}") from error
+    def _take(self, step: Step) -> Any:
+        match step:
+            case Ask():
+                with connected(self._url):
+                    return self._http.send(_built(self._http, step))
+            case Receive(path, file):
+                digest = hashlib.sha256()
+                with self.open(path) as answer:
+                    for piece in answer.iter_bytes():
+                        file.write(piece)
+                        digest.update(piece)
+                return digest.hexdigest()
+            case Pause(time_s):
+                return time.sleep(time_s)
 
 
-def body(answer: httpx.Response) -> Any:
-    """The JSON of an answer. Raises Refused for a problem, ServerUnreachable for what Dyno can't have sent."""
-    try:
-        found = answer.json()
-    except json.JSONDecodeError as error:
-        raise ServerUnreachable(f"{answer.url} answered {answer.status_code} without JSON: not Dyno?") from error
-    if answer.is_error:
-        raise Refused(found if isinstance(found, dict) else {"title": str(found), "status": answer.status_code})
-    return found
+class AsyncTransport:
+    """The same, awaited."""
+
+    def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str]) -> None:
+        self._url = url
+        transport = httpx.AsyncHTTPTransport(retries=_TRIES_TO_CONNECT)
+        self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def through(self, steps: Steps[T]) -> T:
+        with closing(steps):
+            try:
+                step = next(steps)
+                while True:
+                    try:
+                        outcome = await self._take(step)
+                    except DynoError as error:
+                        step = steps.throw(error)
+                    else:
+                        step = steps.send(outcome)
+            except StopIteration as end:
+                found: T = end.value
+                return found
+
+    @asynccontextmanager
+    async def open(self, path: str, **options: Any) -> AsyncIterator[httpx.Response]:
+        with connected(self._url):
+            async with self._http.stream("GET", path, **options) as answer:
+                if answer.is_error:
+                    await answer.aread()
+                    body(answer)
+                yield answer
+
+    async def _take(self, step: Step) -> Any:
+        match step:
+            case Ask():
+                with connected(self._url):
+                    return await self._http.send(_built(self._http, step))
+            case Receive(path, file):
+                digest = hashlib.sha256()
+                async with self.open(path) as answer:
+                    async for piece in answer.aiter_bytes():
+                        file.write(piece)
+                        digest.update(piece)
+                return digest.hexdigest()
+            case Pause(time_s):
+                return await asyncio.sleep(time_s)
+
+
+def _built(http: httpx.Client | httpx.AsyncClient, ask: Ask) -> httpx.Request:
+    request = http.build_request(ask.method, ask.path, **ask.options)
+    if ask.to_strangers:
+        request.headers.pop("Authorization", None)
+    return request

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dyno.cli import app as command
-from dyno.client import Client, ComparisonNotMade
+from dyno.client import Client, ComparisonNotMade, calls
+from dyno.client.steps import Steps
 from dyno.comparison import Comparative, UnfinishedComparison
 from dyno.devices.device import Device
 from dyno.job import Job, WorkerRef
@@ -204,14 +205,14 @@ def test_the_command_takes_files_with_specs(
     files = [tmp_path / "one.json", tmp_path / "two.json"]
     for file, spec in zip(files, (ONE, TWO), strict=True):
         file.write_text(json.dumps(spec))
-    began = Client.begin_comparison
+    began = calls.begun_comparison
 
-    def begin(self: Client, *specs: Any, **options: Any) -> UnfinishedComparison:
-        begun = began(self, *specs, **options)
+    def begin(*asked: Any) -> Steps[UnfinishedComparison]:
+        begun = yield from began(*asked)
         end(0.5)
         return begun
 
-    monkeypatch.setattr(Client, "begin_comparison", begin)
+    monkeypatch.setattr(calls, "begun_comparison", begin)
     asked = ["compare", *map(str, files), "--pairs", "4", "--url", str(http.base_url)]
     told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
     assert told.exit_code == 5, told.output

@@ -1,0 +1,82 @@
+"""The two clients: what they have besides their calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import Self
+
+from dyno.client.call import Awaiting, Blocking
+from dyno.client.calls import Calls
+from dyno.client.following import Following, follow, follow_awaiting
+from dyno.client.transport import AsyncTransport, Transport
+from dyno.events import AnyEvent
+
+URL = "http://127.0.0.1:8000"
+
+
+class Client(Calls, Blocking):
+    """One connection pool to one Dyno, with an API key: `key`, or that of `DYNO_API_KEY`. Use it as a context manager.
+
+    A submit is retried when the connection breaks, under one idempotency key, so that it makes one job at most.
+    """
+
+    def __init__(self, url: str = URL, key: str | None = None, *, timeout_s: float = 10.0) -> None:
+        self.url = url
+        self._http = Transport(url, timeout_s, _headers(key))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def events(self, job_id: str | None = None, after: str | None = None) -> Iterator[AnyEvent]:
+        """What happens to the job until it is done, or without one to any, for ever; each event once.
+
+        A connection that breaks is made anew, behind the last event; `after` is the `id` of one to begin behind.
+        Without it a job is told from its beginning, and all jobs from now on. Raises as `wait` does.
+        """
+        return follow(self._http, _following(job_id, after))
+
+
+class AsyncClient(Calls, Awaiting):
+    """The same for asyncio: each call is awaited, events come by `async for`, and it is an async context manager.
+
+    `progress` is called as Client does, and must not block.
+    """
+
+    def __init__(self, url: str = URL, key: str | None = None, *, timeout_s: float = 10.0) -> None:
+        self.url = url
+        self._http = AsyncTransport(url, timeout_s, _headers(key))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    def events(self, job_id: str | None = None, after: str | None = None) -> AsyncIterator[AnyEvent]:
+        """As of Client."""
+        return follow_awaiting(self._http, _following(job_id, after))
+
+
+def _headers(key: str | None) -> dict[str, str]:
+    key = key or os.environ.get("DYNO_API_KEY")
+    return {"Authorization": f"Bearer {key.strip()}"} if key else {}
+
+
+def _following(job_id: str | None, after: str | None) -> Following:
+    path = f"/v1/jobs/{job_id}/events" if job_id is not None else "/v1/events"
+    return Following(path, after, ends=job_id is not None)

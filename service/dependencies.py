@@ -63,10 +63,14 @@ async def _submission(request: Request, state: Annotated[State, Depends(_state)]
 
 
 async def _preferred_wait_s(
-    prefer: Annotated[list[str] | None, Header(description="`wait=N`: hold the answer until done or N s")] = None,
+    request: Request,
+    prefer: Annotated[str | None, Header(description="`wait=N`: hold the answer until done or N s")] = None,
 ) -> int | None:
-    """The `wait` of RFC 7240, at most MAX_WAIT_S; what can't be read is ignored, as that standard says."""
-    found = _PREFER_WAIT.search(",".join(prefer or ()))
+    """The `wait` of RFC 7240, at most MAX_WAIT_S; what can't be read is ignored, as that standard says.
+
+    `prefer` is for the OpenAPI document: a caller may send several such headers, of which it holds one.
+    """
+    found = _PREFER_WAIT.search(",".join(request.headers.getlist("prefer")))
     return min(int(found[1]), MAX_WAIT_S) if found else None
 
 

@@ -104,7 +104,7 @@ def _envelope(schemas: Schemas) -> Schemas:
     """The schema of Spec as a caller may write it, shorthands included; its parts are added to `schemas`."""
     envelope = Spec.model_json_schema(ref_template=_REF)
     for name, part in envelope.pop("$defs", {}).items():
-        schemas[f"Submit{name}"] = part
+        schemas[f"Submit{name}"] = part | {"title": f"Submit{name}"}  # of one name, clients would have one class
     envelope = dict(_renamed(envelope, "Submit"))
     device = {"type": "string", "pattern": f"^(any|cpu|gpu|tpu)$|{_portable(DEVICE_ID.pattern)}"}
     envelope["properties"]["device"] = _either(device, envelope["properties"]["device"])

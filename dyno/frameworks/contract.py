@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+
+from pydantic import WithJsonSchema
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-JitCompile = Literal["auto", True, False]  # auto: whichever is measured to be faster here
+# "auto": whichever is measured to be faster here. Makers of clients refuse an enum of several types.
+_TOLD_AS: dict[str, Any] = {"anyOf": [{"const": "auto", "type": "string"}, {"type": "boolean"}]}
+JitCompile = Annotated[Literal["auto", True, False], WithJsonSchema(_TOLD_AS)]
 
 
 @dataclass(frozen=True)

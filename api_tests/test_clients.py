@@ -1,0 +1,96 @@
+"""Callers of other makes than this repository's tests: what they need of the API is what they get."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import requests
+
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parent.parent
+README = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+WITHIN_S = 100
+PACKAGE = "client_made_of_openapi"
+CONFIG = f"post_hooks: []\nproject_name_override: {PACKAGE}\npackage_name_override: {PACKAGE}\n"
+
+
+def test_the_readme_s_python_runs_as_it_stands(http: Any, url: str) -> None:
+    program = "\n".join(README).replace("Client()", f"Client({url!r})")
+    assert program.count(url) == 2
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WITHIN_S)
+    assert done.returncode == 0, done.stderr
+    assert "succeeded" in done.stdout
+    assert "FLOP/s" in done.stdout
+
+
+def test_requests_submits_polls_and_reads_the_result(http: Any, url: str, tiny: dict[str, Any]) -> None:
+    with requests.Session() as session:
+        answer = session.post(f"{url}/v1/jobs", json=tiny, timeout=30)
+        assert answer.status_code == 202
+        self = url + answer.headers["Location"]
+        job = eventually(lambda: (now := session.get(self, params={"wait": 20}, timeout=30).json())["done"] and now)
+        result = session.get(url + job["urls"]["result"], timeout=30)
+        result.raise_for_status()
+        refused = session.post(f"{url}/v1/jobs", json=tiny | {"params": {"n": 0}}, timeout=30)
+    assert (result.json()["job"], refused.status_code) == (job["id"], 422)
+    assert refused.json()["errors"][0]["pointer"] == "/params/n"
+
+
+@pytest.fixture
+def generated(url: str, http: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The package that openapi-python-client makes of what is served, ready to be imported."""
+    config, package = tmp_path / "config.yml", tmp_path / PACKAGE
+    config.write_text(CONFIG)
+    made = ["generate", "--url", f"{url}/openapi.json", "--output-path", str(package)]
+    options = ["--meta", "none", "--config", str(config)]
+    done = subprocess.run(
+        [sys.executable, "-m", "openapi_python_client", *made, *options], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Unable to" not in done.stdout  # there are warnings only of answers that aren't JSON, a picture say
+    assert "will not be generated" not in done.stdout
+    monkeypatch.syspath_prepend(tmp_path)
+    yield package
+    for name in [name for name in sys.modules if name.split(".")[0] == PACKAGE]:
+        del sys.modules[name]
+
+
+def operation(package: Path, method: str, path: str) -> ModuleType:
+    """By what it asks for, whatever it is called and wherever it lies."""
+    wanted = re.compile(rf'"method": "{method}",\s+"url": "{re.escape(path)}"')
+    (found,) = [each for each in package.glob("api/*/*.py") if wanted.search(each.read_text())]
+    return importlib.import_module(".".join(found.with_suffix("").relative_to(package.parent).parts))
+
+
+def test_a_client_made_of_the_openapi_document_submits_polls_and_reads_the_result(
+    generated: Path, url: str, tiny: dict[str, Any]
+) -> None:
+    package = importlib.import_module(PACKAGE)
+    models = importlib.import_module(f"{PACKAGE}.models")
+    submit, show, result = (
+        operation(generated, *asked)
+        for asked in [("post", "/v1/jobs"), ("get", "/v1/jobs/{job_id}"), ("get", "/v1/jobs/{job_id}/result")]
+    )
+    headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get("DYNO_API_KEY")) else {}
+    with package.Client(base_url=url, headers=headers, timeout=30) as client:
+        job = submit.sync(client=client, body=models.SubmitMatmul.from_dict(tiny))
+        assert isinstance(job, models.Job), job
+        done = eventually(lambda: (now := show.sync(job.id, client=client, wait=20)).done and now)
+        assert (done.id, done.status, done.spec.workload) == (job.id, "succeeded", "matmul")
+        found = result.sync(job.id, client=client)
+        assert isinstance(found, models.Result)
+        assert "throughput" in {metric.name for metric in found.metrics}
+        refused = submit.sync(client=client, body=models.SubmitMatmul.from_dict(tiny | {"params": {"n": 0}}))
+        assert isinstance(refused, models.Problem)
+        assert refused.errors[0].pointer == "/params/n"

@@ -1,0 +1,45 @@
+"""What makers of clients stumble over: the OpenAPI document has none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dyno.settings import Settings
+from service.app import create_app
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return create_app(Settings()).openapi()
+
+
+def parts(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in the document."""
+    if isinstance(value, dict):
+        yield value
+        for each in value.values():
+            yield from parts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from parts(each)
+
+
+def test_no_two_models_have_one_title(document: dict[str, Any]) -> None:
+    titles = [schema.get("title", name) for name, schema in document["components"]["schemas"].items()]
+    assert sorted(titles) == sorted(set(titles))
+
+
+def test_no_enum_has_values_of_several_types(document: dict[str, Any]) -> None:
+    enums = [part["enum"] for part in parts(document) if isinstance(part.get("enum"), list)]
+    assert enums
+    assert [enum for enum in enums if len({type(value) for value in enum}) > 1] == []
+
+
+def test_no_header_is_a_list(document: dict[str, Any]) -> None:
+    headers = [part for part in parts(document) if part.get("in") == "header"]
+    assert {"prefer", "idempotency-key"} <= {header["name"].lower() for header in headers}
+    kinds = [kind.get("type") for header in headers for kind in parts(header["schema"])]
+    assert "array" not in kinds

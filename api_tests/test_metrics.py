@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -95,3 +97,13 @@ def test_another_api_that_has_just_started_tells_the_same_of_the_jobs(
     assert shared
     assert all(found[key] >= known[key] for key in shared)
     assert of(found, "dyno_jobs_ended_total", **SUCCEEDED) >= 1
+
+
+def test_prometheus_own_checker_finds_nothing_amiss(api: Any, tiny: dict[str, Any]) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not on this machine: Debian has it in the package prometheus")
+    api.finished(api.submit(tiny))
+    text = api.http.get("/metrics").text
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pytest
 
 
 def test_each_metric_of_a_job_that_succeeded_is_a_row(api: Any, tiny: dict[str, Any]) -> None:
@@ -24,3 +27,46 @@ def test_each_metric_of_a_job_that_succeeded_is_a_row(api: Any, tiny: dict[str, 
     table = list(csv.DictReader(io.StringIO(one.text)))
     (row,) = [row for row in table if row["job"] == job["id"]]
     assert float(row["value"]) == metrics["throughput"]["value"]
+
+
+def _moment(millis: int) -> datetime:
+    return datetime.fromtimestamp(millis / 1000, UTC)
+
+
+# How Grafana writes the ends of a dashboard's range into the URL of a query of its Infinity source: ${__from},
+# ${__from:date:iso} and ${__from:date:seconds}, or by their backend ${__timeFrom}.
+WRITTEN = {
+    "epoch milliseconds": str,
+    "ISO 8601": lambda millis: _moment(millis).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+    "epoch seconds": lambda millis: str(millis // 1000),
+    "ISO 8601 to the second": lambda millis: _moment(millis).strftime("%Y-%m-%dT%H:%M:%SZ"),
+}
+
+
+@pytest.fixture(scope="module")
+def of_sizes(api: Any) -> dict[str, Any]:
+    """A job that succeeded, with a list among its params."""
+    measure = {"processes": 1, "min_samples": 3, "min_s": 0}
+    job = api.submit({"workload": "matmul", "params": {"sizes": [64, 32]}, "measure": measure})
+    found: dict[str, Any] = api.finished(job)
+    return found
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_the_infinity_source_of_grafana_is_answered_with_a_flat_array_of_its_range(
+    api: Any, of_sizes: dict[str, Any], form: str
+) -> None:
+    created = datetime.fromisoformat(of_sizes["created_at"])
+    ends = [round((created + timedelta(seconds=by_s)).timestamp() * 1000) for by_s in (-60, 60, 120)]
+    before, after, later = (WRITTEN[form](millis) for millis in ends)
+
+    def table(since: str, until: str) -> list[dict[str, Any]]:
+        query = {"from": since, "to": until, "workload": "matmul"}
+        answer = api.http.get("/v1/results", params=query, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json"), answer.text
+        return [row for row in answer.json() if row["job"] == of_sizes["id"]]
+
+    rows = table(before, after)
+    assert {row["param.sizes"] for row in rows} == {"[64, 32]"}
+    assert all(value is None or isinstance(value, str | int | float | bool) for row in rows for value in row.values())
+    assert table(after, later) == []

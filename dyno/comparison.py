@@ -42,7 +42,7 @@ class CompareResults(CompareHow):
     """Two or more results of the same work, the first being what the others are compared with."""
 
     jobs: Annotated[list[JobId], Field(min_length=2, max_length=MOST_RESULTS)] = Field(
-        description="Jobs that succeeded; each is compared with the first"
+        description="Jobs that succeeded; each is compared with the first", json_schema_extra={"uniqueItems": True}
     )
 
     @field_validator("jobs")

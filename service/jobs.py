@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from dyno.audit import audit
 from dyno.job import Job, SpecWarning, Status
@@ -25,7 +25,7 @@ from service.dependencies import (
     Submission,
     Wait,
 )
-from service.paging import as_parameters, link_next
+from service.paging import Moment, as_parameters, link_next
 from service.problems import documented
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -59,8 +59,8 @@ class JobFilter(BaseModel):
     )
     framework: FrameworkName | None = None
     label: Annotated[str, Field(max_length=257)] | None = Field(None, description="`name` or `name=value`")
-    created_after: AwareDatetime | None = None
-    created_before: AwareDatetime | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of a page")
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 

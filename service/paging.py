@@ -1,15 +1,31 @@
-"""Pages of a list: the link to the next one, and what is said of a wrong cursor."""
+"""Pages of a list: the times that bound it, the link to the next one, and what is said of a wrong cursor."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
+from pydantic import AwareDatetime, BeforeValidator
+from pydantic_core import PydanticKnownError
 
 from dyno.errors import FieldError, InvalidSpec
 from service.errors import InvalidRequest
+
+_DATED = re.compile(r"[0-9]{4}-")
+
+
+def _no_number(text: object) -> object:
+    """Pydantic takes a number for seconds, or milliseconds where it is large: nothing that the document says."""
+    if isinstance(text, str) and _DATED.match(text) is None:
+        raise PydanticKnownError("datetime_parsing", {"error": "no date"})
+    return text
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
 
 
 @contextmanager

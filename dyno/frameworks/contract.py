@@ -7,15 +7,24 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from pydantic import WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
+from pydantic_core import PydanticKnownError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+
+def _no_number(value: object) -> object:
+    """0 and 1 equal False and True, which is all that a Literal looks at."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise PydanticKnownError("literal_error", {"expected": "'auto', True or False"})
+    return value
+
+
 # "auto": whichever is measured to be faster here. Makers of clients refuse an enum of several types.
 _TOLD_AS: dict[str, Any] = {"anyOf": [{"const": "auto", "type": "string"}, {"type": "boolean"}]}
-JitCompile = Annotated[Literal["auto", True, False], WithJsonSchema(_TOLD_AS)]
+JitCompile = Annotated[Literal["auto", True, False], BeforeValidator(_no_number), WithJsonSchema(_TOLD_AS)]
 
 
 @dataclass(frozen=True)

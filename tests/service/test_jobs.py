@@ -102,6 +102,17 @@ def test_spaces_and_order_don_t_make_another_body(http: httpx.Client, offered: D
     assert one == other
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/jobs?created_after", "/v1/jobs?created_before", "/v1/results?from", "/v1/results?to"]
+)
+@pytest.mark.parametrize("number", ["0.5", "1795328297", "-1"])
+def test_a_number_is_no_time(http: httpx.Client, path: str, number: str) -> None:
+    answer = http.get(f"{path}={number}")
+    [error] = answer.json()["errors"]
+    assert (answer.status_code, error["pointer"]) == (422, f"/query/{path.partition('?')[2]}")
+    assert error["detail"] == "Input should be a time as in 2026-01-31T12:00:00Z"
+
+
 @pytest.mark.parametrize("key", ["", "x" * 256, "tab\there"])
 def test_a_key_that_can_t_be_kept_is_refused(http: httpx.Client, key: str) -> None:
     answer = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": key})

@@ -43,6 +43,11 @@ def test_every_wrong_field_of_matmul_is_named(params: dict[str, Any], pointers: 
     assert _pointers("matmul", params) == pointers
 
 
+@pytest.mark.parametrize("number", [0, 1, 0.0, 1.0])
+def test_a_number_is_none_of_true_and_false(number: float) -> None:
+    assert _pointers("mnist_cnn", {"jit_compile": number}) == ["/params/jit_compile"]
+
+
 @pytest.mark.parametrize(
     ("params", "pointers"),
     [

@@ -46,10 +46,7 @@ async def _artifact_name(name: Annotated[str, Path(description="A file name, nev
     return name
 
 
-async def _attempt_token(
-    request: Request,
-    authorization: Annotated[str | None, Header(description="`Bearer` and the token of the attempt")] = None,
-) -> str:
+async def _attempt_token(request: Request) -> str:
     token = bearer(request)
     if token is None:
         raise NotAuthorized("only the worker that runs the job may store its files: send its attempt's token")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.sse import format_sse_event
+from pydantic import JsonValue
 
 from dyno.errors import FieldError, StoreUnavailable
 from dyno.events import AnyEvent
@@ -36,10 +37,20 @@ _STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}, "
 _CODES = ("invalid-request", "too-many-streams", "store-unavailable")
 
 
+_EVENT_ID: dict[str, JsonValue] = {"pattern": "^([0-9]{1,19}-[0-9]{1,19}([.][0-9]{1,4})?)?$"}  # `place_of` checks it
+
+
 async def _behind(
-    last_event_id: Annotated[str | None, Header(description="The `id` of the last event that was read")] = None,
+    last_event_id: Annotated[
+        str | None, Header(description="The `id` of the last event that was read", json_schema_extra=_EVENT_ID)
+    ] = None,
     given: Annotated[
-        str | None, Query(alias="last_event_id", description="The same, for who can't set headers; they go first")
+        str | None,
+        Query(
+            alias="last_event_id",
+            description="The same, for who can't set headers; they go first",
+            json_schema_extra=_EVENT_ID,
+        ),
     ] = None,
 ) -> Place | None:
     for text, pointer in ((last_event_id, "/header/last-event-id"), (given, "/query/last_event_id")):

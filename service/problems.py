@@ -95,15 +95,13 @@ def problem(
 
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route, for OpenAPI: one entry per status, naming the codes that it can carry."""
-    found: dict[int | str, dict[str, Any]] = {"default": {"description": "Any other error", "content": _CONTENT}}
+    found: dict[int | str, dict[str, Any]] = {}
     for code in codes:
         status, _ = PROBLEMS[code]
-        entry = found.setdefault(status, {"description": "", "content": _CONTENT})
+        content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        entry = found.setdefault(status, {"description": "", "content": content})
         entry["description"] = ", ".join(filter(None, (entry["description"], f"`{code}`")))
     return found
-
-
-_CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:

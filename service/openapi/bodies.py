@@ -1,70 +1,21 @@
-"""OpenAPI 3.1 of the service, with the body of POST /v1/jobs spelled out for every registered workload."""
+"""Bodies of requests, where FastAPI can't tell: that of POST /v1/jobs is spelled out for every registered workload."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.openapi.utils import get_openapi
-from starlette.responses import JSONResponse
-
 from dyno.spec import DEVICE_ID, Spec
 from dyno.workloads.contract import Workload
-from service.access import ROUTES, Open
-from service.problems import Problem, documented
-
-router = APIRouter()
+from service.problems import Problem
 
 _REF = "#/components/schemas/{model}"
 Schemas = dict[str, Any]
 
 
-_KEY = {
-    "type": "http",
-    "scheme": "bearer",
-    "description": "`dyno_` and 64 digits; the list beside it names the scope. Needed from the first key on: "
-    "until then everything but /v1/keys is open.",
-}
-
-
-@router.get("/openapi.json", include_in_schema=False)
-async def document(request: Request) -> JSONResponse:
-    return JSONResponse(request.app.openapi())
-
-
-def documenter(app: FastAPI, workloads: Mapping[str, Workload]) -> Callable[[], dict[str, Any]]:
-    """What `app.openapi` is to be: made once, when first asked for."""
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = get_openapi(
-                title=app.title,
-                version=app.version,
-                summary=app.summary,
-                description=app.description,
-                routes=app.routes,
-            )
-            _drop_foreign_errors(document)
-            _describe_submit(document, workloads)
-            _describe_access(document)
-            app.openapi_schema = document
-        return app.openapi_schema
-
-    return openapi
-
-
-def _drop_foreign_errors(document: dict[str, Any]) -> None:
-    """FastAPI adds its own 422 to every route with parameters; ours are problems, and said where they can happen."""
-    for operation in (operation for path in document["paths"].values() for operation in path.values()):
-        if "application/json" in operation["responses"].get("422", {}).get("content", {}):
-            del operation["responses"]["422"]
-    for name in ("HTTPValidationError", "ValidationError"):
-        document["components"]["schemas"].pop(name, None)
-
-
-def _describe_submit(document: dict[str, Any], workloads: Mapping[str, Workload]) -> None:
+def describe_bodies(document: dict[str, Any], workloads: Mapping[str, Workload]) -> None:
+    """Add the schemas of problems and of specs, and what POST /v1/jobs takes."""
     schemas: Schemas = document["components"]["schemas"]
     _add(schemas, "Problem", Problem.model_json_schema(ref_template=_REF))
     envelope = _envelope(schemas)
@@ -79,25 +30,6 @@ def _describe_submit(document: dict[str, Any], workloads: Mapping[str, Workload]
         "oneOf": [{"$ref": ref} for ref in refs.values()],
         "discriminator": {"propertyName": "workload", "mapping": refs},
     }
-
-
-def _describe_access(document: dict[str, Any]) -> None:
-    """What each route needs, and the answers to whoever doesn't have it."""
-    document["components"]["securitySchemes"] = {"key": _KEY}
-    for (method, path), needs in ROUTES.items():
-        operation = document["paths"].get(path, {}).get(method.lower())
-        if operation is None or isinstance(needs, Open):
-            continue
-        operation["security"] = [{"key": [needs.value]}]
-        answers = documented(
-            *("not-authorized", "scope-missing", "limit-reached", "store-unavailable"),
-            *("host-not-allowed", "proxy-not-allowed", "origin-not-allowed"),
-        )
-        for status, answer in answers.items():
-            known = operation["responses"].setdefault(str(status), answer)
-            named = known["description"].split(", ")
-            if status != "default" and answer["description"] not in named:
-                known["description"] = ", ".join([*named, answer["description"]])
 
 
 def _envelope(schemas: Schemas) -> Schemas:

@@ -1,0 +1,43 @@
+"""`python -m service.openapi [--breaking]`: write the document, as it is served now, over the one that was reviewed.
+
+1 where that would break callers, and nothing is written then; `--breaking` says that it is meant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from dyno.settings import Settings
+from service.app import create_app
+from service.openapi.breaking import breaks
+
+REVIEWED = Path("docs") / "openapi.json"
+
+
+def text(document: dict[str, Any]) -> str:
+    """As the file holds it: a line for each value, so that a review sees what has changed."""
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="service.openapi", description=__doc__)
+    parser.add_argument("--breaking", action="store_true", help="write it even if it breaks callers")
+    asked = parser.parse_args()
+    document = create_app(Settings()).openapi()
+    broken = breaks(json.loads(REVIEWED.read_text()), document) if REVIEWED.exists() else []
+    sys.stdout.writelines(f"{each}\n" for each in broken)
+    if broken and not asked.breaking:
+        sys.stderr.write(
+            "this breaks callers; where it is meant: make openapi BREAKING=yes, and a line in CHANGELOG.md\n"
+        )
+        return 1
+    REVIEWED.write_text(text(document))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Requests and their answers, as they were really given once; tests hold them to the schemas, and ask again."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from service.codes import PROBLEMS
+
+Examples = dict[str, Any]
+
+_FILE = Path(__file__).with_name("examples.json")
+_JSON = "application/json"
+
+
+@cache
+def recorded() -> Examples:
+    """`problems` by code; `requests` and `answers` by operationId, of the latter by status."""
+    found: Examples = json.loads(_FILE.read_text())
+    return found
+
+
+def show_examples(document: dict[str, Any]) -> None:
+    """Add what was recorded. Problems are shared: each response names those of its codes."""
+    kept, used = recorded(), set()
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            _show(operation, kept)
+            for status, answer in operation["responses"].items():
+                if status >= "400":
+                    codes = [code.strip("` ") for code in answer["description"].split(",")]
+                    _refer(answer, codes)
+                    used |= set(codes)
+    document["components"]["examples"] = {
+        code: {"summary": PROBLEMS[code][1], "value": kept["problems"].get(code) or _unseen(code)}
+        for code in PROBLEMS
+        if code in used
+    }
+
+
+def _unseen(code: str) -> dict[str, Any]:
+    """A problem that nobody has recorded yet: what is the same each time, without a detail."""
+    status, title = PROBLEMS[code]
+    type_, request_id = f"urn:dyno:problem:{code}", "req_01M80ZWY7JE2X62H6EWFQH11T5"
+    return {"type": type_, "title": title, "status": status, "code": code, "detail": title, "request_id": request_id}
+
+
+def _show(operation: dict[str, Any], kept: Examples) -> None:
+    operation_id = operation["operationId"]
+    if operation_id in kept["requests"]:
+        operation["requestBody"]["content"][_JSON]["examples"] = _named(kept["requests"][operation_id])
+    for status, answers in kept["answers"].get(operation_id, {}).items():
+        operation["responses"][status]["content"][_JSON]["examples"] = _named(answers)
+
+
+def _named(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: {"value": value} for name, value in values.items()}
+
+
+def _refer(answer: dict[str, Any], codes: list[str]) -> None:
+    for media in answer["content"].values():
+        media["examples"] = {code: {"$ref": f"#/components/examples/{code}"} for code in codes}

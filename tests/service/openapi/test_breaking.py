@@ -1,0 +1,147 @@
+"""What breaks callers, and what doesn't: one change at a time to a document that holds some of everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from service.openapi.breaking import breaks
+
+Document = dict[str, Any]
+
+THING = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "state": {"type": "string", "enum": ["new", "old"]},
+        "size": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "parts": {"type": "array", "items": {"$ref": "#/components/schemas/Thing"}},
+    },
+    "required": ["id", "state"],
+}
+ASKED = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 8},
+        "kind": {"type": "string", "enum": ["a", "b"]},
+        "n": {"type": "number", "minimum": 0},
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        "of": {"oneOf": [{"type": "object", "properties": {"x": {"const": 1}}}, {"type": "string"}]},
+    },
+    "required": ["name"],
+}
+POST = {
+    "operationId": "makeThing",
+    "parameters": [{"in": "query", "name": "wait", "required": False, "schema": {"type": "integer", "maximum": 60}}],
+    "requestBody": {"required": False, "content": {"application/json": {"schema": ASKED}}},
+    "responses": {
+        "201": {
+            "headers": {"Location": {}},
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Thing"}}, "text/csv": {}},
+        },
+        "422": {"content": {"application/problem+json": {"schema": {"type": "object"}}}},
+    },
+}
+BEFORE: Document = {
+    "paths": {"/things": {"post": POST, "get": {"operationId": "listThings", "responses": {"200": {}}}}},
+    "components": {"schemas": {"Thing": THING}},
+}
+
+
+def post(document: Document) -> Document:
+    return document["paths"]["/things"]["post"]  # type: ignore[no-any-return]
+
+
+def asked(document: Document) -> Document:
+    return post(document)["requestBody"]["content"]["application/json"]["schema"]  # type: ignore[no-any-return]
+
+
+def thing(document: Document) -> Document:
+    return document["components"]["schemas"]["Thing"]  # type: ignore[no-any-return]
+
+
+def wait(document: Document) -> Document:
+    return post(document)["parameters"][0]  # type: ignore[no-any-return]
+
+
+def answer(document: Document) -> Document:
+    return post(document)["responses"]["201"]  # type: ignore[no-any-return]
+
+
+BREAKING: list[tuple[Callable[[Document], object], str]] = [
+    (lambda d: d["paths"].pop("/things"), "POST /things: is gone"),
+    (lambda d: d["paths"]["/things"].pop("get"), "GET /things: is gone"),
+    (lambda d: post(d).update(operationId="addThing"), "POST /things: operationId was makeThing, is addThing"),
+    (lambda d: post(d).update(security=[{"key": []}]), "POST /things: needs a key"),
+    (lambda d: post(d)["parameters"].clear(), "POST /things query wait: is gone"),
+    (lambda d: wait(d).update(required=True), "POST /things query wait: is required"),
+    (lambda d: wait(d)["schema"].update(maximum=30), "POST /things query wait: maximum was 60, is 30"),
+    (lambda d: wait(d)["schema"].update(type="string"), "POST /things query wait: type was integer, is string"),
+    (
+        lambda d: post(d)["parameters"].append({"in": "header", "name": "x", "required": True, "schema": {}}),
+        "POST /things header x: is required",
+    ),
+    (lambda d: post(d)["requestBody"].update(required=True), "POST /things body: is required"),
+    (lambda d: post(d)["requestBody"]["content"].clear(), "POST /things body: application/json is gone"),
+    (lambda d: asked(d)["required"].append("kind"), "POST /things body/kind: is required"),
+    (lambda d: asked(d)["properties"].pop("kind"), "POST /things body/kind: is gone"),
+    (lambda d: asked(d)["properties"]["kind"]["enum"].pop(), "body/kind: values was ['a', 'b'], is ['a']"),
+    (lambda d: asked(d)["properties"]["n"].update(type="integer"), "body/n: type was number, is integer"),
+    (lambda d: asked(d)["properties"]["n"].update(minimum=1), "body/n: minimum was 0, is 1"),
+    (lambda d: asked(d)["properties"]["name"].update(maxLength=4), "body/name: maxLength was 8, is 4"),
+    (lambda d: asked(d)["properties"]["name"].update(pattern="^a"), "body/name: pattern was None, is ^a"),
+    (
+        lambda d: asked(d)["properties"]["labels"]["additionalProperties"].update(maxLength=3),
+        "body/labels/*: maxLength was None, is 3",
+    ),
+    (lambda d: asked(d)["properties"]["of"]["oneOf"].pop(), "body/of: type was string, is object"),
+    (lambda d: post(d)["responses"].pop("201"), "POST /things 201: is gone"),
+    (lambda d: answer(d)["content"].pop("text/csv"), "POST /things 201: text/csv is gone"),
+    (lambda d: answer(d)["headers"].clear(), "POST /things 201 header Location: is gone"),
+    (lambda d: thing(d)["properties"].pop("size"), "POST /things 201/size: is gone"),
+    (lambda d: thing(d)["properties"].pop("id"), "POST /things 201/id: is gone"),
+    (lambda d: thing(d)["required"].remove("id"), "POST /things 201/id: may be missing"),
+    (lambda d: thing(d)["properties"]["id"].update(type=["string", "null"]), "201/id: type was string, is"),
+    (lambda d: thing(d)["properties"]["state"]["enum"].append("odd"), "201/state: values was ['new', 'old'], is"),
+    (lambda d: thing(d)["properties"]["state"]["enum"].pop(), "201/state: values was ['new', 'old'], is ['new']"),
+    (
+        lambda d: thing(d)["properties"]["parts"].update(items={"type": "string"}),
+        "201/parts/[]: type was object, is string",
+    ),
+]
+HARMLESS: list[Callable[[Document], object]] = [
+    lambda d: d["paths"].update({"/more": {"get": {"responses": {}}}}),
+    lambda d: post(d)["parameters"].append({"in": "query", "name": "x", "schema": {}}),
+    lambda d: wait(d)["schema"].update(maximum=120),
+    lambda d: wait(d)["schema"].update(type="number"),
+    lambda d: asked(d)["properties"].update(more={"type": "string"}),
+    lambda d: asked(d)["required"].clear(),
+    lambda d: asked(d)["properties"]["kind"]["enum"].append("c"),
+    lambda d: asked(d)["properties"]["of"]["oneOf"].append({"type": "null"}),
+    lambda d: asked(d).update(description="Other words"),
+    lambda d: post(d)["responses"].pop("422"),
+    lambda d: post(d)["responses"].update({"409": {}}),
+    lambda d: thing(d)["properties"].update(more={"type": "string"}),
+    lambda d: thing(d)["required"].append("size"),
+    lambda d: thing(d)["properties"].update(size={"type": "integer"}),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), BREAKING, ids=[said for _, said in BREAKING])
+def test_a_change_that_callers_feel_is_named_with_its_place(change: Callable[[Document], object], said: str) -> None:
+    after = deepcopy(BEFORE)
+    change(after)
+    found = breaks(BEFORE, after)
+    assert [line for line in found if said in line], found
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+def test_what_is_added_or_taken_more_widely_breaks_nobody(change: Callable[[Document], object]) -> None:
+    after = deepcopy(BEFORE)
+    change(after)
+    assert after != BEFORE
+    assert breaks(BEFORE, after) == []

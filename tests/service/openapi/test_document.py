@@ -1,0 +1,131 @@
+"""The document by itself: complete, consistent, and as strict as the service."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+
+from dyno.settings import Settings
+from dyno.workloads import registry
+from service.app import create_app
+from service.codes import PROBLEMS
+from service.openapi import operations
+from service.openapi.operations import OPERATIONS, TAGS, named
+from service.problems import MEDIA_TYPE
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return create_app(Settings()).openapi()
+
+
+def is_valid(document: dict[str, Any], body: object) -> bool:
+    schema = {"$ref": "#/components/schemas/SubmitJob", "components": document["components"]}
+    return bool(jsonschema.Draft202012Validator(schema).is_valid(body))
+
+
+def test_it_is_openapi_3_1_without_a_reference_that_leads_nowhere(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1")
+    found = references(document)
+    assert {kind for _, _, kind, _ in (each.split("/") for each in found)} == {"schemas", "headers", "examples"}
+    assert [each for each in found if each.split("/")[3] not in document["components"][each.split("/")[2]]] == []
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+def references(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+        return own.union(*map(references, value.values()))
+    return set().union(*map(references, value)) if isinstance(value, list) else set()
+
+
+def test_every_route_has_a_name_for_clients_a_summary_a_description_and_a_tag(document: dict[str, Any]) -> None:
+    found = [operation for _, _, operation in operations(document)]
+    names = [operation["operationId"] for operation in found]
+    assert len(set(names)) == len(names)
+    assert [name for name in names if re.fullmatch("[a-z]+([A-Z][a-z0-9]*)*", name) is None] == []
+    assert all(operation["summary"] and operation["description"] for operation in found)
+    assert {tag for operation in found for tag in operation["tags"]} <= TAGS.keys()
+
+
+def test_a_row_of_names_has_a_route(document: dict[str, Any]) -> None:
+    assert OPERATIONS.keys() <= {(method, path) for method, path, _ in operations(document)}
+
+
+def test_a_route_that_nobody_has_named_yet_has_a_name_all_the_same() -> None:
+    assert named("POST", "/v1/webhook-deliveries/{delivery_id}") == (
+        "postV1WebhookDeliveriesDeliveryId",
+        "POST /v1/webhook-deliveries/{delivery_id}",
+    )
+
+
+def test_every_answer_is_listed_and_every_error_of_every_route_is_a_problem(document: dict[str, Any]) -> None:
+    for _, _, operation in operations(document):
+        assert "500" in operation["responses"]
+        assert "default" not in operation["responses"]
+        errors = [answer for status, answer in operation["responses"].items() if status >= "400"]
+        assert all(answer["content"].keys() == {MEDIA_TYPE} for answer in errors)
+        assert all("X-Request-ID" in answer["headers"] for answer in operation["responses"].values())
+
+
+def test_a_link_leads_to_a_route_and_fills_its_parameters(document: dict[str, Any]) -> None:
+    by_name = {operation["operationId"]: operation for _, _, operation in operations(document)}
+    links = [
+        link
+        for _, _, operation in operations(document)
+        for answer in operation["responses"].values()
+        for link in answer.get("links", {}).values()
+    ]
+    assert {"getJob", "cancelJob", "getResult"} <= {link["operationId"] for link in links}
+    for link in links:
+        parameters = by_name[link["operationId"]]["parameters"]
+        needed = {parameter["name"] for parameter in parameters if parameter["in"] == "path"}
+        assert link["parameters"].keys() == needed
+
+
+def test_each_kind_of_event_is_described(document: dict[str, Any]) -> None:
+    for path in ("/v1/events", "/v1/jobs/{job_id}/events"):
+        stream = document["paths"][path]["get"]["responses"]["200"]["content"]["text/event-stream"]
+        kinds = {each["properties"]["event"]["const"] for each in stream["itemSchema"]["oneOf"]}
+        assert kinds == {"status", "progress", "metric", "log", "gap"}
+
+
+def test_every_code_named_is_one_of_the_table_under_its_status(document: dict[str, Any]) -> None:
+    named = [
+        (int(status), code.strip("` "))
+        for _, _, operation in operations(document)
+        for status, response in operation["responses"].items()
+        if status.isdigit() and int(status) >= 400
+        for code in response["description"].split(",")
+    ]
+    assert named
+    assert all(PROBLEMS[code][0] == status for status, code in named)
+
+
+@pytest.mark.parametrize("workload", sorted(registry()))
+def test_a_body_of_each_workload_matches_exactly_one_schema(document: dict[str, Any], workload: str) -> None:
+    assert is_valid(document, {"workload": workload})
+    assert is_valid(document, {"workload": workload, "device": "cpu:0-1@host", "measure": {"processes": 3}})
+    assert is_valid(document, {"workload": workload, "measure": {"processes": {"min": 1, "max": 3}}})
+    defaults = registry()[workload].params().model_dump(mode="json")
+    assert is_valid(document, {"workload": workload, "params": defaults})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"workload": "nonesuch"},
+        {"workload": "matmul", "surprise": 1},
+        {"workload": "matmul", "params": {"n": 0}},
+        {"workload": "matmul", "params": {"surprise": 1}},
+        {"workload": "matmul", "device": "toaster"},
+        {"workload": "matmul", "measure": {"processes": 0}},
+        {"workload": "matmul", "framework": "cobol"},
+    ],
+)
+def test_what_the_service_refuses_the_schema_refuses_too(document: dict[str, Any], body: object) -> None:
+    assert not is_valid(document, body)

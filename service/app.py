@@ -16,6 +16,7 @@ from dyno.workloads import registry
 from service import (
     artifacts,
     comparisons,
+    docs,
     edge,
     events,
     fleet,
@@ -72,7 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.stopping = stopping
     of_jobs = (jobs, rerun, removal, logs, events, samples, artifacts)
-    parts = (*of_jobs, webhooks, results, comparisons, workloads, fleet, keys, openapi, health, metrics)
+    parts = (*of_jobs, webhooks, results, comparisons, workloads, fleet, keys, openapi, docs, health, metrics)
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(guard)])
     routes = [route for part in parts for route in part.router.routes]

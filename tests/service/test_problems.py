@@ -82,10 +82,10 @@ def test_a_flood_of_errors_is_cut_and_counted(failing: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/", 404, "not-found"),
         ("GET", "/v1/nothing", 404, "not-found"),
         ("GET", "/v1/jobs/", 404, "not-found"),
-        ("GET", "/docs", 404, "not-found"),
+        ("GET", "/docs/", 404, "not-found"),
+        ("GET", "/docs/nothing.js", 404, "not-found"),
         ("DELETE", "/v1/jobs", 405, "method-not-allowed"),
         ("PUT", "/livez", 405, "method-not-allowed"),
     ],

@@ -1,0 +1,77 @@
+"""The page of the API: all of it comes from here, and a browser shows it without asking anybody else."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.docs import PAGE_POLICY, assets
+from service.openapi.operations import TAGS
+from tests.browser import shown
+
+ASKS_FOR_A_KEY = '<form id="ask">'
+
+
+class Referred(HTMLParser):
+    """What a page loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+        self.inline = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        url = known.get("src") or (known.get("href") if tag == "link" else None)
+        self.urls += [url] if url else []
+        self.inline |= tag == "style" or (tag == "script" and not url) or "style" in known
+        self.inline |= any(name.startswith("on") for name in known)
+
+
+@pytest.fixture(scope="module")
+def page(http: httpx.Client) -> Referred:
+    answer = http.get("/docs").raise_for_status()
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"] == PAGE_POLICY
+    assert answer.headers["x-frame-options"] == "DENY"
+    page = Referred()
+    page.feed(answer.text)
+    return page
+
+
+def test_the_root_leads_there(http: httpx.Client) -> None:
+    answer = http.get("/", follow_redirects=True)
+    assert (answer.status_code, answer.url.path) == (200, "/docs")
+
+
+def test_the_page_loads_what_is_served_here_and_holds_no_script_of_its_own(http: httpx.Client, page: Referred) -> None:
+    loaded = [url for url in page.urls if url != "data:,"]
+    assert {url.removeprefix("docs/") for url in loaded} == assets().keys()
+    assert not page.inline
+    for url in loaded:
+        answer = http.get(f"/{url}").raise_for_status()
+        assert answer.headers["content-type"].startswith("text/css" if url.endswith("css") else "text/javascript")
+        assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+        known = http.get(f"/{url}", headers={"If-None-Match": answer.headers["etag"]})
+        assert (known.status_code, known.content) == (304, b"")
+        if url.endswith("css"):
+            assert not re.search(r"(@import|url\(\s*[\"']?(https?:|//))", answer.text)
+
+
+def test_the_policy_lets_the_page_reach_nobody_else() -> None:
+    sources = {word for part in PAGE_POLICY.split(";") for word in part.split()[1:]}
+    assert sources == {"'self'", "'none'", "'unsafe-inline'", "data:"}
+    assert "script-src 'self';" in PAGE_POLICY
+
+
+def test_a_browser_shows_every_tag_and_complains_of_nothing(http: httpx.Client, tmp_path: Path) -> None:
+    page = shown(f"{http.base_url}/docs", tmp_path)
+    assert page.complaints == []
+    for tag in TAGS:
+        assert f'data-tag="{tag}"' in page.dom
+    assert 'data-path="/v1/jobs/{job_id}/cancel"' in page.dom
+    assert ASKS_FOR_A_KEY not in page.dom

@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 UV := $(BIN)/uv pip
 LOCK := $(UV) compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
 
-.PHONY: help install demo test lint bench method workloads reproduce load chaos openapi lock clean
+.PHONY: help install demo test lint bench method workloads reproduce load chaos fuzz openapi lock clean
 
 help:
 	@grep -hE '^[a-z]+:.*#' $(MAKEFILE_LIST) | sed -E 's/:[^#]*# */\t/' | expand -t 12
@@ -54,6 +54,9 @@ load: install  # what others notice while callers abuse the API; five minutes, w
 
 chaos: install  # ten minutes of faults by a seed (make chaos SEED=7), then a look for jobs that were lost or ended twice
 	$(BIN)/python -m chaos $(if $(SEED),--seed $(SEED))
+
+fuzz: install  # ask a Dyno for ten minutes whatever the OpenAPI document allows, and what it doesn't (make fuzz SEED=7)
+	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 openapi: install  # write docs/openapi.json anew; refused where callers break, unless make openapi BREAKING=yes
 	$(BIN)/python -m service.openapi $(if $(BREAKING),--breaking)

@@ -1,0 +1,66 @@
+"""One run of Schemathesis over the whole document of a house, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fuzz.house import House
+
+HERE = Path(__file__).parent
+OVERTIME_S = 60  # beyond what it was told to take
+
+
+@dataclass(frozen=True)
+class Told:
+    """`answers`: how often which operation was answered with which status; `said` is for people."""
+
+    held: bool
+    said: str
+    seconds: float
+    answers: Counter[tuple[str, str]]
+
+    @property
+    def cases(self) -> int:
+        return self.answers.total()
+
+    @property
+    def reached(self) -> set[str]:
+        """The operations that succeeded at least once."""
+        return {operation for operation, status in self.answers if status.startswith("2")}
+
+
+def ask(house: House, folder: Path, *arguments: str, within_s: float) -> Told:
+    """`arguments` are those of `schemathesis run`."""
+    counted = folder / "counted.json"
+    environment = os.environ | {
+        "DYNO_FUZZ_HOOKS": str(HERE / "hooks.py"),
+        "DYNO_FUZZ_COUNTED": str(counted),
+        "DYNO_FUZZ_KEY_ID": house.key_id or "",
+        "DYNO_FUZZ_SECRET": house.secret or "none",
+    }
+    schema = folder / "openapi.json"
+    schema.write_text(json.dumps(house.document))
+    command = [str(Path(sys.executable).parent / "schemathesis"), "--config-file", str(HERE / "schemathesis.toml")]
+    began_s = time.monotonic()
+    done = subprocess.run(
+        [*command, "run", str(schema), "--url", house.url, *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=within_s + OVERTIME_S,
+        check=False,
+    )
+    answers: Counter[tuple[str, str]] = Counter()
+    for name, number in json.loads(counted.read_text()).items() if counted.exists() else ():
+        operation, _, status = name.rpartition(" ")
+        answers[operation, status] = number
+    return Told(done.returncode == 0, done.stdout, time.monotonic() - began_s, answers)

@@ -123,7 +123,6 @@ def test_a_body_of_another_type_is_refused(api: Any, content_type: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
         ("GET", "/v1", 404),
         ("POST", "/v1/nonesuch", 404),
         ("GET", "/v1/workloads/nonesuch", 404),

@@ -9,13 +9,14 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
-from pydantic import AwareDatetime, BeforeValidator
+from pydantic import AwareDatetime, BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticKnownError
 
 from dyno.errors import FieldError, InvalidSpec
 from service.errors import InvalidRequest
 
 _DATED = re.compile(r"[0-9]{4}-")
+_EPOCH = re.compile(r"[1-9][0-9]{9}([0-9]{3})?")
 
 
 def _no_number(text: object) -> object:
@@ -25,7 +26,19 @@ def _no_number(text: object) -> object:
     return text
 
 
+def _no_other_number(text: object) -> object:
+    return text if isinstance(text, str) and _EPOCH.fullmatch(text) else _no_number(text)
+
+
 Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+# As dashboards write the ends of their range, too: Unix time in seconds or milliseconds.
+MomentOrEpoch = Annotated[
+    AwareDatetime,
+    BeforeValidator(_no_other_number),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": f"^{_EPOCH.pattern}$"}]}
+    ),
+]
 
 
 @contextmanager

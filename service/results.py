@@ -18,7 +18,7 @@ from dyno.samples import ArmName
 from dyno.spec import Spec
 from dyno.store.figures import Figures, read_figures
 from service.dependencies import StateDep
-from service.paging import Moment, as_parameters, link_next
+from service.paging import MomentOrEpoch, as_parameters, link_next
 from service.problems import documented
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
@@ -77,8 +77,8 @@ class ResultFilter(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    since: Moment | None = Field(None, alias="from")
-    until: Moment | None = Field(None, alias="to")
+    since: MomentOrEpoch | None = Field(None, alias="from")
+    until: MomentOrEpoch | None = Field(None, alias="to")
     workload: Annotated[str, Field(max_length=64)] | None = None
     device: Annotated[str, Field(max_length=200)] | None = Field(
         None, description="A kind, or an id, as of a list of jobs"

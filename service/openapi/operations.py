@@ -13,6 +13,7 @@ TAGS = {
     "events": "What happens, as Server-Sent Events",
     "workloads": "What there is to run",
     "fleet": "What there is to run it on",
+    "webhooks": "Who is told that a job is done",
     "keys": "Who may ask",
     "health": "Whether the service is well, for probes and Prometheus",
 }
@@ -39,6 +40,9 @@ OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     ("GET", "/v1/comparisons/{comparison_id}"): ("getComparison", "Read a comparison"),
     ("GET", "/v1/comparisons/{comparison_id}/bars.svg"): ("getBars", "See a comparison"),
     ("GET", "/v1/events"): ("followAll", "Follow all jobs"),
+    ("GET", "/v1/webhook-deliveries"): ("listDeliveries", "List deliveries of webhooks"),
+    ("POST", "/v1/webhook-deliveries/{delivery_id}/redeliver"): ("redeliver", "Tell a webhook again"),
+    ("GET", "/v1/webhook-secret"): ("getWebhookSecret", "Read what signs your webhooks"),
     ("GET", "/v1/workloads"): ("listWorkloads", "List workloads"),
     ("GET", "/v1/workloads/{name}"): ("getWorkload", "Look at a workload"),
     ("GET", "/v1/devices"): ("listDevices", "List devices"),

@@ -29,7 +29,7 @@ WITHIN_S = 30  # by half sooner than a stream gives up by itself
 @contextmanager
 def served(app: FastAPI) -> Iterator[int]:
     """The port; by the server that `python -m service` runs."""
-    server = Server(uvicorn.Config(app, port=0, log_config=None), app.state.stopping)
+    server = Server(uvicorn.Config(app, port=0, log_config=None), app.state.stopping, 10.0)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+import anyio.to_thread
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
-from starlette.responses import JSONResponse
 
 from dyno.workloads.contract import Workload
 from service.access import ROUTES, Open
@@ -45,8 +46,16 @@ _OF_KEYS = (
 
 
 @router.get("/openapi.json", include_in_schema=False)
-async def document(request: Request) -> JSONResponse:
-    return JSONResponse(request.app.openapi())
+async def document(request: Request) -> Response:
+    return Response(await anyio.to_thread.run_sync(_text, request.app), media_type="application/json")
+
+
+def _text(app: FastAPI) -> bytes:
+    """Made when first asked for, which takes half a second; then kept."""
+    if not hasattr(app.state, "document"):
+        app.state.document = json.dumps(app.openapi(), ensure_ascii=False).encode()
+    kept: bytes = app.state.document
+    return kept
 
 
 def documenter(app: FastAPI, workloads: Mapping[str, Workload]) -> Callable[[], Document]:

@@ -27,12 +27,12 @@ WAITS = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_a
 
 
 @pytest.fixture
-def sending(house: Any) -> Iterator[Any]:
+def sending(house: Any, api: Any) -> Iterator[Any]:
     """An API that sends webhooks, beside one that doesn't, on the same store and for the same worker."""
     if house is None:
         pytest.skip("needs an API with a secret, DYNO_URL names a live one")
-    with house.another_api(**SENDS) as (_, api):
-        yield api
+    with house.another_api(**SENDS) as (_, one):
+        yield one
 
 
 def deliveries(api: Any, job: dict[str, Any]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from service.errors import MalformedBody
 
 MAX_DEPTH = 20
 MAX_PARTS = 2000  # by far more than any spec has; to look at the 30,000 that 64 KiB can hold keeps all others waiting
+_EXACT = 2**53  # beyond, float64 doesn't hold every integer
 
 # Strings are consumed whole, so that brackets inside them don't count. The closing quote is optional and the repeat
 # possessive: every match succeeds, which keeps the scan linear on a body full of quotes.
@@ -35,7 +36,7 @@ def parse(body: bytes) -> tuple[dict[str, Any], list[FieldError]]:
     if _depth(text) > MAX_DEPTH:
         raise MalformedBody(f"the body is nested more than {MAX_DEPTH} deep")
     try:
-        document = json.loads(text, object_pairs_hook=_object)
+        document = json.loads(text, object_pairs_hook=_object, parse_float=_number)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise MalformedBody(f"the body is not JSON: {error.msg} at {where}") from error
@@ -66,6 +67,12 @@ def _depth(text: str) -> int:
         depth += (character in "[{") - (character in "]}")
         deepest = max(deepest, depth)
     return deepest
+
+
+def _number(text: str) -> int | float:
+    """1.0 and 1e3 are integers to JSON Schema, and to a caller whose language has one kind of number."""
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) <= _EXACT else number
 
 
 def _object(pairs: list[tuple[str, Any]]) -> _Object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from dyno.audit import audit
 from dyno.delivery import Delivery, DeliveryStatus
@@ -14,7 +14,7 @@ from dyno.store.keys import JOB_ID
 from dyno.webhooks.signing import secret_of
 from service.access import CallerDep
 from service.dependencies import StateDep
-from service.paging import as_parameters, link_next
+from service.paging import Moment, as_parameters, link_next
 from service.problems import documented
 
 router = APIRouter(prefix="/v1", tags=["webhooks"])
@@ -35,8 +35,8 @@ class DeliveryFilter(BaseModel):
 
     status: DeliveryStatus | None = None
     job: Annotated[str, Field(pattern=f"^{JOB_ID.pattern}$")] | None = None
-    created_after: AwareDatetime | None = None
-    created_before: AwareDatetime | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of a page")
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 

@@ -25,10 +25,10 @@ ALLOWED = {
     "datasets": WORDS,
     "frameworks": WORDS,
     "workloads": WORDS | {"measure", "devices", "datasets", "frameworks"},
-    "store": WORDS | {"devices"},
+    "store": WORDS | {"devices", "tasks"},
     "client": WORDS,
     "wake": WORDS | {"store"},
-    "webhooks": WORDS | {"store"},
+    "webhooks": WORDS | {"store", "tasks"},
 }
 
 

@@ -18,6 +18,7 @@ from dyno.errors import RecordUnreadable, StoreUnavailable, UnknownJob
 from dyno.settings import Settings
 from dyno.store.jobs import Jobs
 from dyno.store.outbox import Outbox, Taken
+from dyno.tasks import stopped
 from dyno.webhooks.event import text_of
 from dyno.webhooks.sender import Sender
 from dyno.webhooks.signing import secret_of, signed
@@ -110,5 +111,4 @@ async def delivering(client: redis.asyncio.Redis, settings: Settings) -> AsyncIt
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await stopped(task)

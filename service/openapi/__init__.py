@@ -18,6 +18,7 @@ from service.openapi.events import describe_events
 from service.openapi.examples import show_examples
 from service.openapi.headers import describe_headers
 from service.openapi.operations import LINKS, OPERATIONS, TAGS, link, named
+from service.openapi.receivers import describe_webhooks
 from service.problems import documented
 
 router = APIRouter()
@@ -89,6 +90,7 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
         operation["operationId"], operation["summary"] = OPERATIONS.get((method, path)) or named(method, path)
     _describe_links(document)
     show_examples(document)
+    describe_webhooks(document)
     return document
 
 

@@ -35,6 +35,18 @@ class _Comparison:
                     yield f"{at}: is gone"
                 else:
                     yield from self._of_operation(operation, now, at)
+        for name, webhook in self._before.get("webhooks", {}).items():
+            yield from self._of_webhook(webhook, self._after.get("webhooks", {}).get(name), f"webhook {name}")
+
+    def _of_webhook(self, old: Document, new: Document | None, at: str) -> Iterator[str]:
+        """Here the body is what callers are told."""
+        if new is None:
+            yield f"{at}: is gone"
+            return
+        before, after = old["post"], new["post"]
+        for header in _parameters(before).keys() - _parameters(after).keys():
+            yield f"{at} {header}: is gone"
+        yield from self._of_answer(before["requestBody"], after["requestBody"], at)
 
     def _of_operation(self, old: Document, new: Document, at: str) -> Iterator[str]:
         if old.get("operationId") != new.get("operationId"):

@@ -126,3 +126,15 @@ def test_the_worst_body_of_64_kib_is_read_in_linear_time(body: bytes) -> None:
     with contextlib.suppress(MalformedBody):
         parse(body)
     assert time.perf_counter() - start_s < 1  # quadratic would be tens of seconds; linear is milliseconds
+
+
+@pytest.mark.parametrize(("written", "number"), [("1.0", 1), ("1e3", 1000), ("-0.0", 0), ("4096.00", 4096)])
+def test_a_number_without_a_fraction_is_an_integer_however_it_is_written(written: str, number: int) -> None:
+    [(_, found)] = parse(f'{{"n": {written}}}'.encode())[0].items()
+    assert (type(found), found) == (int, number)
+
+
+@pytest.mark.parametrize("written", ["1.5", "1e-3", "1e300"])
+def test_any_other_stays_what_it_is(written: str) -> None:
+    assert parse(f'{{"n": {written}}}'.encode())[0] == {"n": float(written)}
+    assert isinstance(parse(f'{{"n": {written}}}'.encode())[0]["n"], float)

@@ -170,3 +170,14 @@ async def test_after_a_restart_of_the_server_changes_are_heard_again(
 def _made(path: Path) -> Path:
     path.mkdir(mode=0o700)
     return path
+
+
+async def test_it_stops_whenever_it_is_told_to(settings: Settings) -> None:
+    """Also when the answer of Redis comes at the same moment, in which Python 3.11 forgets that it was canceled."""
+    async with async_client(settings, blocking=True) as client:
+        for number in range(100):
+            watch = Watch(client, settings)
+            await watch.start()
+            await asyncio.sleep(number * 1e-4)
+            async with asyncio.timeout(LONG_S):
+                await watch.stop()

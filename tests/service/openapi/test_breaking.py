@@ -48,7 +48,15 @@ POST = {
 }
 BEFORE: Document = {
     "paths": {"/things": {"post": POST, "get": {"operationId": "listThings", "responses": {"200": {}}}}},
-    "components": {"schemas": {"Thing": THING}},
+    "webhooks": {
+        "thingMade": {
+            "post": {
+                "parameters": [{"in": "header", "name": "webhook-id", "required": True, "schema": {"type": "string"}}],
+                "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Sent"}}}},
+            }
+        }
+    },
+    "components": {"schemas": {"Thing": THING, "Sent": deepcopy(THING)}},
 }
 
 
@@ -62,6 +70,10 @@ def asked(document: Document) -> Document:
 
 def thing(document: Document) -> Document:
     return document["components"]["schemas"]["Thing"]  # type: ignore[no-any-return]
+
+
+def sent(document: Document) -> Document:
+    return document["components"]["schemas"]["Sent"]  # type: ignore[no-any-return]
 
 
 def wait(document: Document) -> Document:
@@ -112,6 +124,12 @@ BREAKING: list[tuple[Callable[[Document], object], str]] = [
         lambda d: thing(d)["properties"]["parts"].update(items={"type": "string"}),
         "201/parts/[]: type was object, is string",
     ),
+    (lambda d: d.pop("webhooks"), "webhook thingMade: is gone"),
+    (
+        lambda d: d["webhooks"]["thingMade"]["post"]["parameters"].clear(),
+        "webhook thingMade header webhook-id: is gone",
+    ),
+    (lambda d: sent(d)["properties"].pop("id"), "webhook thingMade/id: is gone"),
 ]
 HARMLESS: list[Callable[[Document], object]] = [
     lambda d: d["paths"].update({"/more": {"get": {"responses": {}}}}),
@@ -128,6 +146,8 @@ HARMLESS: list[Callable[[Document], object]] = [
     lambda d: thing(d)["properties"].update(more={"type": "string"}),
     lambda d: thing(d)["required"].append("size"),
     lambda d: thing(d)["properties"].update(size={"type": "integer"}),
+    lambda d: sent(d)["properties"].update(more={"type": "string"}),
+    lambda d: d["webhooks"].update(thingLost=deepcopy(d["webhooks"]["thingMade"])),
 ]
 
 

@@ -93,6 +93,16 @@ def test_each_kind_of_event_is_described(document: dict[str, Any]) -> None:
         assert kinds == {"status", "progress", "metric", "log", "gap"}
 
 
+def test_what_receivers_are_sent_is_described_and_shown(document: dict[str, Any]) -> None:
+    sent = document["webhooks"]["jobDone"]["post"]["requestBody"]["content"]["application/json"]
+    valid = jsonschema.Draft202012Validator(sent["schema"] | {"components": document["components"]})
+    shown = [example["value"] for example in sent["examples"].values()]
+    assert [event["type"] for event in shown] == ["job.succeeded"]
+    for event in shown:
+        valid.validate(event)
+        assert not valid.is_valid({**event, "data": {**event["data"], "status": "running"}})
+
+
 def test_every_code_named_is_one_of_the_table_under_its_status(document: dict[str, Any]) -> None:
     named = [
         (int(status), code.strip("` "))

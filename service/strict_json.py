@@ -18,7 +18,7 @@ _EXACT = 2**53  # beyond, float64 doesn't hold every integer
 
 # Strings are consumed whole, so that brackets inside them don't count. The closing quote is optional and the repeat
 # possessive: every match succeeds, which keeps the scan linear on a body full of quotes.
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
 
 
 class _Object(dict[str, Any]):
@@ -31,10 +31,7 @@ def parse(body: bytes) -> tuple[dict[str, Any], list[FieldError]]:
     """The object in `body`, and what is wrong with single values of it: repeated keys, numbers that aren't finite,
     lone surrogates. Raises MalformedBody where there is no object to speak of."""
     text = _decode(body)
-    if sum(map(text.count, "[{,")) > MAX_PARTS:
-        raise MalformedBody(f"the body has more than {MAX_PARTS} brackets, braces and commas")
-    if _depth(text) > MAX_DEPTH:
-        raise MalformedBody(f"the body is nested more than {MAX_DEPTH} deep")
+    _check_size(text)
     try:
         document = json.loads(text, object_pairs_hook=_object, parse_float=_number)
     except json.JSONDecodeError as error:
@@ -60,13 +57,18 @@ def _decode(body: bytes) -> str:
         raise MalformedBody(f"the body is not UTF-8: byte {error.start} can't be read") from error
 
 
-def _depth(text: str) -> int:
-    deepest = depth = 0
+def _check_size(text: str) -> None:
+    """How much there is, by what strings don't hold. Looked at no further than to the first part that is too much."""
+    parts = deepest = depth = 0
     for token in _TOKEN.finditer(text):
-        character = token[0][0]
+        character = text[token.start()]
+        parts += character in "[{,"
         depth += (character in "[{") - (character in "]}")
         deepest = max(deepest, depth)
-    return deepest
+        if parts > MAX_PARTS:
+            raise MalformedBody(f"the body has more than {MAX_PARTS} brackets, braces and commas")
+    if deepest > MAX_DEPTH:
+        raise MalformedBody(f"the body is nested more than {MAX_DEPTH} deep")
 
 
 def _number(text: str) -> int | float:

@@ -85,6 +85,12 @@ def test_brackets_inside_strings_are_no_nesting() -> None:
     assert parse(json.dumps({"a": '[{"' * 100}).encode()) == ({"a": '[{"' * 100}, [])
 
 
+@pytest.mark.parametrize("text", [",", "[", "{", '\\",'])
+def test_what_strings_hold_are_no_parts(text: str) -> None:
+    document = {"labels": {f"label-{number}": text * 128 for number in range(16)}, "note": text * MAX_PARTS}
+    assert parse(json.dumps(document).encode()) == (document, [])
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e999"])
 def test_a_number_that_is_not_finite_is_named_where_it_stands(number: str) -> None:
     _, faults = parse(f'{{"params": {{"x": [0, {number}]}}}}'.encode())
@@ -118,8 +124,9 @@ def test_a_pointer_escapes_what_rfc_6901_asks_for() -> None:
         b'"\\' * 32_768,
         b'{"a":"' + b'\\"' * 32_000,
         b"{" + b",".join(b'"%d":1,"%d":2' % (i, i) for i in range(4000)) + b"}",
+        b'{"a":"' + b"," * 65_000 + b'"}',
     ],
-    ids=["quotes", "backslashes", "escaped quotes", "repeated keys"],
+    ids=["quotes", "backslashes", "escaped quotes", "repeated keys", "commas in a string"],
 )
 def test_the_worst_body_of_64_kib_is_read_in_linear_time(body: bytes) -> None:
     start_s = time.perf_counter()

@@ -20,6 +20,7 @@ from dyno.spec import InterleavedSpec
 from dyno.store.comparisons import Comparisons
 from dyno.store.jobs import Jobs
 from service import bars, body, interleaved, specs, strict_json, two_specs
+from service.accepted import POLL_AFTER_S
 from service.dependencies import IdempotencyKey, StateDep
 from service.edge import SANDBOXED
 from service.problems import documented
@@ -29,7 +30,6 @@ from service.two_specs import Turns
 router = APIRouter(prefix="/v1/comparisons", tags=["comparisons"])
 
 LOOKED_THROUGH = 100  # newest results of the workload, for others of the same work: about 20 ms of the event loop
-POLL_AFTER_S = 1
 MOST_OTHERS = 20  # of these are read for each result
 _SVG: dict[str, Any] = {"image/svg+xml": {"schema": {"type": "string"}}}
 

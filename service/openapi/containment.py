@@ -2,55 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 
-Schema = Mapping[str, Any]
+from service.openapi.schemas import ANNOTATIONS, Alternative, Schema, alternatives, enumerated, resolved, types
 
 _LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
-_ANY = ("array", "boolean", "integer", "null", "number", "object", "string")
-_EXACT = ("pattern", "format", "multipleOf", "uniqueItems", "contentMediaType")
+_EXACT = ("pattern", "format", "multipleOf", "uniqueItems", "contentMediaType", "contentEncoding")
+_STRUCTURE = ("properties", "required", "additionalProperties", "propertyNames", "items", "prefixItems")
+_COMPARED = {*_LOWER, *_UPPER, *_EXACT, *_STRUCTURE, "type", "enum", "const", "contentSchema", "default", *ANNOTATIONS}
 
 
 class Containment:
     """`inner` and `outer` are the documents that references of either schema lead into.
 
     `told`: the schemas are of answers, `inner` of the newer one. Who reads them skips what is new to him, and misses
-    what was there: a field, or a value of a closed list.
+    what was there: a field, a value of a closed list, one of several types. Else `inner` is of the older one, and what
+    is left out of a request has to mean what it meant.
     """
 
     def __init__(self, inner: Schema, outer: Schema, *, told: bool = False) -> None:
         self._inner, self._outer, self._is_told = inner, outer, told
-        self._within: set[tuple[str, str]] = set()  # pairs of references that are being compared: schemas may recur
+        self._within = set[tuple[str | None, str | None]]()  # places that are being compared: schemas may recur
 
     def beyond(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
         """Why something that `inner` allows isn't allowed by `outer`; nothing where all is."""
-        pair = (inner.get("$ref", ""), outer.get("$ref", ""))
-        if any(pair):
-            if pair in self._within:
-                return
-            self._within.add(pair)
-        inner, outer = _resolved(inner, self._inner), _resolved(outer, self._outer)
-        for option in _options(inner):
-            reasons = [list(self._one(option, other, at)) for other in _options(outer)]
-            yield from min(reasons, key=len)
-        self._within.discard(pair)
+        if not self._is_told:
+            yield from self._default(resolved(inner, self._inner), resolved(outer, self._outer), at)
+        others = list(alternatives(outer, self._outer))
+        found = set[int]()
+        for each in alternatives(inner, self._inner):
+            reasons = [list(self._one(each, other, at)) for other in others]
+            nearest = min(range(len(others)), key=lambda index: len(reasons[index]))
+            found |= {nearest, *(index for index, reason in enumerate(reasons) if not reason)}
+            yield from reasons[nearest]
+        for index, other in enumerate(others if self._is_told else ()):
+            if index not in found and types(other.schema) != {"null"}:
+                yield f"{at}: {other.model or _shown(other.schema)} is gone"
 
-    def _one(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
-        if "$ref" in inner or "$ref" in outer or len(_options(inner)) > 1 or len(_options(outer)) > 1:
-            yield from self.beyond(inner, outer, at)
-            return
-        if not _types(inner) <= _types(outer, unless_said=_ANY):
+    def _default(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
+        if "default" in inner and ("default" not in outer or inner["default"] != outer["default"]):
+            yield self._said(at, "default", inner["default"], outer.get("default"))
+
+    def _one(self, inner: Alternative, outer: Alternative, at: str) -> Iterator[str]:
+        older, newer = (outer, inner) if self._is_told else (inner, outer)
+        if older.model is not None and older.model != newer.model and _is_class(older.schema):
+            yield f"{at}: model was {older.model}, is {newer.model}"
+        pair = (inner.place, outer.place)
+        if pair not in self._within:
+            known = {pair} if None not in pair else set()
+            self._within |= known
+            yield from self._of_schemas(inner.schema, outer.schema, at)
+            self._within -= known
+
+    def _of_schemas(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
+        if not types(inner) <= types(outer) or (self._is_told and self._lost(inner, outer)):
             yield self._said(at, "type", _shown(inner), _shown(outer))
             return
         yield from self._values(inner, outer, at)
         yield from self._bounds(inner, outer, at)
         yield from self._fields(inner, outer, at)
+        yield from self._more_fields(inner, outer, at)
         yield from self._items(inner, outer, at)
+        if "contentSchema" in outer:
+            yield from self.beyond(inner.get("contentSchema", {}), outer["contentSchema"], at)
+        for name in sorted((inner.keys() | outer.keys()) - _COMPARED):
+            if inner.get(name) != outer.get(name) and not name.startswith("x-"):
+                yield f"{at}: can't be compared: {name}"
+
+    def _lost(self, inner: Schema, outer: Schema) -> frozenset[str]:
+        """Types that are told of no more. Whoever reads numbers reads integers."""
+        lost = types(outer) - types(inner) - {"null"}
+        return lost - {"number"} if "integer" in types(inner) else lost
 
     def _values(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
-        given, allowed = _enumerated(inner), _enumerated(outer)
+        given, allowed = enumerated(inner), enumerated(outer)
         if allowed is not None and (given is None or [value for value in given if value not in allowed]):
             yield self._said(at, "values", given or "any", allowed)
         elif self._is_told and given is not None and allowed and [value for value in allowed if value not in given]:
@@ -68,57 +95,54 @@ class Containment:
 
     def _fields(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
         given, allowed = inner.get("properties", {}), outer.get("properties", {})
-        for name in allowed.keys() - given.keys() if self._is_told else ():
+        for name in sorted(allowed.keys() - given.keys()) if self._is_told else ():
             yield f"{at}/{name}: is gone"
         for name in sorted(set(outer.get("required", ())) - set(inner.get("required", ()))):
             if name in given or not self._is_told:
                 yield f"{at}/{name}: " + ("may be missing" if self._is_told else "is required")
-        for name in given.keys() & allowed.keys():
+        for name in sorted(given.keys() & allowed.keys()):
             yield from self.beyond(given[name], allowed[name], f"{at}/{name}")
-        closed = outer.get("additionalProperties") is False and not self._is_told
-        for name in given.keys() - allowed.keys() if closed else ():
-            yield f"{at}/{name}: is gone"
-        more, others = inner.get("additionalProperties", True), outer.get("additionalProperties", True)
-        if isinstance(more, Mapping) and isinstance(others, Mapping):
-            yield from self.beyond(more, others, f"{at}/*")
-        elif closed and more is not False:
+        more = outer.get("additionalProperties")
+        for name in sorted(given.keys() - allowed.keys()):
+            if more is False and not self._is_told:
+                yield f"{at}/{name}: is gone"
+            elif isinstance(more, Mapping):
+                yield from self.beyond(given[name], more, f"{at}/{name}")
+
+    def _more_fields(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
+        """Fields that have no schema of their own, and what they may be called."""
+        if "propertyNames" in outer:
+            names = [{"type": "string", **each.get("propertyNames", {})} for each in (inner, outer)]
+            yield from self.beyond(*names, f"{at} names")
+        given, allowed = (each.get("additionalProperties", True) for each in (inner, outer))
+        if allowed is False and given is not False and not self._is_told:
             yield f"{at}: takes no other fields"
+        elif given is False and allowed is not False and self._is_told and "additionalProperties" in outer:
+            yield f"{at}/*: is gone"
+        elif given is not False and allowed is not False and "additionalProperties" in outer:
+            yield from self.beyond(_of(given), _of(allowed), f"{at}/*")
 
     def _items(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
         pairs = [(inner.get("items"), outer.get("items"))]
-        pairs += zip(inner.get("prefixItems", ()), outer.get("prefixItems", ()), strict=False)
+        pairs += zip_longest(inner.get("prefixItems", ()), outer.get("prefixItems", ()))
         for given, allowed in pairs:
             if isinstance(allowed, Mapping):
-                yield from self.beyond(given if isinstance(given, Mapping) else {}, allowed, f"{at}/[]")
+                yield from self.beyond(_of(given), allowed, f"{at}/[]")
 
     def _said(self, at: str, what: str, inner: object, outer: object) -> str:
         before, after = (outer, inner) if self._is_told else (inner, outer)
         return f"{at}: {what} was {before}, is {after}"
 
 
-def _resolved(schema: Schema, document: Schema) -> Schema:
-    while "$ref" in schema:
-        found: Any = document
-        for step in schema["$ref"].removeprefix("#/").split("/"):
-            found = found[step]
-        schema = found
-    return schema
-
-
-def _options(schema: Schema) -> Sequence[Schema]:
-    return schema.get("anyOf") or schema.get("oneOf") or [schema]
-
-
-def _types(schema: Schema, unless_said: Sequence[str] = ()) -> frozenset[str]:
-    """Values say their type themselves; without any, `unless_said`, all types are allowed."""
-    given = schema.get("type", unless_said if _enumerated(schema) else _ANY)
-    types = frozenset([given] if isinstance(given, str) else given)
-    return types | {"integer"} if "number" in types else types
+def _of(schema: object) -> Schema:
+    """Where anything is allowed, that may be said in three ways."""
+    return schema if isinstance(schema, Mapping) else {}
 
 
 def _shown(schema: Schema) -> object:
     return schema.get("type", "any")
 
 
-def _enumerated(schema: Schema) -> list[object] | None:
-    return [schema["const"]] if "const" in schema else schema.get("enum")
+def _is_class(schema: Schema) -> bool:
+    """Whether makers of clients make a class of it, named after the component."""
+    return "properties" in schema or "enum" in schema

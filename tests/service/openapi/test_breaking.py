@@ -36,13 +36,19 @@ ASKED = {
 }
 POST = {
     "operationId": "makeThing",
-    "parameters": [{"in": "query", "name": "wait", "required": False, "schema": {"type": "integer", "maximum": 60}}],
+    "tags": ["things"],
+    "security": [{"key": ["submit"]}],
+    "parameters": [
+        {"in": "query", "name": "wait", "required": False, "schema": {"type": "integer", "maximum": 60, "default": 10}}
+    ],
     "requestBody": {"required": False, "content": {"application/json": {"schema": ASKED}}},
     "responses": {
         "201": {
-            "headers": {"Location": {}},
+            "headers": {"Location": {"$ref": "#/components/headers/Location"}},
+            "links": {"listThings": {"operationId": "listThings"}},
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Thing"}}, "text/csv": {}},
         },
+        "404": {"$ref": "#/components/responses/404.no-box.no-room"},
         "422": {"content": {"application/problem+json": {"schema": {"type": "object"}}}},
     },
 }
@@ -56,7 +62,12 @@ BEFORE: Document = {
             }
         }
     },
-    "components": {"schemas": {"Thing": THING, "Sent": deepcopy(THING)}},
+    "components": {
+        "schemas": {"Thing": THING, "Sent": deepcopy(THING)},
+        "headers": {"Location": {"schema": {"type": "string"}}},
+        "responses": {"404.no-box.no-room": {"description": "`no-box`, `no-room`"}},
+        "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key"}},
+    },
 }
 
 
@@ -84,11 +95,40 @@ def answer(document: Document) -> Document:
     return post(document)["responses"]["201"]  # type: ignore[no-any-return]
 
 
+def header(document: Document) -> Document:
+    return document["components"]["headers"]["Location"]  # type: ignore[no-any-return]
+
+
+def missing(document: Document) -> Document:
+    return document["components"]["responses"]["404.no-box.no-room"]  # type: ignore[no-any-return]
+
+
+def sign(document: Document) -> Document:
+    return document["webhooks"]["thingMade"]["post"]["parameters"][0]  # type: ignore[no-any-return]
+
+
 BREAKING: list[tuple[Callable[[Document], object], str]] = [
     (lambda d: d["paths"].pop("/things"), "POST /things: is gone"),
     (lambda d: d["paths"]["/things"].pop("get"), "GET /things: is gone"),
     (lambda d: post(d).update(operationId="addThing"), "POST /things: operationId was makeThing, is addThing"),
-    (lambda d: post(d).update(security=[{"key": []}]), "POST /things: needs a key"),
+    (lambda d: post(d).update(tags=["boxes"]), "POST /things: tags was ['things'], is ['boxes']"),
+    (
+        lambda d: d["paths"]["/things"]["get"].update(security=[{"key": ["read"]}]),
+        "GET /things: security was [{}], is [{'key': ['read']}]",
+    ),
+    (
+        lambda d: post(d).update(security=[{"key": ["admin"]}]),
+        "POST /things: security was [{'key': ['submit']}], is [{'key': ['admin']}]",
+    ),
+    (
+        lambda d: post(d).update(security=[{"attempt": []}]),
+        "POST /things: security was [{'key': ['submit']}], is [{'attempt': []}]",
+    ),
+    (
+        lambda d: post(d).update(security=[{"key": ["submit"], "attempt": []}]),
+        "POST /things: security was [{'key': ['submit']}], is [{'key': ['submit'], 'attempt': []}]",
+    ),
+    (lambda d: d["components"]["securitySchemes"]["key"].update(scheme="basic"), "security key: was {'type': 'http'"),
     (lambda d: post(d)["parameters"].clear(), "POST /things query wait: is gone"),
     (lambda d: wait(d).update(required=True), "POST /things query wait: is required"),
     (lambda d: wait(d)["schema"].update(maximum=30), "POST /things query wait: maximum was 60, is 30"),
@@ -97,6 +137,8 @@ BREAKING: list[tuple[Callable[[Document], object], str]] = [
         lambda d: post(d)["parameters"].append({"in": "header", "name": "x", "required": True, "schema": {}}),
         "POST /things header x: is required",
     ),
+    (lambda d: wait(d).update(style="simple"), "POST /things query wait: style was None, is simple"),
+    (lambda d: wait(d)["schema"].update(default=5), "POST /things query wait: default was 10, is 5"),
     (lambda d: post(d)["requestBody"].update(required=True), "POST /things body: is required"),
     (lambda d: post(d)["requestBody"]["content"].clear(), "POST /things body: application/json is gone"),
     (lambda d: asked(d)["required"].append("kind"), "POST /things body/kind: is required"),
@@ -114,6 +156,12 @@ BREAKING: list[tuple[Callable[[Document], object], str]] = [
     (lambda d: post(d)["responses"].pop("201"), "POST /things 201: is gone"),
     (lambda d: answer(d)["content"].pop("text/csv"), "POST /things 201: text/csv is gone"),
     (lambda d: answer(d)["headers"].clear(), "POST /things 201 header Location: is gone"),
+    (lambda d: header(d)["schema"].update(type="integer"), "201 header Location: type was string, is integer"),
+    (lambda d: answer(d)["links"].clear(), "POST /things 201 link listThings: is gone"),
+    (lambda d: post(d)["responses"].update({"204": {}}), "POST /things 204: is new"),
+    (lambda d: missing(d).update(description="`no-box`"), "POST /things 404: code no-room is gone"),
+    (lambda d: missing(d).update(description="`no-box`, `full`"), "POST /things 404: code no-room is gone"),
+    (lambda d: post(d)["responses"].pop("404"), "POST /things 404: code no-box is gone"),
     (lambda d: thing(d)["properties"].pop("size"), "POST /things 201/size: is gone"),
     (lambda d: thing(d)["properties"].pop("id"), "POST /things 201/id: is gone"),
     (lambda d: thing(d)["required"].remove("id"), "POST /things 201/id: may be missing"),
@@ -129,6 +177,8 @@ BREAKING: list[tuple[Callable[[Document], object], str]] = [
         lambda d: d["webhooks"]["thingMade"]["post"]["parameters"].clear(),
         "webhook thingMade header webhook-id: is gone",
     ),
+    (lambda d: sign(d).update(required=False), "webhook thingMade header webhook-id: may be missing"),
+    (lambda d: sign(d)["schema"].update(type="integer"), "thingMade header webhook-id: type was string, is integer"),
     (lambda d: sent(d)["properties"].pop("id"), "webhook thingMade/id: is gone"),
 ]
 HARMLESS: list[Callable[[Document], object]] = [
@@ -143,6 +193,12 @@ HARMLESS: list[Callable[[Document], object]] = [
     lambda d: asked(d).update(description="Other words"),
     lambda d: post(d)["responses"].pop("422"),
     lambda d: post(d)["responses"].update({"409": {}}),
+    lambda d: missing(d).update(description="`too-late`, `no-room`, `no-box`"),
+    lambda d: post(d).update(security=[{"key": ["read"]}]),
+    lambda d: post(d).update(security=[{"attempt": []}, {"key": ["submit"]}]),
+    lambda d: post(d).pop("security"),
+    lambda d: d["components"]["securitySchemes"]["key"].update(description="Another word for it"),
+    lambda d: header(d).update(required=True),
     lambda d: thing(d)["properties"].update(more={"type": "string"}),
     lambda d: thing(d)["required"].append("size"),
     lambda d: thing(d)["properties"].update(size={"type": "integer"}),

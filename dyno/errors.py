@@ -15,8 +15,8 @@ DynoError
 ├── ResultNotReady
 ├── IdempotencyKeyReused
 ├── JobExpired         the job that an idempotency key made is gone, and the key makes no second one
-├── QueueFull          as many jobs wait as the settings allow; later there is room again
 ├── LimitReached       the caller's key has no more of something, for now
+│   └── QueueFull      … nobody's has: as many jobs wait as the settings allow
 ├── StaleToken         another attempt owns the job now
 ├── StoreUnavailable   Redis is away, full or read-only
 ├── RecordUnreadable   a stored job, or what it left, is damaged, or of a version unknown here
@@ -154,10 +154,6 @@ class JobExpired(DynoError):
     code = "job-expired"
 
 
-class QueueFull(DynoError):
-    code = "queue-full"
-
-
 class LimitReached(DynoError):
     """Of `quota` of the `policy` (in `window_s`, where it is a rate) nothing is left for `retry_after_s`."""
 
@@ -167,6 +163,10 @@ class LimitReached(DynoError):
         super().__init__(detail)
         self.policy, self.quota = policy, quota
         self.window_s, self.retry_after_s = window_s, retry_after_s
+
+
+class QueueFull(LimitReached):
+    code = "queue-full"
 
 
 class StaleToken(DynoError):

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from dyno.artifacts.names import media_type
+from dyno.artifacts.names import ANY, MEDIA_TYPES, media_type
 from dyno.artifacts.store import PIECE_BYTES, url_of
 from dyno.errors import ArtifactNotFound
 from dyno.result import Artifact
@@ -22,7 +22,10 @@ from service.upload import received
 
 router = APIRouter(prefix="/v1/jobs/{job_id}/artifacts", tags=["artifacts"])
 
-_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_JSON = "application/json"
+_BYTES: dict[str, Any] = {ANY: {"schema": {"type": "string", "format": "binary"}}}
+# Bytes first: clients made of the document take the first one that they know.
+_SERVED = _BYTES | {each.partition(";")[0]: {} if each == _JSON else _BYTES[ANY] for each in MEDIA_TYPES.values()}
 
 
 class ArtifactList(BaseModel):
@@ -38,7 +41,7 @@ _OF_FILE: dict[int | str, dict[str, Any]] = {
     ),
 }
 _FILE_SENT: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The file; its ETag is its SHA-256", "content": _BYTES}
+    200: {"description": "The file; its ETag is its SHA-256", "content": _SERVED}
 }
 _FILE_TOLD: dict[int | str, dict[str, Any]] = {200: {"description": "Its size, type and ETag, without the file"}}
 

@@ -9,14 +9,14 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # no separator, no leadi
 WEIGHTS_SUFFIXES = (".weights.h5", ".keras")
 
 _DIGEST_SHOWN = 16
-_MEDIA_TYPES = {
+MEDIA_TYPES = {
     ".csv": "text/csv; charset=utf-8",
     ".json": "application/json",
     ".png": "image/png",
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-_ANY = "application/octet-stream"
+ANY = "application/octet-stream"
 
 
 def is_name(text: str) -> bool:
@@ -30,7 +30,7 @@ def is_weights(name: str) -> bool:
 
 def media_type(name: str) -> str:
     """From a fixed list, by suffix and never by content; everything else is only bytes."""
-    return _MEDIA_TYPES.get(PurePosixPath(name).suffix.lower(), _ANY)
+    return MEDIA_TYPES.get(PurePosixPath(name).suffix.lower(), ANY)
 
 
 def stored_name(name: str, sha256: str) -> str:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from dyno.access import EVERYBODY, Limits, Viewer
-from dyno.errors import IdempotencyKeyReused, JobExpired, JobFinished, JobLive, QueueFull, ResultNotReady, UnknownJob
+from dyno.errors import IdempotencyKeyReused, JobExpired, JobFinished, JobLive, ResultNotReady, UnknownJob
 from dyno.job import SCHEMA, Job, SpecWarning, Status, new_job_id
 from dyno.result import Result
 from dyno.samples import RunSamples
@@ -23,7 +23,7 @@ from dyno.store.artifacts import SETTLED_S
 from dyno.store.connect import store_errors
 from dyno.store.fitting import packed
 from dyno.store.keys import JOB_ID, Keys
-from dyno.store.limits import refused
+from dyno.store.limits import full, refused
 from dyno.store.listing import JobPage, Listing, Wanted
 from dyno.store.queues import queue_for
 from dyno.store.records import stored, to_job
@@ -133,7 +133,7 @@ class Jobs:
         if reply[0] == "gone":
             raise JobExpired(f"this idempotency key made {reply[1]}, which has expired; a new job needs a new key")
         if reply[0] == "full":
-            raise QueueFull(f"{reply[1]} jobs are queued, which is the limit; try again later")
+            raise full(self._max_queued, reply[1])
         if reply[0] in Limits.model_fields:
             raise refused(*reply)
         outcome, flat, position, wake = reply

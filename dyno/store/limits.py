@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from math import ceil
 
-from dyno.errors import LimitReached
+from dyno.errors import LimitReached, QueueFull
 
 _DAY_S = 24 * 3600
-_QUEUE_RETRY_S = 2  # nobody knows when one of its jobs is claimed
+_QUEUE_RETRY_S = 2  # nobody knows when a job is claimed
 
 
 def too_many_requests(per_s: int, wait_ms: int) -> LimitReached:
     detail = f"this key may make {per_s} requests per second; there is one more in {wait_ms} ms"
     return LimitReached(detail, "requests", per_s, 1, ceil(wait_ms / 1000))
+
+
+def full(most: int, queued: int) -> QueueFull:
+    """Whoever's jobs they are."""
+    detail = f"{queued} jobs are queued, and there may be {most}; try again later"
+    return QueueFull(detail, "all-queued-jobs", most, None, _QUEUE_RETRY_S)
 
 
 def refused(limit: str, most: int, has: int, day_left_ms: int) -> LimitReached:

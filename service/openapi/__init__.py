@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from dyno.workloads.contract import Workload
 from service.access import ROUTES, Open
 from service.openapi.bodies import describe_bodies
+from service.openapi.errors import AT_THE_EDGE, share_errors
 from service.openapi.events import describe_events
 from service.openapi.examples import show_examples
 from service.openapi.headers import describe_headers
@@ -39,7 +40,7 @@ _SCHEMES = {
         "description": "For workers: the token of the attempt that runs the job.",
     },
 }
-_ANYWHERE = ("internal-error",)
+_ANYWHERE = ("internal-error", *AT_THE_EDGE)
 _OF_KEYS = (
     *("not-authorized", "scope-missing", "limit-reached", "store-unavailable"),
     *("host-not-allowed", "proxy-not-allowed", "origin-not-allowed", *_ANYWHERE),
@@ -90,6 +91,7 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
         operation["operationId"], operation["summary"] = OPERATIONS.get((method, path)) or named(method, path)
     _describe_links(document)
     show_examples(document)
+    share_errors(document)
     describe_webhooks(document)
     return document
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from service.codes import PROBLEMS
+from service.openapi.errors import codes
 
 Examples = dict[str, Any]
 
@@ -30,9 +31,8 @@ def show_examples(document: dict[str, Any]) -> None:
             _show(operation, kept)
             for status, answer in operation["responses"].items():
                 if status >= "400":
-                    codes = [code.strip("` ") for code in answer["description"].split(",")]
-                    _refer(answer, codes)
-                    used |= set(codes)
+                    _refer(answer, codes(answer))
+                    used |= set(codes(answer))
     document["components"]["examples"] = {
         code: {"summary": PROBLEMS[code][1], "value": kept["problems"].get(code) or _unseen(code)}
         for code in PROBLEMS
@@ -59,6 +59,6 @@ def _named(values: dict[str, Any]) -> dict[str, Any]:
     return {name: {"value": value} for name, value in values.items()}
 
 
-def _refer(answer: dict[str, Any], codes: list[str]) -> None:
+def _refer(answer: dict[str, Any], named: list[str]) -> None:
     for media in answer["content"].values():
-        media["examples"] = {code: {"$ref": f"#/components/examples/{code}"} for code in codes}
+        media["examples"] = {code: {"$ref": f"#/components/examples/{code}"} for code in named}

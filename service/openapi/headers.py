@@ -11,6 +11,8 @@ _HEADERS = {
     "RateLimitPolicy": ("string", "Of a limit that is reached: its quota, and the seconds that this is for"),
     "RateLimit": ("string", "What is left of it, and when it is anew"),
     "ETag": ("string", "The version; for `If-None-Match`"),
+    "FileETag": ("string", "The SHA-256 of the file; for `If-None-Match`"),
+    "Disposition": ("string", "`attachment`, with the name to save it under"),
     "Location": ("string", "Where what was made is"),
     "Link": ("string", "The next page, where there is one"),
     "Replayed": ("string", "`true`: the answer to an earlier request with this idempotency key"),
@@ -22,6 +24,7 @@ _OF_STATUS = {
     "429": {"Retry-After": "RetryAfter", "RateLimit": "RateLimit", "RateLimit-Policy": "RateLimitPolicy"},
     "503": {"Retry-After": "RetryAfter"},
 }
+_READ, _FILE = ("GET", "HEAD"), "/v1/jobs/{job_id}/artifacts/{name}"
 _QUEUED = {"Location": "Location", "Retry-After": "RetryAfter", "Idempotent-Replayed": "Replayed"}
 _OF_ANSWER = {
     ("POST", "/v1/jobs", "202"): _QUEUED | {"ETag": "ETag", "Preference-Applied": "Preferred"},
@@ -29,11 +32,12 @@ _OF_ANSWER = {
     ("POST", "/v1/comparisons", "202"): _QUEUED,
     ("POST", "/v1/comparisons", "201"): {"Location": "Location"},
     ("GET", "/v1/jobs", "200"): {"Link": "Link"},
-    ("GET", "/v1/results", "200"): {"Link": "Link"},
+    ("GET", "/v1/results", "200"): {"Link": "Link", "Content-Disposition": "Disposition"},
+    ("GET", "/v1/jobs/{job_id}/samples", "200"): {"Content-Disposition": "Disposition"},
     **{("GET", "/v1/jobs/{job_id}", status): {"ETag": "ETag"} for status in ("200", "304")},
     **{("POST", "/v1/jobs/{job_id}/cancel", status): {"ETag": "ETag"} for status in ("200", "202")},
-    **{("GET", "/v1/jobs/{job_id}/artifacts/{name}", status): {"ETag": "ETag"} for status in ("200", "304")},
-    **{("HEAD", "/v1/jobs/{job_id}/artifacts/{name}", status): {"ETag": "ETag"} for status in ("200", "304")},
+    **{(method, _FILE, "200"): {"ETag": "FileETag", "Content-Disposition": "Disposition"} for method in _READ},
+    **{(method, _FILE, "304"): {"ETag": "FileETag"} for method in _READ},
 }
 
 

@@ -103,3 +103,5 @@ def test_beyond_the_cap_jobs_are_refused_with_a_time_to_come_back(server: Embedd
     assert [answer.status_code for answer in answers] == [202, 202, 429]
     assert answers[-1].json()["code"] == "queue-full"
     assert int(answers[-1].headers["retry-after"]) > 0
+    assert answers[-1].headers["ratelimit-policy"] == '"all-queued-jobs";q=2'
+    assert answers[-1].headers["ratelimit"] == f'"all-queued-jobs";r=0;t={answers[-1].headers["retry-after"]}'

@@ -13,8 +13,19 @@ from dyno.workloads import registry
 from service.app import create_app
 from service.codes import PROBLEMS
 from service.openapi import operations
+from service.openapi.errors import codes
 from service.openapi.operations import OPERATIONS, TAGS, named
 from service.problems import MEDIA_TYPE
+from tests.service.openapi.conftest import answers
+
+EDGE = {
+    ("400", "bad-request"),
+    ("408", "head-timeout"),
+    ("431", "head-too-large"),
+    ("500", "internal-error"),
+    ("503", "too-many-connections"),
+    ("503", "shutting-down"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +41,12 @@ def is_valid(document: dict[str, Any], body: object) -> bool:
 def test_it_is_openapi_3_1_without_a_reference_that_leads_nowhere(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1")
     found = references(document)
-    assert {kind for _, _, kind, _ in (each.split("/") for each in found)} == {"schemas", "headers", "examples"}
+    assert {kind for _, _, kind, _ in (each.split("/") for each in found)} == {
+        "schemas",
+        "headers",
+        "examples",
+        "responses",
+    }
     assert [each for each in found if each.split("/")[3] not in document["components"][each.split("/")[2]]] == []
     assert "HTTPValidationError" not in document["components"]["schemas"]
 
@@ -63,12 +79,32 @@ def test_a_route_that_nobody_has_named_yet_has_a_name_all_the_same() -> None:
 
 
 def test_every_answer_is_listed_and_every_error_of_every_route_is_a_problem(document: dict[str, Any]) -> None:
-    for _, _, operation in operations(document):
-        assert "500" in operation["responses"]
-        assert "default" not in operation["responses"]
-        errors = [answer for status, answer in operation["responses"].items() if status >= "400"]
-        assert all(answer["content"].keys() == {MEDIA_TYPE} for answer in errors)
-        assert all("X-Request-ID" in answer["headers"] for answer in operation["responses"].values())
+    for _, _, status, answer in answers(document):
+        assert status != "default"
+        assert status < "400" or answer["content"].keys() == {MEDIA_TYPE}
+        assert "X-Request-ID" in answer["headers"]
+
+
+def test_what_is_answered_before_a_route_is_found_is_listed_with_every_route(document: dict[str, Any]) -> None:
+    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for method, path, status, answer in answers(document):
+        told = found.setdefault((method, path), set())
+        told |= {(status, code) for code in codes(answer)} if status >= "400" else set()
+    assert len(found) >= 30
+    assert {row: EDGE - told for row, told in found.items() if not told >= EDGE} == {}
+
+
+def test_an_error_is_written_once(document: dict[str, Any]) -> None:
+    errors = [
+        answer
+        for _, _, operation in operations(document)
+        for status, answer in operation["responses"].items()
+        if status >= "400"
+    ]
+    assert all(answer.keys() == {"$ref"} for answer in errors)
+    shared = document["components"]["responses"]
+    assert {answer["$ref"].split("/")[-1] for answer in errors} == shared.keys()
+    assert all(name.split(".")[1:] == codes(answer) for name, answer in shared.items())
 
 
 def test_a_link_leads_to_a_route_and_fills_its_parameters(document: dict[str, Any]) -> None:
@@ -105,11 +141,7 @@ def test_what_receivers_are_sent_is_described_and_shown(document: dict[str, Any]
 
 def test_every_code_named_is_one_of_the_table_under_its_status(document: dict[str, Any]) -> None:
     named = [
-        (int(status), code.strip("` "))
-        for _, _, operation in operations(document)
-        for status, response in operation["responses"].items()
-        if status.isdigit() and int(status) >= 400
-        for code in response["description"].split(",")
+        (int(status), code) for _, _, status, answer in answers(document) if status >= "400" for code in codes(answer)
     ]
     assert named
     assert all(PROBLEMS[code][0] == status for status, code in named)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from copy import deepcopy
 from typing import Any
 
 import httpx
@@ -11,9 +10,12 @@ import jsonschema
 import pytest
 
 from dyno.devices.device import Device
+from dyno.settings import Settings
+from service.app import create_app
 from service.codes import PROBLEMS
 from service.openapi import examples, operations
-from service.openapi.examples import recorded, show_examples
+from service.openapi.examples import recorded
+from tests.service.openapi.conftest import answers
 
 Document = dict[str, Any]
 NO_JOB = "job_01M80PT6VM78YWA14Q3XXHDWDJ"
@@ -45,9 +47,9 @@ def fits(document: Document, schema: Document, value: object) -> None:
 
 def test_every_example_fits_its_schema(document: Document) -> None:
     seen = 0
-    for _, _, operation in operations(document):
-        bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
-        for media in (media for body in bodies for media in body.get("content", {}).values()):
+    bodies = [operation["requestBody"] for _, _, operation in operations(document) if "requestBody" in operation]
+    for body in [*bodies, *(answer for *_, answer in answers(document))]:
+        for media in body.get("content", {}).values():
             for example in media.get("examples", {}).values():
                 if "value" in example:
                     fits(document, media["schema"], example["value"])
@@ -59,9 +61,7 @@ def test_a_problem_that_nobody_has_recorded_has_an_example_too(
     document: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examples, "recorded", lambda: {"problems": {}, "requests": {}, "answers": {}})
-    shown = deepcopy(document)
-    show_examples(shown)
-    for example in shown["components"]["examples"].values():
+    for example in create_app(Settings()).openapi()["components"]["examples"].values():
         fits(document, {"$ref": "#/components/schemas/Problem"}, example["value"])
 
 
@@ -73,8 +73,7 @@ def test_every_problem_that_is_documented_has_an_example_that_is_one(document: D
         assert (found["code"], (found["status"], found["title"])) == (code, PROBLEMS[code])
     named = {
         name
-        for _, _, operation in operations(document)
-        for status, answer in operation["responses"].items()
+        for *_, status, answer in answers(document)
         if status >= "400"
         for media in answer["content"].values()
         for name in media["examples"]

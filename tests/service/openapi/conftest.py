@@ -1,0 +1,18 @@
+"""How the tests read the document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from service.openapi import operations
+from service.openapi.schemas import resolved
+
+Document = dict[str, Any]
+
+
+def answers(document: Document) -> Iterator[tuple[str, str, str, Document]]:
+    """Method, path, status and answer, all of them, wherever the document keeps them."""
+    for method, path, operation in operations(document):
+        for status, answer in operation["responses"].items():
+            yield method, path, status, dict(resolved(answer, document))

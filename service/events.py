@@ -24,16 +24,7 @@ from service.streams import OneStream
 router = APIRouter(tags=["events"])
 
 COME_BACK_MS = 1000  # for browsers: EventSource connects again by itself
-_EXAMPLE = """id: 1763779000000-0
-event: status
-data: {"job":"job_01J…","version":2,"at":"…","owner":null,"event":"claim","status":"running","done":false,"worker":{…}}
-
-id: 1763779002000-0
-event: progress
-data: {"job":"job_01J…","version":3,"at":"…","owner":null,"progress":{"phase":"sampling","run":1,"runs":5,…}}
-
-"""
-_STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}}
+_STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
 _CODES = ("invalid-request", "too-many-streams", "store-unavailable")
 
 

@@ -44,7 +44,7 @@ _EXAMPLE: dict[str, JsonValue] = {
     "label.commit": "abc",
     "param.n": 512,
 }
-_CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}, "example": "time,finished_at,job,…\r\n"}}
+_CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
 
 
 class ResultRow(BaseModel):

@@ -112,15 +112,15 @@ class Containment:
     def _more_fields(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
         """Fields that have no schema of their own, and what they may be called."""
         if "propertyNames" in outer:
-            names = [{"type": "string", **each.get("propertyNames", {})} for each in (inner, outer)]
-            yield from self.beyond(*names, f"{at} names")
-        given, allowed = (each.get("additionalProperties", True) for each in (inner, outer))
-        if allowed is False and given is not False and not self._is_told:
+            given, allowed = ({"type": "string", **each.get("propertyNames", {})} for each in (inner, outer))
+            yield from self.beyond(given, allowed, f"{at} names")
+        more, others = (each.get("additionalProperties", True) for each in (inner, outer))
+        if others is False and more is not False and not self._is_told:
             yield f"{at}: takes no other fields"
-        elif given is False and allowed is not False and self._is_told and "additionalProperties" in outer:
+        elif more is False and others is not False and self._is_told and "additionalProperties" in outer:
             yield f"{at}/*: is gone"
-        elif given is not False and allowed is not False and "additionalProperties" in outer:
-            yield from self.beyond(_of(given), _of(allowed), f"{at}/*")
+        elif more is not False and others is not False and "additionalProperties" in outer:
+            yield from self.beyond(_of(more), _of(others), f"{at}/*")
 
     def _items(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
         pairs = [(inner.get("items"), outer.get("items"))]

@@ -31,20 +31,12 @@ def show_examples(document: dict[str, Any]) -> None:
             _show(operation, kept)
             for status, answer in operation["responses"].items():
                 if status >= "400":
-                    _refer(answer, codes(answer))
-                    used |= set(codes(answer))
+                    shown = [code for code in codes(answer) if code in kept["problems"]]
+                    _refer(answer, shown)
+                    used |= set(shown)
     document["components"]["examples"] = {
-        code: {"summary": PROBLEMS[code][1], "value": kept["problems"].get(code) or _unseen(code)}
-        for code in PROBLEMS
-        if code in used
+        code: {"summary": PROBLEMS[code][1], "value": kept["problems"][code]} for code in PROBLEMS if code in used
     }
-
-
-def _unseen(code: str) -> dict[str, Any]:
-    """A problem that nobody has recorded yet: what is the same each time, without a detail."""
-    status, title = PROBLEMS[code]
-    type_, request_id = f"urn:dyno:problem:{code}", "req_01M80ZWY7JE2X62H6EWFQH11T5"
-    return {"type": type_, "title": title, "status": status, "code": code, "detail": title, "request_id": request_id}
 
 
 def _show(operation: dict[str, Any], kept: Examples) -> None:
@@ -52,7 +44,15 @@ def _show(operation: dict[str, Any], kept: Examples) -> None:
     if operation_id in kept["requests"]:
         operation["requestBody"]["content"][_JSON]["examples"] = _named(kept["requests"][operation_id])
     for status, answers in kept["answers"].get(operation_id, {}).items():
-        operation["responses"][status]["content"][_JSON]["examples"] = _named(answers)
+        for media_type, media in operation["responses"][status]["content"].items():
+            of_type = {name: value for name, value in answers.items() if _is_of(media_type, value)}
+            if of_type:
+                media["examples"] = _named(of_type)
+
+
+def _is_of(media_type: str, value: object) -> bool:
+    """A text was recorded of what is no JSON: streams and tables."""
+    return isinstance(value, str) != (media_type == _JSON)
 
 
 def _named(values: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,8 @@ from dyno import logs
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
 from service.app import create_app
+from service.openapi.examples import recorded
+from tests.service.openapi.house import plain
 from tests.waiting import eventually
 
 Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
@@ -205,7 +207,9 @@ def test_whoever_is_not_answered_when_the_time_to_end_is_over_is_told_to_come_ag
         finally:
             os.kill(server.pid, signal.SIGCONT)
     answer = connection.getresponse()
-    assert (answer.status, json.load(answer)["code"]) == (503, "shutting-down")
+    told = json.load(answer)
+    assert (answer.status, told["code"]) == (503, "shutting-down")
+    assert plain(told) == plain(recorded()["problems"]["shutting-down"])
     assert answer.getheader("Retry-After")
     assert "Traceback" not in said
     connection.close()

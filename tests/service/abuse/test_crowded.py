@@ -10,7 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.openapi.examples import recorded
 from tests.service.abuse.conftest import MOST, Api, Caller, problem
+from tests.service.openapi.house import plain
 from tests.waiting import eventually
 
 IDLE = 300
@@ -53,6 +55,7 @@ def test_where_each_connection_is_at_work_a_newcomer_is_told_when_to_come_back(p
         assert all(b"200 OK" in reader.some() for reader in readers)
         [answer] = patient.call().answers()
         assert (answer.status_code, problem(answer)["code"]) == (503, "too-many-connections")
+        assert plain(problem(answer)) == plain(recorded()["problems"]["too-many-connections"])
         assert int(answer.headers["retry-after"]) > 0
         readers[0].socket.close()
         eventually(lambda: 200 in [each.status_code for each in patient.call().get("/livez", CLOSE).answers()])

@@ -2,42 +2,78 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import jsonschema
 import pytest
+from fastapi.routing import APIRoute, iter_route_contexts
+from pydantic import TypeAdapter
 
 from dyno.devices.device import Device
 from dyno.settings import Settings
 from service.app import create_app
 from service.codes import PROBLEMS
-from service.openapi import examples, operations
+from service.openapi import operations
 from service.openapi.examples import recorded
+from service.openapi.operations import OPERATIONS
 from tests.service.openapi.conftest import answers
+from tests.service.openapi.house import House, Serve, elsewhere, house, plain
+from tests.service.openapi.provoked import AT_THE_EDGE, PROVOKED, UNPROVOKED
 
 Document = dict[str, Any]
-NO_JOB = "job_01M80PT6VM78YWA14Q3XXHDWDJ"
-JSON = {"Content-Type": "application/json"}
 
-# (code, how to be told it): those that need no more than a request.
-ASKED: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("malformed-body", "POST", "/v1/jobs", {"content": '{"workload": "matmul", "params": {', "headers": JSON}),
-    ("not-authorized", "GET", "/v1/keys", {}),
-    ("job-not-found", "GET", f"/v1/jobs/{NO_JOB}", {}),
-    ("comparison-not-found", "GET", f"/v1/comparisons/cmp_{NO_JOB[4:]}", {}),
-    ("body-too-large", "POST", "/v1/jobs", {"content": b" " * 70002, "headers": JSON}),
-    ("unsupported-media-type", "POST", "/v1/jobs", {"data": {"workload": "matmul"}}),
-    ("invalid-request", "GET", "/v1/jobs", {"params": {"limit": 0, "status": "done"}}),
-    ("invalid-spec", "POST", "/v1/jobs", {"json": {"workload": "matmul", "params": {"n": 0, "dtype": "float33"}}}),
-    ("invalid-comparison", "POST", "/v1/comparisons", {"json": {"jobs": [NO_JOB]}}),
+STREAM = "text/event-stream"
+STREAMS = {"followJob": "/v1/jobs/{job_id}/events", "followAll": "/v1/events"}
+SAME_EACH_TIME = {
+    "getWorkload": "/v1/workloads/matmul",
+    "getMe": "/v1/me",
+    "getLiveness": "/livez",
+    "getReadiness": "/readyz",
+}
+MODELLED = [
+    (operation_id, status, name)
+    for operation_id, by_status in recorded()["answers"].items()
+    for status, by_name in by_status.items()
+    for name, value in by_name.items()
+    if not isinstance(value, str)
 ]
 
 
 @pytest.fixture(scope="module")
 def document(http: httpx.Client) -> Document:
     found: Document = http.get("/openapi.json").json()
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("house")
+
+
+@pytest.fixture(scope="module")
+def here(settings: Settings, serve: Serve, folder: Path) -> Iterator[House]:
+    apart = settings.model_copy(update={"namespace": f"{settings.namespace}-house"})
+    with house(apart, folder, serve) as here:
+        yield here
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[tuple[str, str], Any]:
+    """Of the answers that have one, by operationId and status."""
+    found: dict[tuple[str, str], Any] = {}
+    for each in iter_route_contexts(create_app(Settings()).routes):
+        route = each.original_route
+        for method in route.methods or () if isinstance(route, APIRoute) else ():
+            operation_id, _ = OPERATIONS.get((method, each.path or ""), (None, None))
+            if operation_id is not None and isinstance(route, APIRoute):
+                found[operation_id, str(route.status_code or 200)] = route.response_model
+                more = {str(status): more["model"] for status, more in route.responses.items() if "model" in more}
+                found |= {(operation_id, status): model for status, model in more.items()}
     return found
 
 
@@ -57,14 +93,6 @@ def test_every_example_fits_its_schema(document: Document) -> None:
     assert seen >= 30
 
 
-def test_a_problem_that_nobody_has_recorded_has_an_example_too(
-    document: Document, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(examples, "recorded", lambda: {"problems": {}, "requests": {}, "answers": {}})
-    for example in create_app(Settings()).openapi()["components"]["examples"].values():
-        fits(document, {"$ref": "#/components/schemas/Problem"}, example["value"])
-
-
 def test_every_problem_that_is_documented_has_an_example_that_is_one(document: Document) -> None:
     shown = document["components"]["examples"]
     for code, example in shown.items():
@@ -75,10 +103,66 @@ def test_every_problem_that_is_documented_has_an_example_that_is_one(document: D
         name
         for *_, status, answer in answers(document)
         if status >= "400"
-        for media in answer["content"].values()
-        for name in media["examples"]
+        for name in answer["description"].replace("`", "").split(", ")
     }
-    assert named == shown.keys()
+    assert named == shown.keys() == recorded()["problems"].keys()
+
+
+@pytest.mark.parametrize("code", PROVOKED)
+def test_who_asks_as_then_is_told_the_same(here: House, folder: Path, code: str) -> None:
+    told = elsewhere(PROVOKED[code](here).json(), folder)
+    shown = recorded()["problems"][code]
+    assert told["request_id"] != shown["request_id"]
+    assert plain(told) == plain(shown)
+
+
+def test_every_example_of_a_problem_is_asked_for_again_but_those_of_bugs() -> None:
+    assert PROVOKED.keys() | AT_THE_EDGE | UNPROVOKED == recorded()["problems"].keys()
+
+
+@pytest.mark.parametrize(("operation_id", "status", "name"), MODELLED)
+def test_an_answer_has_the_fields_that_it_has_today(
+    models: dict[tuple[str, str], Any], operation_id: str, status: str, name: str
+) -> None:
+    shown = recorded()["answers"][operation_id][status][name]
+    model = TypeAdapter(models[operation_id, status])
+    assert form(model.dump_python(model.validate_python(shown), mode="json", by_alias=True)) == form(shown)
+
+
+def form(value: Any) -> Any:
+    """Names and types; a time has several notations, and a number two types."""
+    if isinstance(value, dict):
+        return {name: form(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [form(item) for item in value]
+    return "number" if type(value) in (int, float) else type(value).__name__
+
+
+@pytest.mark.parametrize("operation_id", SAME_EACH_TIME)
+def test_what_is_the_same_each_time_is_so_still(here: House, operation_id: str) -> None:
+    told = here.http.get(SAME_EACH_TIME[operation_id]).json()
+    assert [told] == list(recorded()["answers"][operation_id]["200"].values())
+
+
+def test_the_workloads_shown_are_among_those_there_are(here: House) -> None:
+    there = here.http.get("/v1/workloads").json()["data"]
+    [shown] = recorded()["answers"]["listWorkloads"]["200"].values()
+    assert shown["data"]
+    assert [each for each in shown["data"] if each not in there] == []
+
+
+@pytest.mark.parametrize(("operation_id", "path"), STREAMS.items())
+def test_a_stream_that_is_shown_holds_the_events_that_are_described(
+    document: Document, operation_id: str, path: str
+) -> None:
+    media = document["paths"][path]["get"]["responses"]["200"]["content"][STREAM]
+    data = {each["properties"]["event"]["const"]: each["properties"]["data"] for each in media["itemSchema"]["oneOf"]}
+    [shown] = recorded()["answers"][operation_id]["200"].values()
+    assert [example["value"] for example in media["examples"].values()] == [shown]
+    events = re.findall(r"^event: (.+)\ndata: (.+)\nid: .+\n$", shown, re.MULTILINE)
+    assert {kind for kind, _ in events} == {"status", "progress", "metric", "log"}
+    for kind, text in events:
+        fits(document, data[kind]["contentSchema"], json.loads(text))
 
 
 @pytest.mark.parametrize("operation_id", ["submitJob", "createComparison"])
@@ -89,17 +173,3 @@ def test_the_requests_shown_are_taken(http: httpx.Client, offered: Device, opera
         assert answer.status_code in (200, 202) or answer.json()["code"] == "job-not-found", (name, answer.text)
         if answer.status_code == 202:
             http.post(f"/v1/jobs/{answer.json()['job']}/cancel").raise_for_status()
-
-
-@pytest.mark.parametrize(("code", "method", "path", "request_"), ASKED, ids=[case[0] for case in ASKED])
-def test_who_asks_as_then_is_told_the_same(
-    http: httpx.Client, code: str, method: str, path: str, request_: dict[str, Any]
-) -> None:
-    told = http.request(method, path, **request_).json()
-    shown = dict(recorded()["problems"][code])
-    assert told.pop("request_id") != shown.pop("request_id")
-    assert _without_numbers(told) == _without_numbers(shown)
-
-
-def _without_numbers(problem: Document) -> Document:
-    return {key: re.sub(r"\d+", "0", value) if isinstance(value, str) else value for key, value in problem.items()}

@@ -1,0 +1,163 @@
+"""Three services to be asked for whatever there is an example of: one without keys, one with, one without a store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import redis
+from fastapi import FastAPI
+
+from dyno.access import Limits, NewKey, Scope
+from dyno.devices.device import Device, PeakFigure
+from dyno.job import WorkerRef
+from dyno.result import Artifact, Result
+from dyno.samples import RunSamples
+from dyno.settings import Settings
+from dyno.store import fleet
+from dyno.store.api_keys import ApiKeys
+from dyno.store.connect import async_client, sync_client
+from dyno.store.fleet import WorkerRecord
+from dyno.store.keys import Keys
+from dyno.store.leases import Claim, Leases
+from dyno.store.queues import queues_served
+from service.app import create_app
+from tests.comparisons import a_metric, of_metrics
+
+Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+
+TINY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "expires_in_s": 3600}
+IN_TURNS: dict[str, Any] = {"specs": [TINY, TINY | {"params": {"n": 64, "repeats": 20}}], "pairs": 4}
+BENCH = Device(
+    id="cpu:0-0",
+    kind="cpu",
+    model="Test CPU",
+    host="bench-1",
+    cores=[0],
+    memory_bytes=8 * 2**30,
+    peak={"float32": PeakFigure(value=1e11, provenance="measured here")},
+    frameworks={"tensorflow": "2.21.0", "jax": "0.10.2"},
+)
+WORKER = WorkerRef(id="cpu:0-0@bench-1.da53de", device=BENCH.id, host=BENCH.host)
+SAMPLES = RunSamples(run=0, warmup=[0.3], samples=[0.1], sample_cpu_s=[(0.1, 0.0)], executions_per_sample=4)
+PLACES = {"artifacts": "/srv/dyno/artifacts", "redis.sock": "/run/redis/redis.sock"}  # as the examples have them
+
+
+@dataclass(frozen=True)
+class House:
+    """`http` needs no key; `admin`, `reader` and `poor` send theirs to another service, which queues two jobs at most,
+    of `poor` one; `away` is a service whose store can't be reached."""
+
+    http: httpx.Client
+    admin: httpx.Client
+    reader: httpx.Client
+    poor: httpx.Client
+    away: httpx.Client
+    settings: Settings
+    leases: Leases
+    redis: redis.Redis
+    running: list[Claim] = field(default_factory=list)
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(self.settings.namespace)
+
+    def job(self, **spec: Any) -> str:
+        """One that is queued."""
+        answer = self.http.post("/v1/jobs", json=TINY | spec).raise_for_status()
+        return str(answer.json()["id"])
+
+    def claimed(self, **spec: Any) -> Claim:
+        """One that runs; the one before it doesn't any more."""
+        while self.running:
+            self.leases.finish(self.running.pop(), "stop")
+        job_id = self.job(**spec)
+        while (claim := self.leases.claim(BENCH.full_id, queues_served(BENCH), WORKER)) is not None:
+            if claim.job_id == job_id:
+                self.running.append(claim)
+                return claim
+            self.leases.finish(claim, "stop")  # of another test
+        raise AssertionError(f"{job_id} wasn't there to be claimed")
+
+    def finished(self, *names: str, **spec: Any) -> str:
+        """One that succeeded, and left files of these names."""
+        claim = self.claimed(**spec)
+        artifacts = [Artifact.model_validate(self.put(claim, name).raise_for_status().json()) for name in names]
+        result = of_metrics([a_metric()], artifacts=artifacts).model_copy(update={"job": claim.job_id})
+        assert self.leases.finish(claim, "succeed", result=Result.model_validate(result), samples=[SAMPLES])
+        return claim.job_id
+
+    def put(self, claim: Claim, name: str, content: bytes = b"bytes") -> httpx.Response:
+        url = f"/v1/jobs/{claim.job_id}/artifacts/{name}"
+        return self.http.put(url, content=content, headers={"Authorization": f"Bearer {claim.token}"})
+
+
+@contextmanager
+def house(settings: Settings, folder: Path, serve: Serve) -> Iterator[House]:
+    """Over the store of `settings`; files are kept in `folder`."""
+    open_ = settings.model_copy(
+        update={"artifact_dir": folder / "artifacts", "artifact_max_bytes": 1000, "max_streams": 1}
+    )
+    closed = open_.model_copy(update={"namespace": f"{settings.namespace}-keys", "max_queued": 2})
+    away = open_.model_copy(update={"redis_url": f"unix://{folder}/redis.sock"})
+    admin, reader, poor = (_key(closed, scope, **limits) for scope, limits in _KEYS)
+    with (
+        serve(create_app(open_)) as http,
+        serve(create_app(closed)) as needs_key,
+        serve(create_app(away)) as without_store,
+        _sending(without_store, admin) as to_none,
+        _sending(needs_key, admin) as by_admin,
+        _sending(needs_key, reader) as by_reader,
+        _sending(needs_key, poor) as by_poor,
+        sync_client(open_) as client,
+    ):
+        now = datetime.now(UTC)
+        record = WorkerRecord(
+            id=WORKER.id, host=BENCH.host, pid=1, device=BENCH.full_id, state="idle", version="0", started_at=now
+        )
+        for each in (open_, closed):
+            fleet.publish(client, each, BENCH, record)
+        clients = (http, by_admin, by_reader, by_poor, to_none)
+        yield House(*clients, open_, Leases(client, open_), client)
+
+
+_KEYS: list[tuple[Scope, dict[str, int]]] = [
+    (Scope.ADMIN, {}),
+    (Scope.READ, {}),
+    (Scope.SUBMIT, {"queued_jobs": 1}),
+]
+
+
+def _key(settings: Settings, scope: Scope, **limits: int) -> str:
+    async def made() -> str:
+        async with async_client(settings) as client:
+            _, secret = await ApiKeys(client, settings).create(NewKey(name="ci", scope=scope, limits=Limits(**limits)))
+            return secret
+
+    return asyncio.run(made())
+
+
+def _sending(http: httpx.Client, secret: str) -> httpx.Client:
+    return httpx.Client(base_url=http.base_url, headers={"Authorization": f"Bearer {secret}"}, timeout=30)
+
+
+def elsewhere(answer: Any, folder: Path) -> Any:
+    """As it would read where the examples were recorded."""
+    text = json.dumps(answer)
+    for name, place in PLACES.items():
+        text = text.replace(str(folder / name), place)
+    return json.loads(text)
+
+
+def plain(problem: dict[str, Any]) -> Any:
+    """What is the same each time: ids and figures are others."""
+    text = re.sub(r"\b(job|cmp|key|req|msg)_\w+", r"\1_", json.dumps(problem))
+    return json.loads(re.sub(r"(?<![\w.])-?\d+(\.\d+)?(e[+-]?\d+)?", "0", text))

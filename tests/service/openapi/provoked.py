@@ -1,0 +1,120 @@
+"""How to be told each problem that is shown in the document: by one request, after whatever has to come before it.
+
+Those of connections, before there is a request that a route could answer, are asked in tests/service/abuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+
+from tests.service.openapi.house import TINY, House
+
+NO_JOB = "job_01M80PT6VM78YWA14Q3XXHDWDJ"
+JSON = {"Content-Type": "application/json"}
+UNDER_ONE_KEY = {"Idempotency-Key": "one"}
+
+
+def _artifact_store_unavailable(house: House) -> httpx.Response:
+    claim = house.claimed()
+    (house.settings.artifact_dir / claim.job_id).parent.mkdir(parents=True, exist_ok=True)
+    (house.settings.artifact_dir / claim.job_id).write_text("in the way of a folder")
+    return house.put(claim, "notes.txt")
+
+
+def _idempotency_key_reused(house: House) -> httpx.Response:
+    house.http.post("/v1/jobs", json=TINY, headers=UNDER_ONE_KEY)
+    return house.http.post("/v1/jobs", json=TINY | {"seed": 1}, headers=UNDER_ONE_KEY)
+
+
+def _job_expired(house: House) -> httpx.Response:
+    key = {"Idempotency-Key": "gone"}
+    job_id = house.http.post("/v1/jobs", json=TINY, headers=key).json()["id"]
+    house.redis.delete(house.keys.job(job_id))
+    return house.http.post("/v1/jobs", json=TINY, headers=key)
+
+
+def _limit_reached(house: House) -> httpx.Response:
+    house.poor.post("/v1/jobs", json=TINY)
+    return house.poor.post("/v1/jobs", json=TINY)
+
+
+def _queue_full(house: House) -> httpx.Response:
+    *made, refused = [house.admin.post("/v1/jobs", json=TINY) for _ in range(3)]
+    for each in made:
+        if each.is_success:
+            house.admin.post(each.json()["urls"]["cancel"])
+    return refused
+
+
+def _not_comparable(house: House) -> httpx.Response:
+    jobs = [house.finished(), house.finished(params={"n": 128})]
+    return house.http.post("/v1/comparisons", json={"jobs": jobs})
+
+
+def _record_unreadable(house: House) -> httpx.Response:
+    job_id = house.finished()
+    house.redis.set(house.keys.result(job_id), "{")
+    return house.http.get(f"/v1/jobs/{job_id}/result")
+
+
+def _stale_token(house: House) -> httpx.Response:
+    claim = house.claimed()
+    house.leases.finish(claim, "stop")
+    return house.put(claim, "notes.txt")
+
+
+def _too_many_streams(house: House) -> httpx.Response:
+    with house.http.stream("GET", "/v1/events"):
+        return house.http.get("/v1/events")
+
+
+PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
+    "artifact-not-found": lambda h: h.http.get(f"/v1/jobs/{h.finished()}/artifacts/wrong.png"),
+    "artifact-store-unavailable": _artifact_store_unavailable,
+    "artifact-too-large": lambda h: h.put(h.claimed(), "notes.txt", bytes(2000)),
+    "body-too-large": lambda h: h.http.post("/v1/jobs", content=b" " * 70002, headers=JSON),
+    "comparison-not-found": lambda h: h.http.get(f"/v1/comparisons/cmp_{NO_JOB[4:]}"),
+    "delivery-not-found": lambda h: h.http.post(f"/v1/webhook-deliveries/msg_{NO_JOB[4:]}/redeliver"),
+    "device-not-found": lambda h: h.http.post("/v1/devices/cpu:9@bench-1/cordon"),
+    "does-not-fit": lambda h: h.http.post("/v1/jobs", json=TINY | {"params": {"n": 100_000}}),
+    "exceeds-timeout": lambda h: h.http.post(
+        "/v1/jobs", json=TINY | {"params": {"n": 8192, "repeats": 1000}, "timeout_s": 1}
+    ),
+    "host-not-allowed": lambda h: h.http.get("/v1/jobs", headers={"Host": "bench-1.example"}),
+    "idempotency-key-reused": _idempotency_key_reused,
+    "invalid-comparison": lambda h: h.http.post("/v1/comparisons", json={"jobs": [NO_JOB]}),
+    "invalid-key": lambda h: h.admin.post("/v1/keys", json={"name": "two\nlines", "scope": "all"}),
+    "invalid-request": lambda h: h.http.get("/v1/jobs", params={"limit": 0, "status": "done"}),
+    "invalid-spec": lambda h: h.http.post(
+        "/v1/jobs", json={"workload": "matmul", "params": {"n": 0, "dtype": "float33"}}
+    ),
+    "job-expired": _job_expired,
+    "job-finished": lambda h: h.http.post(f"/v1/jobs/{h.finished()}/cancel"),
+    "job-live": lambda h: h.http.delete(f"/v1/jobs/{h.job()}"),
+    "job-not-found": lambda h: h.http.get(f"/v1/jobs/{NO_JOB}"),
+    "key-not-found": lambda h: h.admin.delete("/v1/keys/key_0123456789abcdef"),
+    "limit-reached": _limit_reached,
+    "malformed-body": lambda h: h.http.post("/v1/jobs", content='{"workload": "matmul", "params": {', headers=JSON),
+    "no-device-fits": lambda h: h.http.post("/v1/jobs", json=TINY | {"device": "tpu"}),
+    "not-authorized": lambda h: h.http.get("/v1/keys"),
+    "not-comparable": _not_comparable,
+    "not-ready": lambda h: h.away.get("/readyz"),
+    "origin-not-allowed": lambda h: h.http.post("/v1/jobs", json=TINY, headers={"Origin": "https://example.com"}),
+    "proxy-not-allowed": lambda h: h.http.get("/v1/jobs", headers={"X-Forwarded-For": "203.0.113.7"}),
+    "queue-full": _queue_full,
+    "record-unreadable": _record_unreadable,
+    "result-not-ready": lambda h: h.http.get(f"/v1/jobs/{h.job()}/result"),
+    "scope-missing": lambda h: h.reader.post("/v1/jobs", json=TINY),
+    "stale-token": _stale_token,
+    "store-unavailable": lambda h: h.away.get(f"/v1/jobs/{NO_JOB}"),
+    "too-many-streams": _too_many_streams,
+    "unsupported": lambda h: h.http.post("/v1/jobs", json=TINY | {"framework": "torch"}),
+    "unsupported-media-type": lambda h: h.http.post("/v1/jobs", data={"workload": "matmul"}),
+    "workload-not-found": lambda h: h.http.get("/v1/workloads/matmull"),
+}
+AT_THE_EDGE = frozenset(
+    {"bad-request", "body-timeout", "head-timeout", "head-too-large", "too-many-connections", "shutting-down"}
+)
+UNPROVOKED = frozenset({"internal-error"})  # a bug's

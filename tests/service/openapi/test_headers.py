@@ -1,0 +1,116 @@
+"""The headers of answers: what is sent is in the document, and what is in the document is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from dyno.settings import Settings
+from service import edge
+from service.app import create_app
+from tests.service.openapi.conftest import answers
+from tests.service.openapi.house import IN_TURNS, TINY, House, Serve, house
+
+Row = tuple[str, str, str]
+
+# Of every answer, or of HTTP itself.
+BESIDE = {name.lower() for name in edge.HEADERS} | {"date", "server", "connection", "x-accel-buffering"}
+BESIDE |= {"content-type", "content-length", "transfer-encoding"}
+JOB, FILE = "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/artifacts/{name}"
+ELSEWHERE = {("GET", "/v1/webhook-deliveries", "200")}  # asked with the webhooks
+
+
+@pytest.fixture(scope="module")
+def asked(
+    settings: Settings, serve: Serve, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Row, list[httpx.Response]]:
+    """Answers of every route that has headers of its own, by method, path and status."""
+    found: dict[Row, list[httpx.Response]] = {}
+    with house(settings, tmp_path_factory.mktemp("house"), serve) as here:
+        for ask in (_of_jobs, _of_comparisons, _of_files, _of_lists, _refused):
+            for path, answer in ask(here):
+                found.setdefault((answer.request.method, path, str(answer.status_code)), []).append(answer)
+    return found
+
+
+@pytest.fixture(scope="module")
+def documented() -> dict[Row, set[str]]:
+    return {
+        (method, path, status): {name.lower() for name in answer["headers"]}
+        for method, path, status, answer in answers(create_app(Settings()).openapi())
+    }
+
+
+def own(answer: httpx.Response) -> set[str]:
+    return {name.lower() for name in answer.headers} - BESIDE
+
+
+def test_what_is_sent_is_in_the_document_and_what_is_there_is_sent(
+    asked: dict[Row, list[httpx.Response]], documented: dict[Row, set[str]]
+) -> None:
+    sent = {row: set[str]().union(*map(own, told)) for row, told in asked.items()}
+    assert sent == {row: documented[row] for row in sent}
+
+
+def test_every_answer_that_has_headers_of_its_own_was_asked_for(
+    asked: dict[Row, list[httpx.Response]], documented: dict[Row, set[str]]
+) -> None:
+    special = {row for row, names in documented.items() if row[2] < "400" and names != {"x-request-id"}}
+    assert special - asked.keys() - ELSEWHERE == set()
+
+
+def test_every_error_has_all_headers_of_its_status(
+    asked: dict[Row, list[httpx.Response]], documented: dict[Row, set[str]]
+) -> None:
+    errors = [(row, answer) for row, told in asked.items() for answer in told if answer.is_error]
+    assert {answer.json()["code"] for _, answer in errors} >= {"limit-reached", "queue-full", "store-unavailable"}
+    for row, answer in errors:
+        assert own(answer) == documented[row], answer.json()["code"]
+
+
+def _of_jobs(here: House) -> Iterator[tuple[str, httpx.Response]]:
+    again = f"/v1/jobs/{here.finished()}/rerun"
+    for path, url, body in (("/v1/jobs", "/v1/jobs", TINY), (f"{JOB}/rerun", again, None)):
+        key = {"Idempotency-Key": url}
+        first = here.http.post(url, json=body, headers=key)
+        yield path, first
+        job = f"/v1/jobs/{first.json()['id']}"
+        yield f"{JOB}/cancel", here.http.post(f"{job}/cancel")
+        yield path, here.http.post(url, json=body, headers=key | {"Prefer": "wait=1"})  # the job is done by now
+        seen = here.http.get(job)
+        yield JOB, seen
+        yield JOB, here.http.get(job, headers={"If-None-Match": seen.headers["ETag"]})
+    yield f"{JOB}/cancel", here.http.post(f"/v1/jobs/{here.claimed().job_id}/cancel")
+
+
+def _of_comparisons(here: House) -> Iterator[tuple[str, httpx.Response]]:
+    yield "/v1/comparisons", here.http.post("/v1/comparisons", json={"jobs": [here.finished(), here.finished()]})
+    for _ in range(2):
+        yield "/v1/comparisons", here.http.post("/v1/comparisons", json=IN_TURNS, headers={"Idempotency-Key": "turns"})
+
+
+def _of_files(here: House) -> Iterator[tuple[str, httpx.Response]]:
+    url = f"/v1/jobs/{here.finished('notes.txt')}/artifacts/notes.txt"
+    for method in ("GET", "HEAD"):
+        sent = here.http.request(method, url)
+        yield FILE, sent
+        yield FILE, here.http.request(method, url, headers={"If-None-Match": sent.headers["ETag"]})
+
+
+def _of_lists(here: House) -> Iterator[tuple[str, httpx.Response]]:
+    jobs = [here.finished() for _ in range(2)]
+    yield "/v1/jobs", here.http.get("/v1/jobs", params={"limit": 1})
+    yield "/v1/results", here.http.get("/v1/results", params={"limit": 1, "format": "csv"})
+    yield f"{JOB}/samples", here.http.get(f"/v1/jobs/{jobs[0]}/samples", params={"format": "csv"})
+
+
+def _refused(here: House) -> Iterator[tuple[str, httpx.Response]]:
+    yield "/v1/keys", here.http.get("/v1/keys")
+    yield "/v1/jobs", here.reader.post("/v1/jobs", json=TINY)
+    yield "/v1/jobs", here.poor.post("/v1/jobs", json=TINY)
+    yield "/v1/jobs", here.poor.post("/v1/jobs", json=TINY)
+    yield "/v1/jobs", here.admin.post("/v1/jobs", json=TINY)
+    yield "/v1/jobs", here.admin.post("/v1/jobs", json=TINY)
+    yield "/v1/jobs", here.away.get("/v1/jobs")

@@ -116,3 +116,13 @@ def test_the_command_saves_nothing_that_arrives_otherwise_than_listed(
     assert saved.exit_code == 1
     assert "SHA-256" in saved.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_type_in_which_files_are_sent_is_in_the_document(http: httpx.Client, left: Callable[..., str]) -> None:
+    names = ["bars.svg", "figures.json", "notes.txt", "model.weights.h5", "table.CSV", "wrong.png"]
+    job_id = left(**{name.replace(".", "__"): b"{}" for name in names})
+    answers = [http.get(f"/v1/jobs/{job_id}/artifacts/{name}").raise_for_status() for name in names]
+    path = http.get("/openapi.json").json()["paths"]["/v1/jobs/{job_id}/artifacts/{name}"]
+    sent = {answer.headers["Content-Type"].partition(";")[0] for answer in answers}
+    assert len(sent) == len(names)
+    assert sent == path["get"]["responses"]["200"]["content"].keys()

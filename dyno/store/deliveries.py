@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,21 +17,12 @@ from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
 from dyno.store.outbox import KEPT
-from dyno.store.places import Place, decode_cursor, encode_cursor, places
+from dyno.store.pages import Index, Page, page_of
+from dyno.store.places import Place, decode_cursor
 from dyno.store.records import moment
 from dyno.store.scripts import SOURCES, Script
 
 log = logging.getLogger(__name__)
-
-_STEP = 50
-_MOST_STEPS = 10
-
-
-@dataclass(frozen=True)
-class DeliveryPage:
-    data: list[Delivery]
-    next_cursor: str | None
-    has_more: bool
 
 
 @dataclass(frozen=True)
@@ -60,26 +51,21 @@ class Deliveries:
         self._viewer = viewer
         self._redeliver = client.register_script(SOURCES[Script.REDELIVER])
 
-    async def page(self, wanted: WantedDeliveries, cursor: str | None, limit: int) -> DeliveryPage:
+    async def page(self, wanted: WantedDeliveries, cursor: str | None, limit: int) -> Page[Delivery]:
         """Newest first. Where few fit it comes back short, with a cursor that goes on. Raises InvalidSpec for a cursor
         of another make."""
-        place = None if cursor is None else decode_cursor(cursor)
         if wanted.job is not None:
-            return DeliveryPage(await self._of_job(wanted), None, has_more=False)
-        step, found = max(_STEP, limit + 1), list[tuple[Place, Delivery]]()
-        for _ in range(_MOST_STEPS):
-            with store_errors():
-                behind = await places(
-                    self._client, self._index(), place, step, wanted.created_after, wanted.created_before
-                )
+            if cursor is not None:
+                decode_cursor(cursor)
+            return Page(await self._of_job(wanted), None, has_more=False)
+
+        async def fitting(behind: Sequence[Place]) -> list[Delivery | None]:
             read = await self._read([job_id for _, job_id in behind])
-            found += [(at, each) for at, each in zip(behind, read, strict=True) if each and wanted.fits(each)]
-            if len(found) > limit:
-                return _page(found[:limit], found[limit - 1][0])
-            if len(behind) < step:
-                return _page(found, None)
-            place = behind[-1]
-        return _page(found, place)
+            return [each if each and wanted.fits(each) else None for each in read]
+
+        index = Index(self._index(), wanted.created_after, wanted.created_before)
+        with store_errors():
+            return await page_of(self._client, index, fitting, cursor, limit)
 
     async def redeliver(self, delivery_id: str) -> Delivery:
         """Have it tried again now, whatever became of it. Raises UnknownDelivery."""
@@ -120,11 +106,6 @@ class Deliveries:
                 replies: list[Any] = await pipeline.execute()
         rows = zip(job_ids, replies[::2], replies[1::2], strict=True)
         return [_read(job_id, record, due_ms) if record else None for job_id, record, due_ms in rows]
-
-
-def _page(found: list[tuple[Place, Delivery]], goes_on_at: Place | None) -> DeliveryPage:
-    cursor = None if goes_on_at is None else encode_cursor(goes_on_at)
-    return DeliveryPage([each for _, each in found], cursor, has_more=cursor is not None)
 
 
 def _read(job_id: str, record: Mapping[str, str], due_ms: float | None) -> Delivery | None:

@@ -24,7 +24,8 @@ from dyno.store.connect import store_errors
 from dyno.store.fitting import packed
 from dyno.store.keys import JOB_ID, Keys
 from dyno.store.limits import full, refused
-from dyno.store.listing import JobPage, Listing, Wanted
+from dyno.store.listing import Listing, Wanted
+from dyno.store.pages import Page
 from dyno.store.queues import queue_for
 from dyno.store.records import stored, to_job
 from dyno.store.scripts import SOURCES, Script
@@ -208,7 +209,7 @@ class Jobs:
         created_before: datetime | None = None,
         cursor: str | None = None,
         limit: int = 50,
-    ) -> JobPage:
+    ) -> Page[Job]:
         """One page of jobs, newest first; see `dyno.store.listing`. Raises InvalidSpec for a cursor it didn't make."""
         owner = None if self.viewer.sees_all else self.viewer.owner
         wanted = Wanted(status, workload, device, framework, label, created_after, created_before, owner)

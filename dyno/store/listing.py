@@ -1,7 +1,4 @@
-"""Pages of jobs, newest first, by the narrowest index that fits; what it doesn't tell is filtered record by record.
-
-A page costs a bounded number of reads: where few records match, it comes back short, with a cursor that goes on.
-"""
+"""Jobs, newest first, by the narrowest index that fits; what it doesn't tell is filtered record by record."""
 
 from __future__ import annotations
 
@@ -14,19 +11,10 @@ import redis.asyncio
 from dyno.errors import RecordUnreadable
 from dyno.job import Job, Status
 from dyno.store.keys import Keys
-from dyno.store.places import Place, decode_cursor, encode_cursor, places
+from dyno.store.pages import Index, Page, page_of
+from dyno.store.places import Place
 from dyno.store.records import to_job
 from dyno.store.standing import Foresee, Standing, standings
-
-_STEP = 50  # records read at a time, or one more than the page has: about 10 ms of the event loop
-_MOST_STEPS = 10
-
-
-@dataclass(frozen=True)
-class JobPage:
-    data: list[Job]
-    next_cursor: str | None
-    has_more: bool
 
 
 @dataclass(frozen=True)
@@ -78,22 +66,14 @@ class Listing:
     def __init__(self, client: redis.asyncio.Redis, keys: Keys, foresee: Foresee) -> None:
         self._client, self._keys, self._foresee = client, keys, foresee
 
-    async def page(self, wanted: Wanted, cursor: str | None, limit: int) -> JobPage:
+    async def page(self, wanted: Wanted, cursor: str | None, limit: int) -> Page[Job]:
         """At most `limit` jobs that come after the cursor's. Raises InvalidSpec for a cursor of another make."""
-        index = await self._narrowest(wanted)
-        place = None if cursor is None else decode_cursor(cursor)
-        step = max(_STEP, limit + 1)
-        found: list[tuple[Place, Job]] = []
-        for _ in range(_MOST_STEPS):
-            behind = await places(self._client, index, place, step, wanted.created_after, wanted.created_before)
-            jobs = await self._jobs(index, behind)
-            found += [(at, job) for at, job in jobs if job is not None and wanted.fits(job)]
-            if len(found) > limit:
-                return _page(found[:limit], found[limit - 1][0])
-            if len(behind) < step:
-                return _page(found, None)
-            place = behind[-1]
-        return _page(found, place)
+        index = Index(await self._narrowest(wanted), wanted.created_after, wanted.created_before)
+
+        async def fitting(behind: Sequence[Place]) -> list[Job | None]:
+            return [job if job and wanted.fits(job) else None for job in await self._jobs(index.key, behind)]
+
+        return await page_of(self._client, index, fitting, cursor, limit)
 
     async def _narrowest(self, wanted: Wanted) -> str:
         if wanted.owner is not None:  # a cursor names an entry of the index: no other may hold jobs of others
@@ -108,7 +88,7 @@ class Listing:
         sizes = [await self._client.zcard(index) for index in indexes]
         return indexes[sizes.index(min(sizes))]
 
-    async def _jobs(self, index: str, behind: Sequence[Place]) -> list[tuple[Place, Job | None]]:
+    async def _jobs(self, index: str, behind: Sequence[Place]) -> list[Job | None]:
         async with self._client.pipeline(transaction=False) as pipeline:
             for _, job_id in behind:
                 pipeline.hgetall(self._keys.job(job_id))
@@ -117,10 +97,7 @@ class Listing:
         if gone:
             await self._client.zrem(index, *gone)
         waiting = await standings(self._client, self._keys, records, self._foresee)
-        found = [
-            _read(record, waiting.get(place[1], Standing())) for place, record in zip(behind, records, strict=True)
-        ]
-        return list(zip(behind, found, strict=True))
+        return [_read(record, waiting.get(place[1], Standing())) for place, record in zip(behind, records, strict=True)]
 
 
 def _read(record: dict[str, str], standing: Standing) -> Job | None:
@@ -131,8 +108,3 @@ def _read(record: dict[str, str], standing: Standing) -> Job | None:
         return to_job(record, standing)
     except RecordUnreadable:  # logged already
         return None
-
-
-def _page(found: Sequence[tuple[Place, Job]], goes_on_at: Place | None) -> JobPage:
-    cursor = None if goes_on_at is None else encode_cursor(goes_on_at)
-    return JobPage([job for _, job in found], cursor, has_more=cursor is not None)

@@ -14,11 +14,12 @@ from dyno.errors import LimitReached, UnknownJob
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.spec import Spec
-from dyno.store import listing
+from dyno.store import pages
 from dyno.store.expiry import drop_expired
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases
+from dyno.store.places import decode_cursor
 from dyno.store.reap import reap
 from tests.results import a_result
 
@@ -81,8 +82,8 @@ async def test_the_job_of_another_is_no_job_at_all(
 async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
     jobs: Jobs, mine: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "_STEP", 1)
-    monkeypatch.setattr(listing, "_MOST_STEPS", 1)
+    monkeypatch.setattr(pages, "_STEP", 1)
+    monkeypatch.setattr(pages, "_MOST_STEPS", 1)
     own = (await mine.submit(a_spec())).job
     for _ in range(3):
         await jobs.submit(a_spec())
@@ -94,8 +95,8 @@ async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
 async def test_no_cursor_names_the_job_of_another(
     mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "_STEP", 2)
-    monkeypatch.setattr(listing, "_MOST_STEPS", 1)
+    monkeypatch.setattr(pages, "_STEP", 2)
+    monkeypatch.setattr(pages, "_MOST_STEPS", 1)
     own = [(await mine.submit(a_spec())).job.id for _ in range(6)]
     for job_id in own[1:]:
         await mine.cancel(job_id)
@@ -107,7 +108,7 @@ async def test_no_cursor_names_the_job_of_another(
         found += [job.id for job in page.data]
         if (cursor := page.next_cursor) is None:
             break
-        named.append(listing.decode_cursor(cursor)[1])
+        named.append(decode_cursor(cursor)[1])
     assert found == own[:1]
     assert named
     assert set(named) <= set(own)

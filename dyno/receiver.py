@@ -10,17 +10,31 @@ import contextlib
 import re
 import socket
 from collections.abc import Collection
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
 MOST_CHARACTERS = 2000
+_MOST_OF_NAME = 254  # characters: 253 and a dot behind them
+_LABEL = r"[a-z0-9_-]{1,63}"
+_HOST = rf"(?P<host>{_LABEL}(\.{_LABEL})*\.?|\[[0-9a-f:.]+\])(:(?P<port>[0-9]{{1,5}}))?"
 # Narrower than the standard, so that no two readers of a URL can differ on its host: printable ASCII, no user, no "\".
-_URL = re.compile(
-    r"(?P<scheme>https?)://(?P<host>[a-z0-9._-]+|\[[0-9a-f:.]+\])(:(?P<port>[0-9]{1,5}))?(?P<path>[/?][!\"$-\[\]-~]*)?",
-    re.IGNORECASE | re.ASCII,
-)
+_URL = re.compile(rf"(?P<scheme>https?)://{_HOST}(?P<path>[/?][!\"$-\[\]-~]*)?", re.IGNORECASE | re.ASCII)
+_ALLOWED = re.compile(_HOST, re.IGNORECASE | re.ASCII)
 _PORTS = {"http": 80, "https": 443}
 _NAT64 = IPv6Network("64:ff9b::/96")
+# What versions of Python don't agree on, or take for everybody's though a cloud has something of its own there.
+_NOT_PUBLIC = tuple(
+    ip_network(network)
+    for network in (
+        "192.0.0.0/24",  # IETF's own; at 192.0.0.192 the metadata service of Oracle's cloud
+        "192.88.99.0/24",  # relays of 6to4, which nobody runs any more
+        "168.63.129.16/32",  # each host of Azure's speaks to its machines from there
+        "2001::/23",  # IETF's own, Teredo among it
+        "64:ff9b:1::/48",  # NAT64 of one network
+        "3fff::/20",  # documentation
+        "5f00::/16",  # segment routing
+    )
+)
 
 
 class Receiver(NamedTuple):
@@ -34,12 +48,12 @@ class Receiver(NamedTuple):
     @property
     def authority(self) -> str:
         """What a Host header says."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+        named = _with_port(self.host, self.port)
+        return named.rpartition(":")[0] if self.port == _PORTS[self.scheme] else named
 
     def is_allowed(self, allowed: Collection[str]) -> bool:
         """Whether it is one of those that may be private and without TLS; with its port, or whatever its port."""
-        return bool({self.host, f"{self.host}:{self.port}", self.authority} & set(allowed))
+        return bool({self.host, _with_port(self.host, self.port)} & set(allowed))
 
 
 def parse(url: str) -> Receiver:
@@ -50,14 +64,41 @@ def parse(url: str) -> Receiver:
             "a webhook is https://, a host and perhaps a port and a path: printable ASCII, without user and fragment, "
             f"at most {MOST_CHARACTERS} characters"
         )
-    scheme, host = found["scheme"].lower(), found["host"].lower()
-    port = int(found["port"] or _PORTS[scheme])
-    if host.startswith("[") and _literal(host.strip("[]")) is None:
-        raise ValueError(f"{host} is no IPv6 address")
-    if not 0 < port < 2**16:
+    scheme, path = found["scheme"].lower(), found["path"] or "/"
+    host, port = _place(found, _PORTS[scheme])
+    return Receiver(scheme, host, port, path if path.startswith("/") else f"/{path}")
+
+
+def allowed_host(text: str) -> str:
+    """One of `DYNO_WEBHOOK_ALLOWED_HOSTS`, as receivers are compared with it: a host, perhaps with a port.
+
+    Raises ValueError where there is no receiver that it could be.
+    """
+    bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
+    found = _ALLOWED.fullmatch(bare)
+    if found is None:
+        raise ValueError(f'"{text}" is no host of a webhook: a name or an address, perhaps with ":" and a port')
+    host, port = _place(found, 0)
+    return _with_port(host, port) if found["port"] else host
+
+
+def _place(found: re.Match[str], default: int) -> tuple[str, int]:
+    """Host, as Receiver has it, and port of what _HOST has found. Raises ValueError."""
+    host, port = found["host"].lower(), int(found["port"] or default)
+    if host.startswith("["):
+        literal = _literal(host.strip("[]"))
+        if literal is None or ":" not in literal:
+            raise ValueError(f"{host} is no IPv6 address")
+        host = literal
+    if len(host) > _MOST_OF_NAME:
+        raise ValueError(f"a host's name has at most {_MOST_OF_NAME} characters")
+    if found["port"] and not 0 < port < 2**16:
         raise ValueError(f"{port} is no port")
-    path = found["path"] or "/"
-    return Receiver(scheme, host.strip("[]"), port, path if path.startswith("/") else f"/{path}")
+    return host, port
+
+
+def _with_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def refusal(receiver: Receiver, allowed: Collection[str]) -> str | None:
@@ -83,6 +124,8 @@ def is_public(address: str) -> bool:
             return is_public(str(inside))
         if ip.is_site_local:
             return False
+    if any(ip in network for network in _NOT_PUBLIC):
+        return False
     return ip.is_global and not (ip.is_multicast or ip.is_reserved)
 
 

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from dyno.receiver import allowed_host
+
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # what has to last
 Durability = Literal["everysec", "always"]
 LogFormat = Literal["plain", "json"]
@@ -101,7 +103,7 @@ class Settings(BaseSettings):
     # webhooks
     webhook_secret: Annotated[SecretStr | None, AfterValidator(_secret)] = None  # "whsec_…"; null: no job may have one
     webhook_allowed_hosts: Annotated[
-        tuple[str, ...], NoDecode, BeforeValidator(_listed)
+        tuple[Annotated[str, AfterValidator(allowed_host)], ...], NoDecode, BeforeValidator(_listed)
     ] = ()  # may be called over http, and where they aren't public: "hooks.lan,127.0.0.1:9000"
     webhook_retry_s: Pauses = (5.0, 300.0, 1800.0, 7200.0, 14400.0, 21600.0, 32400.0)  # a tenth more or less: in a day
     webhook_timeout_s: Annotated[float, Field(gt=0)] = 15.0  # for one try, from the look at its name to the answer

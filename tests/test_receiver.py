@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from dyno.receiver import Receiver, is_public, parse, refusal
+from dyno.settings import Settings
 from dyno.spec import Spec
 
 
@@ -16,6 +17,8 @@ from dyno.spec import Spec
         ("HTTPS://Hooks.Example.ORG/a?b=c%20d", Receiver("https", "hooks.example.org", 443, "/a?b=c%20d")),
         ("https://hooks.example.org:8443?b", Receiver("https", "hooks.example.org", 8443, "/?b")),
         ("http://[2001:DB8::1]:80/", Receiver("http", "2001:db8::1", 80, "/")),
+        ("http://[2001:DB8:0:0::1]:0080/", Receiver("http", "2001:db8::1", 80, "/")),
+        ("https://hooks.example.org./", Receiver("https", "hooks.example.org.", 443, "/")),
     ],
 )
 def test_a_url_is_read_to_what_is_connected_to(url: str, expected: Receiver) -> None:
@@ -43,11 +46,18 @@ def test_a_url_is_read_to_what_is_connected_to(url: str, expected: Receiver) -> 
         "https://hooks.example.org:65536/",
         "https://[::g]/",
         "https://[1.2.3.4]x/",
+        "https://[1.2.3.4]/",
+        "https://.example.org/",
+        "https://hooks..example.org/",
+        "https://hooks.example.org../",
+        "https://./",
+        f"https://{'x' * 64}.example.org/",
+        f"https://{'x.' * 127}org/",
         f"https://hooks.example.org/{'x' * 2000}",
     ],
 )
 def test_what_two_readers_could_read_differently_is_no_url(url: str) -> None:
-    with pytest.raises(ValueError, match=r"webhook|port|IPv6"):
+    with pytest.raises(ValueError, match=r"webhook|port|IPv6|name"):
         parse(url)
     with pytest.raises(ValidationError):
         Spec.model_validate({"workload": "matmul", "webhook": url})
@@ -69,6 +79,8 @@ def test_what_everybody_may_reach_is_public(address: str) -> None:
         *("::", "::1", "fe80::1", "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "2001:db8::1"),
         *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::7f00:1"),
         *("2002:7f00:1::", "2002:a00:1::1", "64:ff9b:1::a00:1"),
+        *("192.0.0.192", "192.0.0.8", "192.88.99.1", "168.63.129.16", "::ffff:168.63.129.16", "64:ff9b::a83f:8110"),
+        *("2001::1", "2001:1::1", "3fff::1", "5f00::1"),
     ],
 )
 def test_what_is_for_some_only_is_not_public_however_it_is_wrapped(address: str) -> None:
@@ -97,6 +109,49 @@ def test_a_host_that_is_allowed_may_be_private_and_without_tls(allowed: str) -> 
     assert refusal(parse("http://127.0.0.2:9000/"), [allowed]) is not None
     if ":" in allowed:
         assert refusal(parse("http://127.0.0.1:9001/"), [allowed]) is not None
+
+
+@pytest.mark.parametrize(
+    ("listed", "url"),
+    [
+        ("Hooks.LAN", "http://hooks.lan:9000/"),
+        ("hooks.lan:9000", "http://HOOKS.lan:09000/"),
+        ("hooks.lan:0080", "http://hooks.lan/"),
+        ("[::1]", "http://[0:0::1]:9000/"),
+        ("::1", "http://[::1]/"),
+        ("[0::1]:443", "https://[::1]/"),
+        ("[::1]:9000", "http://[::1]:9000/"),
+        ("a, b ,", "http://b/"),
+    ],
+)
+def test_hosts_that_are_allowed_are_found_however_they_are_written(
+    listed: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYNO_WEBHOOK_ALLOWED_HOSTS", listed)
+    allowed = Settings().webhook_allowed_hosts
+    assert refusal(parse(url), allowed) is None
+    assert refusal(parse("http://elsewhere.lan:9000/"), allowed) is not None
+    assert refusal(parse("http://[::2]:9000/"), allowed) is not None
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "http://hooks.lan",
+        "hooks.lan/",
+        "*.lan",
+        "hooks.lan:",
+        "hooks.lan:0",
+        "hooks.lan:65536",
+        "[::1",
+        "[::g]",
+        ".lan",
+    ],
+)
+def test_an_allowed_host_that_no_webhook_can_have_stops_the_start(listed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNO_WEBHOOK_ALLOWED_HOSTS", f"hooks.lan,{listed}")
+    with pytest.raises(ValidationError, match=r"host of a webhook|port|IPv6"):
+        Settings()
 
 
 def test_a_webhook_is_its_url_or_an_object_with_it() -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
+import redis
 from fastapi import FastAPI
 from pydantic import ValidationError
 
 from dyno.devices.device import Device
 from dyno.settings import Settings
+from dyno.store.keys import Keys
 from service.app import create_app
 from tests.inbox import Inbox
 from tests.service.webhooks.conftest import SECRET
@@ -64,6 +66,14 @@ def test_a_url_is_shown_as_an_object_and_kept_when_the_job_is_run_again(
     http.post(again["urls"]["cancel"])
     for job_id in (first, again["id"]):
         assert http.get(f"/v1/jobs/{job_id}").json()["spec"]["webhook"] == {"url": inbox.url}
+
+
+def test_a_url_that_was_taken_once_hides_no_job(
+    http: httpx.Client, submitted: Callable[..., str], inbox: Inbox, client: redis.Redis, settings: Settings
+) -> None:
+    job_id, old = submitted(webhook=inbox.url), "https://.example.org/"
+    client.hset(Keys(settings.namespace).job(job_id), "webhook", old)
+    assert http.get(f"/v1/jobs/{job_id}").json()["spec"]["webhook"] == {"url": old}
 
 
 def test_without_a_secret_no_job_may_have_one(

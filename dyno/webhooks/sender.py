@@ -3,59 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 
-import anyio
-import anyio.to_thread
 import httpx
 
 from dyno.delivery import Ended, Outcome
 from dyno.receiver import Receiver, is_public, parse, refusal
 from dyno.settings import Settings
+from dyno.webhooks.lookups import Lookups
 
 MOST_ADDRESSES = 4  # of one name, tried in turn where nobody answers
 CONNECT_WITHIN_S = 5.0
 _DETAIL = 200
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-_lookups = anyio.CapacityLimiter(16)  # threads of their own: a name server that hangs must not take those of others
-
-
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """The system's addresses of the host, in its order. Raises OSError or UnicodeError where there are none."""
-
-    def found() -> list[str]:
-        return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-
-    return list(dict.fromkeys(await anyio.to_thread.run_sync(found, abandon_on_cancel=True, limiter=_lookups)))
+Resolve = Callable[[str, int, str], Awaitable[Sequence[str]]]  # of a host and a port, for an owner
 
 
 class Sender:
     """Asks nobody's proxy, follows no redirect, and reads no more of an answer than its status."""
 
-    def __init__(self, settings: Settings, resolve: Resolve = resolve) -> None:
+    def __init__(self, settings: Settings, resolve: Resolve | None = None) -> None:
         self._allowed, self._within_s = settings.webhook_allowed_hosts, settings.webhook_timeout_s
-        self._resolve = resolve
+        self._resolve = resolve or Lookups().find
         self._tls = httpx.create_ssl_context()
 
-    async def send(self, url: str, text: str, headers: Mapping[str, str]) -> Ended:
-        """POST the text, within the time limit of the settings for all of it."""
+    async def send(self, url: str, text: str, headers: Mapping[str, str], owner: str = "") -> Ended:
+        """POST the text, within the time limit of the settings for all of it. `owner`: an API key; "" is nobody."""
         began_s = time.monotonic()
-        outcome, status_code, detail = await self._outcome(parse(url), text.encode(), headers)
+        outcome, status_code, detail = await self._outcome(parse(url), text.encode(), headers, owner)
         took_s = round(time.monotonic() - began_s, 3)
         return Ended(outcome=outcome, status_code=status_code, detail=detail, duration_s=took_s)
 
     async def _outcome(
-        self, receiver: Receiver, body: bytes, headers: Mapping[str, str]
+        self, receiver: Receiver, body: bytes, headers: Mapping[str, str], owner: str
     ) -> tuple[Outcome, int | None, str | None]:
         if (refused := refusal(receiver, self._allowed)) is not None:
             return Outcome.BLOCKED, None, refused
         try:
             async with asyncio.timeout(self._within_s):
-                addresses = await self._resolve(receiver.host, receiver.port)
+                addresses = await self._resolve(receiver.host, receiver.port, owner)
                 if not receiver.is_allowed(self._allowed) and not all(map(is_public, addresses)):
                     return Outcome.BLOCKED, None, f"{receiver.host} leads to an address that is not public"
                 status_code = await self._first_answer(receiver, addresses, body, headers)

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from dyno.delivery import Outcome
 from dyno.settings import Settings
 from dyno.up import free_port
-from dyno.webhooks.sender import Sender, resolve
+from dyno.webhooks.sender import Resolve, Sender
 from tests.certificates import certificate_for
 from tests.inbox import Inbox
 
@@ -25,10 +25,8 @@ NAME = "hooks.example.test"  # which no name server knows
 HEADERS = {"webhook-id": "msg_1"}
 MOST_SENT_BYTES = 32 * 2**20  # buffers of the kernel and a little more
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
-
-def sender(*allowed: str, resolve: Resolve = resolve, within_s: float = 60) -> Sender:
+def sender(*allowed: str, resolve: Resolve | None = None, within_s: float = 60) -> Sender:
     return Sender(Settings(webhook_allowed_hosts=allowed, webhook_timeout_s=within_s), resolve)
 
 
@@ -36,7 +34,7 @@ def leading_to(*answers: Sequence[str]) -> Resolve:
     """The addresses of any name: the first answer, then the next; once there is none more, no such name."""
     left = list(answers)
 
-    async def found(host: str, port: int) -> Sequence[str]:
+    async def found(host: str, port: int, owner: str) -> Sequence[str]:
         if not left:
             raise OSError("no such name")
         return left.pop(0)
@@ -158,7 +156,7 @@ async def test_nobody_there_is_unreachable_and_nobody_who_answers_is_a_timeout()
 
 
 async def test_a_name_server_that_hangs_is_a_timeout() -> None:
-    async def hangs(host: str, port: int) -> Sequence[str]:
+    async def hangs(host: str, port: int, owner: str) -> Sequence[str]:
         await asyncio.Event().wait()
         raise AssertionError
 

@@ -1,0 +1,92 @@
+"""Looking names up with a name server that hangs: a real function that blocks its thread."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from threading import Event
+
+import pytest
+
+from dyno.webhooks.lookups import Lookups
+from tests.waiting import eventually
+
+WITHIN_S = 60.0
+A_WHILE_S = 0.1
+
+ENDS_WITH_ONE_THAT_HANGS = """
+import asyncio, threading
+from dyno.webhooks.lookups import Lookups
+
+async def main():
+    try:
+        async with asyncio.timeout(0.05):
+            await Lookups(lambda host, port: threading.Event().wait()).find("hangs", 1, "")
+    except TimeoutError:
+        print("over")
+
+asyncio.run(main())
+"""
+
+
+class NameServer:
+    """Names that begin with "hangs" have no answer until it `answers`; others lead to their port. Notes who asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers = Event()
+
+    def look_up(self, host: str, port: int) -> list[str]:
+        self.asked.append(host)
+        if host.startswith("hangs"):
+            self.answers.wait(WITHIN_S)
+        if host == "none":
+            raise OSError("no such name")
+        return [str(port)]
+
+
+@pytest.fixture
+def name_server() -> Iterator[NameServer]:
+    server = NameServer()
+    yield server
+    server.answers.set()
+
+
+async def find(lookups: Lookups, host: str, owner: str, within_s: float = WITHIN_S) -> list[str]:
+    async with asyncio.timeout(within_s):
+        return list(await lookups.find(host, 7, owner))
+
+
+@pytest.mark.anyio
+async def test_what_the_system_says_is_what_is_told(name_server: NameServer) -> None:
+    lookups = Lookups(name_server.look_up)
+    assert await find(lookups, "quick", "") == ["7"]
+    with pytest.raises(OSError, match="no such name"):
+        await find(lookups, "none", "")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("owner", "bounds"), [("greedy", (8, 2)), ("", (2, 1))])
+async def test_one_that_hangs_counts_until_it_is_over(
+    name_server: NameServer, owner: str, bounds: tuple[int, int]
+) -> None:
+    lookups = Lookups(name_server.look_up, *bounds)
+    for number in range(3):
+        with pytest.raises(TimeoutError):
+            await find(lookups, f"hangs-{number}", owner, A_WHILE_S)
+    eventually(lambda: len(name_server.asked) == 2)
+    if owner:
+        assert await find(lookups, "quick", "other") == ["7"], "another owner's waits for it"
+    with pytest.raises(TimeoutError):
+        await find(lookups, "next", owner, A_WHILE_S)
+    name_server.answers.set()
+    assert await find(lookups, "next", owner) == ["7"]
+    assert {"hangs-0", "hangs-1"} <= set(name_server.asked) <= {"hangs-0", "hangs-1", "quick", "next"}
+
+
+def test_one_that_hangs_does_not_keep_the_process_from_its_end() -> None:
+    command = [sys.executable, "-c", ENDS_WITH_ONE_THAT_HANGS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    assert (done.returncode, done.stdout) == (0, "over\n"), done.stderr

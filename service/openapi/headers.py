@@ -33,6 +33,7 @@ _OF_ANSWER = {
     ("POST", "/v1/comparisons", "201"): {"Location": "Location"},
     ("GET", "/v1/jobs", "200"): {"Link": "Link"},
     ("GET", "/v1/results", "200"): {"Link": "Link", "Content-Disposition": "Disposition"},
+    ("GET", "/v1/webhook-deliveries", "200"): {"Link": "Link"},
     ("GET", "/v1/jobs/{job_id}/samples", "200"): {"Content-Disposition": "Disposition"},
     **{("GET", "/v1/jobs/{job_id}", status): {"ETag": "ETag"} for status in ("200", "304")},
     **{("POST", "/v1/jobs/{job_id}/cancel", status): {"ETag": "ETag"} for status in ("200", "202")},

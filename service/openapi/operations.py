@@ -77,6 +77,10 @@ LINKS: dict[tuple[str, str], _Links] = {
     ],
     ("createComparison", "201"): [_OF_COMPARISON],
     ("createComparison", "202"): [_OF_COMPARISON, (("getJob", "cancelJob"), {"job_id": "$response.body#/job"})],
+    ("listDeliveries", "200"): [
+        (("redeliver",), {"delivery_id": "$response.body#/data/0/id"}),
+        (("getJob",), {"job_id": "$response.body#/data/0/job"}),
+    ],
     ("listWorkloads", "200"): [(("getWorkload",), {"name": "$response.body#/data/0/name"})],
     ("listDevices", "200"): [(("cordonDevice", "uncordonDevice"), {"device_id": "$response.body#/data/0/id"})],
     ("createKey", "201"): [(("revokeKey",), {"key_id": "$response.body#/id"})],

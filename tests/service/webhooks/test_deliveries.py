@@ -115,6 +115,12 @@ def test_pages_of_deliveries_follow_each_other_newest_first(http: httpx.Client, 
     assert seen == three
 
 
+def test_the_document_tells_of_the_next_page_and_of_sending_again(http: httpx.Client) -> None:
+    listed = http.get("/openapi.json").json()["paths"]["/v1/webhook-deliveries"]["get"]["responses"]["200"]
+    assert "Link" in listed["headers"]
+    assert {"redeliver", "getJob"} == {each["operationId"] for each in listed["links"].values()}
+
+
 def test_deliveries_are_found_by_status_and_time(http: httpx.Client, three: list[str]) -> None:
     def found(**params: str) -> list[str]:
         data = http.get("/v1/webhook-deliveries", params=params).raise_for_status().json()["data"]

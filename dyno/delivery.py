@@ -29,6 +29,7 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     UNREACHABLE = "unreachable"  # no such name, no connection, no TLS that can be trusted
     BLOCKED = "blocked"  # the name leads to an address that isn't public
+    ERROR = "error"  # Dyno's own: it can't read the job, say
 
 
 class Ended(Stored):

@@ -75,7 +75,7 @@ async def browse(
 async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: CallerDep) -> Delivery:
     """Send it again at once, under the same `webhook-id`, whatever became of it; as often as a new one if need be.
 
-    An attempt that is under way goes on, and no other is made for this.
+    An attempt that is under way goes on; unless that delivers it, the next one follows at once.
     """
     delivery = await deliveries.redeliver(delivery_id)
     audit("webhook-redelivered", caller.name, job=delivery.job)

@@ -160,7 +160,7 @@ end
 -- There are no further attempts at it, unless it is redelivered.
 local function end_delivery(id, status)
   redis.call('HSET', key('job', id, 'webhook'), 'status', status)
-  redis.call('HDEL', key('job', id, 'webhook'), 'token')
+  redis.call('HDEL', key('job', id, 'webhook'), 'token', 'again')
   redis.call('ZREM', key('jobs', 'webhooks', 'due'), id)
   count(1, 'webhook', status)
 end

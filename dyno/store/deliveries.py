@@ -118,17 +118,23 @@ def _read(job_id: str, record: Mapping[str, str], due_ms: float | None) -> Deliv
 
 def _delivery(job_id: str, record: Mapping[str, str], due_ms: float | None) -> Delivery:
     made = int(record["attempts"])
-    waits = due_ms is not None and "token" not in record
     return Delivery(
         id=delivery_of(job_id),
         job=job_id,
         status=DeliveryStatus(record["status"]),
         attempts_made=made,
         attempts=[_attempt(record, number) for number in range(max(1, made - KEPT + 1), made + 1)],
-        next_attempt_at=moment(str(due_ms / 1000)) if waits and due_ms is not None else None,
+        next_attempt_at=_next_attempt_at(record, due_ms),
         created_at=moment(record["created_at"]),
         **{name: record[name] for name in ("type", "url", "owner") if name in record},
     )
+
+
+def _next_attempt_at(record: Mapping[str, str], due_ms: float | None) -> datetime | None:
+    """In the past where it is due and waits for its turn."""
+    at_ms = record.get("ready_ms") if due_ms is None else due_ms
+    waits = record["status"] == DeliveryStatus.PENDING and "token" not in record
+    return moment(str(float(at_ms) / 1000)) if waits and at_ms is not None else None
 
 
 def _attempt(record: Mapping[str, str], number: int) -> Attempt:

@@ -64,6 +64,10 @@ class Keys:
     def webhooks_due(self) -> str:
         return self._key("jobs", "webhooks", "due")  # ZSET: those not delivered yet by when to try next, ms
 
+    @property
+    def webhooks_ready(self) -> str:
+        return self._key("jobs", "webhooks", "ready")  # ZSET: owners of those that are due, and more; see deliver.lua
+
     def webhooks_of_owner(self, owner: str) -> str:
         return self._key("jobs", "webhooks", "owner", owner)
 

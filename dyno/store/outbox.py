@@ -19,12 +19,14 @@ _LEASE = 2  # times what an attempt may last, so that there is as long again for
 
 
 class Taken(NamedTuple):
-    """`tried`: how many attempts are in this row, with this one. `at_s`: when it was taken, by Redis' clock."""
+    """`tried`: how many attempts are in this row, with this one. `receiver`: host and port. `owner`: "" is nobody.
+    `at_s`: when it was taken, by Redis' clock."""
 
     job_id: str
     token: str
     tried: int
     receiver: str
+    owner: str
     at_s: float
 
 
@@ -38,19 +40,23 @@ class Outbox:
         self._take = client.register_script(SOURCES[Script.DELIVER])
         self._settle = client.register_script(SOURCES[Script.SETTLE])
 
-    async def take(self, busy: Sequence[str] = ()) -> Taken | None:
-        """The delivery that is due first, but for receivers that are `busy`; nobody else gets it meanwhile.
+    async def take(self, receivers: Sequence[str] = (), owners: Sequence[str] = ()) -> Taken | None:
+        """A delivery that is due, but for those receivers and of those owners; nobody else gets it meanwhile. All
+        others have their turns: the owner that was served longest ago, and of its receivers likewise.
 
         An attempt whose end nobody tells counts all the same, and is followed by the next one once its time is over.
         """
         token = new_token()
-        given: list[Any] = [self._keys.namespace, token, self._lease_ms, self._most, KEPT, *busy]
-        with store_errors():
-            reply: Any = await self._take(keys=[self._keys.webhooks_due], args=given)
+        given: list[Any] = [token, self._lease_ms, self._most, KEPT, len(receivers), *receivers, *owners]
+        keys = [self._keys.webhooks_due, self._keys.webhooks_ready]
+        reply: Any = ["again"]
+        while reply[0] == "again":
+            with store_errors():
+                reply = await self._take(keys=keys, args=[self._keys.namespace, *given])
         if reply[0] != "taken":
             return None
-        _, job_id, tried, receiver, at_s = reply
-        return Taken(job_id, token, int(tried), receiver, float(at_s))
+        _, job_id, tried, receiver, owner, at_s = reply
+        return Taken(job_id, token, int(tried), receiver, owner, float(at_s))
 
     async def settle(self, taken: Taken, ended: Ended, status: DeliveryStatus, again_in_s: float = 0) -> bool:
         """Note how the attempt ended and what is to become of the delivery. False: it isn't the taker's any more."""

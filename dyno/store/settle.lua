@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Notes how an attempt at a delivery ended, and when the next one is due, if any.
+-- Notes how an attempt at a delivery ended, and when the next one is due, if any. Where it was to be sent again meanwhile
+-- (redeliver.lua) and was not delivered, that is now, and begins a new row.
 --
 -- KEYS[1]  delivery, HASH
 -- KEYS[2]  due, ZSET of jobs by when their delivery is to be tried next, ms
@@ -12,7 +13,7 @@
 -- Returns {"settled"} or {"superseded"}
 
 local id = ARGV[2]
-local record = redis.call('HMGET', KEYS[1], 'token', 'attempts')
+local record = redis.call('HMGET', KEYS[1], 'token', 'attempts', 'again')
 if record[1] ~= ARGV[3] then
   return { 'superseded' }
 end
@@ -20,7 +21,9 @@ end
 redis.call('HSET', KEYS[1], 'end:' .. record[2], ARGV[5])
 redis.call('HDEL', KEYS[1], 'token')
 count(1, 'webhook_attempt', ARGV[4])
-if ARGV[6] == 'pending' then
+if record[3] and ARGV[6] ~= 'delivered' then
+  redis.call('ZADD', KEYS[2], integer(NOW_MS), id)
+elseif ARGV[6] == 'pending' then
   redis.call('ZADD', KEYS[2], integer(NOW_MS + tonumber(ARGV[7])), id)
 else
   end_delivery(id, ARGV[6])

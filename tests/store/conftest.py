@@ -12,9 +12,11 @@ from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.connect import async_client
+from dyno.store.deliveries import Deliveries
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
+from dyno.store.outbox import Outbox
 from dyno.store.server import EmbeddedServer
 from tests.servers import KINDS, server_binary
 
@@ -51,6 +53,22 @@ def jobs(async_redis: redis.asyncio.Redis, settings: Settings) -> Jobs:
 @pytest.fixture
 def leases(client: redis.Redis, settings: Settings) -> Leases:
     return Leases(client, settings)
+
+
+@pytest.fixture
+def outbox(async_redis: redis.asyncio.Redis, settings: Settings) -> Outbox:
+    return Outbox(async_redis, settings)
+
+
+@pytest.fixture
+def deliveries(async_redis: redis.asyncio.Redis, settings: Settings) -> Deliveries:
+    return Deliveries(async_redis, settings)
+
+
+@pytest.fixture
+def over(client: redis.Redis, keys: Keys) -> Callable[[str], None]:
+    """Let the pause before a job's next delivery be over, or the time for which it was taken."""
+    return lambda job_id: client.zadd(keys.webhooks_due, {job_id: 1}, xx=True)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import redis.asyncio
 
 from chaos import indexes
 from dyno.access import Viewer
-from dyno.delivery import DeliveryStatus, Ended, Outcome, delivery_of
+from dyno.delivery import DeliveryStatus, delivery_of
 from dyno.errors import UnknownDelivery
 from dyno.settings import Settings
 from dyno.spec import Spec
@@ -21,50 +21,14 @@ from dyno.store.expiry import drop_expired
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases
-from dyno.store.outbox import Outbox, Taken
+from dyno.store.outbox import Outbox
 from dyno.store.reap import reap
+from tests.deliveries import DELIVERED, OTHER, OWNER, REFUSED, URL, canceled, found, taken
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
 
 ASpec = Callable[..., Spec]
-URL = "https://hooks.example.org/x"
-OWNER, OTHER = "key_aaaaaaaaaaaaaaaa", "key_bbbbbbbbbbbbbbbb"
-REFUSED = Ended(outcome=Outcome.REFUSED, status_code=500, duration_s=0.1)
-DELIVERED = Ended(outcome=Outcome.DELIVERED, status_code=204, duration_s=0.1)
-
-
-@pytest.fixture
-def outbox(async_redis: redis.asyncio.Redis, settings: Settings) -> Outbox:
-    return Outbox(async_redis, settings)
-
-
-@pytest.fixture
-def deliveries(async_redis: redis.asyncio.Redis, settings: Settings) -> Deliveries:
-    return Deliveries(async_redis, settings)
-
-
-async def found(deliveries: Deliveries, **wanted: Any) -> list[tuple[str, str]]:
-    page = await deliveries.page(WantedDeliveries(**wanted), None, 50)
-    return [(each.job, each.status) for each in page.data]
-
-
-async def canceled(jobs: Jobs, spec: Spec) -> str:
-    job_id = (await jobs.submit(spec)).job.id
-    await jobs.cancel(job_id)
-    return job_id
-
-
-async def taken(outbox: Outbox, *busy: str) -> Taken:
-    one = await outbox.take(busy)
-    assert one is not None
-    return one
-
-
-@pytest.fixture
-def over(client: redis.Redis, keys: Keys) -> Callable[[str], None]:
-    """Let the pause before a job's next attempt be over, or the time for which it was taken."""
-    return lambda job_id: client.zadd(keys.webhooks_due, {job_id: 1}, xx=True)
 
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail", "stop"])
@@ -154,27 +118,6 @@ async def test_deaths_of_all_who_deliver_end_a_delivery_too(
     assert await found(deliveries) == [(job_id, "failed")]
 
 
-async def test_what_is_due_for_a_busy_receiver_stands_in_nobodys_way(jobs: Jobs, a_spec: ASpec, outbox: Outbox) -> None:
-    for _ in range(3):
-        await canceled(jobs, a_spec(webhook="https://Slow.example.org:8443/a"))
-    quick = await canceled(jobs, a_spec(webhook="https://slow.example.org?b"))
-    one = await taken(outbox, "slow.example.org:8443")
-    assert (one.job_id, one.receiver) == (quick, "slow.example.org")
-    assert (await taken(outbox)).receiver == "slow.example.org:8443"
-
-
-async def test_one_that_is_under_way_is_not_sent_twice_for_being_asked_for(
-    jobs: Jobs, a_spec: ASpec, outbox: Outbox, deliveries: Deliveries, over: Callable[[str], None]
-) -> None:
-    job_id = await canceled(jobs, a_spec(webhook=URL))
-    first = await taken(outbox)
-    await deliveries.redeliver(delivery_of(job_id))
-    assert await outbox.take() is None
-    assert await outbox.settle(first, DELIVERED, DeliveryStatus.DELIVERED)
-    await deliveries.redeliver(delivery_of(job_id))
-    assert (await taken(outbox)).tried == 1
-
-
 async def test_of_many_attempts_the_last_ones_are_kept(
     jobs: Jobs, a_spec: ASpec, outbox: Outbox, deliveries: Deliveries, client: redis.Redis, keys: Keys
 ) -> None:
@@ -225,6 +168,7 @@ async def test_an_entry_whose_delivery_is_gone_is_dropped_and_the_next_one_taken
     client.delete(keys.webhook(gone))
     assert (await taken(outbox)).job_id == there
     assert client.zrange(keys.webhooks_due, 0, -1) == [there]
+    assert list(client.scan_iter(f"{keys.webhooks_ready}*")) == []
 
 
 async def test_one_that_can_not_be_read_hides_no_other_and_pages_go_on(

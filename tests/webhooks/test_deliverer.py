@@ -1,4 +1,4 @@
-"""Whoever delivers ends when it is told to."""
+"""Whoever delivers ends when it is told to, and keeps nothing of what is over."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ import asyncio
 import pytest
 from pydantic import SecretStr
 
+from dyno.access import Viewer
+from dyno.delivery import DeliveryStatus
 from dyno.settings import Settings
+from dyno.spec import Spec
 from dyno.store.connect import async_client
-from dyno.webhooks.deliverer import delivering
+from dyno.store.deliveries import Deliveries, WantedDeliveries
+from dyno.store.jobs import Jobs
+from dyno.tasks import stopped
+from dyno.webhooks.deliverer import Deliverer, delivering
+from dyno.webhooks.sender import Sender
+from tests.inbox import Inbox
 from tests.service.webhooks.conftest import SECRET
 
 WITHIN_S = 20.0
+OWNER = Viewer("key_aaaaaaaaaaaaaaaa", sees_all=False)
 
 
 @pytest.mark.anyio
@@ -23,3 +32,27 @@ async def test_it_stops_whenever_it_is_told_to(redis_url: str) -> None:
         for number in range(100):
             async with asyncio.timeout(WITHIN_S), delivering(client, settings):
                 await asyncio.sleep(number * 1e-4)
+
+
+@pytest.mark.anyio
+async def test_nothing_is_kept_of_receivers_and_owners_once_they_are_told(redis_url: str, namespace: str) -> None:
+    own = {"webhook_secret": SecretStr(SECRET), "webhook_allowed_hosts": ("127.0.0.1",), "webhook_every_s": 0.01}
+    settings = Settings(redis_url=redis_url, namespace=namespace, **own)
+    with Inbox() as inbox:
+        async with async_client(settings) as client:
+            deliverer = Deliverer(client, settings, SecretStr(SECRET), Sender(settings))
+            jobs = Jobs(client, settings).seen_by(OWNER)
+            job = (await jobs.submit(Spec.model_validate({"workload": "matmul", "webhook": inbox.url}))).job
+            await jobs.cancel(job.id)
+            task = asyncio.create_task(deliverer.run())
+            try:
+                async with asyncio.timeout(WITHIN_S):
+                    await _delivered(Deliveries(client, settings))
+            finally:
+                await stopped(task)
+    assert [*deliverer._running, *deliverer._of_owners] == []
+
+
+async def _delivered(deliveries: Deliveries) -> None:
+    while not (await deliveries.page(WantedDeliveries(DeliveryStatus.DELIVERED), None, 1)).data:
+        await asyncio.sleep(0.01)

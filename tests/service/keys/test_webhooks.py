@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from dyno.access import Scope
+from dyno.settings import Settings
+from dyno.webhooks.deliverer import MOST_AT_ONCE, MOST_FOR_ONE, MOST_FOR_OWNER
+from service.app import create_app
 from tests.inbox import Inbox
-from tests.service.keys.conftest import Caller, problem
+from tests.service.keys.conftest import Caller, make_key, problem
 from tests.waiting import eventually
 
 
@@ -38,3 +44,29 @@ def test_a_key_sees_sends_and_checks_its_own_and_an_admin_sees_all(
     for other in secrets[1:]:
         with pytest.raises(WebhookVerificationError):
             Webhook(other).verify(message.body, message.headers)
+
+
+def test_a_key_whose_receivers_all_say_nothing_holds_up_no_other(
+    settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+) -> None:
+    patient = settings.model_copy(update={"namespace": f"{settings.namespace}-slow", "webhook_timeout_s": 600.0})
+    spec = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
+    (_, greedy), (_, other) = make_key(patient), make_key(patient)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(Inbox()) for _ in range(MOST_AT_ONCE // MOST_FOR_ONE)]
+        quick = stack.enter_context(Inbox())
+        http = stack.enter_context(serve(create_app(patient)))
+
+        def ends(secret: str, inbox: Inbox) -> None:
+            mine = {"Authorization": f"Bearer {secret}"}
+            job = http.post("/v1/jobs", json=spec | {"webhook": inbox.url}, headers=mine).raise_for_status().json()
+            http.post(job["urls"]["cancel"], headers=mine).raise_for_status()
+
+        for inbox in silent:
+            inbox.answering.clear()
+            for _ in range(MOST_FOR_ONE):
+                ends(greedy, inbox)
+        eventually(lambda: sum(len(inbox.messages) for inbox in silent) >= MOST_FOR_OWNER)
+        ends(other, quick)
+        eventually(lambda: quick.messages, what="the other key's is told")
+        assert sum(len(inbox.messages) for inbox in silent) == MOST_FOR_OWNER

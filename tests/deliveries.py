@@ -1,0 +1,39 @@
+"""Jobs that are done and have a webhook, and what tests do with their deliveries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dyno.delivery import DeliveryStatus, Ended, Outcome
+from dyno.spec import Spec
+from dyno.store.deliveries import Deliveries, WantedDeliveries
+from dyno.store.jobs import Jobs
+from dyno.store.outbox import Outbox, Taken
+
+URL = "https://hooks.example.org/x"
+RECEIVER = "hooks.example.org:443"
+OWNER, OTHER = "key_aaaaaaaaaaaaaaaa", "key_bbbbbbbbbbbbbbbb"
+REFUSED = Ended(outcome=Outcome.REFUSED, status_code=500, duration_s=0.1)
+DELIVERED = Ended(outcome=Outcome.DELIVERED, status_code=204, duration_s=0.1)
+
+
+async def canceled(jobs: Jobs, spec: Spec) -> str:
+    job_id = (await jobs.submit(spec)).job.id
+    await jobs.cancel(job_id)
+    return job_id
+
+
+async def taken(outbox: Outbox, *receivers: str) -> Taken:
+    """One that is due, for another receiver than those."""
+    one = await outbox.take(receivers)
+    assert one is not None
+    return one
+
+
+async def delivered(outbox: Outbox, one: Taken) -> None:
+    assert await outbox.settle(one, DELIVERED, DeliveryStatus.DELIVERED)
+
+
+async def found(deliveries: Deliveries, **wanted: Any) -> list[tuple[str, str]]:
+    page = await deliveries.page(WantedDeliveries(**wanted), None, 50)
+    return [(each.job, each.status) for each in page.data]

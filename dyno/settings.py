@@ -92,6 +92,7 @@ class Settings(BaseSettings):
     head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # from a head's first byte, or a connection's opening
     body_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # for all of a body of JSON
     write_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0  # for an answer of which nobody takes anything
+    max_unsent_bytes: Annotated[int, Field(ge=2**20)] = 64 * 2**20  # of answers of which nothing is taken, in all
     max_queued: int = 100_000
     cors_origins: Annotated[
         tuple[Origin, ...], NoDecode, BeforeValidator(_listed)

@@ -69,6 +69,7 @@ def main() -> int:
     """Serve until a signal; returns the exit code."""
     settings = Settings()
     logs.set_up(settings.log_format)
+    settings = settings.model_copy(update={"max_connections": places(settings.max_connections)})
     ACCESS.setLevel(logging.INFO if settings.access_log else logging.WARNING)
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
         return _refuse("TLS needs both DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE", 2)
@@ -88,8 +89,9 @@ def main() -> int:
 
 
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    most = places(settings.max_connections)
-    connection = partial(Connection, settings, Crowd(most, max(1, most // SENDING_OF)), app.state.meter)
+    most = settings.max_connections
+    crowd = Crowd(most, max(1, most // SENDING_OF), settings.max_unsent_bytes)
+    connection = partial(Connection, settings, crowd, app.state.meter)
     return uvicorn.Config(
         app,
         loop=f"{Loop.__module__}:{Loop.__name__}",

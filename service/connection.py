@@ -4,7 +4,8 @@ uvicorn closes a connection that is idle after an answer, and nothing else. Here
 
 - a head has to come within `head_timeout_s` of its first byte, the first one of the connection's opening, and has at
   most `max_head_bytes` and MAX_FIELDS. (Bodies are read by the routes that want one: service/body.py, upload.py.)
-- an answer that nobody takes is given up after `write_timeout_s`.
+- an answer of which nothing is taken is given up after `write_timeout_s`, or sooner where others need its room
+  (service/crowd.py); it is written in pieces, so that little of it waits (service/line.py).
 - a request that was answered before it had come in whole is the last of its connection: nobody reads on.
 - what is no HTTP 1 is answered with a problem, as everything else is, and not logged: a line for each would be a way to
   fill a disk. What was asked properly before it on the same connection is still answered.
@@ -15,21 +16,25 @@ It rests on how uvicorn's own class is made; tests/service/abuse would be the fi
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from enum import Enum
 from typing import Any
 
 import httptools
 from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from dyno.settings import Settings
 from service.crowd import Crowd, Waits
-from service.heads import MALFORMED, Fault, Head
+from service.heads import MALFORMED, Fault, Head, announced_bytes
+from service.line import LINGER_BYTES
 from service.meter import Meter
 from service.refusal import refusal
+from service.visitor import Visitor
 
-MAX_PIPELINED = 16  # requests that wait for the answer to the one before
-_TOO_MANY = Fault("malformed", "bad-request", f"at most {MAX_PIPELINED} requests wait for an answer")
+MAX_PIPELINED = 16  # requests that wait for the answer to the one before; their heads are no larger than one may be
+UNKNOWN_BYTES = LINGER_BYTES // 8  # may be on their way behind what is no request, or one without a length
+_TOO_MANY = Fault("malformed", "bad-request", f"at most {MAX_PIPELINED} requests, without bodies, wait for an answer")
 
 
 class Part(Enum):
@@ -40,12 +45,12 @@ class Part(Enum):
     BODY = "the rest of it"
 
 
-class Connection(HttpToolsProtocol):
+class Connection(Visitor):
     """A guest of `crowd`. The parser calls `on_…` from within `data_received`, as often as a piece holds something."""
 
     def __init__(self, settings: Settings, crowd: Crowd, meter: Meter, **of_server: Any) -> None:
-        super().__init__(**of_server)
-        self._settings, self._crowd, self._meter = settings, crowd, meter
+        super().__init__(settings, crowd, meter, **of_server)
+        self._behind_bytes: deque[int] = deque()  # of the heads of requests that wait for an answer to another
         self._part = Part.NONE
         self._head = Head(settings.max_head_bytes)
         self._untold_bytes = 0  # fed to the parser since it last told of a whole head or of a body's bytes
@@ -53,32 +58,27 @@ class Connection(HttpToolsProtocol):
         self._deaf = False
         self._fault = MALFORMED
         self._head_due: asyncio.TimerHandle | None = None
-        self._answer_due: asyncio.TimerHandle | None = None
-        self._running: RequestResponseCycle | None = None  # uvicorn itself knows the last one that was asked for
 
     # what the transport says
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._meter.connections.inc()
-        if self._crowd.enter(self):
+        if self._inside:
             self._await_head()
         else:
             self._refuse(Fault("full", "too-many-connections", f"all {self._crowd.most} connections are in use"))
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._meter.connections.dec()
-        self._crowd.out(self)
+    def gone(self) -> None:
+        super().gone()
         self._head_is_here()
-        self._answer_is_taken()
-        if self._running is not None:
-            self._running.disconnected = True
-            self._running.message_event.set()
-        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
-            return
+        if self._line.is_closing():
+            self._line.drop(len(data))
+        elif not self._deaf:
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         self._untold_bytes += len(data)
         try:
@@ -93,15 +93,7 @@ class Connection(HttpToolsProtocol):
         elif not self._is_working:
             self._await_head()
         else:
-            self._crowd.waits(self, Waits.BODY if self._part is Part.BODY else None)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._await_reader()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._answer_is_taken()
+            self._tell_crowd()
 
     # what the parser finds
 
@@ -123,7 +115,8 @@ class Connection(HttpToolsProtocol):
         self._untold_bytes = 0
         self._head_is_here()
         self._stop_at(self._head.check(self.parser.get_http_version(), self.parser.get_method(), self.headers))
-        self._stop_at(_TOO_MANY if len(self.pipeline) >= MAX_PIPELINED else None)
+        if self._is_working:
+            self._stop_at(self._fault_behind_another())
         super().on_headers_complete()
         self._part = Part.BODY
         self._stays, self.cycle.keep_alive = self.cycle.keep_alive, False
@@ -139,6 +132,13 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = self._stays
         super().on_message_complete()
 
+    def _fault_behind_another(self) -> Fault | None:
+        """Of a request that is to wait until that is answered: meanwhile it lies in memory."""
+        self._behind_bytes.append(self._head.size_bytes)
+        too_large = sum(self._behind_bytes) > self._settings.max_head_bytes
+        too_many = len(self._behind_bytes) > MAX_PIPELINED
+        return _TOO_MANY if too_large or too_many or announced_bytes(self.headers) != 0 else None
+
     def _stop_at(self, fault: Fault | None) -> None:
         if fault is not None:
             self._fault = fault
@@ -146,12 +146,9 @@ class Connection(HttpToolsProtocol):
 
     # what becomes of it
 
-    @property
-    def _is_working(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._running = cycle
+        while len(self._behind_bytes) > len(self.pipeline):
+            self._behind_bytes.popleft()
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
@@ -159,21 +156,13 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             self._await_reader()
         elif not self._is_working:
-            self._crowd.waits(self, Waits.NEXT)
+            self._tell_crowd()
             if self._part is Part.HEAD:
                 self._await_head()
-
-    def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        self._await_reader()
 
     def shutdown(self) -> None:
         self._stays = False
         super().shutdown()
-
-    def leave(self, why: str) -> None:
-        self._meter.left(why)
-        self.transport.abort()
 
     def _await_head(self) -> None:
         if self._head_due is None:
@@ -191,15 +180,6 @@ class Connection(HttpToolsProtocol):
         within = f"{self._settings.head_timeout_s:g} s"
         self._refuse(Fault("slow_head", "head-timeout", f"the head of the request was not complete after {within}"))
 
-    def _await_reader(self) -> None:
-        if self._answer_due is None:
-            self._answer_due = self.loop.call_later(self._settings.write_timeout_s, self.leave, "stuck")
-
-    def _answer_is_taken(self) -> None:
-        if self._answer_due is not None:
-            self._answer_due.cancel()
-            self._answer_due = None
-
     def _read_no_more(self) -> None:
         self._deaf = True
         self._stays = False
@@ -212,6 +192,17 @@ class Connection(HttpToolsProtocol):
         before = self._is_working and (self._part is not Part.BODY or bool(self.pipeline))
         if before or (self._is_working and self.cycle.response_started):
             return  # that is still answered, and the connection closed then
-        self.transport.write(refusal(fault.code, fault.detail))
-        self.transport.close()
+        self._line.write(refusal(fault.code, fault.detail))
+        self._line.close()
         self._await_reader()
+
+    def _has_to_send(self) -> Waits | None:
+        if not self._is_working:
+            return Waits.NEXT
+        return Waits.BODY if self._part is Part.BODY else None
+
+    def _to_come_bytes(self) -> int:
+        if not self._inside or (self._part is Part.NONE and not self._deaf):
+            return 0
+        announced = announced_bytes(self.headers or ()) if self._part is Part.BODY else None
+        return UNKNOWN_BYTES if announced is None else announced

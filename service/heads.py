@@ -26,15 +26,15 @@ class Head:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._bytes = self._fields = 0
+        self.size_bytes = self._fields = 0
 
     def begin(self) -> None:
-        self._bytes = self._fields = 0
+        self.size_bytes = self._fields = 0
 
     def add(self, size_bytes: int, fields: int = 0) -> Fault | None:
-        self._bytes += size_bytes
+        self.size_bytes += size_bytes
         self._fields += fields
-        return self.too_large if self._bytes > self._max_bytes or self._fields > MAX_FIELDS else None
+        return self.too_large if self.size_bytes > self._max_bytes or self._fields > MAX_FIELDS else None
 
     @property
     def too_large(self) -> Fault:
@@ -44,10 +44,12 @@ class Head:
     def check(self, version: str, method: bytes, fields: Iterable[tuple[bytes, bytes]]) -> Fault | None:
         if version not in VERSIONS:
             return MALFORMED
-        if method in WITHOUT_BODY and any(_announces_body(name, value) for name, value in fields):
+        if method in WITHOUT_BODY and announced_bytes(fields) != 0:
             return Fault("malformed", "bad-request", f"a {method.decode()} has no body here")
         return None
 
 
-def _announces_body(name: bytes, value: bytes) -> bool:
-    return name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" 0") != b"")
+def announced_bytes(fields: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """Of the body that is to follow; none where its length isn't said."""
+    given = {name: value for name, value in fields if name in (b"content-length", b"transfer-encoding")}
+    return None if b"transfer-encoding" in given else int(given.get(b"content-length", b"0").strip() or b"0")

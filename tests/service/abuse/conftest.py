@@ -6,6 +6,7 @@ import json
 import re
 import resource
 import socket
+import ssl
 import subprocess
 import uuid
 from collections import Counter
@@ -19,6 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.connection import MAX_PIPELINED
 from tests.service.test_main import command
 from tests.waiting import eventually
 
@@ -36,10 +38,15 @@ SOON = {
 
 
 class Caller:
-    """One connection to the API."""
+    """One connection to the API. `takes_bytes`: what the kernel takes for it before it reads anything."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None, takes_bytes: int | None = None) -> None:
+        line = socket.socket()
+        line.settimeout(WITHIN_S)
+        if takes_bytes is not None:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, takes_bytes)
+        line.connect(("127.0.0.1", port))
+        self.socket = line if tls is None else tls.wrap_socket(line, server_hostname="127.0.0.1")
 
     def send(self, data: bytes) -> Caller:
         """As much of it as is taken: an API that has heard enough hangs up."""
@@ -79,17 +86,20 @@ class Caller:
 
     def answer(self) -> httpx.Response:
         """The next one."""
+        return self.next_answers(1)[0]
+
+    def next_answers(self, count: int) -> list[httpx.Response]:
         said = b""
-        while not (found := _answers(said)) or len(found[0].content) < int(found[0].headers["content-length"]):
+        while len(found := _answers(said)) < count or len(found[-1].content) < int(found[-1].headers["content-length"]):
             piece = self.some()
             assert piece, f"closed behind {said!r}"
             said += piece
-        return found[0]
+        return found
 
-    def some(self) -> bytes:
+    def some(self, most_bytes: int = 65536) -> bytes:
         """Whatever comes next, nothing once the connection is closed."""
         try:
-            return self.socket.recv(65536)
+            return self.socket.recv(most_bytes)
         except ConnectionResetError:
             return b""
 
@@ -125,9 +135,15 @@ class Api:
     port: int
     http: httpx.Client
     log: Path
+    tls: ssl.SSLContext | None
 
-    def call(self) -> Caller:
-        return Caller(self.port)
+    def call(self, takes_bytes: int | None = None) -> Caller:
+        return Caller(self.port, self.tls, takes_bytes)
+
+    def stuck(self, path: str) -> Caller:
+        """A caller that asks for it as often as may be, and reads nothing."""
+        ask = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        return self.call(takes_bytes=4096).send((ask * (1 + MAX_PIPELINED)).encode())
 
     def ended(self) -> Counter[str]:
         """How many connections it has ended, by reason."""
@@ -142,8 +158,10 @@ class Api:
 
 
 @contextmanager
-def api_process(folder: Path, files: tuple[int, int] | None = None, **settings: str) -> Iterator[Api]:
-    """Its log is in `folder`. `files`: the soft and the hard limit on how many it may open.
+def api_process(
+    folder: Path, files: tuple[int, int] | None = None, tls: ssl.SSLContext | None = None, **settings: str
+) -> Iterator[Api]:
+    """Its log is in `folder`. `files`: the soft and the hard limit on how many it may open. `tls`: what trusts it.
 
     Whatever is done to it, it lives.
     """
@@ -157,8 +175,8 @@ def api_process(folder: Path, files: tuple[int, int] | None = None, **settings: 
         try:
             assert process.stdout is not None
             url = process.stdout.readline().split()[-1]
-            with httpx.Client(base_url=url, timeout=WITHIN_S) as http:
-                yield Api(process.pid, int(url.rpartition(":")[2]), http, log)
+            with httpx.Client(base_url=url, timeout=WITHIN_S, verify=tls or True) as http:
+                yield Api(process.pid, int(url.rpartition(":")[2]), http, log, tls)
             assert process.poll() is None
         finally:
             process.kill()

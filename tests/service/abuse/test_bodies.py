@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.service.abuse.conftest import Api, problem
+from tests.service.abuse.conftest import WITHIN_S, Api, problem
 from tests.waiting import eventually
 
 PIECE = b" " * 65536
@@ -68,6 +70,23 @@ def test_two_hundred_megabytes_are_refused_and_not_read(
     [answer] = api.call().trickle(head, next(body())).answers()
     assert (answer.status_code, problem(answer)["code"]) == (status, code)
     assert answer.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize("size_bytes", [1_000_000, 5_000_000])
+def test_who_sends_too_much_is_told_so_though_it_is_still_sending(api: Api, size_bytes: int) -> None:
+    """What is unread when a connection ends makes the kernel throw away what was answered."""
+
+    async def send() -> int:
+        async with httpx.AsyncClient(base_url=api.http.base_url, timeout=WITHIN_S) as http:
+            json = {"Content-Type": "application/json"}
+            return (await http.post("/v1/jobs", content=b" " * size_bytes, headers=json)).status_code
+
+    assert [asyncio.run(send()) for _ in range(5)] == [413] * 5
+
+
+def test_who_was_told_so_and_does_not_close_is_closed(api: Api) -> None:
+    with api.call().send(POST + b"Content-Length: 100000\r\n\r\n{").socket:
+        eventually(lambda: api.connections() == 1)
 
 
 def test_a_body_longer_than_it_said_is_no_part_of_the_request(api: Api) -> None:

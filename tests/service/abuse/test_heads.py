@@ -81,6 +81,25 @@ def test_so_many_requests_at_once_wait_for_the_one_before(api: Api) -> None:
     assert 1 <= len(answers) <= MAX_PIPELINED + 1
 
 
+@pytest.mark.parametrize(
+    ("behind", "answered"),
+    [((POST + b"Content-Length: 2\r\n\r\n{}",), 1), ((GET + b"X: %b\r\n\r\n" % (b"x" * 1800),) * 3, 3)],
+    ids=["a body", "large heads"],
+)
+def test_what_waits_for_an_answer_to_another_is_small(api: Api, behind: tuple[bytes, ...], answered: int) -> None:
+    """It lies in memory for as long as that one takes."""
+    answers = api.call().send(GET + b"\r\n" + b"".join(behind)).answers()
+    assert [answer.status_code for answer in answers] == [200] * answered
+
+
+def test_what_no_longer_waits_for_an_answer_is_not_counted(api: Api) -> None:
+    caller = api.call()
+    for _ in range(4):
+        caller.send((GET + b"X: %b\r\n\r\n" % (b"x" * 1800)) * 2)
+        assert [answer.status_code for answer in caller.next_answers(2)] == [200, 200]
+    caller.socket.close()
+
+
 @pytest.mark.parametrize("protocol", [b"websocket", b"h2c"])
 def test_who_asks_for_another_protocol_is_answered_in_this_one(api: Api, protocol: bytes) -> None:
     asked = GET + b"Connection: Upgrade\r\nUpgrade: " + protocol + b"\r\nSec-WebSocket-Version: 13\r\n\r\nframes"

@@ -7,6 +7,7 @@ from fastapi import Response
 from dyno.job import Job
 from dyno.store.jobs import Submitted
 from service import waiting
+from service.edge import held
 from service.state import State
 
 POLL_AFTER_S = 1  # for callers without long polls: a job takes seconds at least
@@ -17,7 +18,8 @@ async def accepted(state: State, submitted: Submitted, response: Response, prefe
     job = submitted.job
     if preferred_wait_s:
         job = await waiting.until_done(state, job, preferred_wait_s)
-        response.headers["Preference-Applied"] = f"wait={preferred_wait_s}"
+        if held.get():
+            response.headers["Preference-Applied"] = f"wait={preferred_wait_s}"
     if submitted.replayed:
         response.headers["Idempotent-Replayed"] = "true"
     if not job.done:

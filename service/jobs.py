@@ -12,7 +12,7 @@ from dyno.job import Job, SpecWarning, Status
 from dyno.result import Result
 from dyno.spec import FrameworkName, Spec
 from service import submission, waiting
-from service.accepted import accepted
+from service.accepted import POLL_AFTER_S, accepted
 from service.access import CallerDep
 from service.admission import JobEstimate
 from service.dependencies import (
@@ -25,6 +25,7 @@ from service.dependencies import (
     Submission,
     Wait,
 )
+from service.edge import held
 from service.paging import Moment, as_parameters, link_next
 from service.problems import documented
 
@@ -115,13 +116,18 @@ async def browse(jobs: JobsDep, request: Request, response: Response, wanted: An
 async def show(
     job_id: JobId, state: StateDep, response: Response, wait: Wait = 0, if_none_match: IfNoneMatch = None
 ) -> Job | Response:
-    """The job as it is. With `wait`: as soon as it is newer than `If-None-Match`, or without that header, done."""
+    """The job as it is. With `wait`: as soon as it is newer than `If-None-Match`, or without that header, done.
+
+    Where too many wait already, it is answered at once, with `Retry-After`.
+    """
 
     def news(job: Job) -> bool:
         return if_none_match is not None and not waiting.matches(if_none_match, job)
 
     job = await waiting.until(state, job_id, news, wait)
     headers = {"ETag": waiting.etag(job), "Cache-Control": "no-cache"}
+    if wait and not (held.get() or job.done):
+        headers["Retry-After"] = str(POLL_AFTER_S)
     if waiting.matches(if_none_match, job):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)

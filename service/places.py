@@ -1,4 +1,4 @@
-"""The answers that may stay open at the same time: so many in all, and of those a part for each key."""
+"""Answers that may stay open, or be held back, at the same time: so many in all, and of those a part for each key."""
 
 from __future__ import annotations
 
@@ -26,11 +26,26 @@ class Places:
         Where no key is needed nobody can be told from others, and only the whole is bounded.
         """
         name = None if key is None else key.id
-        if key is not None and self._taken[name] >= self._most_of_a_key:
+        if self._has_its_part(name):
             detail = f"{self._most_of_a_key} streams of this key are open, which is the limit; close one first"
             raise LimitReached(detail, "streams", self._most_of_a_key, None, _RETRY_S)
         if self._taken.total() >= self._most:
             raise TooManyStreams(f"{self._most} streams are open, which is the limit; try again later")
+        with self._one(name):
+            yield
+
+    @contextlib.contextmanager
+    def one_if_free(self, name: str | None) -> Iterator[bool]:
+        """The same for the id of a key: whether it was free, and is taken while the block runs."""
+        free = not self._has_its_part(name) and self._taken.total() < self._most
+        with self._one(name) if free else contextlib.nullcontext():
+            yield free
+
+    def _has_its_part(self, name: str | None) -> bool:
+        return name is not None and self._taken[name] >= self._most_of_a_key
+
+    @contextlib.contextmanager
+    def _one(self, name: str | None) -> Iterator[None]:
         self._taken[name] += 1
         try:
             yield

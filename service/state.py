@@ -35,12 +35,14 @@ from service.places import Places
 
 log = logging.getLogger(__name__)
 
+POLLS_OF = 2  # one of so many connections may wait in a long poll: the others are for callers that are answered
+
 
 @dataclass(frozen=True)
 class State:
     """One per process; a route's has the `jobs` that its caller may see. `stopping` is set when the server begins to
-    end: long polls then answer at once. `checking`: whoever looks at the artifact store's health; `streams`: the
-    answers that stay open."""
+    end: long polls then answer at once. `checking`: whoever looks at the artifact store's health; `streams`,
+    `polls`: the answers that stay open, and those that are held back."""
 
     settings: Settings
     workloads: Mapping[str, Workload]
@@ -54,6 +56,7 @@ class State:
     stopping: asyncio.Event
     checking: anyio.CapacityLimiter
     streams: Places
+    polls: Places
     traces: Traces
 
 
@@ -103,7 +106,8 @@ async def opened(
         keys, feed = ApiKeys(client, settings), Feed(client, settings)
         gate = Gate(keys, always_closed=needs_keys(settings))
         checking, streams = anyio.CapacityLimiter(1), Places(settings.max_streams)
-        parts = (jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams, traces)
+        polls = Places(max(1, settings.max_connections // POLLS_OF))
+        parts = (jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams, polls, traces)
         async with delivering(client, settings):
             yield State(settings, workloads, client, *parts)
     finally:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from dyno.errors import StoreUnavailable, UnknownJob
 from dyno.job import Job
-from service.edge import caller_left, held
+from service.edge import caller, caller_left, held
 from service.state import State
 
 _ETAG = re.compile(r'(?:W/)?"(\d{1,18})"')
@@ -29,8 +29,15 @@ def matches(if_none_match: str | None, job: Job) -> bool:
 
 async def until(state: State, job_id: str, satisfied: Callable[[Job], bool], timeout_s: float) -> Job:
     """The job as it is once `satisfied`, done, after `timeout_s`, or when the service stops or nobody waits for it any
-    more. Raises UnknownJob."""
-    held.set(timeout_s > 0)
+    more; at once where as many answers are held back as may be. Raises UnknownJob."""
+    if timeout_s <= 0:
+        return await state.jobs.get(job_id)
+    with state.polls.one_if_free(caller.get()) as free:
+        held.set(free)
+        return await _until(state, job_id, satisfied, timeout_s if free else 0)
+
+
+async def _until(state: State, job_id: str, satisfied: Callable[[Job], bool], timeout_s: float) -> Job:
     deadline_s = time.monotonic() + timeout_s
     while True:
         job = await state.jobs.get(job_id)

@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+import httpx
 import pytest
 
-from dyno.client import AsyncClient, Client, DownloadDamaged, Refused, ServerUnreachable, following, steps
+from dyno.client import AsyncClient, Client, DownloadDamaged, Refused, ServerUnreachable, calls, following, steps
 from dyno.client.events import Message, Messages
 from dyno.events import AnyEvent
 from dyno.job import Job, QueuePlace, Status, Urls
@@ -154,6 +155,15 @@ def test_waiting_outlives_a_broken_connection_and_a_service_that_is_away(
     assert through(lambda client: client.wait("job_1", seen.append)).status is Status.CANCELED
     assert [job.version for job in seen] == [3]
     assert len(Handler.seen) == 4
+
+
+def test_who_would_wait_and_is_answered_at_once_asks_again_when_it_was_told_to() -> None:
+    """Else it would ask again at once, for as long as too many wait."""
+    call = calls.waited("job_1", None)
+    next(call)
+    call.send(httpx.Response(200, content=canceled().replace(b'"done":true', b'"done":false')))
+    assert call.send(httpx.Response(304, headers={"Retry-After": "2"})) == steps.Pause(2.0)
+    assert isinstance(next(call), steps.Ask)
 
 
 def test_a_key_is_sent_with_every_request_and_the_one_given_comes_before_the_environments(

@@ -21,7 +21,7 @@ from dyno.client.errors import (
     Refused,
     ServerUnreachable,
 )
-from dyno.client.steps import Ask, Receive, Steps, asked, once, patiently, sent, text_of
+from dyno.client.steps import Ask, Pause, Receive, Steps, asked, once, patiently, sent, text_of
 from dyno.comparison import Comparison, UnfinishedComparison
 from dyno.job import Job, Status
 from dyno.result import Artifact, Result
@@ -231,7 +231,10 @@ def _changed(job: Job) -> Steps[Job]:
         headers={"If-None-Match": f'"{job.version}"'},
         timeout=LONG_POLL_S + 10,
     )
-    return job if answer.status_code == httpx.codes.NOT_MODIFIED else Job.model_validate(body(answer))
+    changed = job if answer.status_code == httpx.codes.NOT_MODIFIED else Job.model_validate(body(answer))
+    if not answer.is_error and (after_s := answer.headers.get("retry-after", "")).isdigit():
+        yield Pause(float(after_s))  # too many wait already, so it was answered at once
+    return changed
 
 
 def _document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonValue]:

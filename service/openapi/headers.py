@@ -26,6 +26,7 @@ _OF_STATUS = {
 }
 _READ, _FILE = ("GET", "HEAD"), "/v1/jobs/{job_id}/artifacts/{name}"
 _QUEUED = {"Location": "Location", "Retry-After": "RetryAfter", "Idempotent-Replayed": "Replayed"}
+_JOB = {"ETag": "ETag", "Retry-After": "RetryAfter"}
 _OF_ANSWER = {
     ("POST", "/v1/jobs", "202"): _QUEUED | {"ETag": "ETag", "Preference-Applied": "Preferred"},
     ("POST", "/v1/jobs/{job_id}/rerun", "202"): _QUEUED | {"ETag": "ETag", "Preference-Applied": "Preferred"},
@@ -35,7 +36,7 @@ _OF_ANSWER = {
     ("GET", "/v1/results", "200"): {"Link": "Link", "Content-Disposition": "Disposition"},
     ("GET", "/v1/webhook-deliveries", "200"): {"Link": "Link"},
     ("GET", "/v1/jobs/{job_id}/samples", "200"): {"Content-Disposition": "Disposition"},
-    **{("GET", "/v1/jobs/{job_id}", status): {"ETag": "ETag"} for status in ("200", "304")},
+    **{("GET", "/v1/jobs/{job_id}", status): _JOB for status in ("200", "304")},
     **{("POST", "/v1/jobs/{job_id}/cancel", status): {"ETag": "ETag"} for status in ("200", "202")},
     **{(method, _FILE, "200"): {"ETag": "FileETag", "Content-Disposition": "Disposition"} for method in _READ},
     **{(method, _FILE, "304"): {"ETag": "FileETag"} for method in _READ},

@@ -1,0 +1,33 @@
+"""Callers that are held back until there is news, on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+
+import httpx
+
+from tests.service.abuse.conftest import MOST, Api
+from tests.service.abuse.test_slow import answered
+from tests.waiting import eventually
+
+
+def test_long_polls_leave_half_of_the_places_to_others(run_api: Callable[..., AbstractContextManager[Api]]) -> None:
+    with run_api(max_connections=str(MOST), head_timeout_s="600") as api, ExitStack() as stack:
+        job = api.http.post("/v1/jobs", json={"workload": "matmul", "device": "tpu", "queue_if_absent": True}).json()
+        path, count = job["urls"]["self"], MOST * 3 // 4
+        polls = [api.call().get(f"{path}?wait=60") for _ in range(count)]
+        for poll in polls:
+            stack.enter_context(poll.socket)
+        eventually(lambda: answered(api, "/v1/jobs/{job_id}") == count - MOST // 2, what="the rest is answered")
+        asked = {"wait": "60"}
+        with httpx.Client(base_url=api.http.base_url) as http:
+            at_once = http.get(path, params=asked)
+            unchanged = http.get(path, params=asked, headers={"If-None-Match": at_once.headers["etag"]})
+            preferred = http.post(f"{path}/rerun", headers={"Prefer": "wait=60"})
+        assert (at_once.status_code, unchanged.status_code, preferred.status_code) == (200, 304, 202)
+        assert int(at_once.headers["retry-after"]) == int(unchanged.headers["retry-after"]) > 0
+        assert "preference-applied" not in preferred.headers
+        api.http.post(preferred.json()["urls"]["cancel"])
+        api.http.post(job["urls"]["cancel"])
+        assert {poll.answer().status_code for poll in polls} == {200}

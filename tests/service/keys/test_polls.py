@@ -1,0 +1,52 @@
+"""Long polls of several keys: each has its part of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+
+import httpx
+from fastapi import FastAPI
+
+from dyno.settings import Settings
+from service.app import create_app
+from service.places import Places
+from tests.service.keys.conftest import Caller
+
+BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
+
+
+def test_a_place_that_nobody_needs_is_taken_and_given_back() -> None:
+    places = Places(4)
+    with places.one_if_free("a") as first, places.one_if_free("a") as second:
+        assert (first, second) == (True, False)
+        with places.one_if_free(None) as third, places.one_if_free(None) as fourth, places.one_if_free(None) as fifth:
+            assert (third, fourth, fifth) == (True, True, True)
+            with places.one_if_free("b") as beyond:
+                assert not beyond
+    with places.one_if_free("a") as again:
+        assert again
+
+
+def test_one_key_has_a_part_of_the_long_polls_and_is_answered_at_once_beyond(
+    settings: Settings, caller: Callable[..., Caller], serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+) -> None:
+    with serve(create_app(settings.model_copy(update={"max_connections": 16}))) as http, ThreadPoolExecutor(3) as pool:
+
+        def ask(who: Caller, method: str, path: str, wait_s: float = 0) -> httpx.Response:
+            mine = {"Authorization": f"Bearer {who.secret}"}
+            body = BODY if path == "/v1/jobs" else None
+            return http.request(method, path, headers=mine, json=body, params={"wait": wait_s})
+
+        one, other = caller(), caller()
+        path, others_path = (ask(who, "POST", "/v1/jobs").json()["urls"]["self"] for who in (one, other))
+        asked, held = wait([pool.submit(ask, one, "GET", path, 20) for _ in range(3)], return_when=FIRST_COMPLETED)
+        try:
+            assert ["retry-after" in poll.result().headers for poll in asked] == [True]
+            assert "retry-after" not in ask(other, "GET", others_path, 0.1).headers
+            assert not any(poll.done() for poll in held)
+        finally:
+            for who, self in ((one, path), (other, others_path)):
+                ask(who, "POST", f"{self}/cancel")
+        assert [poll.result().json()["status"] for poll in held] == ["canceled"] * 2

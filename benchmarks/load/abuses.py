@@ -168,7 +168,7 @@ ABUSES: dict[str, Abuse] = {
     "idle": Abuse("connections that say nothing", _idle, 10_000, 2500.0),
     "slow heads": Abuse("heads of which a byte comes each second", _slow_heads, 1000, 500.0),
     "slow bodies": Abuse("bodies of 63 KB, and then a byte each second", _slow_bodies, 1000, 500.0),
-    "stuck readers": Abuse("callers that ask for 2.7 MB and read nothing", _stuck_readers, 20, 10.0),
+    "stuck readers": Abuse("callers that ask for 2.7 MB and read nothing, on all places", _stuck_readers, 4010, 1e3),
     "streams": Abuse("readers of all events, ten more than there may be", _streams, 1010, 250.0),
     "200 MB": Abuse("bodies of 200 MB in chunks", _again(_large), 20, 100.0),
     "deep": Abuse("bodies of 60 KB that are 12,000 levels deep", _again(_deep), 20, 200.0),

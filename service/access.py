@@ -27,51 +27,63 @@ class Open(Enum):
     TO_ATTEMPTS = "the token of the attempt that runs the job"
 
 
-Needs = Scope | Open
-READ, SUBMIT, ADMIN = Scope.READ, Scope.SUBMIT, Scope.ADMIN
+class Whose(Enum):
+    """Of whom a route tells. Tests ask each for what is another key's, and hold it to this."""
 
-# (method, path) -> what it needs. A route without a row, or a row without a route, stops the start.
-ROUTES: dict[tuple[str, str], Needs] = {
-    ("POST", "/v1/jobs"): SUBMIT,
-    ("GET", "/v1/jobs"): READ,
-    ("GET", "/v1/jobs/{job_id}"): READ,
-    ("DELETE", "/v1/jobs/{job_id}"): SUBMIT,
-    ("POST", "/v1/jobs/{job_id}/rerun"): SUBMIT,
-    ("POST", "/v1/jobs/{job_id}/cancel"): SUBMIT,
-    ("GET", "/v1/jobs/{job_id}/result"): READ,
-    ("GET", "/v1/jobs/{job_id}/logs"): READ,
-    ("GET", "/v1/jobs/{job_id}/events"): READ,
-    ("GET", "/v1/jobs/{job_id}/samples"): READ,
-    ("HEAD", "/v1/jobs/{job_id}/artifacts"): READ,
-    ("GET", "/v1/jobs/{job_id}/artifacts"): READ,
-    ("HEAD", "/v1/jobs/{job_id}/artifacts/{name}"): READ,
-    ("GET", "/v1/jobs/{job_id}/artifacts/{name}"): READ,
-    ("PUT", "/v1/jobs/{job_id}/artifacts/{name}"): Open.TO_ATTEMPTS,
-    ("GET", "/v1/results"): READ,
-    ("POST", "/v1/comparisons"): SUBMIT,
-    ("GET", "/v1/comparisons/{comparison_id}"): READ,
-    ("GET", "/v1/comparisons/{comparison_id}/bars.svg"): READ,
-    ("GET", "/v1/events"): READ,
-    ("GET", "/v1/webhook-secret"): SUBMIT,
-    ("GET", "/v1/webhook-deliveries"): READ,
-    ("POST", "/v1/webhook-deliveries/{delivery_id}/redeliver"): SUBMIT,
-    ("GET", "/v1/workloads"): READ,
-    ("GET", "/v1/workloads/{name}"): READ,
-    ("GET", "/v1/devices"): READ,
-    ("GET", "/v1/workers"): READ,
-    ("POST", "/v1/devices/{device_id}/cordon"): ADMIN,
-    ("POST", "/v1/devices/{device_id}/uncordon"): ADMIN,
-    ("GET", "/v1/me"): READ,
-    ("POST", "/v1/keys"): ADMIN,
-    ("GET", "/v1/keys"): ADMIN,
-    ("DELETE", "/v1/keys/{key_id}"): ADMIN,
-    ("GET", "/openapi.json"): READ,
-    ("GET", "/"): Open.TO_ALL,
-    ("GET", "/docs"): Open.TO_ALL,
-    ("GET", "/docs/{asset}"): Open.TO_ALL,
-    ("GET", "/metrics"): READ,
-    ("GET", "/livez"): Open.TO_ALL,
-    ("GET", "/readyz"): Open.TO_ALL,
+    OWN = "jobs and what comes of them: each key its own, an admin all"
+    EVERYBODYS = "the same for all who may ask, and nothing of anybody's jobs"
+
+
+class Rule(NamedTuple):
+    needs: Scope | Open
+    whose: Whose
+
+
+READ, SUBMIT, ADMIN = Scope.READ, Scope.SUBMIT, Scope.ADMIN
+OWN, EVERYBODYS = Whose.OWN, Whose.EVERYBODYS
+
+# (method, path) -> its rule. A route without a row, or a row without a route, stops the start.
+ROUTES: dict[tuple[str, str], Rule] = {
+    ("POST", "/v1/jobs"): Rule(SUBMIT, OWN),
+    ("GET", "/v1/jobs"): Rule(READ, OWN),
+    ("GET", "/v1/jobs/{job_id}"): Rule(READ, OWN),
+    ("DELETE", "/v1/jobs/{job_id}"): Rule(SUBMIT, OWN),
+    ("POST", "/v1/jobs/{job_id}/rerun"): Rule(SUBMIT, OWN),
+    ("POST", "/v1/jobs/{job_id}/cancel"): Rule(SUBMIT, OWN),
+    ("GET", "/v1/jobs/{job_id}/result"): Rule(READ, OWN),
+    ("GET", "/v1/jobs/{job_id}/logs"): Rule(READ, OWN),
+    ("GET", "/v1/jobs/{job_id}/events"): Rule(READ, OWN),
+    ("GET", "/v1/jobs/{job_id}/samples"): Rule(READ, OWN),
+    ("HEAD", "/v1/jobs/{job_id}/artifacts"): Rule(READ, OWN),
+    ("GET", "/v1/jobs/{job_id}/artifacts"): Rule(READ, OWN),
+    ("HEAD", "/v1/jobs/{job_id}/artifacts/{name}"): Rule(READ, OWN),
+    ("GET", "/v1/jobs/{job_id}/artifacts/{name}"): Rule(READ, OWN),
+    ("PUT", "/v1/jobs/{job_id}/artifacts/{name}"): Rule(Open.TO_ATTEMPTS, OWN),
+    ("GET", "/v1/results"): Rule(READ, OWN),
+    ("POST", "/v1/comparisons"): Rule(SUBMIT, OWN),
+    ("GET", "/v1/comparisons/{comparison_id}"): Rule(READ, OWN),
+    ("GET", "/v1/comparisons/{comparison_id}/bars.svg"): Rule(READ, OWN),
+    ("GET", "/v1/events"): Rule(READ, OWN),
+    ("GET", "/v1/webhook-secret"): Rule(SUBMIT, OWN),
+    ("GET", "/v1/webhook-deliveries"): Rule(READ, OWN),
+    ("POST", "/v1/webhook-deliveries/{delivery_id}/redeliver"): Rule(SUBMIT, OWN),
+    ("GET", "/v1/workloads"): Rule(READ, EVERYBODYS),
+    ("GET", "/v1/workloads/{name}"): Rule(READ, EVERYBODYS),
+    ("GET", "/v1/devices"): Rule(READ, EVERYBODYS),
+    ("GET", "/v1/workers"): Rule(READ, OWN),
+    ("POST", "/v1/devices/{device_id}/cordon"): Rule(ADMIN, EVERYBODYS),
+    ("POST", "/v1/devices/{device_id}/uncordon"): Rule(ADMIN, EVERYBODYS),
+    ("GET", "/v1/me"): Rule(READ, OWN),
+    ("POST", "/v1/keys"): Rule(ADMIN, EVERYBODYS),
+    ("GET", "/v1/keys"): Rule(ADMIN, EVERYBODYS),
+    ("DELETE", "/v1/keys/{key_id}"): Rule(ADMIN, EVERYBODYS),
+    ("GET", "/openapi.json"): Rule(READ, EVERYBODYS),
+    ("GET", "/"): Rule(Open.TO_ALL, EVERYBODYS),
+    ("GET", "/docs"): Rule(Open.TO_ALL, EVERYBODYS),
+    ("GET", "/docs/{asset}"): Rule(Open.TO_ALL, EVERYBODYS),
+    ("GET", "/metrics"): Rule(READ, EVERYBODYS),
+    ("GET", "/livez"): Rule(Open.TO_ALL, EVERYBODYS),
+    ("GET", "/readyz"): Rule(Open.TO_ALL, EVERYBODYS),
 }
 OF_A_START = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # a worker may read there what its own job starts from
 # Even while nothing else needs a key: the first is made on the host, or whoever comes first could lock the others out.
@@ -118,7 +130,7 @@ async def guard(request: Request) -> Caller:
     Raises NotAuthorized (no key, or none that is known), ScopeMissing, LimitReached, and what `check_local` does.
     """
     row = (request.method, request.scope["route"].path)
-    needs, state = ROUTES[row], request.app.state.opened
+    needs, state = ROUTES[row].needs, request.app.state.opened
     if isinstance(needs, Open):
         return Caller()
     if row == OF_A_START and JOB_HEADER in request.headers:

@@ -125,7 +125,7 @@ def _describe_access(document: Document) -> None:
     """What each route needs, and the answers to whoever doesn't have it."""
     document["components"]["securitySchemes"] = _SCHEMES
     for method, path, operation in operations(document):
-        needs = ROUTES[(method, path)]
+        needs = ROUTES[(method, path)].needs
         if needs is Open.TO_ATTEMPTS:
             operation["security"] = [{"attempt": []}]
         elif not isinstance(needs, Open):

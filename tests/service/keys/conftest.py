@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
+import redis
 from fastapi import FastAPI
 from pydantic import SecretStr
 
 from dyno.access import Limits, NewKey, Scope
+from dyno.devices.device import Device
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.connect import async_client
+from dyno.store.keys import Keys
 from service.app import create_app
+from tests.service.keys.belongings import Belongings, make
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,15 @@ def make_key(settings: Settings, scope: Scope = Scope.SUBMIT, **limits: int) -> 
 
 
 @pytest.fixture(scope="module")
-def settings(settings: Settings) -> Settings:
+def settings(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """With webhooks, of which this host's are none that can be delivered."""
-    sends = {"webhook_secret": SecretStr(f"whsec_{base64.b64encode(bytes(32)).decode()}")}
-    return settings.model_copy(update=sends | {"webhook_allowed_hosts": ("127.0.0.1",), "webhook_every_s": 0.02})
+    changes = {
+        "webhook_secret": SecretStr(f"whsec_{base64.b64encode(bytes(32)).decode()}"),
+        "webhook_allowed_hosts": ("127.0.0.1",),
+        "webhook_every_s": 0.02,
+        "artifact_dir": tmp_path_factory.mktemp("artifacts"),
+    }
+    return settings.model_copy(update=changes)
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +97,31 @@ def http(owner: Caller) -> httpx.Client:
 def job_id(finished: Callable[..., str]) -> str:
     """A job of the owner's, with a result."""
     return finished()
+
+
+@pytest.fixture(scope="module")
+def everyone(caller: Callable[..., Caller]) -> Mapping[Scope, Caller]:
+    """A caller of each scope, who is none of the others."""
+    return {scope: caller(scope) for scope in Scope}
+
+
+@pytest.fixture
+def belongings(
+    finished: Callable[..., str],
+    caller: Callable[..., Caller],
+    everyone: Mapping[Scope, Caller],
+    owner: Caller,
+    offered: Device,
+    client: redis.Redis,
+    settings: Settings,
+) -> Iterator[Belongings]:
+    """The owner's."""
+    everybodys = {"devices": offered.id, "keys": caller(Scope.READ).id, "workloads": "matmul", "docs": "page.js"}
+    yield make(owner.http, (owner.id, owner.secret[:13]), everybodys, finished, client, settings)
+    client.delete(Keys(settings.namespace).cordoned)
+    http = everyone[Scope.ADMIN].http
+    for job in http.get("/v1/jobs", params={"status": "queued"}).json()["data"]:
+        http.post(f"{job['urls']['self']}/cancel").raise_for_status()
 
 
 def problem(answer: httpx.Response) -> tuple[int, Any]:

@@ -1,0 +1,88 @@
+"""What a key can have: jobs with results, files and deliveries, a comparison; and the words that give them away."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import redis
+
+from dyno.artifacts import service_store
+from dyno.result import Artifact
+from dyno.settings import Settings
+from dyno.store.keys import Keys
+from tests.service.keys.matrix import QUEUED, Names
+
+FILE, CONTENT = "model.weights.h5", b"what it has learned"
+WORD = "owners-own"  # in a label, in a URL and as an idempotency key
+NEVER = {"jobs": "job_", "job": "job_", "comparisons": "cmp_", "webhook-deliveries": "msg_"}
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """`names` of what is the owner's, and of what is everybody's. `marks` are in no answer to anybody else."""
+
+    names: Names
+    marks: frozenset[str]
+
+    @property
+    def nowhere(self) -> Names:
+        """With ids that never were in place of the owner's."""
+        return {**self.names, **{name: f"{NEVER[name]}{at:026}" for at, name in enumerate(NEVER)}}
+
+    def renamed(self, text: str) -> str:
+        """As it were told of what never was."""
+        for name in NEVER:
+            text = text.replace(self.names[name], self.nowhere[name])
+        return text
+
+
+def make(
+    http: httpx.Client,
+    hidden: Iterable[str],
+    everybodys: Names,
+    finished: Callable[..., str],
+    client: redis.Redis,
+    settings: Settings,
+) -> Belongings:
+    """Things of the key that `http` sends, which `hidden` gives away, too."""
+    file = Artifact(name=FILE, bytes=len(CONTENT), sha256=hashlib.sha256(CONTENT).hexdigest(), url="")
+    spec: dict[str, Any] = {"webhook": f"https://127.0.0.1:1/{WORD}", "labels": {"whose": WORD}}
+    jobs = [finished(spec=spec, artifacts=[file]), finished()]
+    _keep(settings, jobs[0], file)
+    _say_that_it_runs(client, settings, jobs[0])
+    queued = _made(http.post("/v1/jobs", json=QUEUED, headers={"Idempotency-Key": WORD}))
+    comparison = _made(http.post("/v1/comparisons", json={"jobs": jobs}))
+    names = {
+        "jobs": jobs[0],
+        "artifacts": FILE,
+        "comparisons": comparison,
+        "webhook-deliveries": jobs[0].replace("job_", "msg_"),
+        "job": jobs[1],
+        "label": f"whose={WORD}",
+        "cursor": http.get("/v1/jobs", params={"limit": 1}).json()["next_cursor"],
+        "idempotency-key": WORD,
+    }
+    ulids = {each.partition("_")[2] for each in (*jobs, queued, comparison)}
+    secret = http.get("/v1/webhook-secret").json()["secret"]
+    return Belongings({**everybodys, **names}, frozenset({*ulids, *hidden, secret, WORD}))
+
+
+def _made(answer: httpx.Response) -> str:
+    return str(answer.raise_for_status().json()["id"])
+
+
+def _keep(settings: Settings, job_id: str, file: Artifact) -> None:
+    store = service_store(settings)
+    path = store.incoming(job_id) / ".whole"
+    path.write_bytes(CONTENT)
+    store.keep(job_id, file.name, file.sha256, path)
+
+
+def _say_that_it_runs(client: redis.Redis, settings: Settings, job_id: str) -> None:
+    name = Keys(settings.namespace).worker("worker-1")
+    record = str(client.get(name))
+    client.set(name, record.replace('"job":null', f'"job":"{job_id}"'), keepttl=True)

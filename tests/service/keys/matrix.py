@@ -1,0 +1,119 @@
+"""Every operation of the served document, with what there is to be asked of it about somebody's things."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import httpx
+
+WITHIN_S = 30  # a stream that should end, and goes on, is not waited for
+QUEUED = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
+_PLACE = re.compile(r"([\w-]+)/{\w+}")
+
+# By the folder of the path that they are in, or the name of the parameter.
+Names = Mapping[str, str]
+Ask = dict[str, Any]
+
+
+class Operation(NamedTuple):
+    """`id` is null for what the document leaves out."""
+
+    method: str
+    path: str
+    id: str | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+    takes_body: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class Told(NamedTuple):
+    """An answer; `text` is all of it, but for the time."""
+
+    status: int
+    code: str | None
+    text: str
+
+
+def operations(document: Mapping[str, Any]) -> list[Operation]:
+    """What deletes comes last."""
+    found = [
+        Operation(
+            method.upper(),
+            path,
+            operation["operationId"],
+            tuple((each["in"], each["name"]) for each in operation.get("parameters", ()) if each["in"] != "path"),
+            "requestBody" in operation,
+        )
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    return sorted(found, key=lambda each: each.method == "DELETE")
+
+
+def asks(operation: Operation, names: Names) -> list[Ask]:
+    """With each body that there is for it, and then with each parameter that can name something of somebody's.
+
+    Raises KeyError where its path or its body is of a kind that nobody has said yet what to ask for.
+    """
+    url = _PLACE.sub(lambda found: f"{found[1]}/{names[found[1]]}", operation.path)
+    plain = {"method": operation.method, "url": url}
+    bodies = _bodies(operation.id, names) if operation.takes_body else [{}]
+    whole = [plain | body for body in bodies]
+    if ("query", "last_event_id") in operation.parameters:  # what is behind now has no end
+        return [each | {"params": {"last_event_id": "0-0"}} for each in whole]
+    for place, name in operation.parameters:
+        if name in names:
+            whole.append(whole[0] | {"params" if place == "query" else "headers": {name: names[name]}})
+    return whole
+
+
+def _bodies(operation_id: str | None, names: Names) -> list[Ask]:
+    weights = {"job": names["jobs"], "name": names["artifacts"]}
+    starting = {"workload": "mnist_cnn", "queue_if_absent": True, "params": {"weights": weights}}
+    by_id: dict[str | None, list[Ask]] = {
+        "submitJob": [{"json": QUEUED}, {"json": starting}],
+        "createComparison": [
+            {"json": {"jobs": [names["jobs"], names["job"]]}},
+            {"json": {"pairs": 2, "specs": [starting, starting]}},
+        ],
+        "createKey": [{"json": {"name": "made", "scope": "read"}}],
+        "putArtifact": [{"content": b"0"}],
+    }
+    return by_id[operation_id]
+
+
+def told(http: httpx.Client, ask: Ask, last: str | None = None, authorization: str | None = None) -> Told:
+    """Of a stream, what comes up to the end of the job `last`, or its beginning where there is none."""
+    headers = ask.get("headers", {}) | {"X-Request-ID": "same"}
+    if authorization is not None:
+        headers["Authorization"] = authorization
+    with http.stream(**ask | {"headers": headers}) as answer:
+        lines = answer.iter_lines()
+        if answer.headers.get("content-type", "").startswith("text/event-stream"):
+            lines = _up_to(last, lines) if last else iter(())
+        body = "\n".join(lines)
+    is_problem = answer.headers.get("content-type") == "application/problem+json" and body
+    head = "\n".join(f"{name}: {value}" for name, value in answer.headers.items() if name != "date")
+    return Told(answer.status_code, json.loads(body)["code"] if is_problem else None, f"{head}\n{body}")
+
+
+def _up_to(job_id: str, lines: Iterator[str]) -> Iterator[str]:
+    end_s = time.monotonic() + WITHIN_S
+    for line in itertools.takewhile(lambda _: time.monotonic() < end_s, lines):
+        if not line.startswith(":"):  # that the connection lives
+            yield line
+        if job_id in line and '"done":true' in line:
+            return
+
+
+def canceled(http: httpx.Client) -> str:
+    """A job that has ended by now."""
+    job = http.post("/v1/jobs", json=QUEUED).raise_for_status().json()
+    return str(http.post(f"{job['urls']['self']}/cancel").raise_for_status().json()["id"])

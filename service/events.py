@@ -44,13 +44,14 @@ async def _behind(
         ),
     ] = None,
 ) -> Place | None:
+    places = list[Place]()
     for text, pointer in ((last_event_id, "/header/last-event-id"), (given, "/query/last_event_id")):
         if text:
             if (place := place_of(text)) is None:
                 detail = f'"{text[:64]}" is the id of no event'
                 raise InvalidRequest([FieldError(pointer, "invalid-event-id", detail)])
-            return place
-    return None
+            places.append(place)
+    return places[0] if places else None
 
 
 Behind = Annotated[Place | None, Depends(_behind)]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.fuzz.house import House
@@ -41,9 +41,12 @@ def ask(house: House, folder: Path, *arguments: str, within_s: float) -> Told:
     counted = folder / "counted.json"
     environment = os.environ | {
         "DYNO_FUZZ_HOOKS": str(HERE / "hooks.py"),
+        "PYTHONPATH": str(HERE.parents[1]),
         "DYNO_FUZZ_COUNTED": str(counted),
         "DYNO_FUZZ_KEY_ID": house.key_id or "",
         "DYNO_FUZZ_SECRET": house.secret or "none",
+        "DYNO_FUZZ_TOKEN": house.known.token,
+        "DYNO_FUZZ_KNOWN": json.dumps(asdict(house.known)),
     }
     schema = folder / "openapi.json"
     schema.write_text(json.dumps(house.document))

@@ -1,42 +1,45 @@
-"""A Dyno to be asked anything: real store, real service, and a worker that ends jobs without running them."""
+"""A Dyno to be asked anything: a process that serves, a store, a receiver of webhooks, a stand-in for workers."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
-import threading
-import time
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from dyno.access import NewKey
-from dyno.devices.device import Device, PeakFigure
-from dyno.job import Failure, FailureClass, WorkerRef
-from dyno.result import Artifact, Result
-from dyno.samples import RunSamples
 from dyno.settings import Settings
-from dyno.spec import InterleavedSpec
-from dyno.store import fleet
 from dyno.store.api_keys import ApiKeys
 from dyno.store.connect import async_client, sync_client
-from dyno.store.fleet import WorkerRecord
-from dyno.store.leases import Claim, Leases
-from dyno.store.queues import queues_served
+from dyno.store.leases import Claim
 from dyno.store.server import EmbeddedServer
-from service.app import create_app
-from tests.comparisons import a_metric, of_metrics
-from tests.service.conftest import serving
+from tests.fuzz.stand_in import FILES, Devices, at_work
+from tests.inbox import Inbox
+from tests.service.test_main import command
+from tests.waiting import eventually
 
-WAITS_AT_MOST_S = 0.3  # a job that fits no device; whoever asked to be told of its end is told then
-LOOK_EVERY_S = 0.02
-LOOKS = 10  # for a job, until what waits is looked at
-SAMPLES = RunSamples(run=0, warmup=[0.3], samples=[0.1], sample_cpu_s=[(0.1, 0.0)], executions_per_sample=4)
+HELD_S = "3600"  # a lease that nobody extends
+AT_ONCE_S = "0.02"
+TRIES = 20
+JOB = {"workload": "matmul", "device": "cpu", "expires_in_s": 3600}
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is there from the start, and stays. `ids` are by the folder of a path that they are in; `jobs`, where only
+    some are right, and `bodies` by operation. `token` holds the job that files are for."""
+
+    ids: dict[str, str]
+    jobs: dict[str, str]
+    bodies: dict[str, list[Any]]
+    kept: list[str]
+    token: str
 
 
 @dataclass(frozen=True)
@@ -47,24 +50,54 @@ class House:
     document: dict[str, Any]
     key_id: str | None
     secret: str | None
+    known: Known
+
+    @property
+    def operations(self) -> set[str]:
+        """Method and path of each."""
+        return {f"{method.upper()} {path}" for path, methods in self.document["paths"].items() for method in methods}
 
 
 @contextlib.contextmanager
 def house(folder: Path, *, keys: bool) -> Iterator[House]:
-    with EmbeddedServer() as server:
-        settings = Settings(
-            redis_url=server.url,
-            device_ttl_s=3600,
-            artifact_dir=folder / "artifacts",
-            run_dir=folder / "run",
-            spool_dir=folder / "spool",
-        )
+    with EmbeddedServer() as server, Inbox() as inbox:
+        values = {
+            "redis_url": server.url,
+            "device_ttl_s": HELD_S,
+            "lease_s": HELD_S,
+            "artifact_dir": str(folder / "artifacts"),
+            "run_dir": str(folder / "run"),
+            "spool_dir": str(folder / "spool"),
+            "webhook_secret": f"whsec_{base64.b64encode(bytes(32)).decode()}",
+            "webhook_allowed_hosts": f"127.0.0.1:{inbox.port}",
+            "webhook_every_s": AT_ONCE_S,
+        }
+        settings = Settings.model_validate(values)
         key_id, secret = asyncio.run(_an_admin(settings)) if keys else (None, None)
-        with serving(create_app(settings)) as http:
-            if secret is not None:
-                http.headers["Authorization"] = f"Bearer {secret}"
-            with _worker(settings, http):
-                yield House(str(http.base_url), http.get("/openapi.json").json(), key_id, secret)
+        headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+        with (
+            _served(folder / "log", **values) as url,
+            httpx.Client(base_url=url, headers=headers, timeout=30) as http,
+            sync_client(settings) as client,
+        ):
+            devices = Devices(client, settings)
+            held = devices.held(http, JOB)
+            with at_work(devices, http, JOB | {"webhook": inbox.url}):
+                document = http.get("/openapi.json").json()
+                known = _furnished(http, document, inbox.url, held, keys=keys)
+                yield House(url, document, key_id, secret, known)
+
+
+@contextlib.contextmanager
+def _served(log: Path, **values: str) -> Iterator[str]:
+    """Where `python -m service` serves; what it says of what it does is in `log`."""
+    argv, env = command(port="0", **values)
+    with log.open("w") as said, subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=said, text=True) as run:
+        try:
+            assert run.stdout is not None
+            yield run.stdout.readline().split()[-1]
+        finally:
+            run.kill()
 
 
 async def _an_admin(settings: Settings) -> tuple[str, str]:
@@ -73,72 +106,46 @@ async def _an_admin(settings: Settings) -> tuple[str, str]:
         return key.id, secret
 
 
-@contextlib.contextmanager
-def _worker(settings: Settings, http: httpx.Client) -> Iterator[None]:
-    with sync_client(settings) as client:
-        device = Device(
-            id="cpu:0-1",
-            kind="cpu",
-            model="Test CPU",
-            host="here",
-            cores=[0, 1],
-            memory_bytes=8 * 2**30,
-            peak={"float32": PeakFigure(value=1e11, provenance="measured here")},
-            frameworks={"tensorflow": "2.21.0", "jax": "0.10.2"},
-        )
-        record = WorkerRecord(
-            id="w", host="here", pid=1, device=device.full_id, state="idle", version="0", started_at=datetime.now(UTC)
-        )
-        fleet.publish(client, settings, device, record)
-        ended = threading.Event()
-        worker = _StandIn(Leases(client, settings), http, device)
-        thread = threading.Thread(target=worker.work, args=(ended,))
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+def _furnished(http: httpx.Client, document: dict[str, Any], hook: str, held: Claim, *, keys: bool) -> Known:
+    jobs = [_succeeded(http, JOB | {"webhook": hook}) for _ in range(2)]
+    comparison = http.post("/v1/comparisons", json={"jobs": jobs}).raise_for_status().json()["id"]
+    delivered = {"job": jobs[0], "status": "delivered"}
+    deliveries = eventually(lambda: http.get("/v1/webhook-deliveries", params=delivered).json()["data"])
+    spare = {"name": "spare", "scope": "read"}
+    ids = {
+        "jobs": jobs[0],
+        "artifacts": next(iter(FILES)),
+        "comparisons": comparison,
+        "webhook-deliveries": deliveries[0]["id"],
+        "workloads": "matmul",
+        "devices": "cpu:0-1",
+        "keys": http.post("/v1/keys", json=spare).json()["id"] if keys else f"key_{'0' * 16}",
+    }
+    absent = JOB | {"device": "tpu", "queue_if_absent": True}
+    canceled = http.post("/v1/jobs", json=absent).raise_for_status().json()["id"]
+    http.post(f"/v1/jobs/{canceled}/cancel").raise_for_status()
+    bodies = _examples(document)
+    bodies["submitJob"] += [absent, JOB | {"webhook": hook}]
+    bodies["createComparison"] = [each for each in bodies["createComparison"] if "specs" in each] + [{"jobs": jobs}]
+    only = {"putArtifact": held.job_id, "cancelJob": canceled}
+    return Known(ids, only, bodies, [*jobs, *only.values()], held.token)
 
 
-class _StandIn:
-    """Ends what it claims, two in three with a result, cancels what waits for a device that isn't there, and submits a
-    job of its own from time to time, so that whoever follows all of them is told of something."""
-
-    def __init__(self, leases: Leases, http: httpx.Client, device: Device) -> None:
-        self._leases, self._http, self._device = leases, http, device
-
-    def work(self, ended: threading.Event) -> None:
-        ref = WorkerRef(id="w", device=self._device.id, host=self._device.host)
-        for number in count():
-            if ended.wait(LOOK_EVERY_S):
-                return
-            claim = self._leases.claim(self._device.full_id, queues_served(self._device), ref)
-            if claim is not None:
-                self._end(claim, well=number % 3 > 0)
-            elif number % LOOKS == 0:
-                self._http.post(f"/v1/devices/{self._device.full_id}/uncordon")  # or nothing is taken from then on
-                self._cancel_what_waits()
-                self._http.post("/v1/jobs", json={"workload": "matmul", "device": "cpu", "expires_in_s": 3600})
-
-    def _end(self, claim: Claim, *, well: bool) -> None:
-        if not well:
-            failure = Failure(failure_class=FailureClass.BENCHMARK, reason="why", message="why")
-            self._leases.finish(claim, "fail", failure=failure)
-            return
-        url = f"/v1/jobs/{claim.job_id}/artifacts/model.weights.h5"
-        sent = self._http.put(url, content=b"weights", headers={"Authorization": f"Bearer {claim.token}"})
-        artifacts = [Artifact.model_validate(sent.json())] if sent.is_success else []
-        arms = [_result(claim, []) for _ in range(2)] if isinstance(claim.spec, InterleavedSpec) else []
-        self._leases.finish(claim, "succeed", result=_result(claim, artifacts, arms=arms), samples=[SAMPLES])
-
-    def _cancel_what_waits(self) -> None:
-        for job in self._http.get("/v1/jobs", params={"status": "queued", "limit": 200}).json()["data"]:
-            age_s = time.time() - datetime.fromisoformat(job["created_at"]).timestamp()
-            if age_s > WAITS_AT_MOST_S:
-                self._http.post(f"/v1/jobs/{job['id']}/cancel")
+def _succeeded(http: httpx.Client, spec: dict[str, Any]) -> str:
+    """The stand-in lets some fail."""
+    for _ in range(TRIES):
+        job = http.post("/v1/jobs", json=spec, headers={"Prefer": "wait=10"}).raise_for_status().json()
+        if job["status"] == "succeeded":
+            return str(job["id"])
+    raise AssertionError("no job has succeeded")
 
 
-def _result(claim: Claim, artifacts: list[Artifact], **more: Any) -> Result:
-    found = of_metrics([a_metric()], workload=claim.spec.workload, artifacts=artifacts, **more)
-    return found.model_copy(update={"job": claim.job_id})
+def _examples(document: dict[str, Any]) -> dict[str, list[Any]]:
+    """The bodies that the document shows."""
+    found = [operation for methods in document["paths"].values() for operation in methods.values()]
+    shown = {each["operationId"]: each.get("requestBody", {}).get("content", {}) for each in found}
+    return {
+        name: [example["value"] for example in content["application/json"]["examples"].values()]
+        for name, content in shown.items()
+        if "examples" in content.get("application/json", {})
+    }

@@ -97,6 +97,7 @@ def test_an_id_that_no_event_has_is_refused(
     for answer, at in (
         (http.get(url, headers={"Last-Event-ID": last}), "/header/last-event-id"),
         (http.get(url, params={"last_event_id": last}), "/query/last_event_id"),
+        (http.get(url, headers={"Last-Event-ID": "0-0"}, params={"last_event_id": last}), "/query/last_event_id"),
     ):
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
         assert [error["pointer"] for error in answer.json()["errors"]] == [at]

@@ -39,6 +39,7 @@ class Told:
 def ask(house: House, folder: Path, *arguments: str, within_s: float) -> Told:
     """`arguments` are those of `schemathesis run`."""
     counted = folder / "counted.json"
+    counted.unlink(missing_ok=True)
     environment = os.environ | {
         "DYNO_FUZZ_HOOKS": str(HERE / "hooks.py"),
         "PYTHONPATH": str(HERE.parents[1]),

@@ -20,14 +20,15 @@ from dyno.devices.device import Device
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.connect import store_errors
+from dyno.store.fitting import profile
 from dyno.store.fleet import takers
 from dyno.store.keys import Keys
 from dyno.store.line import InLine, Line, Running, read_line
 from dyno.store.paces import KEPT, Reading, likely_s, readings_of, series_of
 from dyno.store.queues import queues_served
 from dyno.store.records import read_spec
-from dyno.store.standing import Forecast
-from dyno.store.turns import Waiting, starts
+from dyno.store.standing import Forecast, Serving
+from dyno.store.turns import Waiting, play
 
 FRESH_S = 1.0
 MOST_JOBS = 300
@@ -102,7 +103,10 @@ class Forecasts:
         takes = await self._learned(needs)
         waiting = [Waiting(job.id, _of(job, serving[job.queue], takes)) for job in line.jobs]
         rests = {name: _rest_s(line.running.get(name), name, takes) for name in devices}
-        return _forecast(line, starts(waiting, rests))
+        starts_s, free_s = play(waiting, rests)
+        of_devices = {name: Serving(profile(device), free_s[name]) for name, device in devices.items()}
+        by_queue = {queue: [of_devices[name] for name in names] for queue, names in serving.items()}
+        return Forecast(starts_s, _turns_s(line, starts_s), by_queue, line.longer)
 
     def _needed(self, pairs: Sequence[Pair], devices: Mapping[str, Device]) -> dict[Pair, _Need | None]:
         """What was estimated for the last look isn't estimated again."""
@@ -150,9 +154,8 @@ def _rest_s(running: Running | None, device: str, takes: Mapping[Pair, float | N
     return running.eta_s
 
 
-def _forecast(line: Line, starts_s: Mapping[str, float | None]) -> Forecast:
-    behind: dict[str, tuple[int, float | None]] = {}
+def _turns_s(line: Line, starts_s: Mapping[str, float | None]) -> dict[str, list[float | None]]:
+    turns_s: dict[str, list[float | None]] = defaultdict(list)
     for job in line.jobs:
-        if job.queue in line.longer:
-            behind[job.queue] = behind.get(job.queue, (0, None))[0] + 1, starts_s[job.id]
-    return Forecast(starts_s, behind)
+        turns_s[job.queue].append(starts_s[job.id])
+    return turns_s

@@ -29,7 +29,7 @@ from dyno.store.pages import Page
 from dyno.store.queues import queue_for
 from dyno.store.records import stored, to_job
 from dyno.store.scripts import SOURCES, Script
-from dyno.store.standing import Foresee, Standing, foresee_nothing, standings
+from dyno.store.standing import Foresee, Standing, foresee_nothing, standing_of, standings
 
 IDEMPOTENCY_S = 24 * 3600
 _CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
@@ -139,8 +139,7 @@ class Jobs:
             raise refused(*reply)
         outcome, flat, position, wake = reply
         written = dict(zip(flat[::2], flat[1::2], strict=True))
-        eta_s = None if position is None else (await self._foresee()).eta_s(written["id"], queue, position)
-        standing = Standing(position, eta_s=eta_s)
+        standing = await standing_of(written, position, self._foresee)
         return Submitted(to_job(written, standing), wake=bool(wake), replayed=outcome == "replayed")
 
     async def get(self, job_id: str) -> Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,25 +21,44 @@ class Standing(NamedTuple):
     eta_s: float | None = None
 
 
+class Serving(NamedTuple):
+    """A device that serves a queue: its profile, and in how many seconds it is free for a job behind all others."""
+
+    profile: str
+    free_s: float | None
+
+
 @dataclass(frozen=True)
 class Forecast:
     """When waiting jobs are likely to be claimed; see `dyno.store.forecast`. Empty where nothing is known.
 
-    `starts_s`: by job, of those that were looked at. `behind`: of queues with more jobs than that, how many were looked
-    at and when the last of them is likely to be claimed.
+    `starts_s`: by job, of those that were looked at. By queue, `turns_s`: the same, in their order; `serving`: the
+    devices that take its jobs. `longer`: the queues with more jobs than were looked at.
     """
 
     starts_s: Mapping[str, float | None] = field(default_factory=dict)
-    behind: Mapping[str, tuple[int, float | None]] = field(default_factory=dict)
+    turns_s: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    serving: Mapping[str, Sequence[Serving]] = field(default_factory=dict)
+    longer: Collection[str] = ()
 
-    def eta_s(self, job_id: str, queue: str, position: int | None) -> float | None:
-        """Of a job that waits. Where it wasn't looked at, in proportion to its place; null where nothing is known."""
+    def eta_s(self, job_id: str, queue: str, position: int | None, fits: str = "") -> float | None:
+        """Of a job that waits; null where nothing is known. `fits`: of its record, see `dyno.store.fitting`.
+
+        One that came after the look has the turn of whoever stood in its place, or the next one. Far behind those that
+        were looked at it is in proportion to the place.
+        """
         if job_id in self.starts_s:
             return self.starts_s[job_id]
-        seen, last_s = self.behind.get(queue, (0, None))
-        if position is None or last_s is None or position < seen:
+        takers = [each for each in self.serving.get(queue, ()) if f"{each.profile}-" not in fits]
+        if position is None or not takers:
             return None
-        return last_s * (position + 1) / seen
+        turns_s = self.turns_s.get(queue, ())
+        if position < len(turns_s):
+            return turns_s[position]
+        if queue not in self.longer:
+            return min((each.free_s for each in takers if each.free_s is not None), default=None)
+        last_s = turns_s[-1] if turns_s else None
+        return None if last_s is None else last_s * (position + 1) / len(turns_s)
 
 
 Foresee = Callable[[], Awaitable[Forecast]]
@@ -54,18 +73,18 @@ async def standings(
 ) -> dict[str, Standing]:
     """Of those records that wait, by job id, in one question and what `foresee` asks. Raises StoreUnavailable."""
     waiting = {
-        record["id"]: record["queue"]
+        record["id"]: record
         for record in records
         if record.get("status") == Status.QUEUED and {"id", "queue"} <= record.keys()
     }
     if not waiting:
         return {}
-    queues = sorted(set(waiting.values()))
+    queues = sorted({record["queue"] for record in waiting.values()})
     with store_errors():
         async with client.pipeline(transaction=False) as pipeline:
-            for job_id, queue in waiting.items():
-                pipeline.zrank(keys.queue(queue), job_id)
-                pipeline.zscore(keys.queue(queue), job_id)
+            for job_id, record in waiting.items():
+                pipeline.zrank(keys.queue(record["queue"]), job_id)
+                pipeline.zscore(keys.queue(record["queue"]), job_id)
             for queue in queues:
                 pipeline.hvals(keys.passed(queue))
             replies: list[Any] = await pipeline.execute()
@@ -73,9 +92,18 @@ async def standings(
     of_jobs, of_queues = replies[: 2 * len(waiting)], replies[2 * len(waiting) :]
     reached = {queue: max(map(float, scores), default=None) for queue, scores in zip(queues, of_queues, strict=True)}
     return {
-        job_id: Standing(position, _is_passed(score, reached[queue]), forecast.eta_s(job_id, queue, position))
-        for (job_id, queue), position, score in zip(waiting.items(), of_jobs[::2], of_jobs[1::2], strict=True)
+        job_id: Standing(position, _is_passed(score, reached[record["queue"]]), _eta_s(forecast, record, position))
+        for (job_id, record), position, score in zip(waiting.items(), of_jobs[::2], of_jobs[1::2], strict=True)
     }
+
+
+async def standing_of(record: Mapping[str, str], position: int | None, foresee: Foresee) -> Standing:
+    """Of a job that has just been queued at that place, null where it doesn't wait."""
+    return Standing() if position is None else Standing(position, eta_s=_eta_s(await foresee(), record, position))
+
+
+def _eta_s(forecast: Forecast, record: Mapping[str, str], position: int | None) -> float | None:
+    return forecast.eta_s(record["id"], record["queue"], position, record.get("fits", ""))
 
 
 def _is_passed(score: float | None, reached: float | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -15,11 +16,20 @@ class Waiting:
     takes_s: Mapping[str, float | None]
 
 
-def starts(waiting: Iterable[Waiting], rests_s: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Seconds until each job, given in the order of claims, is claimed by the first device that is free for it.
+class Played(NamedTuple):
+    """`starts_s`: until each job is claimed, by its id. `free_s`: until each device is free for one that comes now.
 
-    `rests_s`: until each device is free, 0 where it is; null where that isn't known. Null is told of a job that no
-    device takes, and of one that stands behind others of which nothing is known, on every device that takes it.
+    Null where it isn't known: of a job that no device takes, and behind jobs of which nothing is known.
+    """
+
+    starts_s: dict[str, float | None]
+    free_s: dict[str, float | None]
+
+
+def play(waiting: Iterable[Waiting], rests_s: Mapping[str, float | None]) -> Played:
+    """Let each job, given in the order of claims, be claimed by the first device that is free for it.
+
+    `rests_s`: until each device is free of what it runs, 0 where it is; null where that isn't known.
     """
     free_s = {device: math.inf if rest_s is None else rest_s for device, rest_s in rests_s.items()}
     found: dict[str, float | None] = {}
@@ -29,6 +39,10 @@ def starts(waiting: Iterable[Waiting], rests_s: Mapping[str, float | None]) -> d
             found[job.id] = None
             continue
         begins_s, takes_s = free_s[device], job.takes_s[device]
-        found[job.id] = begins_s if math.isfinite(begins_s) else None
+        found[job.id] = _known(begins_s)
         free_s[device] = math.inf if takes_s is None else begins_s + takes_s
-    return found
+    return Played(found, {device: _known(time_s) for device, time_s in free_s.items()})
+
+
+def _known(time_s: float) -> float | None:
+    return time_s if math.isfinite(time_s) else None

@@ -65,9 +65,19 @@ def test_two_specs_in_turns_take_the_time_of_all_their_runs(
     begun = http.post("/v1/comparisons", json=IN_TURNS).raise_for_status().json()
     behind = submitted()
     runs, of_one = 4 * 3, estimate_s(http) / 5  # both and the control; the default of the other are five runs
-    found = eventually(lambda: http.get(f"/v1/jobs/{behind}").json()["queue"]["eta_s"], what="an ETA")
-    assert found == pytest.approx(TOOK * runs * of_one, rel=0.01)  # 64 x 64 products take next to nothing
+    once_fresh(http, behind, pytest.approx(TOOK * runs * of_one, rel=0.01))  # 64 x 64 products take next to nothing
     http.post(f"/v1/jobs/{begun['job']}/cancel").raise_for_status()
+
+
+def test_a_submit_beside_one_who_polls_is_told_its_turn_at_once(
+    http: httpx.Client, learned: None, submitted: Callable[..., str]
+) -> None:
+    first = submitted()
+    once_fresh(http, first, 0.0)
+    answers = [http.post("/v1/jobs", json=TINY).raise_for_status().json() for _ in range(3)]
+    for job in answers:
+        http.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()
+    assert [job["queue"]["eta_s"] for job in answers if job["queue"]["eta_s"] is None] == []
 
 
 def test_a_job_that_no_live_device_can_do_is_told_nothing(

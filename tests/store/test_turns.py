@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dyno.store.turns import Waiting, starts
+from dyno.store.turns import Waiting, play
 
 
 def job(name: str, **takes_s: float | None) -> Waiting:
@@ -11,27 +11,32 @@ def job(name: str, **takes_s: float | None) -> Waiting:
 
 def test_jobs_take_turns_on_one_device_behind_what_runs_there() -> None:
     waiting = [job("a", cpu=5.0), job("b", cpu=7.0), job("c", cpu=1.0)]
-    assert starts(waiting, {"cpu": 2.0}) == {"a": 2.0, "b": 7.0, "c": 14.0}
+    assert play(waiting, {"cpu": 2.0}).starts_s == {"a": 2.0, "b": 7.0, "c": 14.0}
 
 
 def test_each_goes_to_the_device_that_is_free_for_it_first() -> None:
     waiting = [job("a", one=10.0, two=10.0), job("b", one=10.0, two=10.0), job("c", one=10.0, two=10.0)]
-    assert starts(waiting, {"one": 0.0, "two": 4.0}) == {"a": 0.0, "b": 4.0, "c": 10.0}
+    assert play(waiting, {"one": 0.0, "two": 4.0}).starts_s == {"a": 0.0, "b": 4.0, "c": 10.0}
 
 
 def test_a_job_that_fits_one_device_only_keeps_nobody_from_the_other() -> None:
     waiting = [job("big", large=60.0), job("bigger", large=60.0), job("small", small=1.0, large=1.0)]
-    assert starts(waiting, {"small": 3.0, "large": 0.0}) == {"big": 0.0, "bigger": 60.0, "small": 3.0}
+    assert play(waiting, {"small": 3.0, "large": 0.0}).starts_s == {"big": 0.0, "bigger": 60.0, "small": 3.0}
 
 
 def test_nobody_knows_of_those_behind_a_job_of_which_nothing_is_known() -> None:
-    assert starts([job("new", cpu=None), job("next", cpu=1.0)], {"cpu": 3.0}) == {"new": 3.0, "next": None}
+    assert play([job("new", cpu=None), job("next", cpu=1.0)], {"cpu": 3.0}).starts_s == {"new": 3.0, "next": None}
 
 
 def test_what_runs_for_nobody_knows_how_long_is_waited_for_only_where_nothing_else_is_free() -> None:
     waiting = [job("a", one=1.0, two=1.0), job("b", one=1.0)]
-    assert starts(waiting, {"one": None, "two": 9.0}) == {"a": 9.0, "b": None}
+    assert play(waiting, {"one": None, "two": 9.0}).starts_s == {"a": 9.0, "b": None}
 
 
 def test_a_job_that_no_device_takes_waits_for_nobody_knows_what() -> None:
-    assert starts([job("none"), job("some", cpu=1.0)], {"cpu": 0.0}) == {"none": None, "some": 0.0}
+    assert play([job("none"), job("some", cpu=1.0)], {"cpu": 0.0}).starts_s == {"none": None, "some": 0.0}
+
+
+def test_whoever_comes_behind_all_of_them_waits_until_a_device_is_free_again() -> None:
+    waiting = [job("a", one=10.0), job("b", one=10.0), job("new", two=None)]
+    assert play(waiting, {"one": 1.0, "two": 0.0, "three": 3.0}).free_s == {"one": 21.0, "two": None, "three": 3.0}

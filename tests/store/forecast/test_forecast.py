@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
 
-from dyno.job import Progress
+from dyno.job import Job, Progress
 from dyno.settings import Settings
+from dyno.spec import Spec
 from dyno.store import forecast
 from dyno.store.cordon import cordon, uncordon
+from dyno.store.fitting import profile
 from dyno.store.forecast import FRESH_S
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
@@ -138,6 +141,46 @@ async def test_many_who_ask_share_one_look_for_a_second_and_the_version_stays(
     found = await jobs.get(waiting[1].id)
     assert 0 < found.queue.eta_s < 20
     assert found.version == waiting[1].version
+
+
+async def test_a_job_that_came_after_the_look_is_told_the_turn_that_is_its_now(
+    offer: Callable, learn: Callable, take: Callable, jobs: Jobs, a_spec: Callable[..., Spec], now: list[float]
+) -> None:
+    offer(ONE)
+    learn("matmul")
+    now[0] += 60
+
+    async def submitted(**fields: Any) -> Job:
+        """While the clock stands still: the first of them is looked at."""
+        return (await jobs.submit(a_spec(**{"device": "gpu"} | fields))).job
+
+    first, second = await submitted(), await submitted()
+    urgent = await submitted(priority="high")
+    elsewhere = await submitted(device="gpu:0@alpha")
+    told = [job.queue.eta_s for job in (first, second, urgent, elsewhere)]
+    assert told == [0, 20, 0, 20]
+    assert [(await jobs.get(job.id)).queue.eta_s for job in (first, second)] == [0, 20]
+
+
+async def test_a_job_that_came_after_the_look_is_told_nothing_where_nobody_can_tell(
+    offer: Callable, learn: Callable, jobs: Jobs, a_spec: Callable[..., Spec], now: list[float]
+) -> None:
+    offer(ONE, device(1, units=8))
+    learn("matmul")
+    now[0] += 60
+
+    async def told(fits: dict[str, bool], **fields: Any) -> float | None:
+        job = (await jobs.submit(a_spec(**{"device": "gpu"} | fields), fits=fits)).job
+        assert (await jobs.get(job.id)).queue.eta_s == job.queue.eta_s
+        return job.queue.eta_s
+
+    large, small = profile(device(1, units=8)), profile(ONE)
+    assert await told({}, workload="mnist_cnn") == 0  # takes nobody knows how long, so its device is free never
+    assert await told({small: True, large: True}) == 0
+    assert await told({small: False, large: True}) == 0
+    assert await told({small: True, large: False}) is None
+    assert await told({small: False, large: False}) is None
+    assert await told({}, device="gpu:7") is None
 
 
 @pytest.mark.parametrize("how", ["damaged", "late"])

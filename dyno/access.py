@@ -10,12 +10,13 @@ import hashlib
 import re
 import secrets
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AwareDatetime, Field, StringConstraints
+from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints
 
 from dyno.job import Stored
-from dyno.spec import Model
+from dyno.spec import Model, known_fields
 
 SECRET = re.compile(r"dyno_[0-9a-f]{64}")
 KEY_ID = re.compile(r"key_[0-9a-f]{16}")
@@ -63,7 +64,7 @@ class ApiKey(Stored):
     prefix: str = Field(description="What the secret begins with")
     name: str
     scope: Scope
-    limits: Limits
+    limits: Annotated[Limits, BeforeValidator(partial(known_fields, Limits))]
     created_at: AwareDatetime
     last_used_at: AwareDatetime | None = Field(None, description="To the minute; null: never")
     revoked_at: AwareDatetime | None = None

@@ -6,9 +6,9 @@ import secrets
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field
 
-from dyno.spec import InterleavedSpec, Model, Spec
+from dyno.spec import InterleavedSpec, Model, Spec, known_spec
 from dyno.ulid import new_ulid
 
 SCHEMA = 1  # a new one comes with a new version, whose devices have profiles of their own (dyno/store/fitting.py)
@@ -156,7 +156,7 @@ class Job(Stored):
     status_reason: str | None = None
     done: bool
     attempt: int
-    spec: InterleavedSpec | Spec
+    spec: Annotated[InterleavedSpec | Spec, BeforeValidator(known_spec)]
     warnings: list[SpecWarning] = []
     queue: QueuePlace
     progress: Progress | None = None

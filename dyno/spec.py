@@ -7,7 +7,8 @@ workload's own model (`dyno.workloads`), so that the client never has to know an
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -45,6 +46,22 @@ class Model(BaseModel):
     """Base of everything that crosses a boundary: unknown fields, NaN and Infinity are refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+def known_fields(kind: type[BaseModel], values: Any) -> Any:
+    """`values` without what this version doesn't know, at every level: for what a newer one may have told."""
+    if not isinstance(values, Mapping):
+        return values
+    known = {}
+    for name, field in kind.model_fields.items():
+        if name in values:
+            within = [each for each in (field.annotation, *get_args(field.annotation)) if _is_model(each)]
+            known[name] = known_fields(within[0], values[name]) if within else values[name]
+    return known
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _that_can_be_called(url: str) -> str:
@@ -205,3 +222,9 @@ class InterleavedSpec(Spec):
     def arms(self) -> list[Spec]:
         first = Spec(**{name: getattr(self, name) for name in Spec.model_fields})
         return [first, self.against, first] if self.control else [first, self.against]
+
+
+def known_spec(values: Any) -> Any:
+    """The fields of a spec, or of two that are run in turns, that this version knows; see `known_fields`."""
+    is_of_two = isinstance(values, Mapping) and "against" in values
+    return known_fields(InterleavedSpec if is_of_two else Spec, values)

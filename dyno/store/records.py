@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from dyno.errors import RecordUnreadable
 from dyno.job import DONE, Job, QueuePlace, Status, Urls
-from dyno.spec import InterleavedSpec, Spec, Webhook
+from dyno.spec import InterleavedSpec, Spec, Webhook, known_spec
 from dyno.store.standing import Standing
 
 log = logging.getLogger(__name__)
@@ -66,9 +66,9 @@ def _read(record: Mapping[str, str], standing: Standing) -> Job:
 
 def read_spec(text: str) -> Spec:
     """A stored spec, without fields that this version doesn't know. Raises ValueError or TypeError where it is none."""
-    values = json.loads(text)
+    values = known_spec(json.loads(text))
     kind = InterleavedSpec if "against" in values else Spec
-    return kind.model_validate(_known(kind, values))
+    return kind.model_validate(values)
 
 
 def _with_webhook(spec: Spec, url: str | None) -> Spec:
@@ -80,17 +80,6 @@ def _with_webhook(spec: Spec, url: str | None) -> Spec:
 def moment(seconds: str) -> datetime:
     """Seconds since 1970 by Redis' clock, as text, to a time in UTC."""
     return datetime.fromtimestamp(float(seconds), UTC)
-
-
-def _known(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    known: dict[str, Any] = {}
-    for name, field in model.model_fields.items():
-        if name not in values:
-            continue
-        value, kind = values[name], field.annotation
-        nested = isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, BaseModel)
-        known[name] = _known(kind, value) if nested else value  # type: ignore[arg-type]
-    return known
 
 
 def _urls(job_id: str) -> Urls:

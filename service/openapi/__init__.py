@@ -20,6 +20,7 @@ from service.openapi.examples import show_examples
 from service.openapi.headers import describe_headers
 from service.openapi.operations import LINKS, OPERATIONS, TAGS, link, named
 from service.openapi.receivers import describe_webhooks
+from service.openapi.told import open_answers
 from service.problems import documented
 
 router = APIRouter()
@@ -93,6 +94,7 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
     show_examples(document)
     share_errors(document)
     describe_webhooks(document)
+    open_answers(document)
     return document
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -120,6 +121,27 @@ def test_a_link_leads_to_a_route_and_fills_its_parameters(document: dict[str, An
         parameters = by_name[link["operationId"]]["parameters"]
         needed = {parameter["name"] for parameter in parameters if parameter["in"] == "path"}
         assert link["parameters"].keys() == needed
+
+
+def test_what_is_told_may_have_more_fields_and_what_is_asked_may_not(document: dict[str, Any]) -> None:
+    every = [operation for _, _, operation in operations(document)]
+    told = led_to(document, [[operation["responses"] for operation in every], document["webhooks"]])
+    asked = led_to(document, [operation.get("requestBody") for operation in every])
+    assert {"Job", "Spec", "InterleavedSpec", "Measure", "Limits", "ApiKey"} <= told.keys()
+    assert [name for name, schema in told.items() if '"additionalProperties": false' in json.dumps(schema)] == []
+    closed = [name for name, schema in asked.items() if schema.get("additionalProperties") is False]
+    assert {"SubmitMatmul", "SubmitMeasure", "SubmitLimits"} <= set(closed)
+    again = create_app(Settings()).openapi()
+    assert (again["components"], again["paths"]) == (document["components"], document["paths"])
+
+
+def led_to(document: dict[str, Any], value: Any) -> dict[str, Any]:
+    """All schemas that `value` refers to, and those that they do."""
+    schemas, found, left = document["components"]["schemas"], set[str](), references(value)
+    while left:
+        found |= left
+        left = references([schemas[each.split("/")[3]] for each in left if each.split("/")[2] == "schemas"]) - found
+    return {name: schemas[name] for each in found if (name := each.split("/")[3]) in schemas}
 
 
 def test_each_kind_of_event_is_described(document: dict[str, Any]) -> None:

@@ -70,6 +70,25 @@ class ApiKey(Stored):
     revoked_at: AwareDatetime | None = None
 
 
+class Me(Stored):
+    """`key` is null where no request needs one yet, and everything is allowed."""
+
+    key: ApiKey | None
+    scopes: list[Scope]
+
+
+class CreatedKey(ApiKey):
+    """A new key with its secret, told this once."""
+
+    secret: str = Field(description="To be sent as `Authorization: Bearer <secret>`")
+
+
+class KeyList(Stored):
+    """Revoked ones, too: jobs name them as their owners."""
+
+    data: list[ApiKey]
+
+
 class Viewer(NamedTuple):
     """Whom jobs are made for and shown to. By default nobody in particular, who sees all of them."""
 

@@ -174,6 +174,22 @@ class Job(Stored):
     version: int
 
 
+class JobEstimate(Stored):
+    """What the job would take on the fitting device that is expected to be done first."""
+
+    device: str
+    time_s: float = Field(description="All runs together, honest to a factor of about 3")
+    memory_bytes: int = Field(description="The most that is held at once: host memory on a CPU, else the device's")
+
+
+class Validation(Stored):
+    """What `validate_only` answers: the spec as it would run. Nothing was queued."""
+
+    spec: Annotated[Spec, BeforeValidator(known_spec)]
+    estimate: JobEstimate | None = Field(description="Null where no device is there to estimate for")
+    warnings: list[SpecWarning]
+
+
 Outcome = Literal["succeed", "fail", "stop"]
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from dyno.access import ApiKey
 from dyno.comparison import Compared, Comparison, Ratio
 from dyno.job import Job
 from dyno.quantity import quantity
-from dyno.result import Artifact, Metric, Result, Training
+from dyno.result import Metric, Result, Training
 
 
 @contextmanager
@@ -173,55 +171,3 @@ def _wrong(training: Training) -> str:
     if by_trial:
         return f", mean of {len(training.trials)} trials ({', '.join(by_trial)} wrong)"
     return "" if training.wrong is None else f", {training.wrong} wrong"
-
-
-def jobs(console: Console, rows: Iterable[Job]) -> None:
-    table = Table()
-    for heading in ("job", "workload", "status", "reason", "device", "created"):
-        table.add_column(heading)
-    for job in rows:
-        where = job.worker.device if job.worker else job.queue.name
-        created = job.created_at.isoformat(timespec="seconds")
-        table.add_row(job.id, job.spec.workload, job.status, job.status_reason or "", where, created)
-    console.print(table)
-
-
-def artifacts(console: Console, rows: Iterable[Artifact]) -> None:
-    table = Table()
-    for heading in ("file", "bytes", "SHA-256"):
-        table.add_column(heading, overflow="fold")
-    for artifact in rows:
-        table.add_row(artifact.name, f"{artifact.bytes:,}", artifact.sha256)
-    console.print(table)
-
-
-def devices(console: Console, rows: Iterable[dict[str, Any]]) -> None:
-    table = Table()
-    for heading in ("device", "model", "state", "peak", "frameworks", "started with"):
-        table.add_column(heading)
-    for row in rows:
-        frameworks = ", ".join(f"{name} {version}" for name, version in (row.get("frameworks") or {}).items())
-        state = f"{row.get('state')}, cordoned" if row.get("cordoned") else row.get("state")
-        name = f"{row['id']}@{row['host']}" if row.get("state") == "away" else row["id"]
-        shown = (name, row.get("model"), state, _known_peak(row.get("peak") or {}), frameworks)
-        table.add_row(*(str(cell or "") for cell in shown), str(row.get("started_with") or ""))
-    console.print(table)
-
-
-def keys(console: Console, rows: Iterable[ApiKey]) -> None:
-    table = Table()
-    for heading in ("key", "begins", "name", "scope", "limits", "made", "last used"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "key")
-    for key in rows:
-        limits = ", ".join(f"{name} {value}" for name, value in key.limits.model_dump(exclude_none=True).items())
-        used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never"
-        ended = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else used
-        table.add_row(key.id, key.prefix, key.name, key.scope, limits, f"{key.created_at:%Y-%m-%d}", ended)
-    console.print(table)
-
-
-def _known_peak(peaks: dict[str, dict[str, Any]]) -> str:
-    """The first that is known, float32 before all others: a TPU's data sheet has none of it."""
-    known = [(dtype, figure) for dtype, figure in peaks.items() if figure.get("value")]
-    dtype, figure = min(known, key=lambda each: each[0] != "float32", default=("", {}))
-    return f"{quantity(figure.get('value'), figure.get('unit', 'FLOP/s'))} {dtype}".rstrip()

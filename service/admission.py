@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pydantic import BaseModel, Field
-
 from dyno.devices.device import Device
 from dyno.errors import DoesNotFit, DynoError, ExceedsTimeout, FieldError, InvalidSpec, NoDeviceFits, Unsupported
-from dyno.job import SpecWarning
+from dyno.fleet import DeviceStatus
+from dyno.job import JobEstimate, SpecWarning
 from dyno.spec import FrameworkName, Spec
 from dyno.store.fitting import profile
-from dyno.store.fleet import DeviceStatus
 from dyno.store.queues import device_class, fits, queue_for
 from dyno.workloads import can_run, check_units
 from dyno.workloads.contract import Estimate, Params
@@ -21,14 +19,6 @@ from service.specs import Request
 _WAITS = '"queue_if_absent": true waits for one'
 _EXTRAS: dict[FrameworkName, str] = {"tensorflow": "cpu", "jax": "jax", "torch": "torch"}  # of pyproject.toml
 HONEST_FACTOR = 3  # a workload's estimate of time may be wrong by so much, so only beyond it a job is refused
-
-
-class JobEstimate(BaseModel):
-    """What the job would take on the fitting device that is expected to be done first."""
-
-    device: str
-    time_s: float = Field(description="All runs together, honest to a factor of about 3")
-    memory_bytes: int = Field(description="The most that is held at once: host memory on a CPU, else the device's")
 
 
 class Admission(NamedTuple):

@@ -6,12 +6,11 @@ from collections.abc import Collection
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel
 
 from dyno.audit import audit
 from dyno.errors import UnknownDevice
+from dyno.fleet import Cordon, DeviceList, WorkerList
 from dyno.store import cordon, fleet
-from dyno.store.fleet import DeviceStatus, WorkerRecord
 from dyno.store.queues import queues_served
 from service.access import CallerDep
 from service.dependencies import StateDep
@@ -19,24 +18,6 @@ from service.problems import documented
 from service.submission import wake_up
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
-
-
-class DeviceList(BaseModel):
-    """`cordoned_away`: the cordoned devices that no live worker offers, with their hosts; a cordon doesn't expire."""
-
-    data: list[DeviceStatus]
-    cordoned_away: list[str]
-
-
-class WorkerList(BaseModel):
-    data: list[WorkerRecord]
-
-
-class Cordon(BaseModel):
-    """`device` with its host. A cordoned one finishes what it runs and takes nothing more."""
-
-    device: str
-    cordoned: bool
 
 
 DeviceName = Annotated[str, Path(description="With its host, `cpu:0-1@host`, or without where only one has that name")]

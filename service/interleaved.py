@@ -10,14 +10,14 @@ import anyio.to_thread
 
 from dyno.comparison import Comparison, UnfinishedComparison, comparison_of, urls_of
 from dyno.errors import ExceedsTimeout, FieldError, InvalidComparison, InvalidSpec, NoDeviceFits, NotComparable
-from dyno.job import SCHEMA, Failure, FailureClass, Job, SpecWarning, Status
+from dyno.fleet import DeviceStatus
+from dyno.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, SpecWarning, Status
 from dyno.measure.interleaved import compare_arms
 from dyno.spec import InterleavedSpec
 from dyno.store.fitting import profile
-from dyno.store.fleet import DeviceStatus
 from dyno.store.jobs import Submitted
 from service import submission
-from service.admission import HONEST_FACTOR, Admission, JobEstimate, admit, tight
+from service.admission import HONEST_FACTOR, Admission, admit, tight
 from service.receivers import check_webhook
 from service.state import State
 from service.two_specs import Turns, under

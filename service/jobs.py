@@ -8,13 +8,12 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from dyno.audit import audit
-from dyno.job import Job, SpecWarning, Status
+from dyno.job import Job, Status, Validation
 from dyno.result import Result
-from dyno.spec import FrameworkName, Spec
+from dyno.spec import FrameworkName
 from service import submission, waiting
 from service.accepted import POLL_AFTER_S, accepted
 from service.access import CallerDep
-from service.admission import JobEstimate
 from service.dependencies import (
     IdempotencyKey,
     IfNoneMatch,
@@ -30,14 +29,6 @@ from service.paging import Moment, as_parameters, link_next
 from service.problems import documented
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-
-
-class Validation(BaseModel):
-    """What `validate_only` answers: the spec as it would run. Nothing was queued."""
-
-    spec: Spec
-    estimate: JobEstimate | None = Field(description="Null where no device is there to estimate for")
-    warnings: list[SpecWarning]
 
 
 class JobList(BaseModel):

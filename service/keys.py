@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
-from pydantic import BaseModel, Field
 
-from dyno.access import ApiKey, NewKey, Scope
+from dyno.access import CreatedKey, KeyList, Me, NewKey
 from dyno.audit import audit
 from dyno.errors import InvalidKey
 from service import body, specs, strict_json
@@ -17,25 +15,6 @@ from service.dependencies import StateDep
 from service.problems import documented
 
 router = APIRouter(prefix="/v1", tags=["keys"])
-
-
-class Me(BaseModel):
-    """`key` is null where no request needs one yet, and everything is allowed."""
-
-    key: ApiKey | None
-    scopes: list[Scope]
-
-
-class CreatedKey(ApiKey):
-    """A new key with its secret, told this once."""
-
-    secret: str = Field(description="To be sent as `Authorization: Bearer <secret>`")
-
-
-class KeyList(BaseModel):
-    """Revoked ones, too: jobs name them as their owners."""
-
-    data: Sequence[ApiKey]
 
 
 def _body() -> dict[str, Any]:

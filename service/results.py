@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from dyno.job import Job, Status
-from dyno.result import Verdict
+from dyno.rows import ResultRow
 from dyno.samples import ArmName
 from dyno.spec import Spec
 from dyno.store.figures import Figures, read_figures
@@ -24,52 +24,7 @@ from service.problems import documented
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
 _TEXTS_THAT_RUN = ("=", "+", "-", "@", "\t", "\r")  # at the beginning of a cell, in a spreadsheet
-_EXAMPLE: dict[str, JsonValue] = {
-    "time": "2026-11-22T04:04:28.587Z",
-    "finished_at": "2026-11-22T04:04:40.1Z",
-    "job": "job_01M80PT6VM78YWA14Q3XXHDWDJ",
-    "workload": "matmul",
-    "framework": "tensorflow",
-    "device": "cpu:0-0@host",
-    "device_model": "AMD EPYC 9474F",
-    "hardware_id": "hw_0123456789ab",
-    "arm": None,
-    "metric": "throughput",
-    "unit": "FLOP/s",
-    "value": 2.51e11,
-    "low": 2.48e11,
-    "high": 2.54e11,
-    "better": "higher",
-    "verdict": "indicative",
-    "label.commit": "abc",
-    "param.n": 512,
-}
 _CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
-
-
-class ResultRow(BaseModel):
-    """One metric of one job. Beside these it has a `label.<name>` for each label and a `param.<name>` for each param:
-    what is no text, number or boolean there is JSON as text."""
-
-    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [_EXAMPLE]})
-    __pydantic_extra__: dict[str, JsonValue]
-
-    time: AwareDatetime = Field(description="When the job was submitted: by it rows are ordered and filtered")
-    finished_at: AwareDatetime | None
-    job: str
-    workload: str
-    framework: str
-    device: str | None = Field(description="Its id, with its host")
-    device_model: str | None
-    hardware_id: str | None
-    arm: ArmName | None = Field(description="Of a job that ran two specs in turns")
-    metric: str
-    unit: str
-    value: float | None
-    low: float | None
-    high: float | None
-    better: Literal["higher", "lower"]
-    verdict: Verdict
 
 
 class ResultFilter(BaseModel):

@@ -10,9 +10,9 @@ import anyio
 import anyio.to_thread
 
 from dyno import logs, wake
+from dyno.fleet import DeviceStatus
 from dyno.spec import Spec
 from dyno.store import fleet
-from dyno.store.fleet import DeviceStatus
 from dyno.store.jobs import Submitted
 from service.admission import Admission, admit
 from service.receivers import check_webhook

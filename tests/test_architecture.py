@@ -16,7 +16,7 @@ FRAMEWORKS = {"tensorflow", "keras", "jax", "torch"}
 # part of the house -> the parts it may import besides itself and the contract's words
 WORDS = {
     *("access", "errors", "sentences", "spec", "job", "result", "comparison", "peers", "readings", "samples"),
-    *("settings", "frames", "events", "receiver", "delivery"),
+    *("settings", "frames", "events", "receiver", "delivery", "catalogue", "fleet", "rows"),
 }
 ALLOWED = {
     "artifacts": WORDS | {"durable"},

@@ -14,7 +14,8 @@ import dyno
 FACE = {
     *("AsyncClient", "Client", "Spec", "Job", "Status", "Result", "Metric", "Verdict", "Artifact", "RunSamples"),
     *("Comparison", "DynoError", "Refused", "ServerUnreachable", "ConnectionBroken", "JobNotSucceeded"),
-    *("ComparisonNotMade", "DownloadDamaged"),
+    *("ComparisonNotMade", "DownloadDamaged", "UnfinishedComparison", "Validation", "ResultRow", "WorkloadEntry"),
+    *("DeviceStatus", "AwayDevice", "WorkerRecord", "Cordon", "ApiKey", "CreatedKey", "Limits", "Me", "Delivery"),
 }
 # What only a service, a worker or a runner needs.
 NOT_FOR_CALLERS = {"tensorflow", "keras", "jax", "torch", "numpy", "scipy", "redis", "celery", "fastapi", "uvicorn"}

@@ -7,8 +7,11 @@ import io
 import pytest
 from rich.console import Console
 
-from dyno.render import _training, devices
+from dyno.devices.device import PeakFigure
+from dyno.fleet import AwayDevice, DeviceStatus
+from dyno.render import _training
 from dyno.result import DataOrigin, Training, Trial
+from dyno.tables import devices
 
 
 @pytest.mark.parametrize(
@@ -29,15 +32,24 @@ def test_how_many_were_wrong_is_told_of_each_trial(wrong: int | None, by_trial: 
 
 def test_the_list_of_devices_shows_the_peak_that_is_known_and_of_which_dtype() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
-    unknown = {"value": None, "unit": "FLOP/s", "reason": "the peak table has no float32 figure for v5e"}
-    known = {"value": 1.576e15, "unit": "FLOP/s", "provenance": "datasheet"}
+    unknown = PeakFigure(value=None, reason="the peak table has no float32 figure for v5e")
+    known = PeakFigure(value=1.576e15, provenance="datasheet")
     rows = [
-        {"id": "tpu:0", "model": "TPU v5e", "peak": {"float32": unknown, "bfloat16": known}},
-        {"id": "gpu:0", "model": "NVIDIA L4", "peak": {"bfloat16": known, "float32": {"value": 3.03e13}}},
-        {"id": "cpu:0", "model": "some", "peak": {}},
+        offered("tpu:0", {"float32": unknown, "bfloat16": known}),
+        offered("gpu:0", {"bfloat16": known, "float32": PeakFigure(value=3.03e13)}),
+        offered("cpu:0", {}),
+        AwayDevice(id="gpu:1", host="east"),
     ]
     devices(console, rows)
-    tpu, gpu, cpu = (line for line in console.export_text().splitlines() if "pu:0" in line)
+    tpu, gpu, cpu, away = (line for line in console.export_text().splitlines() if "pu:" in line)
     assert "1576 TFLOP/s bfloat16" in tpu
     assert "30.3 TFLOP/s float32" in gpu
     assert "–" in cpu
+    assert "gpu:1@east" in away
+    assert "away, cordoned" in away
+
+
+def offered(name: str, peak: dict[str, PeakFigure]) -> DeviceStatus:
+    known = {"id": name, "kind": name[:3], "model": "some", "host": "here", "memory_bytes": 1, "peak": peak}
+    lives = {"state": "idle", "queue_length": 0, "worker": "w", "last_heartbeat": "2026-11-22T04:05:06Z"}
+    return DeviceStatus.model_validate(known | lives)

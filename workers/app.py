@@ -21,10 +21,10 @@ from dyno.devices.cpulist import parse
 from dyno.devices.device import Device
 from dyno.errors import FrameworkMissing, StoreUnavailable
 from dyno.exits import OfWorker
+from dyno.fleet import WorkerRecord
 from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import check_server, sync_client
-from dyno.store.fleet import WorkerRecord
 from dyno.store.leases import Leases
 from dyno.store.upkeep import Upkeep
 from dyno.tracing import traces_of

@@ -11,8 +11,9 @@ import redis
 
 from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
+from dyno.fleet import WorkerRecord, WorkerState
 from dyno.settings import Settings
-from dyno.store.fleet import WorkerRecord, WorkerState, publish, withdraw
+from dyno.store.fleet import publish, withdraw
 from workers.log import event
 
 _BEATS_PER_TTL = 3  # two may get lost before the device counts as gone

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from dyno import logs
 from dyno.errors import StoreUnavailable
+from dyno.fleet import WorkerState
 from dyno.job import WorkerRef
-from dyno.store.fleet import WorkerState
 from dyno.store.leases import Claim
 from dyno.store.queues import queues_served
 from workers.attempt import Attempt

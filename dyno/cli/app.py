@@ -24,8 +24,6 @@ console = Console()
 errors = Console(stderr=True)
 P = ParamSpec("P")
 
-DEFAULT_URL = "http://127.0.0.1:8000"
-
 Url = Annotated[str, typer.Option("--url", envvar="DYNO_URL", help="Where the API is.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 

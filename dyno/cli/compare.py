@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from dyno import render
-from dyno.cli.app import DEFAULT_URL, AsJson, Url, app, console, errors, exit_codes, show
-from dyno.client import Client, Refused
+from dyno.cli.app import AsJson, Url, app, console, errors, exit_codes, show
+from dyno.client import DEFAULT_URL, Client, Refused
 from dyno.comparison import PAIRS, Comparative, Comparison
 from dyno.exits import OfCommand
 from dyno.spec import CONFIDENCE, MARGIN

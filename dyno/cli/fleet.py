@@ -1,14 +1,15 @@
-"""`dyno devices`, `cordon`, `uncordon`: what there is to run on, and what takes no jobs for now."""
+"""`dyno workloads`, `devices`, `workers`, `cordon`, `uncordon`: what there is to run, and to run it on."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from dyno import render
-from dyno.cli.app import DEFAULT_URL, AsJson, Url, app, console, exit_codes, show
-from dyno.client import Client
+from dyno import tables
+from dyno.cli.app import AsJson, Url, app, console, exit_codes, show
+from dyno.client import DEFAULT_URL, Client
+from dyno.fleet import AwayDevice, DeviceStatus
 
 DeviceName = Annotated[str, typer.Argument(help="As `dyno devices` lists it; with @host where several hosts have one.")]
 
@@ -18,8 +19,34 @@ DeviceName = Annotated[str, typer.Argument(help="As `dyno devices` lists it; wit
 def devices(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """List the devices that live workers offer, and those that are cordoned while their workers are away."""
     with Client(url) as client:
-        rows = [*client.devices(), *map(_away, client.cordoned_away())]
-    show(rows, as_json, lambda: render.devices(console, rows))
+        rows: list[DeviceStatus | AwayDevice] = [*client.devices(), *client.cordoned_away()]
+    show([row.model_dump(mode="json") for row in rows], as_json, lambda: tables.devices(console, rows))
+
+
+@app.command()
+@exit_codes
+def workers(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """List the live workers, and what each is doing."""
+    with Client(url) as client:
+        rows = client.workers()
+    show([row.model_dump(mode="json") for row in rows], as_json, lambda: tables.workers(console, rows))
+
+
+@app.command()
+@exit_codes
+def workloads(
+    name: Annotated[str | None, typer.Argument(help="One of them, with its params.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """List what there is to run; of one workload the params, which are options of `dyno run`."""
+    with Client(url) as client:
+        if name is None:
+            rows = client.workloads()
+            show([row.model_dump(mode="json") for row in rows], as_json, lambda: tables.workloads(console, rows))
+        else:
+            row = client.workload(name)
+            show(row.model_dump(mode="json"), as_json, lambda: tables.params(console, row))
 
 
 @app.command()
@@ -28,7 +55,7 @@ def cordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False) 
     """Let a device finish what it runs and take no other job, until it is uncordoned."""
     with Client(url) as client:
         answer = client.cordon(device)
-    show(answer, as_json, lambda: _say(f"{answer['device']} takes no more jobs"))
+    show(answer.model_dump(mode="json"), as_json, lambda: _say(f"{answer.device} takes no more jobs"))
 
 
 @app.command()
@@ -37,12 +64,7 @@ def uncordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False
     """Let a cordoned device take jobs again."""
     with Client(url) as client:
         answer = client.uncordon(device)
-    show(answer, as_json, lambda: _say(f"{answer['device']} takes jobs again"))
-
-
-def _away(full_id: str) -> dict[str, Any]:
-    name, _, host = full_id.partition("@")
-    return {"id": name, "host": host, "state": "away", "cordoned": True}
+    show(answer.model_dump(mode="json"), as_json, lambda: _say(f"{answer.device} takes jobs again"))
 
 
 def _say(sentence: str) -> None:

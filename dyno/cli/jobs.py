@@ -10,20 +10,24 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from dyno import render
+from dyno import render, tables
 from dyno.artifacts.names import is_name
-from dyno.cli.app import DEFAULT_URL, AsJson, Url, app, console, errors, exit_codes, show
-from dyno.client import Client, JobNotSucceeded, Refused
+from dyno.cli.app import AsJson, Url, app, console, errors, exit_codes, show
+from dyno.cli.params import assignments, own_params
+from dyno.client import DEFAULT_URL, Client, Refused
 from dyno.errors import DynoError
+from dyno.job import Job, Status
 from dyno.result import Artifact, Result, Verdict
 
 _DEVICE = '"cpu", "gpu", "tpu", "any", an id, or JSON such as {"model": "NVIDIA L4"}.'
+_TIME = "ISO 8601 with its zone: 2026-11-22T04:05:06Z."
 Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 where the verdict is less than this.")]
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 @exit_codes
 def run(
+    context: typer.Context,
     workload: str,
     param: Annotated[list[str] | None, typer.Option(help="name=value; the value is JSON or a word.")] = None,
     device: Annotated[str, typer.Option(help=_DEVICE)] = "any",
@@ -36,29 +40,45 @@ def run(
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a job, wait for it, print its result. Ctrl-C cancels the job."""
-    spec: dict[str, JsonValue] = {
-        "workload": workload,
-        "params": _assignments(param),
-        "device": _selector(device),
-        "framework": framework,
-        "replicas": replicas,
-        "seed": seed,
-        "measure": {"processes": processes, **_assignments(measure)},
-    }
+    """Submit a job, wait for it, print its result. Ctrl-C cancels the job.
+
+    The workload's own params are options, too: --n 4096, --batch-size 32. `dyno workloads NAME` lists them.
+    """
+    if workload.startswith("-"):
+        raise typer.BadParameter(f"name the workload first, {workload} and other options behind it")
     with Client(url) as client:
-        job = client.submit(spec)
+        given = assignments(param)
+        if context.args:
+            given |= own_params(client.workload(workload), context.args)
+        spec: dict[str, JsonValue] = {
+            "workload": workload,
+            "params": given,
+            "device": _selector(device),
+            "framework": framework,
+            "replicas": replicas,
+            "seed": seed,
+            "measure": {"processes": processes, **assignments(measure)},
+        }
+        result = _result(client, spec, as_json)
+    _print(result, as_json, require)
+
+
+def _result(client: Client, spec: dict[str, JsonValue], as_json: bool) -> Result:
+    """Cancels the job where whoever waits for it doesn't any more."""
+    begun: list[str] = []
+    with render.following(errors if as_json else console) as follow:
+
+        def told(job: Job) -> None:
+            begun[:] = [job.id]
+            follow(job)
+
         try:
-            with render.following(errors if as_json else console) as follow:
-                job = client.wait(job.id, follow)
+            return client.run(spec, told)
         except KeyboardInterrupt:
             with contextlib.suppress(Refused):  # it ended first
-                errors.print(f"{client.cancel(job.id).id}: cancel asked for")
+                for job_id in begun:
+                    errors.print(f"{client.cancel(job_id).id}: cancel asked for")
             raise
-        if job.failure or job.status != "succeeded":
-            raise JobNotSucceeded(job)
-        result = client.result(job.id)
-    _print(result, as_json, require)
 
 
 def _print(found: Result, as_json: bool, require: Verdict | None) -> None:
@@ -83,30 +103,33 @@ def _selector(text: str) -> JsonValue:
     return found
 
 
-def _assignments(pairs: list[str] | None) -> dict[str, JsonValue]:
-    values: dict[str, JsonValue] = {}
-    for pair in pairs or []:
-        name, equals, text = pair.partition("=")
-        if not (name and equals):
-            raise typer.BadParameter(f"{pair!r} is not name=value")
-        try:
-            values[name] = json.loads(text)
-        except json.JSONDecodeError:
-            values[name] = text
-    return values
-
-
 @app.command()
 @exit_codes
 def jobs(
-    status: Annotated[str | None, typer.Option(help="Only jobs of this status.")] = None,
+    status: Annotated[Status | None, typer.Option(help="Only jobs of this status.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Only those of this workload.")] = None,
+    device: Annotated[str | None, typer.Option(help="A kind, or an id with or without its host.")] = None,
+    framework: Annotated[str | None, typer.Option(help="tensorflow, jax or torch.")] = None,
+    label: Annotated[str | None, typer.Option(help="name, or name=value.")] = None,
+    created_after: Annotated[str | None, typer.Option(help=_TIME)] = None,
+    created_before: Annotated[str | None, typer.Option(help=_TIME)] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """List the newest jobs."""
+    """List the newest jobs that fit all filters."""
     with Client(url) as client:
-        rows = client.jobs(**({"status": status} if status else {}))
-    show([row.model_dump(mode="json") for row in rows], as_json, lambda: render.jobs(console, rows))
+        rows = client.jobs(
+            status=status,
+            workload=workload,
+            device=device,
+            framework=framework,
+            label=label,
+            created_after=created_after,
+            created_before=created_before,
+            limit=limit,
+        )
+    show([row.model_dump(mode="json") for row in rows], as_json, lambda: tables.jobs(console, rows))
 
 
 @app.command()
@@ -133,7 +156,7 @@ def artifacts(
         rows = client.artifacts(job_id)
         if save is not None:
             _save(client, job_id, rows, save)
-    show([row.model_dump(mode="json") for row in rows], as_json, lambda: render.artifacts(console, rows))
+    show([row.model_dump(mode="json") for row in rows], as_json, lambda: tables.artifacts(console, rows))
 
 
 def _save(client: Client, job_id: str, rows: list[Artifact], folder: Path) -> None:

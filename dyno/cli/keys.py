@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 from pydantic import ValidationError
 
-from dyno import logs, render
+from dyno import logs, tables
 from dyno.access import Limits, NewKey, Scope
 from dyno.audit import LOG, audit
 from dyno.cli.app import AsJson, app, console, errors, exit_codes, show
@@ -59,26 +59,28 @@ def create(
 def list_keys(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
     """List all keys, revoked ones too: jobs name them as their owners."""
     rows = _ask(data_dir, lambda store: store.list())
-    show([row.model_dump(mode="json") for row in rows], as_json, lambda: render.keys(console, rows))
+    show([row.model_dump(mode="json") for row in rows], as_json, lambda: tables.keys(console, rows))
 
 
 @keys.command()
 @exit_codes
-def revoke(key_id: str, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+def revoke(key_id: str, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
     """Revoke a key at once. Its jobs go on."""
     if _ask(data_dir, lambda store: store.revoke(key_id)):
         _audit("key-revoked", key=key_id)
     else:
         errors.print(f"{key_id} was revoked before", markup=False, highlight=False)
+    show({"key": key_id, "revoked": True}, as_json, lambda: None)
 
 
 @keys.command(name="open")
 @exit_codes
-def open_again(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+def open_again(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
     """Forget all keys, once they are revoked, and let requests without a key in again."""
     if not _ask(data_dir, lambda store: store.open_again()):
         raise DynoError("there are keys that aren't revoked: `dyno keys list`, `dyno keys revoke`")
     _audit("keys-opened")
+    show({"open": True}, as_json, lambda: None)
 
 
 def _ask(data_dir: Path, question: Callable[[ApiKeys], Awaitable[T]]) -> T:

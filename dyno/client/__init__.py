@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dyno.client.client import AsyncClient, Client
+from dyno.client.client import DEFAULT_URL, AsyncClient, Client
 from dyno.client.errors import (
     ComparisonNotMade,
     ConnectionBroken,
@@ -13,6 +13,7 @@ from dyno.client.errors import (
 )
 
 __all__ = [
+    "DEFAULT_URL",
     "AsyncClient",
     "Client",
     "ComparisonNotMade",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dyno.client.call import call
-from dyno.client.calls import file_path
 from dyno.client.client import Client
+from dyno.client.files import file_path
 from dyno.client.steps import Steps, asked
 from dyno.client.transport import Transport
 from dyno.result import Artifact
@@ -31,5 +31,4 @@ class AttemptClient(Client):
         headers = {"Content-Type": "application/octet-stream"}
         path = file_path(self._job_id, name)
         with source.open("rb") as file:
-            stored = yield from asked("PUT", path, content=file, headers=headers, timeout=UPLOAD_S)
-        return Artifact.model_validate(stored)
+            return (yield from asked(Artifact, "PUT", path, content=file, headers=headers, timeout=UPLOAD_S))

@@ -13,18 +13,19 @@ from dyno.client.following import Following, follow, follow_awaiting
 from dyno.client.transport import AsyncTransport, Transport
 from dyno.events import AnyEvent
 
-URL = "http://127.0.0.1:8000"
+DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 class Client(Calls, Blocking):
-    """One connection pool to one Dyno, with an API key: `key`, or that of `DYNO_API_KEY`. Use it as a context manager.
+    """One connection pool to one Dyno, with an API key. Use it as a context manager.
 
-    A submit is retried when the connection breaks, under one idempotency key, so that it makes one job at most.
+    `url` is by default that of `DYNO_URL`, or this host's, and `key` that of `DYNO_API_KEY`. A submit is retried while
+    the service is away, under one idempotency key, so that it makes one job at most.
     """
 
-    def __init__(self, url: str = URL, key: str | None = None, *, timeout_s: float = 10.0) -> None:
-        self.url = url
-        self._http = Transport(url, timeout_s, _headers(key))
+    def __init__(self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0) -> None:
+        self.url = _url(url)
+        self._http = Transport(self.url, timeout_s, _headers(key))
 
     def __enter__(self) -> Self:
         return self
@@ -52,9 +53,9 @@ class AsyncClient(Calls, Awaiting):
     `progress` is called as Client does, and must not block.
     """
 
-    def __init__(self, url: str = URL, key: str | None = None, *, timeout_s: float = 10.0) -> None:
-        self.url = url
-        self._http = AsyncTransport(url, timeout_s, _headers(key))
+    def __init__(self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0) -> None:
+        self.url = _url(url)
+        self._http = AsyncTransport(self.url, timeout_s, _headers(key))
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,6 +71,10 @@ class AsyncClient(Calls, Awaiting):
     def events(self, job_id: str | None = None, after: str | None = None) -> AsyncIterator[AnyEvent]:
         """As of Client."""
         return follow_awaiting(self._http, _following(job_id, after))
+
+
+def _url(given: str | None) -> str:
+    return given or os.environ.get("DYNO_URL") or DEFAULT_URL
 
 
 def _headers(key: str | None) -> dict[str, str]:

@@ -11,9 +11,13 @@ from dyno.job import Job
 
 
 class ServerUnreachable(DynoError):
-    """No answer from the URL, or none that is Dyno's."""
+    """No answer from the URL, or none that is Dyno's; `status` and `retry_after_s` as of Refused, null without one."""
 
     code = "server-unreachable"
+
+    def __init__(self, detail: str, status: int | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.retry_after_s = status, retry_after_s
 
 
 class ConnectionBroken(ServerUnreachable):
@@ -23,14 +27,17 @@ class ConnectionBroken(ServerUnreachable):
 
 
 class Refused(DynoError):
-    """The service answered with a problem (RFC 9457); `problem` is the whole of it."""
+    """The service answered with a problem (RFC 9457); `problem` is the whole of it.
+
+    `status` is the answer's. `retry_after_s`: when it may be otherwise; null where the answer doesn't say.
+    """
 
     code = "refused"
 
-    def __init__(self, problem: Mapping[str, Any]) -> None:
+    def __init__(self, problem: Mapping[str, Any], status: int, retry_after_s: float | None = None) -> None:
         super().__init__(_describe(problem))
         self.problem = problem
-        self.status = int(problem.get("status", 0))
+        self.status, self.retry_after_s = status, retry_after_s
 
 
 class JobNotSucceeded(DynoError):
@@ -62,6 +69,7 @@ class DownloadDamaged(DynoError):
 
 
 def _describe(problem: Mapping[str, Any]) -> str:
-    errors = problem.get("errors") or []
+    errors = problem.get("errors")
+    errors = errors if isinstance(errors, list) else []
     lines = [f"  {e.get('pointer') or '/'}: {e.get('detail')}" for e in errors if isinstance(e, dict)]
     return "\n".join([str(problem.get("detail") or problem.get("title") or "refused"), *lines])

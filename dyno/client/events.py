@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pydantic_core import from_json
 
+from dyno.client.errors import ServerUnreachable
 from dyno.events import EVENT, AnyEvent
 
 _KINDS = frozenset({"status", "progress", "metric", "log", "gap"})
@@ -47,11 +48,14 @@ class Messages:
     def _lines(self, piece: bytes) -> Iterator[str]:
         """Split at line feeds only: other separators may stand in what a runner printed."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
-        yield from (line.removesuffix(b"\r").decode() for line in lines)
+        yield from (line.removesuffix(b"\r").decode(errors="replace") for line in lines)
 
 
 def event_of(message: Message) -> AnyEvent | None:
-    """None where there is none, or of a kind that this version doesn't know."""
+    """None where there is none, or of a kind that this version doesn't know. Raises ServerUnreachable for no event."""
     if message.kind not in _KINDS or not message.data:
         return None
-    return EVENT.validate_python({**from_json(message.data), "kind": message.kind, "id": message.id})
+    try:
+        return EVENT.validate_python({**from_json(message.data), "kind": message.kind, "id": message.id})
+    except (TypeError, ValueError) as error:  # of JSON, or of the models
+        raise ServerUnreachable(f"no event can be read: not Dyno, or too new for this client? {error}") from error

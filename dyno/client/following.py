@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 
-from dyno.client.errors import ConnectionBroken, Refused
+from dyno.client.answers import check_stream
+from dyno.client.errors import Refused, ServerUnreachable
 from dyno.client.events import Messages, event_of
 from dyno.client.steps import passes
 from dyno.client.transport import AsyncTransport, Transport
@@ -27,34 +28,37 @@ class Following:
         self.path, self._after, self._ends = path, after, ends
         self._failing_since_s: float | None = None
         self._messages = Messages()
-        self.ended = False
+        self.ended, self.pause_s = False, RETRY_S
 
     def options(self) -> dict[str, Any]:
         """Of the next connection, which goes on behind the last event."""
         return {"headers": {"Last-Event-ID": self._after} if self._after else {}, "timeout": SILENT_S}
 
     def connected(self, answer: httpx.Response) -> None:
+        """Raises ServerUnreachable where this is no stream of events."""
+        check_stream(answer)
         self._messages = Messages()
         self.ended = answer.status_code == httpx.codes.NO_CONTENT
 
     def events(self, piece: bytes) -> Iterator[AnyEvent]:
         """Those that have come whole with this piece, up to the end of what is followed."""
         for message in self._messages.of(piece):
-            self._failing_since_s, self._after = None, message.id or self._after
+            self._failing_since_s, self._after, self.pause_s = None, message.id or self._after, RETRY_S
             if not self.ended and (event := event_of(message)) is not None:
                 self.ended = self._ends and isinstance(event, StatusEvent) and event.done
                 yield event
 
-    def broke(self, error: ConnectionBroken | Refused) -> None:
-        """Raises it where it won't pass, or for a minute already hasn't."""
+    def broke(self, error: Refused | ServerUnreachable) -> None:
+        """Raises it where it won't pass, or won't have a minute after it began."""
         now_s = time.monotonic()
         self._failing_since_s = self._failing_since_s or now_s
-        if not passes(error) or now_s - self._failing_since_s > PATIENCE_S:
+        self.pause_s = max(RETRY_S, error.retry_after_s or 0.0)
+        if not passes(error) or now_s + self.pause_s - self._failing_since_s > PATIENCE_S:
             raise error
 
 
 def follow(http: Transport, following: Following) -> Iterator[AnyEvent]:
-    """Raises Refused, and ConnectionBroken after a minute without any answer."""
+    """Raises Refused, and ServerUnreachable, where nobody answers after a minute."""
     while not following.ended:
         try:
             with http.open(following.path, **following.options()) as answer:
@@ -63,10 +67,10 @@ def follow(http: Transport, following: Following) -> Iterator[AnyEvent]:
                     yield from following.events(piece)
                     if following.ended:
                         return
-        except (ConnectionBroken, Refused) as error:
+        except (Refused, ServerUnreachable) as error:
             following.broke(error)
         if not following.ended:
-            time.sleep(RETRY_S)
+            time.sleep(following.pause_s)
 
 
 async def follow_awaiting(http: AsyncTransport, following: Following) -> AsyncIterator[AnyEvent]:
@@ -80,7 +84,7 @@ async def follow_awaiting(http: AsyncTransport, following: Following) -> AsyncIt
                         yield event
                     if following.ended:
                         return
-        except (ConnectionBroken, Refused) as error:
+        except (Refused, ServerUnreachable) as error:
             following.broke(error)
         if not following.ended:
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(following.pause_s)

@@ -6,21 +6,26 @@ one of the client's errors: `dyno.client.transport` blocks at it or awaits it, a
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import httpx
+from pydantic import BaseModel
 
-from dyno.client.answers import body
-from dyno.client.errors import ConnectionBroken, Refused
+from dyno.client.answers import check, read
+from dyno.client.errors import ConnectionBroken, Refused, ServerUnreachable
 
-SUBMIT_TRIES = 3
+SUBMIT_TRIES = 5  # half a second, one, two and four apart: a service that starts again has come back
 PATIENCE_S = 60.0  # how long `patiently` goes on without an answer: the service comes back, and the job runs meanwhile
-RETRY_S = 0.5
-PASSING = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
+LIMITED = httpx.codes.TOO_MANY_REQUESTS
+AWAY = (httpx.codes.BAD_GATEWAY, httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.GATEWAY_TIMEOUT)  # so say proxies, too
 
+M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 
@@ -59,43 +64,50 @@ def sent(method: str, path: str, **options: Any) -> Steps[httpx.Response]:
     return answer
 
 
-def asked(method: str, path: str, **options: Any) -> Steps[Any]:
-    """The JSON that is answered."""
-    return body((yield from sent(method, path, **options)))
+def asked(kind: type[M], method: str, path: str, **options: Any) -> Steps[M]:
+    """What is answered."""
+    return read(kind, (yield from sent(method, path, **options)))
 
 
 def text_of(path: str) -> Steps[str]:
     """What is there, where it is no JSON."""
     answer = yield from sent("GET", path)
-    if answer.is_error:
-        body(answer)
+    check(answer)
     return answer.text
 
 
-def once(path: str, document: Any = None) -> Steps[Any]:
-    """POST it, again where the connection breaks, under one idempotency key."""
-    headers = {"Idempotency-Key": secrets.token_hex(16)}
-    for tries_left in reversed(range(SUBMIT_TRIES)):
-        try:
-            return (yield from asked("POST", path, json=document, headers=headers))
-        except ConnectionBroken:
-            if not tries_left:
-                raise
-    raise AssertionError("the last try returns or raises")
+def once(kind: type[M], path: str, document: Any = None, key: str | None = None) -> Steps[M]:
+    """POST it, a few times while the service is away, under one idempotency key."""
+    headers = {"Idempotency-Key": secrets.token_hex(16) if key is None else key}
+    ask = partial(asked, kind, "POST", path, json=document, headers=headers)
+    return patiently(ask, is_away, SUBMIT_TRIES)
 
 
-def passes(error: ConnectionBroken | Refused) -> bool:
-    """Whether it may be otherwise soon: the service is away, or says 503 or 429."""
-    return isinstance(error, ConnectionBroken) or error.status in PASSING
+def is_away(error: Refused | ServerUnreachable) -> bool:
+    """Whether nobody is there to answer now."""
+    return isinstance(error, ConnectionBroken) or error.status in AWAY
 
 
-def patiently(ask: Callable[[], Steps[T]]) -> Steps[T]:
-    """Ask again while what goes wrong may pass, a minute at most."""
+def passes(error: Refused | ServerUnreachable) -> bool:
+    """Whether it may be otherwise soon: the service is away, or the caller has asked too often."""
+    return is_away(error) or error.status == LIMITED
+
+
+def patiently(
+    ask: Callable[[], Steps[T]],
+    passing: Callable[[Refused | ServerUnreachable], bool] = passes,
+    tries: float = math.inf,
+) -> Steps[T]:
+    """Ask again while what goes wrong is `passing`: a minute at most, and not before the service says."""
     deadline_s = time.monotonic() + PATIENCE_S
+    pause_s = FIRST_PAUSE_S
     while True:
+        tries -= 1
         try:
             return (yield from ask())
-        except (ConnectionBroken, Refused) as error:
-            if not passes(error) or time.monotonic() >= deadline_s:
+        except (Refused, ServerUnreachable) as error:
+            wait_s = max(pause_s, error.retry_after_s or 0.0)
+            if not passing(error) or tries <= 0 or time.monotonic() + wait_s > deadline_s:
                 raise
-        yield Pause(RETRY_S)
+        yield Pause(wait_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

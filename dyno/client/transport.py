@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from dyno.client.answers import body, connected
+from dyno.client.answers import check, connected
 from dyno.client.steps import Ask, Pause, Receive, Step, Steps
 from dyno.errors import DynoError
 
@@ -23,10 +23,11 @@ class Transport:
     """One connection pool to one service. Raises ConnectionBroken, ServerUnreachable or Refused."""
 
     def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str]) -> None:
-        """`headers` go with each request, and so to `url` alone: redirects aren't followed."""
+        """`headers` go with each request, and so to `url` alone: redirects aren't followed. Raises ConnectionBroken."""
         self._url = url
         transport = httpx.HTTPTransport(retries=_TRIES_TO_CONNECT)
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
+        with connected(url):
+            self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
 
     def close(self) -> None:
         self._http.close()
@@ -51,9 +52,9 @@ class Transport:
     def open(self, path: str, **options: Any) -> Iterator[httpx.Response]:
         """What is there, to be read as it comes."""
         with connected(self._url), self._http.stream("GET", path, **options) as answer:
-            if answer.is_error:
+            if not answer.is_success:
                 answer.read()
-                body(answer)
+                check(answer)
             yield answer
 
     def _take(self, step: Step) -> Any:
@@ -78,7 +79,8 @@ class AsyncTransport:
     def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str]) -> None:
         self._url = url
         transport = httpx.AsyncHTTPTransport(retries=_TRIES_TO_CONNECT)
-        self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
+        with connected(url):
+            self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -102,9 +104,9 @@ class AsyncTransport:
     async def open(self, path: str, **options: Any) -> AsyncIterator[httpx.Response]:
         with connected(self._url):
             async with self._http.stream("GET", path, **options) as answer:
-                if answer.is_error:
+                if not answer.is_success:
                     await answer.aread()
-                    body(answer)
+                    check(answer)
                 yield answer
 
     async def _take(self, step: Step) -> Any:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 import redis
 import redis.asyncio
-from pydantic import AwareDatetime, ValidationError
+from pydantic import ValidationError
 
 from dyno.devices.device import Device
+from dyno.fleet import DeviceStatus, WorkerRecord, WorkerState
 from dyno.job import Stored
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
@@ -20,35 +21,6 @@ from dyno.store.keys import Keys
 from dyno.store.queues import queues_served
 
 log = logging.getLogger(__name__)
-
-WorkerState = Literal["starting", "idle", "busy", "draining"]
-
-
-class WorkerRecord(Stored):
-    """One worker process. `device` is the full id; `last_heartbeat` is set by Redis' clock when published."""
-
-    id: str
-    host: str
-    pid: int
-    device: str
-    state: WorkerState
-    job: str | None = None
-    version: str
-    started_at: AwareDatetime
-    last_heartbeat: AwareDatetime | None = None
-
-
-class DeviceStatus(Device):
-    """A device with what its worker does. `queue_length` counts the jobs in its queues, those too that don't fit it.
-
-    `cordoned`: it finishes what it runs and takes nothing more.
-    """
-
-    state: WorkerState
-    cordoned: bool = False
-    queue_length: int
-    worker: str
-    last_heartbeat: AwareDatetime
 
 
 class _Published(Stored):

@@ -20,10 +20,11 @@ from typing import Any, Final
 import redis.asyncio
 
 from dyno.devices.device import Device
+from dyno.fleet import WorkerState
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
-from dyno.store.fleet import WorkerState, states
+from dyno.store.fleet import states
 from dyno.store.keys import Keys
 
 BOUNDS_S: Final[Mapping[str, Sequence[float]]] = {

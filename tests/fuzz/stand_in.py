@@ -15,13 +15,13 @@ import httpx
 import redis
 
 from dyno.devices.device import Device, PeakFigure
+from dyno.fleet import WorkerRecord
 from dyno.job import Failure, FailureClass, WorkerRef
 from dyno.result import Artifact, Result
 from dyno.samples import RunSamples
 from dyno.settings import Settings
 from dyno.spec import InterleavedSpec
 from dyno.store import fleet
-from dyno.store.fleet import WorkerRecord
 from dyno.store.leases import Claim, Leases
 from dyno.store.queues import queues_served
 from tests.comparisons import a_metric, of_metrics

@@ -17,11 +17,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from dyno.devices.device import Device, PeakFigure
+from dyno.fleet import WorkerRecord
 from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.connect import sync_client
-from dyno.store.fleet import WorkerRecord
 from dyno.store.leases import Claim, Leases
 from dyno.store.queues import queues_served
 from service.app import create_app

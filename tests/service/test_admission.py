@@ -11,9 +11,9 @@ import pytest
 
 from dyno.devices.device import Device, PeakFigure
 from dyno.errors import DoesNotFit, ExceedsTimeout, NoDeviceFits, Unsupported
+from dyno.fleet import DeviceStatus
 from dyno.spec import FrameworkName
 from dyno.store.fitting import profile
-from dyno.store.fleet import DeviceStatus
 from dyno.workloads import registry
 from service import strict_json
 from service.admission import _EXTRAS, HONEST_FACTOR, admit

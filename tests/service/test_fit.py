@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
+from dyno.fleet import WorkerRecord
 from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store import fleet
-from dyno.store.fleet import WorkerRecord
 from dyno.store.leases import Leases
 from dyno.store.queues import queues_served
 from dyno.workloads import registry

@@ -11,13 +11,13 @@ import redis
 import redis.asyncio
 
 from dyno.devices.device import Device
+from dyno.fleet import WorkerRecord
 from dyno.job import Status, WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store import fleet
 from dyno.store.cordon import cordon, cordoned, uncordon
 from dyno.store.fitting import VERSION
-from dyno.store.fleet import WorkerRecord
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
 from dyno.store.queues import queues_served

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device, PeakFigure
+from dyno.fleet import DeviceStatus
 from dyno.spec import Spec
 from dyno.store.fitting import Taker, profile
-from dyno.store.fleet import DeviceStatus
 
 KNOWN: dict[str, Any] = {"id": "gpu:0", "kind": "gpu", "model": "H100", "host": "alpha", "memory_bytes": 80, "units": 2}
 DEVICE = Device(**KNOWN)

@@ -10,11 +10,11 @@ import redis
 import redis.asyncio
 
 from dyno.devices.device import Device
+from dyno.fleet import WorkerRecord
 from dyno.job import WorkerRef
 from dyno.settings import Settings
 from dyno.spec import DeviceSelector, FrameworkName, Spec
 from dyno.store import fleet
-from dyno.store.fleet import WorkerRecord
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.queues import fits, queue_for, queues_served

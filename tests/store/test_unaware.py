@@ -10,12 +10,12 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
+from dyno.fleet import WorkerRecord
 from dyno.job import SCHEMA, WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store import fleet
 from dyno.store.fitting import VERSION, Taker, profile
-from dyno.store.fleet import WorkerRecord
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases

@@ -10,11 +10,11 @@ import redis
 
 from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
+from dyno.fleet import WorkerRecord
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.fitting import VERSION, profile
-from dyno.store.fleet import WorkerRecord
 from dyno.store.leases import Leases
 from dyno.store.queues import queues_served
 from tests.workers.conftest import Misbehaving, Store, tiny

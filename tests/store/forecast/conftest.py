@@ -12,12 +12,12 @@ import redis
 import redis.asyncio
 
 from dyno.devices.device import Device
+from dyno.fleet import WorkerRecord
 from dyno.job import Job, WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store import fleet, forecast
 from dyno.store.fitting import VERSION
-from dyno.store.fleet import WorkerRecord
 from dyno.store.forecast import Forecasts
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

@@ -7,11 +7,12 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from dyno.fleet import DeviceStatus
 from dyno.job import Job, Status
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.connect import async_client, sync_client
-from dyno.store.fleet import DeviceStatus, devices
+from dyno.store.fleet import devices
 from dyno.store.jobs import Jobs, Submitted
 from dyno.store.keys import Keys
 from dyno.wake import wake

@@ -1,0 +1,71 @@
+"""Devices and workers, as they are told to whoever asks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import AwareDatetime
+
+from dyno.devices.device import Device
+from dyno.job import Stored
+
+WorkerState = Literal["starting", "idle", "busy", "draining"]
+
+
+class WorkerRecord(Stored):
+    """One worker process. `device` is the full id; `last_heartbeat` is set by Redis' clock when published."""
+
+    id: str
+    host: str
+    pid: int
+    device: str
+    state: WorkerState
+    job: str | None = None
+    version: str
+    started_at: AwareDatetime
+    last_heartbeat: AwareDatetime | None = None
+
+
+class DeviceStatus(Device):
+    """A device with what its worker does. `queue_length` counts the jobs in its queues, those too that don't fit it.
+
+    `cordoned`: it finishes what it runs and takes nothing more.
+    """
+
+    state: WorkerState
+    cordoned: bool = False
+    queue_length: int
+    worker: str
+    last_heartbeat: AwareDatetime
+
+
+class DeviceList(Stored):
+    """`cordoned_away`: the cordoned devices that no live worker offers, with their hosts; a cordon doesn't expire."""
+
+    data: list[DeviceStatus]
+    cordoned_away: list[str]
+
+
+class AwayDevice(Stored):
+    """A cordoned device that no live worker offers: all that is known of it."""
+
+    id: str
+    host: str
+    state: Literal["away"] = "away"
+    cordoned: bool = True
+
+    @property
+    def full_id(self) -> str:
+        """As that of a device."""
+        return f"{self.id}@{self.host}"
+
+
+class WorkerList(Stored):
+    data: list[WorkerRecord]
+
+
+class Cordon(Stored):
+    """`device` with its host. A cordoned one finishes what it runs and takes nothing more."""
+
+    device: str
+    cordoned: bool

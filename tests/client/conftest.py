@@ -1,0 +1,44 @@
+"""A server that answers what a test wants, both clients to ask it, and how long they would have waited."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from dyno.client import AsyncClient, Client, steps
+from dyno.client.steps import Pause
+from tests.asking import Through, asked
+from tests.client.answering import Handler
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Handler.answers, Handler.seen = [], []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+def through(request: pytest.FixtureRequest, url: str) -> Through:
+    """Makes a call of one client or the other, and returns what it comes to."""
+    return lambda ask, key=None, url=url: asked(request.param, ask, url, key)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long a client would have waited each time; it goes on at once."""
+    kept: list[float] = []
+
+    def at_once(time_s: float) -> Pause:
+        kept.append(time_s)
+        return Pause(0.0)
+
+    monkeypatch.setattr(steps, "Pause", at_once)
+    return kept

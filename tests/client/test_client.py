@@ -1,0 +1,108 @@
+"""Both clients against a real HTTP server that answers what a test wants."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+
+from dyno.client import DEFAULT_URL, AsyncClient, Client, DownloadDamaged, Refused, ServerUnreachable
+from dyno.client.events import Message, Messages
+from dyno.result import Artifact
+from tests.asking import Through
+from tests.client.answering import Handler, canceled
+
+
+def test_both_clients_have_the_same_calls_with_the_same_arguments() -> None:
+    def calls(kind: type) -> dict[str, list[str]]:
+        own = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+        return {name: list(inspect.signature(each).parameters) for name, each in own.items()}
+
+    assert calls(Client) == calls(AsyncClient)
+    assert {"submit", "wait", "run", "jobs", "result", "compare", "events", "cancel"} <= calls(Client).keys()
+    assert all(inspect.getdoc(getattr(Client, name)) for name in calls(Client) if name != "close")
+
+
+def test_a_refusal_names_every_wrong_field(through: Through) -> None:
+    errors = [{"pointer": "/params/n", "code": "too_small", "detail": "at least 1"}, {"pointer": "/x", "detail": "no"}]
+    Handler.answers = [(422, json.dumps({"status": 422, "detail": "2 wrong", "errors": errors}).encode())]
+    with pytest.raises(Refused) as raised:
+        through(lambda client: client.submit({"workload": "matmul"}))
+    assert raised.value.status == 422
+    assert "/params/n: at least 1" in raised.value.detail
+    assert "/x: no" in raised.value.detail
+
+
+def test_nobody_there_is_unreachable_not_a_traceback(through: Through) -> None:
+    with pytest.raises(ServerUnreachable):
+        through(lambda client: client.job("job_x"), url="http://127.0.0.1:9")
+    assert through(lambda client: client.alive(), url="http://127.0.0.1:9") is False
+
+
+def test_a_key_is_sent_with_every_request_and_the_one_given_comes_before_the_environments(
+    through: Through, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Handler.answers = [(200, b'{"data": [], "cordoned_away": []}')] * 3
+    monkeypatch.delenv("DYNO_API_KEY", raising=False)
+    through(lambda client: client.devices())
+    monkeypatch.setenv("DYNO_API_KEY", "dyno_environment\n")
+    for key in (None, "dyno_given"):
+        through(lambda client: client.devices(), key)
+    sent = [request["authorization"] for request in Handler.seen]
+    assert sent == [None, "Bearer dyno_environment", "Bearer dyno_given"]
+
+
+def test_the_url_is_the_one_given_that_of_the_environment_or_this_hosts(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a key of the environment goes where the environment says."""
+    monkeypatch.setenv("DYNO_API_KEY", "dyno_environment")
+    monkeypatch.setenv("DYNO_URL", url)
+    Handler.answers = [(200, canceled())]
+    with Client() as client:
+        client.job("job_1")
+    assert [request["authorization"] for request in Handler.seen] == ["Bearer dyno_environment"]
+    assert (AsyncClient().url, Client("http://127.0.0.1:9").url) == (url, "http://127.0.0.1:9")
+    monkeypatch.delenv("DYNO_URL")
+    assert (AsyncClient().url, Client().url) == (DEFAULT_URL, DEFAULT_URL)
+
+
+def test_whoever_is_asked_whether_they_live_is_not_told_the_key(through: Through) -> None:
+    Handler.answers = [(200, b'{"status": "ok"}')]
+    assert through(lambda client: client.alive(), "dyno_given")
+    assert [request["authorization"] for request in Handler.seen] == [None]
+
+
+def test_waiting_for_a_job_that_does_not_exist_ends_at_once(through: Through) -> None:
+    Handler.answers = [(404, json.dumps({"status": 404, "detail": "no such job"}).encode())]
+    with pytest.raises(Refused):
+        through(lambda client: client.wait("job_1"))
+    assert len(Handler.seen) == 1
+
+
+def test_a_download_is_kept_only_if_it_is_what_was_listed(through: Through, tmp_path: Path) -> None:
+    content, to = b"0123456789" * 1000, tmp_path / "kept"
+    listed = Artifact(name="a.bin", bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), url="")
+    Handler.answers = [(200, b"damaged"), (200, content)]
+    with pytest.raises(DownloadDamaged):
+        through(lambda client: client.download("job_1", listed, to))
+    assert list(tmp_path.iterdir()) == []
+    through(lambda client: client.download("job_1", listed, to))
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("kept", content)]
+
+
+EVENTS = (
+    b"retry: 1000\nid: 1-0\n\n: ping\n\nid: 2-0\r\nevent: log\ndata: one\ndata: t\xe2\x80\xa8o\n\n"
+    b"id: 3-0\nevent: log\nda"
+)
+
+
+def test_events_are_the_same_wherever_they_are_cut_into_pieces_and_half_ones_are_none() -> None:
+    whole = [Message("1-0", "", ""), Message("2-0", "log", "one\nt\u2028o")]
+    for at in range(len(EVENTS)):
+        connection = Messages()
+        assert [*connection.of(EVENTS[:at]), *connection.of(EVENTS[at:])] == whole
+    assert list(Messages().of(EVENTS[: EVENTS.index(b"\n\nid: 3") + 1])) == whole[:1]

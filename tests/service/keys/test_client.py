@@ -1,0 +1,32 @@
+"""Keys by the calls of both clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from dyno.access import Limits, Scope
+from dyno.client import AsyncClient, Client, Refused
+from tests.asking import asked
+from tests.service.keys.conftest import Caller
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_key_is_made_used_listed_and_revoked(
+    kind: type[Client] | type[AsyncClient], service: httpx.Client, caller: Callable[..., Caller]
+) -> None:
+    url, admin = str(service.base_url), caller(Scope.ADMIN).secret
+    made = asked(kind, lambda client: client.create_key("ci", Scope.SUBMIT, Limits(queued_jobs=3)), url, admin)
+    me = asked(kind, lambda client: client.me(), url, made.secret)
+    assert (me.key.id, me.key.limits.queued_jobs, me.scopes) == (made.id, 3, ["read", "submit"])
+    asked(kind, lambda client: client.revoke_key(made.id), url, admin)
+    [listed] = [key for key in asked(kind, lambda client: client.keys(), url, admin) if key.id == made.id]
+    assert listed.revoked_at is not None
+    with pytest.raises(Refused) as raised:
+        asked(kind, lambda client: client.me(), url, made.secret)
+    assert raised.value.status == 401
+    with pytest.raises(Refused) as raised:
+        asked(kind, lambda client: client.create_key("", "nothing"), url, admin)
+    assert {error["pointer"] for error in raised.value.problem["errors"]} == {"/name", "/scope"}

@@ -1,0 +1,113 @@
+"""The calls of both clients against the service: what they send is understood, and what comes back has its type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import redis
+
+from dyno.client import AsyncClient, Client, Refused, pages
+from dyno.devices.device import Device
+from dyno.fleet import AwayDevice, Cordon, WorkerRecord
+from dyno.settings import Settings
+from tests.asking import Through, asked
+
+SPEC = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+def through(request: pytest.FixtureRequest, http: httpx.Client) -> Through:
+    return lambda ask: asked(request.param, ask, str(http.base_url))
+
+
+@pytest.fixture
+def label() -> str:
+    """Of the jobs of one test."""
+    return uuid4().hex[:12]
+
+
+def test_what_there_is_to_run_and_to_run_it_on(
+    through: Through, offered: Device, client: redis.Redis, settings: Settings
+) -> None:
+    [device] = through(lambda client: client.devices())
+    assert (device.full_id, device.state, device.peak["float32"].value) == (offered.full_id, "idle", 1e11)
+    [worker] = through(lambda client: client.workers())
+    assert isinstance(worker, WorkerRecord)
+    assert (worker.device, worker.state) == (offered.full_id, "idle")
+    assert "matmul" in {each.name for each in through(lambda client: client.workloads())}
+    assert through(lambda client: client.workload("matmul")).params["properties"]["n"]
+    for name in ("none", "../jobs", "matmul?"):
+        with pytest.raises(Refused) as raised:
+            through(lambda client, name=name: client.workload(name))
+        assert raised.value.status == 404
+    assert through(lambda client: client.cordon(offered.id)) == Cordon(device=offered.full_id, cordoned=True)
+    assert through(lambda client: client.uncordon(offered.id)) == Cordon(device=offered.full_id, cordoned=False)
+    client.sadd(f"{settings.namespace}:cordoned", "gpu:3@away")
+    assert through(lambda client: client.cordoned_away()) == [AwayDevice(id="gpu:3", host="away")]
+    client.delete(f"{settings.namespace}:cordoned")
+
+
+def test_jobs_come_over_as_many_pages_as_are_wanted(
+    through: Through, submitted: Callable[..., str], label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_MOST", 2)
+    ids = [submitted(labels={"test": label}) for _ in range(5)][::-1]
+
+    def found(**filters: Any) -> list[str]:
+        return [job.id for job in through(lambda client: client.jobs(label=f"test={label}", **filters))]
+
+    assert (found(), found(limit=None), found(limit=3), found(limit=2)) == (ids, ids, ids[:3], ids[:2])
+    assert found(status="queued", workload="matmul", device="cpu", framework="tensorflow") == ids
+    assert found(status="running") == found(workload="mnist_cnn") == found(framework="jax") == []
+    hour = timedelta(hours=1)
+    assert found(created_after=datetime.now(UTC) - hour, created_before=datetime.now(UTC) + hour) == ids
+    assert found(created_after=(datetime.now(UTC) + hour).isoformat()) == []
+    with pytest.raises(Refused, match="limit"):
+        found(limit=0)
+
+
+def test_rows_of_results_come_over_as_many_pages_as_are_wanted(
+    through: Through, finished: Callable[..., str], label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_MOST", 1)
+    ids = [finished(spec={"labels": {"test": label}}) for _ in range(3)][::-1]
+
+    def found(**filters: Any) -> list[Any]:
+        return list(through(lambda client: client.results(label=f"test={label}", **filters)))
+
+    rows = found(limit=None)
+    assert [row.job for row in rows] == ids
+    assert {(row.metric, row.model_extra["param.n"], row.model_extra["label.test"]) for row in rows} == {
+        ("throughput", 64, label)
+    }
+    assert [row.job for row in found(limit=2, metric="throughput", workload="matmul", device="cpu")] == ids[:2]
+    assert found(metric="none") == found(created_after=datetime.now(UTC) + timedelta(hours=1)) == []
+
+
+def test_a_spec_is_checked_without_being_queued(through: Through, offered: Device) -> None:
+    before = through(lambda client: client.jobs(limit=1))
+    found = through(lambda client: client.validate(SPEC))
+    assert (found.spec.params["n"], found.spec.measure.processes.max) == (64, 5)
+    assert found.estimate.device == offered.full_id
+    assert through(lambda client: client.jobs(limit=1)) == before
+    with pytest.raises(Refused, match="/params/n"):
+        through(lambda client: client.validate(SPEC | {"params": {"n": 0}}))
+
+
+def test_a_caller_with_a_key_of_its_own_has_one_job(through: Through, offered: Device, label: str) -> None:
+    one, other = (through(lambda client: client.submit(SPEC, idempotency_key=label)) for _ in range(2))
+    assert one.id == other.id
+    again = {through(lambda client: client.rerun(one.id, idempotency_key=f"{label}-2")).id for _ in range(2)}
+    assert len(again) == 1
+    for job_id in (one.id, *again):
+        through(lambda client, job_id=job_id: client.cancel(job_id))
+
+
+def test_nobody_needs_a_key_where_there_is_none(through: Through) -> None:
+    me = through(lambda client: client.me())
+    assert (me.key, me.scopes) == (None, ["read", "submit", "admin"])

@@ -1,0 +1,110 @@
+"""The command against the service: its options, its tables and JSON, and the exit codes that scripts rely on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import httpx
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from dyno.catalogue import WorkloadEntry
+from dyno.cli import app
+from dyno.cli.params import own_params
+from dyno.client import Client, steps
+from dyno.devices.device import Device
+from tests.waiting import eventually
+
+
+def invoked(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": "250"})
+
+
+@pytest.fixture
+def said(http: httpx.Client) -> Callable[..., str]:
+    def one(*arguments: str, code: int = 0) -> str:
+        done = invoked(*arguments, "--url", str(http.base_url))
+        assert done.exit_code == code, done.output
+        return done.output
+
+    return one
+
+
+def test_params_of_the_workload_are_options_of_run(http: httpx.Client, offered: Device) -> None:
+    url = str(http.base_url)
+    options = ["--n", "48", "--dtype=bfloat16", "--processes", "3", "--param", "repeats=7", "--device", "cpu"]
+    with ThreadPoolExecutor(1) as background, Client(url) as client:
+        running = background.submit(invoked, "run", "matmul", *options, "--url", url)
+        [job] = eventually(lambda: client.jobs(status="queued", limit=1), 30, "the job is there")
+        client.cancel(job.id)
+        assert running.result().exit_code == 1
+    assert job.spec.params.items() >= {"n": 48, "dtype": "bfloat16", "repeats": 7}.items()
+    assert (job.spec.measure.processes.max, job.spec.device.kind) == (3, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["matmul", "--side", "5"], "no --side;"),
+        (["matmul", "5"], "no 5;"),
+        (["matmul", "-n", "5"], "no -n;"),
+        (["matmul", "--n"], "--n of matmul needs a value"),
+        (["--n", "5", "matmul"], "name the workload first"),
+        (["matmul", "--param", "n"], "not name=value"),
+    ],
+)
+def test_an_option_that_there_is_not_is_wrong_usage(said: Callable[..., str], words: list[str], wrong: str) -> None:
+    told = " ".join(said("run", *words, code=2).replace("│", " ").split())
+    assert wrong in told
+    if "no -" in wrong:
+        assert "--dtype" in told, "it names what there is"
+
+
+def test_values_are_what_the_param_takes() -> None:
+    kinds = {"n": "integer", "batch_size": "integer", "dtype": "string", "verify": "boolean", "sizes": "array"}
+    schema = {"properties": {name: {"type": kind} for name, kind in kinds.items()}}
+    plain = {"description": "", "frameworks": [], "trains": False, "replicable": False}
+    none = {"datasets": [], "metrics": [], "references": []}
+    workload = WorkloadEntry.model_validate({"name": "some", "params": schema} | plain | none)
+    words = ["--n", "-1", "--batch-size=32", "--dtype", "8", "--verify", "--sizes", "[1, 2]"]
+    assert own_params(workload, words) == {"n": -1, "batch_size": 32, "dtype": "8", "verify": True, "sizes": [1, 2]}
+    assert own_params(workload, ["--verify", "false", "--batch_size", "1"]) == {"verify": False, "batch_size": 1}
+
+
+def test_jobs_are_listed_by_all_that_the_api_filters_by(
+    said: Callable[..., str], submitted: Callable[..., str]
+) -> None:
+    label = f"test={uuid4().hex[:12]}"
+    ids = [submitted(labels=dict([label.split("=")])) for _ in range(3)][::-1]
+
+    def found(*arguments: str) -> list[str]:
+        return [job["id"] for job in json.loads(said("jobs", "--label", label, *arguments, "--json"))]
+
+    assert found() == ids
+    assert found("--limit", "2", "--workload", "matmul", "--device", "cpu", "--framework", "tensorflow") == ids[:2]
+    assert found("--created-before", "2026-01-01T00:00:00Z") == found("--status", "running") == []
+    assert ids[0] in said("jobs", "--label", label)
+    said("jobs", "--created-after", "yesterday", code=3)
+    said("jobs", "--status", "lost", code=2)
+
+
+def test_workers_and_workloads_are_listed(said: Callable[..., str], offered: Device) -> None:
+    assert [worker["device"] for worker in json.loads(said("workers", "--json"))] == [offered.full_id]
+    assert offered.full_id in said("workers")
+    names = {each["name"] for each in json.loads(said("workloads", "--json"))}
+    assert {"matmul", "mnist_cnn"} <= names
+    assert all(name in said("workloads") for name in names)
+    assert "n" in json.loads(said("workloads", "matmul", "--json"))["params"]["properties"]
+    assert "--dtype" in said("workloads", "matmul")
+    said("workloads", "none", code=3)
+
+
+@pytest.mark.parametrize("arguments", [["run", "matmul"], ["jobs"], ["workers"], ["result", "job_1"], ["devices"]])
+def test_nobody_there_is_4(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "FIRST_PAUSE_S", 0.0)
+    done = invoked(*arguments, "--url", "http://127.0.0.1:9")
+    assert (done.exit_code, "Traceback" in done.output) == (4, False)

@@ -1,0 +1,59 @@
+"""Deliveries by the calls of both clients, and by the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from dyno.cli import app as command
+from dyno.client import AsyncClient, Client, Refused, pages
+from tests.asking import asked
+from tests.inbox import Inbox
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_delivery_is_found_and_sent_again(
+    kind: type[Client] | type[AsyncClient],
+    http: httpx.Client,
+    inbox: Inbox,
+    canceled: Callable[[str], str],
+    delivery: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pages, "_MOST", 1)
+    url = str(http.base_url)
+    jobs = [canceled(inbox.url) for _ in range(2)]
+    for job in jobs:
+        delivery(job, ended=1)
+    found = asked(kind, lambda client: client.deliveries(status="delivered", limit=2), url)
+    assert [each.job for each in found] == jobs[::-1]
+    again = asked(kind, lambda client: client.redeliver(found[0].id), url)
+    assert (again.id, again.job) == (found[0].id, jobs[1])
+    delivery(jobs[1], ended=2)
+    with pytest.raises(Refused):
+        asked(kind, lambda client: client.redeliver("msg_none"), url)
+
+
+def test_the_command_lists_them_and_sends_one_again(
+    http: httpx.Client, inbox: Inbox, canceled: Callable[[str], str], delivery: Callable[..., dict[str, Any]]
+) -> None:
+    def said(*arguments: str, code: int = 0) -> str:
+        asked = ["webhooks", *arguments, "--url", str(http.base_url)]
+        done = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
+        assert done.exit_code == code, done.output
+        return done.output
+
+    job = canceled(inbox.url)
+    sent = delivery(job, ended=1)
+    assert sent["id"] in said("deliveries", "--job", job)
+    assert [each["id"] for each in json.loads(said("deliveries", "--job", job, "--json"))] == [sent["id"]]
+    assert json.loads(said("deliveries", "--job", job, "--status", "failed", "--json")) == []
+    assert json.loads(said("redeliver", sent["id"], "--json"))["job"] == job
+    delivery(job, ended=2)
+    said("redeliver", "msg_none", code=3)
+    said("deliveries", "--status", "lost", code=2)

@@ -6,10 +6,10 @@ than what it was compared with.
 
 from __future__ import annotations
 
-from dyno.cli import compare, fleet, jobs, keys, processes, webhooks
+from dyno.cli import compare, doctor, fleet, jobs, keys, processes, webhooks
 from dyno.cli.app import app
 
-__all__ = ["app", "compare", "fleet", "jobs", "keys", "main", "processes", "webhooks"]
+__all__ = ["app", "compare", "doctor", "fleet", "jobs", "keys", "main", "processes", "webhooks"]
 
 
 def main() -> None:

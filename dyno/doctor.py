@@ -1,0 +1,101 @@
+"""What a Dyno needs, looked at from this host: what is amiss, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from dyno.client import Client, Refused, ServerUnreachable
+from dyno.errors import DynoError
+from dyno.job import Stored
+from dyno.settings import Settings
+from dyno.store.connect import check_server, store_errors, sync_client
+from dyno.store.server import url_file
+
+CLOCKS_APART_S = 30.0  # what is signed, and TLS, bear minutes; events of two hosts are told apart by less
+LEAST_FREE_BYTES = 2**30
+
+
+class Check(Stored):
+    """`to_do` is null where all is well."""
+
+    name: str
+    is_well: bool
+    found: str
+    to_do: str | None = None
+
+
+def examine(client: Client, settings: Settings, data_dir: Path) -> Iterator[Check]:
+    """One after the other; `data_dir` is that of `dyno up`."""
+    yield from _of_redis(settings, data_dir)
+    yield from _of_api(client)
+    yield from _of_folders(settings, data_dir)
+
+
+def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
+    url = settings.redis_url or _written(url_file(data_dir))
+    if url is None:
+        yield _check("redis", True, "not known here: DYNO_REDIS_URL is unset, and no `dyno up` runs")
+        return
+    try:
+        with sync_client(settings.model_copy(update={"redis_url": url})) as redis:
+            complaints = check_server(redis, settings)
+            with store_errors():
+                seconds, micros = redis.time()
+    except DynoError as error:
+        yield _check("redis", False, error.detail, "start it, or name it: DYNO_REDIS_URL; see docs/operations.md")
+        return
+    found = "; ".join(complaints) or "reachable, keeps its data, evicts nothing"
+    yield _check("redis", not complaints, found, "change its configuration, see docs/operations.md")
+    apart_s = time.time() - (seconds + micros / 1e6)
+    found = f"this host's clock is {apart_s:+.1f} s from Redis'"
+    yield _check("clock", abs(apart_s) <= CLOCKS_APART_S, found, "let NTP set both clocks")
+
+
+def _of_api(client: Client) -> Iterator[Check]:
+    if not client.alive():
+        found = f"nobody answers at {client.url}"
+        yield _check("api", False, found, "start one: `dyno up`, or name it: --url, DYNO_URL")
+        return
+    complaint = client.not_ready_because()
+    found = complaint or f"{client.url} is ready"
+    yield _check("api", complaint is None, found, "mend what it names, see docs/operations.md")
+    try:
+        workers, devices = client.workers(), client.devices()
+    except (Refused, ServerUnreachable) as error:
+        yield _check("workers", False, error.detail, "set DYNO_API_KEY where a key is needed: `dyno keys create`")
+        return
+    to_start = "start one: `dyno worker --device cpu`, with the Redis of the API"
+    yield _check("workers", bool(workers), f"{len(workers)} live", to_start)
+    taking = [each.full_id for each in devices if not each.cordoned and each.state != "draining"]
+    found = f"{len(taking)} of {len(devices)} take jobs: {', '.join(taking) or '-'}"
+    yield _check("devices", bool(taking), found, "`dyno uncordon` one" if devices else to_start)
+
+
+def _of_folders(settings: Settings, data_dir: Path) -> Iterator[Check]:
+    sets = settings.data_dir
+    if sets is None:
+        yield _check("data sets", True, "DYNO_DATA_DIR is unset: Keras' cache, then what ships")
+    else:
+        is_well = sets.is_dir() and os.access(sets, os.R_OK | os.X_OK)
+        found = f"{sets} " + ("can be read" if is_well else "is no folder that can be read")
+        yield _check("data sets", is_well, found, "mend DYNO_DATA_DIR, or unset it")
+    there = next(each for each in (data_dir, *data_dir.absolute().parents) if each.exists())
+    free, is_writable = shutil.disk_usage(there).free, os.access(there, os.W_OK)
+    found = f"{data_dir}: {free / 2**30:.1f} GiB free" + ("" if is_writable else ", and it can't be written to")
+    is_well = is_writable and free >= LEAST_FREE_BYTES
+    yield _check("data folder", is_well, found, "make room, or name another: `dyno up --data-dir`")
+
+
+def _check(name: str, is_well: bool, found: str, to_do: str | None = None) -> Check:
+    return Check(name=name, is_well=is_well, found=found, to_do=None if is_well else to_do)
+
+
+def _written(file: Path) -> str | None:
+    try:
+        return file.read_text()
+    except OSError:
+        return None

@@ -1,0 +1,74 @@
+"""`dyno doctor`: what it says of a Dyno that is well, and of each part that is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from dyno import doctor
+from dyno.cli import app
+from dyno.devices.device import Device
+from dyno.settings import Settings
+
+Examined = Callable[..., dict[str, tuple[bool, str, str | None]]]
+
+
+@pytest.fixture
+def examined(http: httpx.Client, settings: Settings, tmp_path: Path) -> Examined:
+    """What is found by the name of the part, once the exit code is as expected."""
+
+    def one(code: int, url: str = str(http.base_url), **env: str) -> dict[str, tuple[bool, str, str | None]]:
+        known = {"DYNO_REDIS_URL": str(settings.redis_url), "DYNO_DATA_DIR": None} | env
+        asked = ["doctor", "--json", "--url", url, "--data-dir", str(tmp_path / "not" / "yet")]
+        done = CliRunner().invoke(app, asked, env=known)
+        assert done.exit_code == code, done.output
+        return {each["name"]: (each["is_well"], each["found"], each["to_do"]) for each in json.loads(done.stdout)}
+
+    return one
+
+
+def test_all_is_well(examined: Examined, offered: Device) -> None:
+    found = examined(0)
+    assert found.keys() == {"redis", "clock", "api", "workers", "devices", "data sets", "data folder"}
+    assert all(is_well and to_do is None for is_well, _, to_do in found.values())
+    assert offered.full_id in found["devices"][1]
+
+
+def test_nobody_at_the_url(examined: Examined) -> None:
+    is_well, found, to_do = examined(1, url="http://127.0.0.1:9")["api"]
+    assert (is_well, "127.0.0.1:9" in found) == (False, True)
+    assert "dyno up" in str(to_do)
+
+
+def test_all_devices_are_cordoned(examined: Examined, http: httpx.Client, offered: Device) -> None:
+    http.post(f"/v1/devices/{offered.full_id}/cordon").raise_for_status()
+    found = examined(1)
+    http.post(f"/v1/devices/{offered.full_id}/uncordon").raise_for_status()
+    assert found["workers"][0]
+    assert (found["devices"][0], "uncordon" in str(found["devices"][2])) == (False, True)
+
+
+def test_redis_is_away_and_the_data_sets_are_nowhere(examined: Examined, tmp_path: Path) -> None:
+    found = examined(1, DYNO_REDIS_URL="redis://127.0.0.1:9/0", DYNO_DATA_DIR=str(tmp_path / "none"))
+    assert "clock" not in found
+    for part in ("redis", "data sets"):
+        is_well, _, to_do = found[part]
+        assert (is_well, bool(to_do)) == (False, True)
+
+
+def test_a_clock_that_is_wrong_and_a_disk_that_is_full(examined: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "CLOCKS_APART_S", -1.0)
+    monkeypatch.setattr(doctor, "LEAST_FREE_BYTES", 2**80)
+    found = examined(1)
+    assert {"clock", "data folder"} <= {name for name, (is_well, _, _) in found.items() if not is_well}
+
+
+def test_a_person_is_told_in_a_table(http: httpx.Client, offered: Device, settings: Settings, tmp_path: Path) -> None:
+    asked = ["doctor", "--url", str(http.base_url), "--data-dir", str(tmp_path)]
+    done = CliRunner().invoke(app, asked, env={"DYNO_REDIS_URL": str(settings.redis_url), "COLUMNS": "250"})
+    assert (done.exit_code, "devices" in done.output, "well" in done.output) == (0, True, True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from dyno.client import AsyncClient, Client
+from dyno.errors import DynoError
 
 Ask = Callable[[Any], Any]
 Through = Callable[..., Any]
@@ -23,3 +24,28 @@ def asked(kind: type[Client] | type[AsyncClient], ask: Ask, url: str, key: str |
         return asyncio.run(awaited())
     with Client(url, key) as client:
         return ask(client)
+
+
+def all_asked(kind: type[Client] | type[AsyncClient], asks: Iterable[Ask], url: str) -> list[Any]:
+    """What each of the calls comes to, or the error it ends with; one client makes them all."""
+
+    async def awaited() -> list[Any]:
+        async with AsyncClient(url) as client:
+            return [await ended(ask(client)) for ask in asks]
+
+    async def ended(call: Awaitable[Any]) -> Any:
+        try:
+            return await call
+        except DynoError as error:
+            return error
+
+    def or_error(ask: Ask, client: Client) -> Any:
+        try:
+            return ask(client)
+        except DynoError as error:
+            return error
+
+    if kind is AsyncClient:
+        return asyncio.run(awaited())
+    with Client(url) as client:
+        return [or_error(ask, client) for ask in asks]

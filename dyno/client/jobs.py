@@ -138,6 +138,7 @@ def _followed(job: Job, progress: Progress | None) -> Steps[Job]:
 
 
 def _changed(job: Job) -> Steps[Job]:
+    """As it is at its next version, or after a while. A proxy may not wait for so long."""
     answer = yield from sent(
         "GET",
         f"/v1/jobs/{job.id}",
@@ -145,6 +146,8 @@ def _changed(job: Job) -> Steps[Job]:
         headers={"If-None-Match": f'"{job.version}"'},
         timeout=LONG_POLL_S + 10,
     )
+    if answer.status_code == httpx.codes.GATEWAY_TIMEOUT:
+        return (yield from job_of(job.id))
     changed = job if answer.status_code == httpx.codes.NOT_MODIFIED else read(Job, answer)
     if not answer.is_error and (after_s := answer.headers.get("retry-after", "")).isdigit():
         yield Pause(float(after_s))  # too many wait already, so it was answered at once

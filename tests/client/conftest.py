@@ -10,7 +10,7 @@ import pytest
 
 from dyno.client import AsyncClient, Client, steps
 from dyno.client.steps import Pause
-from tests.asking import Through, asked
+from tests.asking import Through, all_asked, asked
 from tests.client.answering import Handler
 
 
@@ -29,6 +29,12 @@ def url() -> Iterator[str]:
 def through(request: pytest.FixtureRequest, url: str) -> Through:
     """Makes a call of one client or the other, and returns what it comes to."""
     return lambda ask, key=None, url=url: asked(request.param, ask, url, key)
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+def through_all(request: pytest.FixtureRequest, url: str) -> Through:
+    """Makes several calls of one client or the other; see `all_asked`."""
+    return lambda asks: all_asked(request.param, asks, url)
 
 
 @pytest.fixture

@@ -34,6 +34,15 @@ def test_waiting_outlives_what_passes(through: Through, pauses: list[float]) -> 
     assert (len(Handler.seen), pauses) == (6, [0.5, 1.0, 2.0, 4.0, 5.0])
 
 
+def test_waiting_goes_on_for_ever_behind_a_proxy_that_cuts_every_long_poll(
+    through: Through, pauses: list[float]
+) -> None:
+    running = json.dumps(json.loads(canceled()) | {"status": "running", "done": False}).encode()
+    Handler.answers = [(200, running), *[(504, HTML), (200, running)] * 3, (504, HTML), (200, canceled())]
+    assert through(lambda client: client.wait("job_1")).status is Status.CANCELED
+    assert (["wait=" in request["path"] for request in Handler.seen], pauses) == ([False, *[True, False] * 4], [])
+
+
 def test_waiting_ends_after_a_minute_without_an_answer(
     through: Through, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

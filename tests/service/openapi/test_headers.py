@@ -20,6 +20,7 @@ BESIDE = {name.lower() for name in edge.HEADERS} | {"date", "server", "connectio
 BESIDE |= {"content-type", "content-length", "transfer-encoding"}
 JOB, FILE = "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/artifacts/{name}"
 ELSEWHERE = {("GET", "/v1/webhook-deliveries", "200")}  # asked with the webhooks
+CROWDED = {("GET", JOB, status): {"retry-after"} for status in ("200", "304")}  # asked with the keys (test_polls.py)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def own(answer: httpx.Response) -> set[str]:
 def test_what_is_sent_is_in_the_document_and_what_is_there_is_sent(
     asked: dict[Row, list[httpx.Response]], documented: dict[Row, set[str]]
 ) -> None:
-    sent = {row: set[str]().union(*map(own, told)) for row, told in asked.items()}
+    sent = {row: CROWDED.get(row, set[str]()).union(*map(own, told)) for row, told in asked.items()}
     assert sent == {row: documented[row] for row in sent}
 
 

@@ -20,7 +20,7 @@ Run = Callable[..., AbstractContextManager[Api]]
 @pytest.fixture(scope="module")
 def patient(run_api: Run) -> Iterator[Api]:
     """An API that has time for everybody, but few places, and little memory."""
-    given = {"head_timeout_s": "600", "write_timeout_s": "600", "max_unsent_bytes": str(16 * 2**20)}
+    given = {"head_timeout_s": "600", "write_timeout_s": "600", "max_unsent_bytes": str(6 * 2**20)}
     with run_api(max_connections=str(MOST), **given) as api:
         yield api
 

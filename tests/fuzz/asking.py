@@ -19,12 +19,13 @@ OVERTIME_S = 60  # beyond what it was told to take
 
 @dataclass(frozen=True)
 class Told:
-    """`answers`: how often which operation was answered with which status; `said` is for people."""
+    """`answers`: how often which of the operations was answered with which status; `said` is for people."""
 
     held: bool
     said: str
     seconds: float
     answers: Counter[tuple[str, str]]
+    operations: set[str]
 
     @property
     def cases(self) -> int:
@@ -67,4 +68,4 @@ def ask(house: House, folder: Path, *arguments: str, within_s: float) -> Told:
     for name, number in json.loads(counted.read_text()).items() if counted.exists() else ():
         operation, _, status = name.rpartition(" ")
         answers[operation, status] = number
-    return Told(done.returncode == 0, done.stdout, time.monotonic() - began_s, answers)
+    return Told(done.returncode == 0, done.stdout, time.monotonic() - began_s, answers, house.operations)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any, cast
 
 from starlette.types import ASGIApp
@@ -86,8 +85,13 @@ class Visitor(HttpToolsProtocol):
     # what becomes of its answers
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            await self.flow.drain()  # what is made before there is room for it lies in memory, with all it is made of
+            if not cycle.disconnected:
+                await self._line.answer(cast(ASGIApp, app), scope, receive, send)
+
         self._running = cycle
-        super()._start_asgi_task(cycle, cast(ASGI3Application, partial(self._line.answer, cast(ASGIApp, app))))
+        super()._start_asgi_task(cycle, answer)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()

@@ -64,14 +64,16 @@ def test_an_answer_that_nobody_takes_is_given_up(api: Api) -> None:
     assert api.ended() - count == {"stuck": 1}
 
 
-def test_a_long_poll_ends_with_its_caller(api: Api) -> None:
+@pytest.mark.parametrize("behind", [b"", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=["alone", "the first"])
+def test_a_long_poll_ends_with_its_caller(api: Api, behind: bytes) -> None:
     """Else whoever asks and hangs up, again and again, would leave a minute of each behind."""
     body = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
     job = api.http.post("/v1/jobs", json=body).json()["urls"]["self"]
-    with api.call().get(f"{job}?wait=60").socket:
+    before = answered(api, "/v1/jobs/{job_id}", held="yes")
+    with api.call().get(f"{job}?wait=60").send(behind).socket:
         eventually(lambda: api.connections() == 2)
-        assert answered(api, "/v1/jobs/{job_id}", held="yes") == 0
-    eventually(lambda: answered(api, "/v1/jobs/{job_id}", held="yes") == 1, within_s=30, what="it is over")
+        assert answered(api, "/v1/jobs/{job_id}", held="yes") == before
+    eventually(lambda: answered(api, "/v1/jobs/{job_id}", held="yes") == before + 1, within_s=30, what="it is over")
     api.http.post(f"{job}/cancel")
 
 

@@ -7,6 +7,7 @@ Exit codes: 1 the store is unfit or a workload broken, 2 the address may not be 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -49,6 +50,8 @@ class Server(uvicorn.Server):
         if isinstance(self._loop, Loop):
             self._loop.handshake_s = self._handshake_s
         await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # what is there by now stays: to look through it for garbage held up every caller for 50 ms
         if self.started:
             for server in self.servers:
                 let_go_of_who_is_gone(server.sockets)

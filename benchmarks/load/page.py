@@ -28,8 +28,8 @@ def lines(found: Mapping[str, Measured], rounds: int, stretch_s: float) -> list[
             own and so many times a second: {rates} (a job, `validate_only`, a list of 20). In turns, {stretch_s:g} s
             quiet and {stretch_s:g} s abused, {rounds} rounds and a quiet stretch in the end; the abused one begins
             with the abuse, its opening of connections included. A question's time runs from when it was due, so one
-            that waits for the last one's answer counts its wait. Callers, abuser, API and Redis share two cores: some
-            of what is seen is the abuser's own need of them."""
+            that waits for the last one's answer counts its wait. Callers, API and Redis share two cores; the
+            abuser gets what they leave (SCHED_IDLE), as an abuser's machine would be its own."""
         ),
         *prose(
             """`ratio of p99` is that of all abused stretches to all quiet ones, and in brackets that of each round.

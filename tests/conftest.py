@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import redis
 
@@ -17,6 +18,10 @@ from dyno.store.server import EmbeddedServer
 
 # pytest-xdist tells its processes a width, and rich's consoles keep the one they find when they are made.
 os.environ.pop("COLUMNS", None)
+
+# How long an example takes is the machine's matter: pytest's own time limit holds for all of them.
+hypothesis.settings.register_profile("dyno", deadline=None)
+hypothesis.settings.load_profile("dyno")
 
 
 @pytest.fixture(scope="session")

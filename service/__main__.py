@@ -7,7 +7,6 @@ Exit codes: 1 the store is unfit or a workload broken, 2 the address may not be 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -27,6 +26,7 @@ from service.app import create_app
 from service.connection import Connection
 from service.crowd import Crowd
 from service.edge import ACCESS
+from service.garbage import Garbage
 from service.gone import let_go_of_who_is_gone
 from service.loop import Loop
 from service.open_files import places
@@ -43,6 +43,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._stopping, self._handshake_s = stopping, handshake_s
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._garbage = Garbage()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Only now, with everything open, is the address printed: port 0 is any free one, so callers read it here."""
@@ -50,8 +51,7 @@ class Server(uvicorn.Server):
         if isinstance(self._loop, Loop):
             self._loop.handshake_s = self._handshake_s
         await super().startup(sockets)
-        gc.collect()
-        gc.freeze()  # what is there by now stays: to look through it for garbage held up every caller for 50 ms
+        self._garbage.start()
         if self.started:
             for server in self.servers:
                 let_go_of_who_is_gone(server.sockets)
@@ -60,6 +60,10 @@ class Server(uvicorn.Server):
                 f"dyno serves {'https' if self.config.is_ssl else 'http'}://{_in_url(self.config.host)}:{port}\n"
             )
             sys.stdout.flush()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        await self._garbage.stop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The lifespan ends only after the last answer, so a held-back answer has to be told apart from it."""

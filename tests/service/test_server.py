@@ -1,31 +1,76 @@
-"""The server of `python -P -m service`, in this process."""
+"""The server of `python -P -m service`, in this process: what it does about garbage."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import uvicorn
 
 from service.__main__ import Server
+from service.garbage import Garbage
+
+pytestmark = pytest.mark.anyio
+
+WITHIN_S = 60
+
+
+class Knot:
+    """Refers to itself, so that only a look for garbage frees it."""
+
+    def __init__(self) -> None:
+        self.own = self
 
 
 async def nobody(scope: Any, receive: Any, send: Any) -> None:
     """Is never asked."""
 
 
-@pytest.mark.anyio
-async def test_what_is_there_from_the_start_is_not_looked_through_for_garbage() -> None:
+@asynccontextmanager
+async def looking(**how: Any) -> AsyncIterator[None]:
+    garbage = Garbage(**how)
+    garbage.start()
+    try:
+        yield
+    finally:
+        await garbage.stop()
+
+
+async def freed(knot: weakref.ref[Knot]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while knot() is not None:
+            await asyncio.sleep(0.001)
+
+
+async def test_what_is_there_from_the_start_is_not_looked_through_while_it_serves() -> None:
     config = uvicorn.Config(nobody, port=0, lifespan="off", log_config=None)
     config.load()
     server = Server(config, asyncio.Event(), 10.0)
     server.lifespan = config.lifespan_class(config)
-    before = gc.get_freeze_count()
-    try:
-        await server.startup()
-        assert gc.get_freeze_count() > before + 10_000
-    finally:
-        gc.unfreeze()
-        await server.shutdown()
+    before = gc.get_threshold()
+    await server.startup()
+    async with asyncio.timeout(WITHIN_S):
+        while gc.get_freeze_count() < 10_000:
+            await asyncio.sleep(0.001)
+    assert gc.get_threshold()[2] > 10**6
+    await server.shutdown()
+    assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)
+
+
+async def test_what_came_since_the_last_look_is_freed() -> None:
+    async with looking(every_s=0.001):
+        await freed(weakref.ref(Knot()))
+
+
+async def test_what_was_set_aside_is_freed_by_the_look_at_everything() -> None:
+    async with looking(every_s=0.001, all_every=5):
+        knot = Knot()
+        seen = weakref.ref(knot)
+        gc.freeze()
+        del knot
+        await freed(seen)

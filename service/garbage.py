@@ -1,34 +1,36 @@
-"""What only Python's collector can free, looked for often and in little at a time.
+"""What only Python's collector can free, looked for so seldom that nobody waits for it.
 
-By itself it looks through all there is from time to time, and holds up every caller for 50 ms and more meanwhile. Here
-what one look has left is set aside (`gc.freeze`): it still goes as soon as nobody refers to it, but the next look is at
-what came since. What refers to itself and was set aside is found in the rare look at everything.
+By itself it looks through all there is whenever much has come, and holds up every caller for 50 ms and more meanwhile.
+Here what is there from the start is set aside (`gc.freeze`), and the next look at the rest comes the later the longer
+the last one took.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from itertools import count
+import time
 
 from dyno.tasks import stopped
 
-EVERY_S = 0.25
-ALL_EVERY = 1200  # looks: five minutes
+EVERY_S = 1.0
+REST = 400  # times as long as the look: one request in 400 meets one
 _NEVER = 2**30
 
 
 class Garbage:
     """From `start` to `stop` the looks at everything are this one's matter, in the whole process."""
 
-    def __init__(self, every_s: float = EVERY_S, all_every: int = ALL_EVERY) -> None:
-        self._every_s, self._all_every = every_s, all_every
+    def __init__(self, every_s: float = EVERY_S) -> None:
+        self._every_s = every_s
         self._before = gc.get_threshold()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         young, middle, _ = self._before = gc.get_threshold()
         gc.set_threshold(young, middle, _NEVER)
+        gc.collect()
+        gc.freeze()
         self._task = asyncio.create_task(self._look(), name="garbage")
 
     async def stop(self) -> None:
@@ -39,9 +41,9 @@ class Garbage:
         gc.set_threshold(*self._before)
 
     async def _look(self) -> None:
-        for number in count():
-            if number % self._all_every == 0:
-                gc.unfreeze()
+        pause_s = self._every_s
+        while True:
+            await asyncio.sleep(pause_s)
+            began_s = time.perf_counter()
             gc.collect()
-            gc.freeze()
-            await asyncio.sleep(self._every_s)
+            pause_s = max(self._every_s, REST * (time.perf_counter() - began_s))

@@ -63,6 +63,9 @@ class Visitor(HttpToolsProtocol):
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
+        for cycle in (self._running, self.cycle):
+            if cycle is not None:
+                cycle.body = bytearray()  # nobody reads it any more, and it would lie there until garbage is looked for
 
     def gone(self) -> None:
         """The connection has ended; over TLS also one that was never made."""

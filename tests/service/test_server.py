@@ -54,23 +54,12 @@ async def test_what_is_there_from_the_start_is_not_looked_through_while_it_serve
     server.lifespan = config.lifespan_class(config)
     before = gc.get_threshold()
     await server.startup()
-    async with asyncio.timeout(WITHIN_S):
-        while gc.get_freeze_count() < 10_000:
-            await asyncio.sleep(0.001)
+    assert gc.get_freeze_count() > 10_000
     assert gc.get_threshold()[2] > 10**6
     await server.shutdown()
     assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)
 
 
-async def test_what_came_since_the_last_look_is_freed() -> None:
+async def test_what_comes_later_is_freed() -> None:
     async with looking(every_s=0.001):
         await freed(weakref.ref(Knot()))
-
-
-async def test_what_was_set_aside_is_freed_by_the_look_at_everything() -> None:
-    async with looking(every_s=0.001, all_every=5):
-        knot = Knot()
-        seen = weakref.ref(knot)
-        gc.freeze()
-        del knot
-        await freed(seen)

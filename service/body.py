@@ -26,11 +26,14 @@ async def read(request: Request, settings: Settings) -> bytes:
 
 async def _collect(request: Request, max_bytes: int) -> bytes:
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > max_bytes:
-            raise BodyTooLarge(f"the body has more than {max_bytes} bytes")
-    return bytes(body)
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > max_bytes:
+                raise BodyTooLarge(f"the body has more than {max_bytes} bytes")
+        return bytes(body)
+    finally:
+        body.clear()  # an error refers to what was read by its traceback, until garbage is looked for
 
 
 def _check_type(request: Request) -> None:

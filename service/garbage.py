@@ -14,7 +14,7 @@ import time
 from dyno.tasks import stopped
 
 EVERY_S = 1.0
-REST = 400  # times as long as the look: one request in 400 meets one
+REST = 200  # times as long as the look: one request in 200 meets one
 _NEVER = 2**30
 
 

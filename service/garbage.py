@@ -13,7 +13,7 @@ import time
 
 from dyno.tasks import stopped
 
-EVERY_S = 1.0
+EVERY_S, AT_LEAST_EVERY_S = 1.0, 10.0
 REST = 200  # times as long as the look: one request in 200 meets one
 _NEVER = 2**30
 
@@ -46,4 +46,4 @@ class Garbage:
             await asyncio.sleep(pause_s)
             began_s = time.perf_counter()
             gc.collect()
-            pause_s = max(self._every_s, REST * (time.perf_counter() - began_s))
+            pause_s = min(AT_LEAST_EVERY_S, max(self._every_s, REST * (time.perf_counter() - began_s)))

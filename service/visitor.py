@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Any, cast
 
 from starlette.types import ASGIApp
@@ -15,7 +16,7 @@ from service.line import Line
 from service.meter import Meter
 
 
-class Visitor(HttpToolsProtocol):
+class Visitor(HttpToolsProtocol, ABC):
     """What it asks for is Connection's matter (service/connection.py)."""
 
     _line: Line  # once it is made: over TLS, after the handshake
@@ -33,13 +34,13 @@ class Visitor(HttpToolsProtocol):
     def _is_working(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
+    @abstractmethod
     def _has_to_send(self) -> Waits | None:
         """What the caller has, whatever it has yet to take."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _to_come_bytes(self) -> int:
         """On their way from the caller as the connection closes, as far as is known."""
-        raise NotImplementedError
 
     # what the transport says
 

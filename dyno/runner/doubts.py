@@ -25,6 +25,7 @@ _READINGS = 3
 _LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a doubt
 _GROWTHS = (2, 4, 8, 16, 32, 64)
 _PARTS = (0.1, 0.5)
+_SPAN = 8  # times as many executions, to confirm that they take no longer
 _LONG_S = 1.0  # an execution this long isn't made once more for what is known without
 _TOO_LONG_S = 30.0
 _NO_FLOPS = "the workload declares no floating-point operations"
@@ -90,14 +91,28 @@ class _Examined:
         self._found.add(async_timing(readings))
 
     def _more_executions(self) -> None:
-        """Those of a sample against half of them, two against one where it has but one."""
-        fewer, more = (self._count // 2, self._count) if self._count > 1 else (1, 2)
+        """Those of a sample against half of them, two against one where it has but one.
+
+        A doubt is confirmed over a wider span: on a busy host two reads of much the same length scatter alike, but few
+        executions find an undisturbed moment and many don't, so that honest work shows its growth all the more.
+        """
         if self._count > 1:
-            growth = Growth(more / fewer, self._read(fewer).execution_s, more * self._single_s)
+            half = self._count // 2
+            growth = Growth(self._count / half, self._read(half).execution_s, self._count * self._single_s)
         else:
-            growth = Growth(2, self._single_s, self._read(more).execution_s)
-        growth = self._confirmed(growth, lambda: self._read(fewer).execution_s, lambda: self._read(more).execution_s)
+            growth = Growth(2, self._single_s, self._read(2).execution_s)
+        if not growth.grew:
+            growth = self._over_a_wider_span()
         self._found.add(work_eliminated(growth, "executions"))
+
+    def _over_a_wider_span(self) -> Growth:
+        fewer = max(1, self._count // _SPAN)
+        more = max(2 * fewer, min(_SPAN * fewer, max(self._count, int(_LONG_S / self._single_s))))
+        few, many = self._reading(fewer), self._reading(more)
+        return self._confirmed(Growth(more / fewer, few(), many()), few, many)
+
+    def _reading(self, count: int) -> Callable[[], float]:
+        return lambda: self._read(count).execution_s
 
     def _more_work(self) -> str | None:
         """Ever more work in one compiled execution, until it takes longer or would have to; why nothing was told."""

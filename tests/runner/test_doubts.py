@@ -34,6 +34,14 @@ def _doubted(
     return doubts(tensorflow, DEVICE, [Subject(_work, taken, flops, "float32", grown, lambda: flops)])
 
 
+def _executed(tensorflow: TensorFlow, execute: Callable[[int], None], count: int) -> Doubts:
+    """`count` executions fill a sample; one is told to have taken that part of WORK_S."""
+    single_s = WORK_S / count
+    samples = Samples([], [single_s], count, True, "target", [], 0.0, WORK_S, 0.0, 0.0, single_s)
+    taken = Taken(samples, Sensors(), 0.0)
+    return doubts(tensorflow, DEVICE, [Subject(execute, taken, 0, "float32", None, None)])
+
+
 def test_a_tenth_of_the_work_is_enough_where_it_can_be_had(tensorflow: TensorFlow) -> None:
     asked: list[float] = []
 
@@ -74,6 +82,20 @@ def test_what_takes_too_long_to_be_doubled_is_left_unchecked(
 def test_work_that_the_device_would_do_in_no_time_cannot_be_told_from_none(tensorflow: TensorFlow) -> None:
     found = _doubted(tensorflow, lambda times: _work, flops=1e3)
     assert (found.raised, list(found.unchecked)) == ([], ["WORK_ELIMINATED"])
+
+
+def test_executions_that_wait_for_their_cores_whenever_they_take_long_are_believed(tensorflow: TensorFlow) -> None:
+    def execute(times: int) -> None:
+        time.sleep(times * WORK_S / 24 + (2 * WORK_S if times > 3 else 0))
+
+    assert _executed(tensorflow, execute, 24).raised == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 24])
+def test_executions_that_take_no_longer_the_more_they_are_are_caught(tensorflow: TensorFlow, count: int) -> None:
+    [raised] = _executed(tensorflow, lambda times: time.sleep(WORK_S), count).raised
+    assert raised.code == "WORK_ELIMINATED"
+    assert raised.evidence["times"] == 8
 
 
 def test_a_check_that_fails_leaves_its_code_unchecked_and_the_others_made(tensorflow: TensorFlow) -> None:

@@ -46,6 +46,7 @@ class Handshake(SSLProtocol):  # type: ignore[misc]
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._inner.gone()
+        del self._inner  # which refers to this, too, and only the collector would part them
 
     def pause_writing(self) -> None:
         super().pause_writing()

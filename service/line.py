@@ -82,6 +82,8 @@ class Line(asyncio.Transport):
         self._closing = True
         if self._end is not None:
             self._end.cancel()
+        # Both refer to this, too, and only the collector would part them.
+        self._end, self._to_come = None, int
 
     def _await_end(self) -> None:
         self._end = asyncio.get_running_loop().call_later(LINGER_S, self._end_if_written)

@@ -10,8 +10,9 @@ from typing import Annotated, TypeVar
 
 from fastapi import Depends
 from starlette.responses import StreamingResponse
-from starlette.types import Message, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from dyno.tasks import stopped
 from service.access import Caller, CallerDep, may_go_on
 from service.dependencies import StateDep
 from service.state import State
@@ -29,6 +30,19 @@ _Piece = TypeVar("_Piece", str, bytes)
 
 class Held(StreamingResponse):
     """Lets go of a reader that takes nothing any more: it holds one of few places."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Until all is told or the reader leaves. Starlette's own ends a group of tasks then, of which each error holds
+        what raised it, so that everything lies there until garbage is looked for."""
+        told = asyncio.create_task(self.stream_response(send))
+        left = asyncio.create_task(self.listen_for_disconnect(receive))
+        try:
+            await asyncio.wait((told, left), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await stopped(left)
+            await stopped(told)
+        if not told.cancelled():
+            told.result()
 
     async def stream_response(self, send: Send) -> None:
         async def sent_in_time(message: Message) -> None:

@@ -66,7 +66,10 @@ class Visitor(HttpToolsProtocol, ABC):
         super().connection_lost(exc)
         for cycle in (self._running, self.cycle):
             if cycle is not None:
-                cycle.body = bytearray()  # nobody reads it any more, and it would lie there until garbage is looked for
+                cycle.body = bytearray()  # nobody reads it any more
+        # They refer to this, too, and only the collector would part them.
+        self.pipeline.clear()
+        self._running = self.cycle = None  # type: ignore[assignment]
 
     def gone(self) -> None:
         """The connection has ended; over TLS also one that was never made."""

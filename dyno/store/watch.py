@@ -85,6 +85,11 @@ class Watch:
                 del self._listeners[job_id]
 
     async def _passed(self, job_id: str, version: int) -> bool:
+        """Is asked to the end, though its caller may be canceled: redis-py closes a connection amid whose answer that
+        happens, so that callers who hang up would each cost one."""
+        return await asyncio.shield(self._has_passed(job_id, version))
+
+    async def _has_passed(self, job_id: str, version: int) -> bool:
         with store_errors():
             current = await self._client.hget(self._keys.job(job_id), "version")
         return current is None or int(current) > version

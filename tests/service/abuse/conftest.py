@@ -8,6 +8,7 @@ import resource
 import socket
 import ssl
 import subprocess
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ import httpx
 import pytest
 
 from service.connection import MAX_PIPELINED
+from tests.certificates import certificate_for
 from tests.service.test_main import command
 from tests.waiting import eventually
 
@@ -159,13 +161,20 @@ class Api:
 
 @contextmanager
 def api_process(
-    folder: Path, files: tuple[int, int] | None = None, tls: ssl.SSLContext | None = None, **settings: str
+    folder: Path,
+    files: tuple[int, int] | None = None,
+    tls: ssl.SSLContext | None = None,
+    program: Path | None = None,
+    **settings: str,
 ) -> Iterator[Api]:
     """Its log is in `folder`. `files`: the soft and the hard limit on how many it may open. `tls`: what trusts it.
+    `program`: to run in place of the API's own.
 
     Whatever is done to it, it lives.
     """
     argv, env = command(port="0", **settings)
+    if program is not None:
+        argv = [sys.executable, "-P", str(program)]
     limited = None if files is None else partial(resource.setrlimit, resource.RLIMIT_NOFILE, files)
     log = folder / f"{uuid.uuid4().hex}.log"
     with log.open("wb") as said:
@@ -188,6 +197,15 @@ def api_process(
 def run_api(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AbstractContextManager[Api]]:
     folder = tmp_path_factory.mktemp("api")
     return partial(api_process, folder, redis_url=redis_url, namespace=f"abuse-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture(scope="session")
+def run_tls(
+    run_api: Callable[..., AbstractContextManager[Api]], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., AbstractContextManager[Api]]:
+    cert, key = certificate_for("IP:127.0.0.1", tmp_path_factory.mktemp("tls"))
+    trusting = ssl.create_default_context(cafile=str(cert))
+    return partial(run_api, tls=trusting, tls_cert_file=str(cert), tls_key_file=str(key))
 
 
 @pytest.fixture(scope="session")

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-import pytest
-
-from tests.certificates import certificate_for
 from tests.service.abuse.conftest import MOST, Api
 from tests.service.abuse.test_bodies import forget_peak, peak_bytes
 from tests.service.abuse.test_readers import LARGE, served
 from tests.waiting import eventually
 
 Run = Callable[..., AbstractContextManager[Api]]
-
-
-@pytest.fixture(scope="module")
-def run_tls(run_api: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    cert, key = certificate_for("IP:127.0.0.1", tmp_path_factory.mktemp("tls"))
-    trusting = ssl.create_default_context(cafile=str(cert))
-
-    def run(**settings: object) -> AbstractContextManager[Api]:
-        return run_api(tls=trusting, tls_cert_file=str(cert), tls_key_file=str(key), **settings)
-
-    return run
 
 
 def test_who_never_begins_the_handshake_makes_room(run_tls: Run) -> None:

@@ -1,0 +1,103 @@
+"""Callers that come and go leave nothing behind that only Python's collector would free: it looks so seldom."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tests.service.abuse import uncollected
+from tests.service.abuse.conftest import Api, Caller
+from tests.service.abuse.uncollected import TOLD
+from tests.waiting import eventually
+
+Run = Callable[..., AbstractContextManager[Api]]
+CALLERS = 20
+TELLING = ("service.", "uvicorn.", "anyio.", "contextlib.AsyncExitStack")  # of each caller, one at least
+POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+JOB = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
+GET = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture(scope="module", params=["plain", "tls"])
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    run: Run = request.getfixturevalue("run_api" if request.param == "plain" else "run_tls")
+    with run(program=Path(uncollected.__file__)) as api:
+        api.http.post("/v1/jobs", json=JOB).raise_for_status()  # the first one connects to the broker
+        left(api)
+        yield api
+
+
+def left(api: Api) -> set[str]:
+    """By the names of their types; they are freed."""
+    before = api.log.read_text().count(TOLD)
+    os.kill(api.pid, signal.SIGUSR1)
+    eventually(lambda: api.log.read_text().count(TOLD) > before, what="it has looked")
+    return set(json.loads(api.log.read_text().rpartition(TOLD)[2].splitlines()[0]))
+
+
+def silent(caller: Caller) -> None:
+    """Says nothing."""
+
+
+def in_its_head(caller: Caller) -> None:
+    caller.send(b"GET /v1/jobs HTT")
+
+
+def in_its_body(caller: Caller) -> None:
+    caller.send(POST + b"Content-Length: 60000\r\n\r\n" + b" " * 50_000)
+
+
+def answered(caller: Caller) -> None:
+    assert caller.get("/v1/jobs").answer().status_code == 200
+
+
+def polling(caller: Caller) -> None:
+    job = json.dumps(JOB).encode()
+    submitted = caller.send(POST + b"Content-Length: %d\r\n\r\n%s" % (len(job), job)).answer()
+    urls = submitted.json()["urls"]
+    caller.get(f"{urls['self']}?wait=60")
+
+
+def told_of_its_mistake(caller: Caller) -> None:
+    assert caller.send(POST + b"Content-Length: 12000\r\n\r\n" + b"[" * 12_000).answer().status_code == 400
+
+
+def told_before_all_was_sent(caller: Caller) -> None:
+    assert caller.send(POST + b"Content-Length: 999999999\r\n\r\n" + b" " * 50_000).answer().status_code == 413
+
+
+def with_more_to_ask(caller: Caller) -> None:
+    caller.send(GET * 8 + b"rubbish\r\n\r\n").some()
+
+
+def reading_events(caller: Caller) -> None:
+    assert b"200 OK" in caller.get("/v1/events").some()
+
+
+LEAVING: list[Callable[[Caller], None]] = [
+    silent,
+    in_its_head,
+    in_its_body,
+    answered,
+    told_of_its_mistake,
+    told_before_all_was_sent,
+    with_more_to_ask,
+    reading_events,
+    polling,
+]
+
+
+@pytest.mark.parametrize("leaving", LEAVING)
+def test_who_leaves_remains_nowhere(api: Api, leaving: Callable[[Caller], None]) -> None:
+    for _ in range(CALLERS):
+        caller = api.call()
+        with caller.socket:
+            leaving(caller)
+    eventually(lambda: api.connections() == 1, what="all have left")
+    assert [name for name in left(api) if name.startswith(TELLING)] == []

@@ -8,15 +8,17 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from dyno.errors import DynoError
 from dyno.receiver import allowed_host
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # what has to last
 Durability = Literal["everysec", "always"]
 LogFormat = Literal["plain", "json"]
 SECRET_PREFIX = "whsec_"
+_PREFIX = "DYNO_"
 
 
 def _expanded(folder: Path) -> Path:
@@ -55,7 +57,7 @@ def _secret(value: SecretStr | None) -> SecretStr | None:
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="DYNO_", extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
 
     # where things are
     redis_url: str | None = None  # redis://, rediss:// or unix://; null: `dyno up` starts a server of its own
@@ -125,3 +127,18 @@ class Settings(BaseSettings):
     runner_max_tasks: Annotated[int, Field(gt=0)] = 4096  # processes and threads; TensorFlow has six threads per core
     runner_files_bytes: Annotated[int, Field(gt=0)] = 16 * 2**30  # of one run's files and what its job starts from
     reserved_cores: str | None = None  # a cpulist kept free of runners for API, Redis and supervisors
+
+
+class WrongSettings(DynoError):
+    """Nothing starts with them, so no caller of the API is told."""
+
+    code = "wrong-settings"
+
+
+def configured() -> Settings:
+    """What the environment says. Raises WrongSettings, which names each variable and shows none: it may be a secret."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        wrong = (f"{_PREFIX}{str(each['loc'][0]).upper()}: {each['msg']}" for each in error.errors())
+        raise WrongSettings("; ".join(wrong)) from None

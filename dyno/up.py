@@ -18,7 +18,7 @@ from typing import NoReturn
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.errors import ServerUnavailable
 from dyno.processes import ENDING, Part, Stack
-from dyno.settings import Settings
+from dyno.settings import Settings, configured
 from dyno.store.server import EmbeddedServer
 
 READY_S = 60.0
@@ -38,7 +38,7 @@ def together(
     A worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, …
     `data_dir` null: nothing is kept. `DYNO_REDIS_URL` set: no server is started, that one is used.
     """
-    settings = Settings()
+    settings = configured()
     stack = Stack(say)
     url = f"http://{settings.host}:{port}"
     with _terminable(), _kept(data_dir) as files_dir, _server(settings, data_dir, stack) as redis_url:

@@ -1,7 +1,7 @@
 """`python -P -m service`: serve the API on settings.host and settings.port.
 
-Exit codes: 1 the store is unfit or a workload broken, 2 the address may not be bound or half of TLS' files is named,
-3 it can't be bound.
+Exit codes: 1 the store is unfit or a workload broken, 2 a setting is wrong, the address may not be bound or half of
+TLS' files is named, 3 it can't be bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fastapi import FastAPI
 
 from dyno import logs
 from dyno.errors import DynoError
-from dyno.settings import Settings
+from dyno.settings import Settings, WrongSettings, configured
 from service.address import needs_keys
 from service.app import create_app
 from service.connection import Connection
@@ -74,7 +74,10 @@ class Server(uvicorn.Server):
 
 def main() -> int:
     """Serve until a signal; returns the exit code."""
-    settings = Settings()
+    try:
+        settings = configured()
+    except WrongSettings as error:
+        return _refuse(error.detail, 2)
     logs.set_up(settings.log_format)
     settings = settings.model_copy(update={"max_connections": places(settings.max_connections)})
     ACCESS.setLevel(logging.INFO if settings.access_log else logging.WARNING)

@@ -7,7 +7,7 @@ import sys
 
 from dyno.errors import DynoError
 from dyno.exits import OfWorker
-from dyno.settings import Settings
+from dyno.settings import WrongSettings, configured
 from workers.app import Worker
 from workers.log import LOG, set_up
 
@@ -19,7 +19,10 @@ def main() -> None:
     parser.add_argument("--name", help="the worker's id in a fleet; made up by default")
     parser.add_argument("--verbose", action="store_true", help="one line an event, not only warnings")
     arguments = parser.parse_args()
-    settings = Settings()
+    try:
+        settings = configured()
+    except WrongSettings as error:
+        parser.error(error.detail)
     set_up(settings.log_format, verbose=arguments.verbose)
     device = arguments.device or (arguments.emulate.partition(":")[0] if arguments.emulate else "cpu")
     try:

@@ -13,7 +13,7 @@ from dyno.cli.processes import DEFAULT_DATA_DIR
 from dyno.client import DEFAULT_URL, Client
 from dyno.doctor import examine
 from dyno.exits import OfCommand
-from dyno.settings import Settings
+from dyno.settings import configured
 
 
 @app.command()
@@ -25,7 +25,7 @@ def doctor(
 ) -> None:
     """Look at Redis, API, workers, devices, folders and the clock. Exit code 1 where anything is amiss."""
     with Client(url) as client:
-        checks = list(examine(client, Settings(), data_dir))
+        checks = list(examine(client, configured(), data_dir))
     show([each.model_dump(mode="json") for each in checks], as_json, lambda: tables.checks(console, checks))
     if not all(each.is_well for each in checks):
         raise typer.Exit(OfCommand.FAILED)

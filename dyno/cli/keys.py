@@ -18,7 +18,7 @@ from dyno.audit import LOG, audit
 from dyno.cli.app import AsJson, app, console, errors, exit_codes, show
 from dyno.cli.processes import DEFAULT_DATA_DIR
 from dyno.errors import DynoError
-from dyno.settings import Settings
+from dyno.settings import configured
 from dyno.store.api_keys import ApiKeys
 from dyno.store.connect import async_client
 from dyno.store.server import url_file
@@ -84,7 +84,7 @@ def open_again(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) ->
 
 
 def _ask(data_dir: Path, question: Callable[[ApiKeys], Awaitable[T]]) -> T:
-    settings = Settings()
+    settings = configured()
     if settings.redis_url is None:
         settings = settings.model_copy(update={"redis_url": _url(data_dir)})
 

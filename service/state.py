@@ -35,7 +35,8 @@ from service.places import Places
 
 log = logging.getLogger(__name__)
 
-POLLS_OF = 2  # one of so many connections may wait in a long poll: the others are for callers that are answered
+# Of so many connections one may be held back in a long poll, or read a stream: the others are for who is answered.
+POLLS_OF, STREAMS_OF = 2, 4
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,9 @@ async def opened(
         jobs = Jobs(client, settings, forecasts.latest)
         keys, feed = ApiKeys(client, settings), Feed(client, settings)
         gate = Gate(keys, always_closed=needs_keys(settings))
-        checking, streams = anyio.CapacityLimiter(1), Places(settings.max_streams)
-        polls = Places(max(1, settings.max_connections // POLLS_OF))
+        checking, connections = anyio.CapacityLimiter(1), settings.max_connections
+        streams = Places(min(settings.max_streams, max(1, connections // STREAMS_OF)))
+        polls = Places(max(1, connections // POLLS_OF))
         parts = (jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams, polls, traces)
         async with delivering(client, settings):
             yield State(settings, workloads, client, *parts)

@@ -7,9 +7,18 @@ from contextlib import AbstractContextManager, ExitStack
 
 import httpx
 
-from tests.service.abuse.conftest import MOST, Api
+from tests.service.abuse.conftest import MOST, Api, problem
 from tests.service.abuse.test_slow import answered
 from tests.waiting import eventually
+
+
+def test_streams_leave_three_in_four_places_to_others(run_api: Callable[..., AbstractContextManager[Api]]) -> None:
+    with run_api(max_connections=str(MOST), head_timeout_s="600") as api, ExitStack() as stack:
+        for _ in range(MOST // 4):
+            stream = api.call().get("/v1/events")
+            stack.enter_context(stream.socket)
+            assert b" 200 " in stream.some()
+        assert problem(api.call().get("/v1/events").answer())["code"] == "too-many-streams"
 
 
 def test_long_polls_leave_half_of_the_places_to_others(run_api: Callable[..., AbstractContextManager[Api]]) -> None:

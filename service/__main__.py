@@ -27,7 +27,6 @@ from service.connection import Connection
 from service.crowd import Crowd
 from service.edge import ACCESS
 from service.garbage import Garbage
-from service.gone import let_go_of_who_is_gone
 from service.loop import Loop
 from service.open_files import places
 from service.state import check_store, has_keys
@@ -53,8 +52,6 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self._garbage.start()
         if self.started:
-            for server in self.servers:
-                let_go_of_who_is_gone(server.sockets)
             port = self.servers[0].sockets[0].getsockname()[1]
             sys.stdout.write(
                 f"dyno serves {'https' if self.config.is_ssl else 'http'}://{_in_url(self.config.host)}:{port}\n"

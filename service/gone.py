@@ -8,7 +8,7 @@ from collections.abc import Iterable
 GONE_AFTER_S = 90.0  # longer than a long poll is held, so that no proxy in between hits it with its own patience
 
 
-def let_go_of_who_is_gone(listening: Iterable[socket.socket], after_s: float = GONE_AFTER_S) -> None:
+def let_go_of_who_is_gone(listening: Iterable[socket.socket], after_s: float) -> None:
     """Connections accepted from now on end once nothing that was sent has been taken for `after_s`.
 
     Without it the kernel tries a caller whose host vanished for a quarter of an hour, and one whose window stays shut

@@ -51,7 +51,16 @@ def watcher() -> Iterator[Watcher]:
         patch.setenv("DYNO_HEARTBEAT_S", "0.01")
         made = Watcher()
     yield made
+    with made.awake():
+        before = rests(made)
+        eventually(lambda: rests(made) > before + 10, what="it has had time for a heartbeat")
     assert made.close() >= 1
+
+
+def rests(watcher: Watcher) -> int:
+    """How often it has waited for something."""
+    told = Path(f"/proc/{watcher.pid}/status").read_text()
+    return int(told.partition("voluntary_ctxt_switches:")[2].split()[0])
 
 
 def unread_bytes(watcher: Watcher) -> int:

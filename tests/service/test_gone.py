@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import httpx
 import pytest
@@ -16,9 +15,10 @@ from fastapi import FastAPI
 
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
-from service import gone, logs
+from service import logs
 from service.__main__ import Server
 from service.app import create_app
+from service.loop import Loop
 from tests.waiting import eventually
 
 Claimed = Callable[[], tuple[Leases, Claim]]
@@ -29,7 +29,8 @@ WITHIN_S = 30  # by half sooner than a stream gives up by itself
 @contextmanager
 def served(app: FastAPI) -> Iterator[int]:
     """The port; by the server that `python -m service` runs."""
-    server = Server(uvicorn.Config(app, port=0, log_config=None), app.state.stopping, 10.0)
+    config = uvicorn.Config(app, port=0, log_config=None, loop=f"{Loop.__module__}:{Loop.__name__}")
+    server = Server(config, app.state.stopping, 10.0)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -60,7 +61,7 @@ def opens(http: httpx.Client, job_id: str) -> bool:
 def test_who_takes_nothing_any_more_is_cut_off_and_the_place_is_free_again(
     settings: Settings, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.__main__.let_go_of_who_is_gone", partial(gone.let_go_of_who_is_gone, after_s=0.3))
+    monkeypatch.setattr(Loop, "gone_after_s", 0.3)
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, LONG))
     with (

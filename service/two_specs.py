@@ -68,14 +68,19 @@ def _requests(given: object, workloads: Mapping[str, Workload], errors: list[Fie
         try:
             found.append(specs.read(document, (), workloads))
         except InvalidSpec as invalid:
-            known = [e for e in invalid.errors if place == 0 or e.pointer.split("/")[1] not in inherited]
-            errors += under(place, known)
+            said = {f"/{name}" for name in inherited} if place else set()
+            errors += under(place, [e for e in invalid.errors if _field(e.pointer) not in said])
         if "processes" in (document.get("measure") if isinstance(document.get("measure"), dict) else {}):
             detail = "each has as many runs as there are `pairs`: leave it out"
             errors.append(FieldError(f"/specs/{place}/measure/processes", "pairs-say-it", detail))
     if len(found) == 2:
         errors += _of_two_jobs(*found)
     return found
+
+
+def _field(pointer: str) -> str:
+    """The first step of it."""
+    return "/".join(pointer.split("/")[:2])
 
 
 def _of_two_jobs(first: Request, second: Request) -> list[FieldError]:

@@ -158,6 +158,13 @@ def test_every_wrong_field_of_both_specs_is_named(post: Post, body: dict[str, An
     assert (status, code, sorted(found)) == (422, "invalid-comparison", pointers)
 
 
+def test_a_field_that_is_half_a_character_is_named_as_any_other(http: httpx.Client) -> None:
+    body = json.dumps({"specs": [ONE, TWO | {"\ud800": 1}]})
+    answer = http.post("/v1/comparisons", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-comparison")
+    assert answer.json()["errors"][0]["pointer"] == "/specs/1/\\ud800"
+
+
 def test_the_time_of_an_execution_is_compared_where_both_hold_the_same_work(post: Post) -> None:
     assert post(specs=[ONE, ONE | {"seed": 1}], metric="execution_time").status_code == 202
 

@@ -118,6 +118,8 @@ class Connection(Visitor):
         if self._is_working:
             self._stop_at(self._fault_behind_another())
         super().on_headers_complete()
+        if self.pipeline:
+            self.flow.resume_reading()  # uvicorn reads no more then, not even that the caller hangs up
         self._part = Part.BODY
         self._stays, self.cycle.keep_alive = self.cycle.keep_alive, False
 

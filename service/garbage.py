@@ -14,7 +14,7 @@ import time
 
 from dyno.tasks import stopped
 
-EVERY_S = 1.0
+EVERY_S, AT_LEAST_EVERY_S = 1.0, 60.0
 REST = 1000  # times as long as the look: one request in 1,000 meets one
 _NEVER = 2**30
 
@@ -47,4 +47,9 @@ class Garbage:
             await asyncio.sleep(pause_s)
             began_s = time.perf_counter()
             gc.collect()
-            pause_s = max(self._every_s, REST * (time.perf_counter() - began_s))
+            pause_s = rest_s(time.perf_counter() - began_s, self._every_s)
+
+
+def rest_s(look_s: float, every_s: float = EVERY_S) -> float:
+    """After a look that took `look_s`."""
+    return min(AT_LEAST_EVERY_S, max(every_s, REST * look_s))

@@ -37,7 +37,7 @@ class Line(asyncio.Transport):
     # what uvicorn does with it
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._http.is_closing():  # over TLS each further piece would be a line in the log
+        if not self.is_closing():  # each further piece would be a line in the log, behind `write_eof` a traceback
             self._http.write(data)
 
     def pause_reading(self) -> None:

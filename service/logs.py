@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from dyno.errors import StoreUnavailable, UnknownJob
 from dyno.store.logs import LogPart, read_log
 from service import streams
 from service.access import CallerDep
-from service.dependencies import JobId, StateDep
+from service.dependencies import JobId, StateDep, only
 from service.problems import documented
 from service.state import State
 
@@ -36,7 +37,7 @@ async def _place(state: StateDep, caller: CallerDep, follow: Follow = False) -> 
 @router.get(
     "/{job_id}/logs",
     response_class=PlainTextResponse,
-    dependencies=[Depends(_place)],
+    dependencies=[only("follow"), Depends(_place)],
     responses={
         200: {"description": "What was printed, at most its last 256 KiB", "content": _TEXT},
         **documented("job-not-found", "invalid-request", "too-many-streams", "store-unavailable"),
@@ -65,7 +66,7 @@ async def _followed(state: State, job_id: str, part: LogPart) -> AsyncGenerator[
         while not (part.done or state.stopping.is_set()):
             told.clear()
             try:
-                part = await _part(state, job_id, part.following)
+                part = await asyncio.shield(_part(state, job_id, part.following))  # as dyno/store/watch.py does
             except UnknownJob:
                 return
             except StoreUnavailable:

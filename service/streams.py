@@ -43,6 +43,8 @@ class Held(StreamingResponse):
             await stopped(told)
         if not told.cancelled():
             told.result()
+        if self.background is not None:
+            await self.background()
 
     async def stream_response(self, send: Send) -> None:
         async def sent_in_time(message: Message) -> None:
@@ -70,7 +72,7 @@ async def allowed(state: State, caller: Caller, pieces: AsyncGenerator[_Piece, N
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
             if time.monotonic() >= look_s:
-                if not await may_go_on(state, caller):
+                if not await asyncio.shield(may_go_on(state, caller)):  # as dyno/store/watch.py does
                     return
                 look_s = time.monotonic() + LOOK_EVERY_S
             if piece:

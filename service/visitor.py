@@ -64,6 +64,7 @@ class Visitor(HttpToolsProtocol, ABC):
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn itself does so only where nobody reset the connection
         for cycle in (self._running, self.cycle):
             if cycle is not None:
                 cycle.body = bytearray()  # nobody reads it any more

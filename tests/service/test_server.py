@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from service.__main__ import Server
-from service.garbage import Garbage
+from service.garbage import AT_LEAST_EVERY_S, EVERY_S, Garbage, rest_s
 
 pytestmark = pytest.mark.anyio
 
@@ -63,3 +63,8 @@ async def test_what_is_there_from_the_start_is_not_looked_through_while_it_serve
 async def test_what_comes_later_is_freed() -> None:
     async with looking(every_s=0.001):
         await freed(weakref.ref(Knot()))
+
+
+@pytest.mark.parametrize(("look_s", "after_s"), [(1e-6, EVERY_S), (0.01, 10.0), (0.02, 20.0), (5.0, AT_LEAST_EVERY_S)])
+async def test_the_longer_a_look_took_the_later_is_the_next_one_within_bounds(look_s: float, after_s: float) -> None:
+    assert rest_s(look_s) == pytest.approx(after_s)

@@ -18,6 +18,9 @@ from tests.waiting import eventually
 IDLE = 300
 Run = Callable[..., AbstractContextManager[Api]]
 CLOSE = "Connection: close"
+JOB = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
+HEAD = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n"
+HALF = HEAD + b"{" + b" " * 50_000
 
 
 def crowd(api: Api, stack: ExitStack, count: int) -> list[Caller]:
@@ -51,8 +54,12 @@ def test_who_has_waited_longest_makes_room_and_who_asks_is_served(patient: Api) 
 
 def test_where_each_connection_is_at_work_a_newcomer_is_told_when_to_come_back(patient: Api) -> None:
     with ExitStack() as stack:
-        readers = [caller.get("/v1/events") for caller in crowd(patient, stack, MOST)]
+        job = patient.http.post("/v1/jobs", json=JOB).json()["urls"]["self"]
+        senders = [caller.send(HALF) for caller in crowd(patient, stack, MOST // 4)]
+        pollers = [caller.get(f"{job}?wait=60") for caller in crowd(patient, stack, MOST // 2)]
+        readers = [caller.get("/v1/events") for caller in crowd(patient, stack, MOST // 4)]
         assert all(b"200 OK" in reader.some() for reader in readers)
+        assert not any(each.is_closed() for each in (*senders, *pollers))
         [answer] = patient.call().answers()
         assert (answer.status_code, problem(answer)["code"]) == (503, "too-many-connections")
         assert plain(problem(answer)) == plain(recorded()["problems"]["too-many-connections"])
@@ -63,13 +70,10 @@ def test_where_each_connection_is_at_work_a_newcomer_is_told_when_to_come_back(p
 
 def test_a_quarter_of_what_may_be_connected_may_be_in_the_middle_of_a_body(patient: Api) -> None:
     """The one that has been silent longest goes; it held what it had sent."""
-    head = (
-        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n"
-    )
     with ExitStack() as stack:
         senders = crowd(patient, stack, MOST // 2)
         for sender in senders:
-            sender.send(head + b"{" + b" " * 50_000)
+            sender.send(HALF)
         eventually(lambda: sum(not each.is_closed() for each in senders) == MOST // 4, what="the first ones are let go")
         assert not senders[-1].is_closed()
 

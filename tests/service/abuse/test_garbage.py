@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -29,16 +31,17 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
     run: Run = request.getfixturevalue("run_api" if request.param == "plain" else "run_tls")
     with run(program=Path(uncollected.__file__)) as api:
         api.http.post("/v1/jobs", json=JOB).raise_for_status()  # the first one connects to the broker
-        left(api)
+        told(api)
         yield api
 
 
-def left(api: Api) -> set[str]:
-    """By the names of their types; they are freed."""
+def told(api: Api) -> tuple[list[str], int]:
+    """What is left of callers and of requests, by type; and how many connections there are."""
     before = api.log.read_text().count(TOLD)
     os.kill(api.pid, signal.SIGUSR1)
     eventually(lambda: api.log.read_text().count(TOLD) > before, what="it has looked")
-    return set(json.loads(api.log.read_text().rpartition(TOLD)[2].splitlines()[0]))
+    left, connections = json.loads(api.log.read_text().rpartition(TOLD)[2].splitlines()[0])
+    return [name for name in left if name.startswith(TELLING)], connections
 
 
 def silent(caller: Caller) -> None:
@@ -57,11 +60,19 @@ def answered(caller: Caller) -> None:
     assert caller.get("/v1/jobs").answer().status_code == 200
 
 
-def polling(caller: Caller) -> None:
+def submitted(caller: Caller) -> str:
     job = json.dumps(JOB).encode()
-    submitted = caller.send(POST + b"Content-Length: %d\r\n\r\n%s" % (len(job), job)).answer()
-    urls = submitted.json()["urls"]
-    caller.get(f"{urls['self']}?wait=60")
+    answer = caller.send(POST + b"Content-Length: %d\r\n\r\n%s" % (len(job), job)).answer()
+    path: str = answer.json()["urls"]["self"]
+    return path
+
+
+def polling(caller: Caller) -> None:
+    caller.get(f"{submitted(caller)}?wait=60")
+
+
+def following_a_log(caller: Caller) -> None:
+    assert b"200 OK" in caller.get(f"{submitted(caller)}/logs?follow=true").some()
 
 
 def told_of_its_mistake(caller: Caller) -> None:
@@ -90,14 +101,24 @@ LEAVING: list[Callable[[Caller], None]] = [
     with_more_to_ask,
     reading_events,
     polling,
+    following_a_log,
 ]
 
 
+@pytest.mark.parametrize("resetting", [False, True], ids=["closed", "reset"])
 @pytest.mark.parametrize("leaving", LEAVING)
-def test_who_leaves_remains_nowhere(api: Api, leaving: Callable[[Caller], None]) -> None:
+def test_who_leaves_remains_nowhere(api: Api, leaving: Callable[[Caller], None], resetting: bool) -> None:
     for _ in range(CALLERS):
         caller = api.call()
         with caller.socket:
             leaving(caller)
+            if resetting:
+                caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     eventually(lambda: api.connections() == 1, what="all have left")
-    assert [name for name in left(api) if name.startswith(TELLING)] == []
+
+    def only_the_asking_one() -> bool:
+        left, connections = told(api)
+        assert left == []
+        return connections == 1
+
+    eventually(only_the_asking_one, within_s=30, what="what was under way for them has ended, too")

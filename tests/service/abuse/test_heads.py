@@ -7,6 +7,7 @@ import pytest
 from service.connection import MAX_PIPELINED
 from service.heads import MAX_FIELDS
 from tests.service.abuse.conftest import Api, problem
+from tests.waiting import eventually
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -67,6 +68,19 @@ def test_a_head_of_the_size_that_is_allowed_is_read(api: Api) -> None:
     for fields, status in ((as_many, 200), (as_many + b"X: y\r\n", 431), (b"X: %b\r\n" % (b"x" * 3900), 200)):
         [answer] = api.call().send(GET + b"Connection: close\r\n" + fields + b"\r\n").answers()
         assert answer.status_code == status
+
+
+@pytest.mark.parametrize("path", ["/nope", "/v1/jobs/job_nope/cancel"])
+def test_a_body_that_is_none_behind_an_answer_that_did_not_wait_for_it_is_no_line_in_the_log(
+    api: Api, path: str
+) -> None:
+    before = api.log.read_text()
+    asked = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"
+    for _ in range(10):
+        caller = api.call().send(asked.encode())
+        assert all(answer.status_code in (400, 404) for answer in caller.answers())
+    eventually(lambda: api.connections() == 1, what="all have left")
+    assert api.log.read_text() == before
 
 
 @pytest.mark.parametrize("garbage", [b"\0\0\0\0", b"HELO mail\r\n\r\n", GET + b"X: " + b"x" * 5000 + b"\r\n\r\n"])

@@ -70,8 +70,11 @@ def test_a_long_poll_ends_with_its_caller(api: Api, behind: bytes) -> None:
     body = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
     job = api.http.post("/v1/jobs", json=body).json()["urls"]["self"]
     before = answered(api, "/v1/jobs/{job_id}", held="yes")
-    with api.call().get(f"{job}?wait=60").send(behind).socket:
+    caller = api.call().get(f"{job}?wait=60")
+    with caller.socket:
         eventually(lambda: api.connections() == 2)
+        assert answered(api, "/v1/jobs/{job_id}", held="yes") == before  # and by now it is held
+        caller.send(behind)
         assert answered(api, "/v1/jobs/{job_id}", held="yes") == before
     eventually(lambda: answered(api, "/v1/jobs/{job_id}", held="yes") == before + 1, within_s=30, what="it is over")
     api.http.post(f"{job}/cancel")

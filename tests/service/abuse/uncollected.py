@@ -9,6 +9,7 @@ import signal
 import sys
 
 import service.__main__ as program
+from service.connection import Connection
 from service.garbage import Garbage
 
 TOLD = "only a collector would free"
@@ -23,14 +24,15 @@ class Uncollected(Garbage):
 
 
 def tell() -> None:
-    """The names of their types; they are freed."""
+    """The names of the types of what is left, which is freed, and how many connections aren't."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.collect()
     found = sorted({f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.garbage})
     gc.set_debug(0)
     gc.garbage.clear()
     gc.collect()
-    sys.stderr.write(f"{TOLD} {json.dumps(found)}\n")
+    connections = sum(isinstance(each, Connection) for each in gc.get_objects())
+    sys.stderr.write(f"{TOLD} {json.dumps([found, connections])}\n")
 
 
 if __name__ == "__main__":

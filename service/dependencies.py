@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, Header, Path, Query, Request
 
 from dyno import logs
 from dyno.artifacts.names import is_name
-from dyno.errors import ArtifactNotFound, UnknownJob
+from dyno.errors import ArtifactNotFound, FieldError, UnknownJob
 from dyno.store.jobs import Jobs
 from dyno.store.keys import JOB_ID
 from service import body, specs, strict_json
 from service.access import CallerDep
 from service.attempts import bearer
-from service.errors import NotAuthorized
+from service.errors import InvalidRequest, NotAuthorized
 from service.state import State
+from service.strict_json import pointer
 
 MAX_WAIT_S = 60
 _PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
@@ -69,6 +70,18 @@ async def _preferred_wait_s(
     """
     found = _PREFER_WAIT.search(",".join(request.headers.getlist("prefer")))
     return min(int(found[1]), MAX_WAIT_S) if found else None
+
+
+def only(*names: str) -> Any:
+    """A route's dependency: a parameter of another name is misspelled, and would do nothing without a word."""
+
+    async def refuse_others(request: Request) -> None:
+        others = [name for name in request.query_params if name not in names]
+        if others:
+            detail = f"there is no such parameter; take {' or '.join(names)}"
+            raise InvalidRequest([FieldError(pointer("/query", name), "extra-forbidden", detail) for name in others])
+
+    return Depends(refuse_others)
 
 
 StateDep = Annotated[State, Depends(_state)]

@@ -8,10 +8,12 @@ import re
 import time
 from contextvars import ContextVar
 from functools import partial
+from http import HTTPStatus
 
 from fastapi import FastAPI
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dyno import logs
@@ -55,7 +57,7 @@ def install(app: FastAPI, meter: Meter, settings: Settings) -> None:
     def outermost() -> ASGIApp:
         inner = build()
         if settings.cors_origins:
-            inner = CORSMiddleware(
+            inner = _Cors(
                 inner,
                 allow_origins=settings.cors_origins,
                 allow_methods=["GET", "HEAD", "POST", "DELETE"],
@@ -65,6 +67,14 @@ def install(app: FastAPI, meter: Meter, settings: Settings) -> None:
         return Edge(inner, meter)
 
     app.build_middleware_stack = outermost  # type: ignore[method-assign]
+
+
+class _Cors(CORSMiddleware):
+    def preflight_response(self, request_headers: Headers) -> Response:
+        answer = super().preflight_response(request_headers)
+        if answer.status_code == HTTPStatus.OK:
+            return answer
+        return problem("bad-request", bytes(answer.body).decode(), headers={"Vary": answer.headers["Vary"]})
 
 
 class Edge:
@@ -83,9 +93,8 @@ class Edge:
         try:
             await self._app(scope, receive, answer)
         except asyncio.CancelledError:  # by the server, whose time to end is over
-            if exchange.begun:
-                raise
-            await problem("shutting-down", _ENDED)(scope, receive, answer)
+            if not exchange.begun:  # else it hangs up, and a traceback for each would tell nobody anything
+                await problem("shutting-down", _ENDED)(scope, receive, answer)
         finally:
             exchange.tell()
 

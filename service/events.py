@@ -15,7 +15,7 @@ from dyno.events import AnyEvent
 from dyno.store.feed import Page, Place, place_of
 from service import streams
 from service.access import Caller, CallerDep
-from service.dependencies import JobId, StateDep
+from service.dependencies import JobId, StateDep, only
 from service.errors import InvalidRequest
 from service.problems import documented
 from service.state import State
@@ -28,7 +28,7 @@ _STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
 _CODES = ("invalid-request", "too-many-streams", "store-unavailable")
 
 
-_EVENT_ID: dict[str, JsonValue] = {"pattern": "^([0-9]{1,19}-[0-9]{1,19}([.][0-9]{1,4})?)?$"}  # `place_of` checks it
+_EVENT_ID: dict[str, JsonValue] = {"pattern": "^([0-9]{1,19}-[0-9]{1,19}([.][0-9]{1,2})?)?$"}  # `place_of` checks it
 
 
 async def _behind(
@@ -60,6 +60,7 @@ Behind = Annotated[Place | None, Depends(_behind)]
 @router.get(
     "/v1/jobs/{job_id}/events",
     response_class=Response,
+    dependencies=[only("last_event_id")],
     responses={
         200: {"description": "`status`, `progress`, `metric`, `log`; the last has `done`", "content": _STREAM},
         204: {"description": "The job is done, and nothing is behind the last event: don't come back"},
@@ -81,6 +82,7 @@ async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behi
 @router.get(
     "/v1/events",
     response_class=Response,
+    dependencies=[only("last_event_id")],
     responses={
         200: {"description": "As of one job, but without an end", "content": _STREAM},
         **documented(*_CODES),

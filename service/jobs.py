@@ -14,6 +14,7 @@ from dyno.spec import FrameworkName
 from service import submission, waiting
 from service.accepted import POLL_AFTER_S, accepted
 from service.access import CallerDep
+from service.conditional import is_known
 from service.dependencies import (
     IdempotencyKey,
     IfNoneMatch,
@@ -23,6 +24,7 @@ from service.dependencies import (
     StateDep,
     Submission,
     Wait,
+    only,
 )
 from service.edge import held
 from service.paging import Moment, as_parameters, link_next
@@ -61,6 +63,7 @@ class JobFilter(BaseModel):
     "",
     status_code=202,
     response_model=Job,
+    dependencies=[only("validate_only")],
     responses={
         200: {"model": Validation, "description": "`validate_only`: the spec can be run"},
         **documented(
@@ -99,6 +102,7 @@ async def browse(jobs: JobsDep, request: Request, response: Response, wanted: An
 @router.get(
     "/{job_id}",
     response_model=Job,
+    dependencies=[only("wait")],
     responses={
         304: {"description": "Nothing is newer than the ETag given"},
         **documented("job-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
@@ -113,13 +117,13 @@ async def show(
     """
 
     def news(job: Job) -> bool:
-        return if_none_match is not None and not waiting.matches(if_none_match, job)
+        return if_none_match is not None and not is_known(if_none_match, waiting.etag(job))
 
     job = await waiting.until(state, job_id, news, wait)
     headers = {"ETag": waiting.etag(job), "Cache-Control": "no-cache"}
     if wait and not (held.get() or job.done):
         headers["Retry-After"] = str(POLL_AFTER_S)
-    if waiting.matches(if_none_match, job):
+    if is_known(if_none_match, waiting.etag(job)):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
     return job

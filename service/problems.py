@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from http import HTTPStatus
 from typing import Any
 
@@ -21,6 +22,7 @@ from dyno.errors import DynoError, FieldError, InvalidSpec, LimitReached, NotCom
 from dyno.job import Status
 from dyno.sentences import sentence
 from service.codes import PROBLEMS
+from service.strict_json import pointer
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +184,7 @@ def _methods(request: Request) -> list[str]:
 async def _of_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     errors = [
-        FieldError("".join(f"/{step}" for step in found["loc"]), found["type"].replace("_", "-"), sentence(found))
+        FieldError(reduce(pointer, found["loc"], ""), found["type"].replace("_", "-"), sentence(found))
         for found in error.errors()
     ]
     return problem("invalid-request", _summary(errors), errors=errors)

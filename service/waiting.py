@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable
 
@@ -12,19 +11,10 @@ from dyno.job import Job
 from service.edge import caller, caller_left, held
 from service.state import State
 
-_ETAG = re.compile(r'(?:W/)?"(\d{1,18})"')
-
 
 def etag(job: Job) -> str:
     """Weak: the record is the same, though the place in the queue shown with it may have moved."""
     return f'W/"{job.version}"'
-
-
-def matches(if_none_match: str | None, job: Job) -> bool:
-    """Whether the caller has this version already (RFC 9110: `*`, or a list of ETags compared weakly)."""
-    if if_none_match is None:
-        return False
-    return if_none_match.strip() == "*" or str(job.version) in _ETAG.findall(if_none_match)
 
 
 async def until(state: State, job_id: str, satisfied: Callable[[Job], bool], timeout_s: float) -> Job:

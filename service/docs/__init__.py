@@ -12,6 +12,7 @@ from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, StreamingResponse
 
+from service.conditional import is_known
 from service.dependencies import IfNoneMatch
 from service.line import PIECE_BYTES
 
@@ -71,7 +72,7 @@ async def asset(asset: str, if_none_match: IfNoneMatch = None) -> Response:
     if found is None:
         raise HTTPException(404)
     headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
-    if if_none_match is not None and found.etag in if_none_match:
+    if is_known(if_none_match, found.etag):
         return Response(status_code=304, headers=headers)
     headers["Content-Length"] = str(len(found.content))
     return StreamingResponse(_pieces(found.content), media_type=found.media_type, headers=headers)

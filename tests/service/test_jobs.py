@@ -12,6 +12,7 @@ from dyno.devices.device import Device
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.keys import Keys
+from dyno.ulid import new_ulid
 
 BODY = {"workload": "matmul", "params": {"n": 64}}
 
@@ -118,6 +119,17 @@ def test_a_key_that_can_t_be_kept_is_refused(http: httpx.Client, key: str) -> No
     answer = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": key})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
     assert answer.json()["errors"][0]["pointer"] == "/header/idempotency-key"
+
+
+@pytest.mark.parametrize("name", ["validate-only", "validate_onyl", "a/b", "a~b"])
+def test_a_misspelled_parameter_is_named_and_queues_nothing(http: httpx.Client, offered: Device, name: str) -> None:
+    label = new_ulid()
+    answer = http.post("/v1/jobs", params={name: "true"}, json={"workload": "matmul", "labels": {"mine": label}})
+    [error] = answer.json()["errors"]
+    pointer = "/query/" + name.replace("~", "~0").replace("/", "~1")
+    assert (answer.status_code, error["pointer"], error["code"]) == (422, pointer, "extra-forbidden")
+    assert http.get("/v1/jobs", params={"label": f"mine={label}"}).json()["data"] == []
+    assert http.get("/v1/jobs", params={name: "true"}).json()["errors"][0]["pointer"] == pointer
 
 
 @pytest.mark.parametrize("given", ['W/"{}"', '"{}"', '"0", W/"{}"', "*"])

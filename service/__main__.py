@@ -23,12 +23,12 @@ from dyno.errors import DynoError
 from dyno.settings import Settings, WrongSettings, configured
 from service.address import needs_keys
 from service.app import create_app
-from service.connection import Connection
-from service.crowd import Crowd
 from service.edge import ACCESS
-from service.garbage import Garbage
-from service.loop import Loop
-from service.open_files import places
+from service.server.connection import Connection
+from service.server.crowd import Crowd
+from service.server.garbage import Garbage
+from service.server.loop import Loop
+from service.server.open_files import places
 from service.state import check_store, has_keys
 
 KEEP_ALIVE_S = 75  # longer than the idle time of common proxies, so that they never reuse a connection we just closed

@@ -13,11 +13,13 @@ from dyno.artifacts import service_store
 from dyno.settings import Settings
 from dyno.tracing import traces_of
 from dyno.workloads import registry
-from service import (
+from service import edge, openapi, problems
+from service.access import check_rows, guard
+from service.meter import Meter
+from service.routes import (
     artifacts,
     comparisons,
     docs,
-    edge,
     events,
     fleet,
     health,
@@ -25,8 +27,6 @@ from service import (
     keys,
     logs,
     metrics,
-    openapi,
-    problems,
     removal,
     rerun,
     results,
@@ -34,8 +34,6 @@ from service import (
     webhooks,
     workloads,
 )
-from service.access import check_rows, guard
-from service.meter import Meter
 from service.state import opened
 from service.traced import Traced
 

@@ -13,10 +13,11 @@ from dyno.artifacts.names import is_name
 from dyno.errors import ArtifactNotFound, FieldError, UnknownJob
 from dyno.store.jobs import Jobs
 from dyno.store.keys import JOB_ID
-from service import body, specs, strict_json
+from service import strict_json
 from service.access import CallerDep
 from service.attempts import bearer
 from service.errors import InvalidRequest, NotAuthorized
+from service.requests import body, specs
 from service.state import State
 from service.strict_json import pointer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -29,6 +29,22 @@ ALLOWED = {
     "client": WORDS,
     "wake": WORDS | {"store"},
     "webhooks": WORDS | {"store", "tasks"},
+}
+# package of the service -> the parts of it that it may import besides itself
+SERVICE = {
+    "answers": {"access", "dependencies", "edge", "errors", "state"},
+    "openapi": {"access", "codes", "problems"},
+    "requests": {"errors", "state", "strict_json"},
+    "routes": {"access", "answers", "dependencies", "edge", "errors", "meter", "problems", "requests", "state"}
+    | {"server.line", "strict_json"},
+    "server": {"edge", "meter", "problems"},
+}
+# file on top of the service, or a command in it -> the packages that it puts together; the other files know none
+USERS = {
+    "__main__": {"server"},
+    "app": {"openapi", "routes"},
+    "dependencies": {"requests"},
+    "openapi.__main__": {"openapi"},
 }
 
 
@@ -110,10 +126,47 @@ def test_there_is_no_import_cycle() -> None:
         module: {name for name in imports(path, inside_functions=False) if name in MODULES and name != module}
         for module, path in MODULES.items()
     }
+    _assert_no_circle(graph)
+
+
+def _assert_no_circle(graph: Mapping[str, set[str]]) -> None:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
+
+
+def test_every_package_of_the_service_has_its_arrows_here() -> None:
+    assert {path.parent.name for path in (ROOT / "service").glob("*/__init__.py")} == SERVICE.keys()
+
+
+def test_each_part_of_the_service_imports_only_what_the_house_allows() -> None:
+    for part, names in _service().items():
+        if part in SERVICE:
+            strange = {name for name in names if not {name, _first(name)} & (SERVICE[part] | {part})}
+        else:
+            strange = {name for name in names if _first(name) in SERVICE.keys() - USERS.get(part, set())}
+        assert not strange, f"service.{part} may not import {strange}"
+
+
+def test_the_parts_of_the_service_are_in_no_circle() -> None:
+    _assert_no_circle({part: {_first(name) for name in names} - {part} for part, names in _service().items()})
+
+
+def _service() -> dict[str, set[str]]:
+    """What each part of the service, a package, a file or a command, imports of it; names without `service.`."""
+    found: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        if module.startswith("service."):
+            inner = module.removeprefix("service.")
+            part = inner if inner.endswith("__main__") else _first(inner)
+            names = {name for name in imports(path, inside_functions=True) if name.startswith("service.")}
+            found.setdefault(part, set()).update(name.removeprefix("service.") for name in names)
+    return found
+
+
+def _first(inner: str) -> str:
+    return inner.split(".")[0]
 
 
 def test_celery_is_imported_by_wake_and_workers_alone() -> None:

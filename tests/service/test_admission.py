@@ -16,8 +16,8 @@ from dyno.spec import FrameworkName
 from dyno.store.fitting import profile
 from dyno.workloads import registry
 from service import strict_json
-from service.admission import _EXTRAS, HONEST_FACTOR, admit
-from service.specs import Request, read
+from service.requests.admission import _EXTRAS, HONEST_FACTOR, admit
+from service.requests.specs import Request, read
 
 DeviceMaker = Callable[..., Device]
 WEATHER: dict[str, Any] = {"workload": "weather_gru", "params": {}}

@@ -10,7 +10,7 @@ import pytest
 from dyno.comparison import CompareResults
 from dyno.measure.comparable import Entry
 from dyno.measure.comparison import compare
-from service.bars import axis_for, drawn
+from service.routes.bars import axis_for, drawn
 from tests.comparisons import RATES, an_entry, times
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,8 +9,8 @@ from fastapi import Request
 from starlette.types import Message
 
 from dyno.settings import Settings
-from service import body
 from service.errors import BodyTooLarge, BodyTooSlow
+from service.requests import body
 
 JSON = {"Content-Type": "application/json"}
 LIMITS = Settings(max_body_bytes=1500, body_timeout_s=0.01)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from service.crowd import Crowd, Waits
+from service.server.crowd import Crowd, Waits
 
 
 class Someone:

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.docs import PAGE_POLICY, assets
 from service.openapi.operations import TAGS
+from service.routes.docs import PAGE_POLICY, assets
 from tests.browser import shown
 
 ASKS_FOR_A_KEY = '<form id="ask">'

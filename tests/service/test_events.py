@@ -22,7 +22,7 @@ from dyno.events import AnyEvent, LogEvent, MetricEvent, ProgressEvent, StatusEv
 from dyno.job import Progress
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
-from service import streams
+from service.answers import streams
 from service.app import create_app
 from tests.comparisons import a_metric, of_metrics
 from tests.cutting import Cutting

@@ -12,7 +12,7 @@ import redis
 from dyno.client import Client
 from dyno.settings import Settings
 from dyno.store.keys import Keys
-from service import streams
+from service.answers import streams
 from service.state import State
 from tests.service.test_events import Claimed, beat, succeed
 

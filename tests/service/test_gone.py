@@ -15,10 +15,10 @@ from fastapi import FastAPI
 
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
-from service import logs
 from service.__main__ import Server
 from service.app import create_app
-from service.loop import Loop
+from service.routes import logs
+from service.server.loop import Loop
 from tests.waiting import eventually
 
 Claimed = Callable[[], tuple[Leases, Claim]]

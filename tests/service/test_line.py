@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from service.line import FULL_BYTES, PIECE_BYTES, Line
+from service.server.line import FULL_BYTES, PIECE_BYTES, Line
 from tests.waiting import eventually
 
 

@@ -16,7 +16,7 @@ from dyno.client import Client
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases, LogPiece
-from service import streams
+from service.answers import streams
 from service.app import create_app
 from tests.waiting import eventually
 

@@ -23,8 +23,8 @@ def subclasses(kind: type[DynoError]) -> set[type[DynoError]]:
 
 
 def raised_here() -> list[type[DynoError]]:
-    for module in pkgutil.iter_modules(service.__path__):
-        importlib.import_module(f"service.{module.name}")
+    for module in pkgutil.walk_packages(service.__path__, "service."):
+        importlib.import_module(module.name)
     ours = (errors.__name__, service.__name__)
     return sorted((k for k in subclasses(DynoError) if k.__module__.startswith(ours)), key=lambda k: k.__name__)
 

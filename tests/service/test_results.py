@@ -18,7 +18,7 @@ from dyno.settings import Settings
 from dyno.spec import InterleavedSpec
 from dyno.store.figures import Figures
 from dyno.store.keys import Keys
-from service.results import rows as rows_of
+from service.routes.results import rows as rows_of
 from tests.comparisons import RATES, a_metric
 
 Finished = Callable[..., str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dyno.samples import ArmName, RunSamples
-from service.samples import COLUMNS, pieces
+from service.routes.samples import COLUMNS, pieces
 
 
 def a_run(number: int, case: str | None = None, arm: ArmName | None = None) -> RunSamples:

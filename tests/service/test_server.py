@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from service.__main__ import Server
-from service.garbage import AT_LEAST_EVERY_S, EVERY_S, Garbage, rest_s
+from service.server.garbage import AT_LEAST_EVERY_S, EVERY_S, Garbage, rest_s
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from dyno.errors import FieldError, InvalidSpec
 from dyno.spec import Spec
 from dyno.workloads import registry
 from service import strict_json
-from service.specs import Request, read
+from service.requests.specs import Request, read
 
 ANYTHING = st.recursive(
     st.none()

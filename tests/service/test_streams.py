@@ -10,7 +10,7 @@ import pytest
 from starlette.background import BackgroundTask
 from starlette.types import ASGIApp
 
-from service.streams import Held
+from service.answers.streams import Held
 
 pytestmark = pytest.mark.anyio
 

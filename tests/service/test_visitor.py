@@ -8,9 +8,9 @@ import uvicorn
 import uvloop
 
 from dyno.settings import Settings
-from service.connection import Connection
-from service.crowd import Crowd
 from service.meter import Meter
+from service.server.connection import Connection
+from service.server.crowd import Crowd
 
 
 def test_a_request_is_not_answered_while_there_is_no_room_for_its_answer() -> None:

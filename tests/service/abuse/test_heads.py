@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.connection import MAX_PIPELINED
-from service.heads import MAX_FIELDS
+from service.server.connection import MAX_PIPELINED
+from service.server.heads import MAX_FIELDS
 from tests.service.abuse.conftest import Api, problem
 from tests.waiting import eventually
 

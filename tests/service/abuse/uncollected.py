@@ -9,8 +9,8 @@ import signal
 import sys
 
 import service.__main__ as program
-from service.connection import Connection
-from service.garbage import Garbage
+from service.server.connection import Connection
+from service.server.garbage import Garbage
 
 TOLD = "only a collector would free"
 

@@ -18,7 +18,7 @@ from dyno.access import Scope
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases, LogPiece
-from service import streams
+from service.answers import streams
 from service.app import create_app
 from tests.service.keys.conftest import Caller, make_key, problem
 

@@ -14,7 +14,7 @@ from dyno.store.fitting import profile
 from dyno.store.queues import device_class, fits, queue_for
 from dyno.workloads import can_run, check_units
 from dyno.workloads.contract import Estimate, Params
-from service.specs import Request
+from service.requests.specs import Request
 
 _WAITS = '"queue_if_absent": true waits for one'
 _EXTRAS: dict[FrameworkName, str] = {"tensorflow": "cpu", "jax": "jax", "torch": "torch"}  # of pyproject.toml

@@ -6,7 +6,7 @@ from fastapi import Response
 
 from dyno.job import Job
 from dyno.store.jobs import Submitted
-from service import waiting
+from service.answers import waiting
 from service.edge import held
 from service.state import State
 

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from dyno.access import CreatedKey, KeyList, Me, NewKey
 from dyno.audit import audit
 from dyno.errors import InvalidKey
-from service import body, specs, strict_json
+from service import strict_json
 from service.access import CallerDep
 from service.dependencies import StateDep
 from service.problems import documented
+from service.requests import body, specs
 
 router = APIRouter(prefix="/v1", tags=["keys"])
 

@@ -13,8 +13,8 @@ from dyno.errors import FieldError, InvalidComparison, InvalidSpec
 from dyno.measure.comparable import check_specs
 from dyno.spec import InterleavedSpec, Processes
 from dyno.workloads.contract import Workload
-from service import specs
-from service.specs import Request
+from service.requests import specs
+from service.requests.specs import Request
 
 _OF_THE_JOB = ("device", "timeout_s", "priority", "labels", "expires_in_s", "queue_if_absent", "webhook")
 

@@ -1,4 +1,4 @@
-"""The API's event loop: uvloop's, with TLS that service/crowd.py is told of, and an end to who is gone."""
+"""The API's event loop: uvloop's, with TLS that service/server/crowd.py is told of, and an end to who is gone."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import uvloop
 
-from service.gone import GONE_AFTER_S, let_go_of_who_is_gone
-from service.handshake import Handshake
+from service.server.gone import GONE_AFTER_S, let_go_of_who_is_gone
+from service.server.handshake import Handshake
 
 
 class Loop(uvloop.Loop):

@@ -1,4 +1,4 @@
-"""uvicorn's connection as a guest of service/crowd.py: it comes, takes its answers or doesn't, and goes."""
+"""uvicorn's connection as a guest of service/server/crowd.py: it comes, takes its answers or doesn't, and goes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from dyno.settings import Settings
-from service.crowd import Crowd, Waits
-from service.line import Line
 from service.meter import Meter
+from service.server.crowd import Crowd, Waits
+from service.server.line import Line
 
 
 class Visitor(HttpToolsProtocol, ABC):
-    """What it asks for is Connection's matter (service/connection.py)."""
+    """What it asks for is Connection's matter (service/server/connection.py)."""
 
     _line: Line  # once it is made: over TLS, after the handshake
 

@@ -11,10 +11,11 @@ from dyno.audit import audit
 from dyno.job import Job, Status, Validation
 from dyno.result import Result
 from dyno.spec import FrameworkName
-from service import submission, waiting
-from service.accepted import POLL_AFTER_S, accepted
 from service.access import CallerDep
-from service.conditional import is_known
+from service.answers import waiting
+from service.answers.accepted import POLL_AFTER_S, accepted
+from service.answers.conditional import is_known
+from service.answers.paging import Moment, as_parameters, link_next
 from service.dependencies import (
     IdempotencyKey,
     IfNoneMatch,
@@ -27,8 +28,8 @@ from service.dependencies import (
     only,
 )
 from service.edge import held
-from service.paging import Moment, as_parameters, link_next
 from service.problems import documented
+from service.requests import submission
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -13,8 +13,8 @@ from dyno.store.deliveries import Deliveries, WantedDeliveries
 from dyno.store.keys import JOB_ID
 from dyno.webhooks.signing import secret_of
 from service.access import CallerDep
+from service.answers.paging import Moment, as_parameters, link_next
 from service.dependencies import StateDep
-from service.paging import Moment, as_parameters, link_next
 from service.problems import documented
 
 router = APIRouter(prefix="/v1", tags=["webhooks"])

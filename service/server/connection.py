@@ -3,9 +3,10 @@
 uvicorn closes a connection that is idle after an answer, and nothing else. Here, besides:
 
 - a head has to come within `head_timeout_s` of its first byte, the first one of the connection's opening, and has at
-  most `max_head_bytes` and MAX_FIELDS. (Bodies are read by the routes that want one: service/body.py, upload.py.)
+  most `max_head_bytes` and MAX_FIELDS. (Bodies are read by the routes that want one, with service/requests/body.py or
+  upload.py.)
 - an answer of which nothing is taken is given up after `write_timeout_s`, or sooner where others need its room
-  (service/crowd.py); it is written in pieces, so that little of it waits (service/line.py).
+  (service/server/crowd.py); it is written in pieces, so that little of it waits (service/server/line.py).
 - a request that was answered before it had come in whole is the last of its connection: nobody reads on.
 - what is no HTTP 1 is answered with a problem, as everything else is, and not logged: a line for each would be a way to
   fill a disk. What was asked properly before it on the same connection is still answered.
@@ -25,12 +26,12 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from dyno.settings import Settings
-from service.crowd import Crowd, Waits
-from service.heads import MALFORMED, Fault, Head, announced_bytes
-from service.line import LINGER_BYTES
 from service.meter import Meter
-from service.refusal import refusal
-from service.visitor import Visitor
+from service.server.crowd import Crowd, Waits
+from service.server.heads import MALFORMED, Fault, Head, announced_bytes
+from service.server.line import LINGER_BYTES
+from service.server.refusal import refusal
+from service.server.visitor import Visitor
 
 MAX_PIPELINED = 16  # requests that wait for the answer to the one before; their heads are no larger than one may be
 UNKNOWN_BYTES = LINGER_BYTES // 8  # may be on their way behind what is no request, or one without a length

@@ -15,7 +15,7 @@ from dyno.store.queues import queues_served
 from service.access import CallerDep
 from service.dependencies import StateDep
 from service.problems import documented
-from service.submission import wake_up
+from service.requests.submission import wake_up
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 

@@ -13,13 +13,13 @@ from pydantic import JsonValue
 from dyno.errors import FieldError, StoreUnavailable
 from dyno.events import AnyEvent
 from dyno.store.feed import Page, Place, place_of
-from service import streams
 from service.access import Caller, CallerDep
+from service.answers import streams
+from service.answers.streams import OneStream
 from service.dependencies import JobId, StateDep, only
 from service.errors import InvalidRequest
 from service.problems import documented
 from service.state import State
-from service.streams import OneStream
 
 router = APIRouter(tags=["events"])
 

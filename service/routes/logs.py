@@ -11,8 +11,8 @@ from fastapi.responses import PlainTextResponse
 
 from dyno.errors import StoreUnavailable, UnknownJob
 from dyno.store.logs import LogPart, read_log
-from service import streams
 from service.access import CallerDep
+from service.answers import streams
 from service.dependencies import JobId, StateDep, only
 from service.problems import documented
 from service.state import State

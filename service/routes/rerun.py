@@ -10,13 +10,13 @@ from fastapi import APIRouter, Response
 from dyno.job import Job
 from dyno.spec import InterleavedSpec, Spec
 from dyno.store.jobs import Submitted
-from service import interleaved, specs, submission
-from service.accepted import accepted
-from service.admission import Admission
+from service.answers.accepted import accepted
 from service.dependencies import IdempotencyKey, JobId, PreferredWait, StateDep
 from service.problems import documented
+from service.requests import interleaved, specs, submission
+from service.requests.admission import Admission
+from service.requests.two_specs import Turns
 from service.state import State
-from service.two_specs import Turns
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -14,11 +14,11 @@ from dyno.fleet import DeviceStatus
 from dyno.spec import Spec
 from dyno.store import fleet
 from dyno.store.jobs import Submitted
-from service.admission import Admission, admit
-from service.receivers import check_webhook
-from service.specs import Request
+from service.requests.admission import Admission, admit
+from service.requests.receivers import check_webhook
+from service.requests.specs import Request
+from service.requests.weights import check_weights
 from service.state import State
-from service.weights import check_weights
 
 log = logging.getLogger(__name__)
 

@@ -19,13 +19,15 @@ from dyno.result import Result
 from dyno.spec import InterleavedSpec
 from dyno.store.comparisons import Comparisons
 from dyno.store.jobs import Jobs
-from service import bars, body, interleaved, specs, strict_json, two_specs
-from service.accepted import POLL_AFTER_S
+from service import strict_json
+from service.answers.accepted import POLL_AFTER_S
 from service.dependencies import IdempotencyKey, StateDep
 from service.edge import SANDBOXED
 from service.problems import documented
+from service.requests import body, interleaved, specs, two_specs
+from service.requests.two_specs import Turns
+from service.routes import bars
 from service.state import State
-from service.two_specs import Turns
 
 router = APIRouter(prefix="/v1/comparisons", tags=["comparisons"])
 

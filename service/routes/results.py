@@ -17,8 +17,8 @@ from dyno.rows import ResultRow
 from dyno.samples import ArmName
 from dyno.spec import Spec
 from dyno.store.figures import Figures, read_figures
+from service.answers.paging import MomentOrEpoch, as_parameters, link_next
 from service.dependencies import StateDep
-from service.paging import MomentOrEpoch, as_parameters, link_next
 from service.problems import documented
 
 router = APIRouter(prefix="/v1/results", tags=["results"])

@@ -16,12 +16,12 @@ from dyno.measure.interleaved import compare_arms
 from dyno.spec import InterleavedSpec
 from dyno.store.fitting import profile
 from dyno.store.jobs import Submitted
-from service import submission
-from service.admission import HONEST_FACTOR, Admission, admit, tight
-from service.receivers import check_webhook
+from service.requests import submission
+from service.requests.admission import HONEST_FACTOR, Admission, admit, tight
+from service.requests.receivers import check_webhook
+from service.requests.two_specs import Turns, under
+from service.requests.weights import check_weights
 from service.state import State
-from service.two_specs import Turns, under
-from service.weights import check_weights
 
 _STATUS: dict[Status, Literal["running", "failed", "canceled"]] = {
     Status.QUEUED: "running",

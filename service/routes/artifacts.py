@@ -15,11 +15,11 @@ from dyno.artifacts.store import PIECE_BYTES, url_of
 from dyno.errors import ArtifactNotFound
 from dyno.result import Artifact
 from dyno.store.artifacts import check_token, note_files_async
-from service.conditional import is_known
+from service.answers.conditional import is_known
 from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep
 from service.edge import SANDBOXED
 from service.problems import documented
-from service.upload import received
+from service.requests.upload import received
 
 router = APIRouter(prefix="/v1/jobs/{job_id}/artifacts", tags=["artifacts"])
 

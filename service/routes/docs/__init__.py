@@ -12,9 +12,9 @@ from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, StreamingResponse
 
-from service.conditional import is_known
+from service.answers.conditional import is_known
 from service.dependencies import IfNoneMatch
-from service.line import PIECE_BYTES
+from service.server.line import PIECE_BYTES
 
 router = APIRouter(include_in_schema=False)
 

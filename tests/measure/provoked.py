@@ -94,7 +94,7 @@ PROVOKED: dict[str, Provoked] = {
     "OVERHEAD_BOUND": Provoked(f"{_DOUBTED}::test_products_of_two_by_two_are_all_overhead", _HONEST),
     "WEAK_BASELINE": Provoked(_BASELINE, _BASELINE, "made"),
     "CHERRY_PICK_RISK": Provoked(
-        "tests/service/test_comparisons.py::test_the_best_of_several_results_of_the_same_work_is_a_risk",
+        "tests/service/routes/test_comparisons.py::test_the_best_of_several_results_of_the_same_work_is_a_risk",
         f"{_COMPARISON}::test_the_most_flattering_of_several_results_is_a_risk",
         "made",
     ),

@@ -10,7 +10,7 @@ import httpx
 from dyno.access import Scope
 from tests.browser import opened, shown
 from tests.service.keys.conftest import Caller
-from tests.service.test_docs import ASKS_FOR_A_KEY
+from tests.service.routes.test_docs import ASKS_FOR_A_KEY
 
 
 def test_without_a_key_the_page_asks_for_one_and_shows_nothing(service: httpx.Client, tmp_path: Path) -> None:

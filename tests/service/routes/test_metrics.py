@@ -26,7 +26,7 @@ from dyno.workloads import registry
 from service.app import create_app
 
 Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
-PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
 
 
 def families(http: httpx.Client) -> dict[str, Metric]:

@@ -22,7 +22,7 @@ from tests.certificates import certificate_for
 from tests.service.keys.conftest import make_key
 from tests.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SERVICE = [sys.executable, "-P", "-m", "service"]
 [PROXY] = re.findall(r"^```nginx\n(.*?)^```$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE | re.DOTALL)
 TEMPORARY = "\n".join(f"{what}_temp_path {what};" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))

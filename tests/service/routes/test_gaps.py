@@ -14,7 +14,7 @@ from dyno.settings import Settings
 from dyno.store.keys import Keys
 from service.answers import streams
 from service.state import State
-from tests.service.test_events import Claimed, beat, succeed
+from tests.service.routes.test_events import Claimed, beat, succeed
 
 
 def test_a_reader_who_comes_back_too_late_is_told_of_the_gap(

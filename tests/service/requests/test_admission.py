@@ -119,7 +119,7 @@ def test_a_framework_that_no_fitting_device_has_is_refused_with_those_there_are_
 
 
 def test_the_extra_that_a_refusal_names_is_one_there_is() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     assert _EXTRAS.keys() == set(get_args(FrameworkName))
     for framework, extra in _EXTRAS.items():
         assert any(line.startswith(framework) for line in project["optional-dependencies"][extra])

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter
 
-from dyno.devices.device import Device
+from dyno.devices.device import Device, PeakFigure
 from dyno.job import FailureClass, Stored
 from dyno.readings import Memory
 from dyno.result import Precision, ResultWarning, RunSummary, Training
@@ -69,6 +69,7 @@ class RunRecord(Stored):
     flops: float | None = None  # of one execution, where it isn't what the params alone tell
     figures: dict[str, float] = {}  # by metric name, what isn't sampled: for MetricSpec.once and each_run
     cases: list[CaseRecord] = []
+    peak: dict[str, PeakFigure] = {}  # measured anew, as a figure was above the device's own
 
 
 class Started(Stored):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from dyno.devices.bursts import best_rates_per_s
@@ -41,6 +42,8 @@ def _float32(cores: Sequence[int], facts: Processor) -> PeakFigure:
         table = per_cycle * _cycles_per_s(cores) if per_cycle else None
     except (NotHere, OSError) as error:
         return PeakFigure(value=None, reason=str(error))
+    except threading.BrokenBarrierError:
+        return PeakFigure(value=None, reason="the cores were too busy to be measured together")
     if table is not None and reached >= _CONFIRMED * table:
         return PeakFigure(value=max(table, reached), provenance="measured clock")
     return PeakFigure(value=reached, provenance="measured here")

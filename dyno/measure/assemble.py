@@ -42,7 +42,7 @@ def assemble(
     if not records:
         raise ValueError("a result needs at least one run")
     flops = workload.flops(params) if records[0].flops is None else records[0].flops
-    used, specs = fraction.in_use(device, spec.replicas), workload.metrics_for(params)
+    used, specs = fraction.in_use(device, spec.replicas, records), workload.metrics_for(params)
     peak = fraction.peak(used, params, flops, records)
     training = next((record.training for record in records if record.training is not None), None)
     lint = workload.lint(params, device, spec.replicas)

@@ -26,12 +26,25 @@ _UNIT = {"bf16x3": "bfloat16"}  # three passes through the unit of another preci
 _NO_TF32 = ("NVIDIA_TF32_OVERRIDE", "0")
 
 
-def in_use(device: Device, replicas: int) -> Device:
-    """`device` with the peaks of the units that `replicas` replicas compute on; a CPU's units share all its cores."""
-    if device.kind == "cpu" or replicas >= device.units:
+def in_use(device: Device, replicas: int, records: Sequence[RunRecord] = ()) -> Device:
+    """`device` with the peaks of the units that `replicas` replicas compute on; a CPU's units share all its cores.
+
+    Of a peak that the runs measured anew the highest counts: whatever disturbs a measurement makes it lower.
+    """
+    if device.kind == "cpu":
+        return _at_its_best(device, records)
+    if replicas >= device.units:
         return device
     share = replicas / device.units
     return device.model_copy(update={"peak": {dtype: _scaled(figure, share) for dtype, figure in device.peak.items()}})
+
+
+def _at_its_best(device: Device, records: Sequence[RunRecord]) -> Device:
+    highest = dict(device.peak)
+    for dtype, figure in (item for record in records for item in record.peak.items()):
+        if (figure.value or 0.0) > (highest.get(dtype, _UNKNOWN).value or 0.0):
+            highest[dtype] = figure
+    return device.model_copy(update={"peak": highest})
 
 
 def peak(device: Device, params: Any, flops: float, records: Sequence[RunRecord]) -> Peak:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dyno.devices.clock import measure_clock_hz
-from dyno.devices.device import Device
+from dyno.devices.device import Device, PeakFigure
 from dyno.devices.environment import environment
 from dyno.devices.locks import hold
 from dyno.devices.sensors import sensing
@@ -25,9 +25,10 @@ from dyno.runner.caches import empty_caches, warm_caches
 from dyno.runner.cases import Sampled, case_records, sample_all
 from dyno.runner.doubts import Doubts, doubts
 from dyno.runner.memory import memory, reset_host_peak
+from dyno.runner.peaks import measured_anew
 from dyno.runner.phases import PhaseTimer
 from dyno.runner.samples import Taken
-from dyno.runner.subjects import subjects
+from dyno.runner.subjects import Subject, subjects
 from dyno.runner.writer import FrameWriter
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
@@ -47,6 +48,7 @@ class _Measured:
     clock_hz: float | None
     found: Verification
     memory: Memory
+    peak: dict[str, PeakFigure]
     doubts: Doubts
 
 
@@ -83,9 +85,10 @@ class Run:
         taken = memory(self._framework, self._device.driven_as)  # before the checks take some of their own
         self._frames.report("verify")
         found = built.verify()
-        doubted = self._doubts(built, own, cases, found.flops)
+        examined = self._subjects(built, own, cases, found.flops)
+        peak, doubted = measured_anew(self._device, examined), self._doubts(examined)
         return self._assembled(
-            built.work, _Measured(first_op_at_s, training, own, cases, clock_hz, found, taken, doubted)
+            built.work, _Measured(first_op_at_s, training, own, cases, clock_hz, found, taken, peak, doubted)
         )
 
     def _start_device(self) -> float:
@@ -130,15 +133,15 @@ class Run:
             return None
         return built.complete(self._timer.seconds("compile"), self._timer.seconds("first_execution"))
 
-    def _doubts(self, built: Built, own: Taken, cases: Sequence[Sampled], flops: float | None) -> Doubts:
+    def _subjects(self, built: Built, own: Taken, cases: Sequence[Sampled], flops: float | None) -> list[Subject]:
+        chosen, params = workload(self._request.spec.workload), self._params()
+        declared = chosen.flops(params) if flops is None else flops
+        return subjects(built, own, cases, declared, getattr(params, "dtype", "float32"))
+
+    def _doubts(self, examined: Sequence[Subject]) -> Doubts:
         """The first run speaks for all: they execute the same."""
-        framework, spec = self._framework, self._request.spec
-        if self._request.run > 0:
-            found = Doubts()
-        else:
-            chosen, params = workload(spec.workload), self._params()
-            declared = chosen.flops(params) if flops is None else flops
-            examined = subjects(built, own, cases, declared, getattr(params, "dtype", "float32"))
+        framework, found = self._framework, Doubts()
+        if self._request.run == 0:
             found = doubts(framework, self._device, examined, lambda: self._frames.report("verify"))
         if framework.traced() is None:
             reason = f"{framework.name} doesn't tell what it compiles"
@@ -177,6 +180,7 @@ class Run:
             figures=found.figures,
             tuned=found.tuned,
             flops=found.flops,
+            peak=measured.peak,
             cases=case_records(measured.cases, lambda of_case, first_s: self._of_case(of_case, measured, first_s)),
         )
 

@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from dyno.devices import bursts
 from dyno.devices.bursts import best_rates_per_s
 from dyno.devices.clock import clocks_hz, measure_clock_hz
 from dyno.devices.identity import Processor, processor
@@ -136,6 +137,15 @@ def test_forbidden_executable_memory_is_a_reason_and_no_crash(monkeypatch: pytes
     monkeypatch.setattr(mmap, "PROT_EXEC", 0x40000000)  # a protection no kernel knows: EINVAL
     with pytest.raises(NotHere, match=r"no executable memory|x86-64 alone"):
         load(CLOCK)
+
+
+@x86_64
+@avx2
+def test_cores_that_do_not_come_together_are_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bursts, "_PATIENCE_S", 0.0)
+    peak = measure_cpu_peaks([CORES[0], CORES[0]])["float32"]
+    assert peak.value is None
+    assert peak.reason == "the cores were too busy to be measured together"
 
 
 def test_a_loop_that_fails_on_one_core_is_raised_and_leaves_no_thread_waiting() -> None:

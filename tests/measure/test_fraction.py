@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from dyno.devices.datasheet import datasheet_peaks
-from dyno.devices.device import Device
+from dyno.devices.device import Device, PeakFigure
 from dyno.frames import RunRecord
 from dyno.measure.fraction import ceiling_per_s, in_use, peak_of
 from dyno.result import Precision, Result
@@ -73,6 +73,16 @@ def test_a_fraction_is_of_the_units_that_the_replicas_compute_on(device: Device)
     assert in_use(V5E, 8) == V5E
     virtual = device.model_copy(update={"units": 64})
     assert in_use(virtual, 1) == virtual
+
+
+def test_of_a_cpu_s_peak_that_was_measured_again_the_highest_counts(device: Device, record: MakeRecord) -> None:
+    def measured(value: float | None) -> PeakFigure:
+        return PeakFigure(value=value, provenance="measured here")
+
+    on = device.model_copy(update={"peak": {"float32": measured(1e12), "float16": measured(None)}})
+    runs = [record([0.5] * 20, peak={"float32": measured(value)}) for value in (None, 3e12, 2e12)]
+    assert in_use(on, 1, runs).peak == {"float32": measured(3e12), "float16": measured(None)}
+    assert in_use(on, 1, runs[:1]) == in_use(on, 1, [record([0.5] * 20)]) == on
 
 
 def test_a_result_on_a_gpu_has_its_fraction_with_its_source(result: Callable[..., Result], record: MakeRecord) -> None:

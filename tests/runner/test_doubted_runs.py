@@ -95,6 +95,31 @@ def test_a_device_that_is_faster_than_it_says_is_above_its_peak(device: Device, 
     assert found.verdict is Verdict.UNTRUSTED
 
 
+LOW = PeakFigure(value=1e6, provenance="measured here")
+
+
+def test_a_peak_that_was_measured_too_low_is_measured_anew_and_speaks_against_nothing(
+    device: Device, tensorflow: TensorFlow
+) -> None:
+    if device.peak["float32"].value is None:
+        pytest.skip(device.peak["float32"].reason or "no peak can be measured here")
+    found = job_of(HONEST, SPEC, device.model_copy(update={"peak": {"float32": LOW}}))
+    assert "ABOVE_PEAK" not in codes(found)
+    assert found.peak.value is not None
+    assert found.peak.value > 1000 * 1e6
+
+
+@pytest.mark.parametrize("before", ["as it is", "too low"])
+def test_more_than_the_device_can_do_is_above_any_peak_that_is_measured(
+    before: str, device: Device, tensorflow: TensorFlow
+) -> None:
+    if device.peak["float32"].value is None:
+        pytest.skip(device.peak["float32"].reason or "no peak can be measured here")
+    on = device if before == "as it is" else device.model_copy(update={"peak": {"float32": LOW}})
+    thousandfold = replace(HONEST, flops=lambda params: 1000 * HONEST.flops(params))
+    assert "ABOVE_PEAK" in codes(job_of(thousandfold, SPEC, on))
+
+
 def test_products_of_two_by_two_are_all_overhead(device: Device, tensorflow: TensorFlow) -> None:
     tiny = SPEC.model_copy(update={"params": {"n": 2, "repeats": 1}})
     assert "OVERHEAD_BOUND" in codes(job_of(HONEST, tiny, device))

@@ -6,6 +6,7 @@ as neighbours only ever make work slower. A check that can't be made leaves its 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -109,7 +110,8 @@ class _Examined:
         fewer = max(1, self._count // _SPAN)
         more = max(2 * fewer, min(_SPAN * fewer, max(self._count, int(_LONG_S / self._single_s))))
         few, many = self._reading(fewer), self._reading(more)
-        return self._confirmed(Growth(more / fewer, few(), many()), few, many)
+        sampled_s = min(self._subject.taken.samples.samples) if self._count == 1 else math.inf  # a few readings more
+        return self._confirmed(Growth(more / fewer, min(sampled_s, few()), many()), few, many)
 
     def _reading(self, count: int) -> Callable[[], float]:
         return lambda: self._read(count).execution_s
@@ -142,6 +144,8 @@ class _Examined:
             if (execute := grown(part)) is not None:
                 less = partial(self._each_s, execute, 1)
                 growth = Growth(1 / part, less(), self._single_s, part * least_s)
+                if not growth.grew:  # what was read before others came is no match for what is read beside them
+                    growth = replace(growth, grown_s=single())
                 return None if self._told(growth, less, single) else _TOO_SMALL
         if self._single_s > _TOO_LONG_S or (execute := grown(2)) is None:
             return _TOO_LONG

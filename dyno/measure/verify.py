@@ -10,7 +10,8 @@ significand). A product of k steps rounds its output k times; sums over K terms 
 per step at random. Steps add like a random walk, so an honest chain has an error of about
 sqrt(k) sqrt((0.42 u)^2 + K u32^2), and four times that is tolerated, up to a half: an output of zeros errs by 1. An
 operand that differs from what was really multiplied, one column left out, or a step too few gives errors from
-1/sqrt(n) to 1.
+1/sqrt(n) to 1. Of one product the error is taken relative to what operands of this size give on average, where Y came
+out smaller: a sum of few elements may cancel, and its rounding does not shrink with it.
 
 Precision. Which one ran is read from the error of a single product and from nothing else: a chain's error mixes the
 precision with its length, and a wrong chain would pass for a coarse one.
@@ -49,6 +50,8 @@ FINGERPRINTS = {
 class ProductCheck:
     """`rel_error`: estimated |Y - product| / |product| (Frobenius); infinite where the output is not finite.
 
+    Of a single product relative to |A| |B| / sqrt(K) where that is more: what a product of random operands comes to.
+
     Not a number where product and Y are zero: neither correctness nor a precision can be `told` from that.
     """
 
@@ -71,9 +74,10 @@ def freivalds(a: Any, b: Any, y: Any, *, dtype: str, repeats: int = 8, seed: int
 
     `dtype` is what the product was asked in; `repeats` random vectors are used.
     """
-    signs = _signs(np.shape(b)[1], repeats, seed)
-    expected = _times(a, _times(b, signs))
-    return _check(expected, _times(y, signs), y, tolerance(dtype, inner=np.shape(b)[0], products=1))
+    signs, inner = _signs(np.shape(b)[1], repeats, seed), np.shape(b)[0]
+    between = _times(b, signs)
+    usual = _norm(a) * float(np.linalg.norm(between)) / math.sqrt(inner)
+    return _check(_times(a, between), _times(y, signs), y, tolerance(dtype, inner=inner, products=1), usual)
 
 
 def freivalds_chain(
@@ -168,7 +172,13 @@ def _times(matrix: Any, vectors: Float64) -> Float64:
         return np.concatenate([np.asarray(matrix[row : row + _ROWS], np.float64) @ vectors for row in rows])
 
 
-def _check(expected: Float64, seen: Float64, y: Any, limit: float) -> ProductCheck:
+def _norm(matrix: Any) -> float:
+    """Frobenius', in float64, some rows at a time."""
+    rows = range(0, np.shape(matrix)[0], _ROWS)
+    return math.hypot(*(float(np.linalg.norm(np.asarray(matrix[row : row + _ROWS], np.float64))) for row in rows))
+
+
+def _check(expected: Float64, seen: Float64, y: Any, limit: float, usual: float = 0.0) -> ProductCheck:
     elements = int(np.size(y))
     if not np.isfinite(seen).all():
         nonfinite = elements - int(np.isfinite(np.asarray(y, np.float32)).sum())
@@ -177,4 +187,4 @@ def _check(expected: Float64, seen: Float64, y: Any, limit: float) -> ProductChe
     error = float(np.linalg.norm(seen - expected))
     if scale == 0:
         return ProductCheck(math.nan if error == 0 else math.inf, limit, 0, elements)
-    return ProductCheck(error / scale, limit, 0, elements)
+    return ProductCheck(error / max(scale, usual), limit, 0, elements)

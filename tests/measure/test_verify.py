@@ -144,6 +144,19 @@ def test_nothing_is_told_from_a_product_that_is_zero_and_anything_else_is_wrong(
     assert (wrong.told, wrong.correct) == (True, False)
 
 
+def _summed(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+    """One sum, term by term: the coarsest of honest ways."""
+    return np.cumsum(a.reshape(-1) * b.reshape(-1), dtype=np.float32)[-1:].reshape(1, 1)
+
+
+def test_a_single_sum_that_cancels_is_correct_and_none_at_all_is_not() -> None:
+    for seed in range(300):
+        random = np.random.default_rng(seed)
+        a, b = (random.standard_normal(shape, np.float32) for shape in ((1, 1000), (1000, 1)))
+        assert freivalds(a, b, _summed(a, b), dtype="float32", seed=seed).correct
+        assert not freivalds(a, b, np.zeros((1, 1), np.float32), dtype="float32", seed=seed).correct
+
+
 def test_the_same_seed_gives_the_same_estimate() -> None:
     a, b = normal(64, 64, 1), normal(64, 64, 2)
     first, again, other = (freivalds(a, b, a @ b, dtype="float32", seed=seed).rel_error for seed in (1, 1, 2))

@@ -28,6 +28,7 @@ OVERHEAD_FRACTION = 0.02
 # profiler calls a step moderately input-bound from 5 % of waiting on, highly from 20 %.
 INPUT_LIMIT = 0.10
 _EXAMINED, _LEAST_EXAMINED = 65536, 256
+LEAST_TELLING = 16  # values: most of fewer may be alike by chance, as of two classes, or where 8 bits are kept
 _BATCH_MULTIPLE = 8  # what vector registers and matrix units take at a time
 _WIDTH_MULTIPLE = 128  # the side of a TPU's matrix unit
 
@@ -71,7 +72,7 @@ def zero_product(told: bool) -> ResultWarning | None:
 
 
 def constant_data(parts: Mapping[str, NDArray[np.generic]]) -> ResultWarning | None:
-    """Data to learn from, by the names of its parts: one of several values, all of which are the same.
+    """Data to learn from, by the names of its parts: one of 16 values or more, all of which are the same.
 
     Up to 65,536 values at equal distances are looked at. Unlike `degenerate_data` it is for real data too.
     """
@@ -79,7 +80,7 @@ def constant_data(parts: Mapping[str, NDArray[np.generic]]) -> ResultWarning | N
     for name, values in parts.items():
         flat = values.reshape(-1)
         examined = flat[:: max(1, flat.size // _EXAMINED)]
-        if examined.size > 1 and bool((examined == examined[0]).all()):
+        if examined.size >= LEAST_TELLING and bool((examined == examined[0]).all()):
             constant.append(name)
     return warning("DEGENERATE_DATA", "The data to learn from are constant.", constant=constant) if constant else None
 

@@ -17,18 +17,26 @@ from dyno.workloads.contract import Verification
 if TYPE_CHECKING:
     from dyno.workloads._matmul_params import MatmulParams
 
+_LEAST_ODD = 113
 _FLOAT32_EXACT = 2**24  # up to here float32 holds every whole number, above it no odd one
 
 
+def _large_odd(count: int, random: np.random.Generator) -> Int8:
+    return random.integers(_LEAST_ODD // 2, LARGEST // 2, count, dtype=np.int8, endpoint=True) * np.int8(2) + np.int8(1)
+
+
 class IntegerDispatch(Dispatch):
-    """See `Dispatch`. Element (0, 0) of each product is a large odd number, which sums in float32 would miss."""
+    """See `Dispatch`. Element (0, 0) of each product is a large odd number, which sums in float32 would miss.
+
+    It is made of large odd numbers, not of one: a single row or column is the whole operand.
+    """
 
     def _pair(self, params: MatmulParams, random: np.random.Generator) -> tuple[Int8, Int8]:
         m, k, n = params.sides
         a, b = integers(m, k, random), integers(k, n, random)
-        a[0, :] = b[:, 0] = LARGEST
+        a[0, :], b[:, 0] = _large_odd(k, random), _large_odd(k, random)
         if k % 2 == 0:
-            b[-1, 0] = LARGEST - 1
+            b[-1, 0] -= 1
         return a, b
 
     def _multiply(self, a: Any, b: Any) -> Any:

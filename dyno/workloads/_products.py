@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.measure.checks import degenerate_data, output_nonfinite, result_incorrect, zero_product
+from dyno.measure.checks import LEAST_TELLING, degenerate_data, output_nonfinite, result_incorrect, zero_product
 from dyno.measure.verify import (
     ProductCheck,
     allowed,
@@ -181,9 +181,16 @@ class Dispatch:
 
     def _degenerate(self) -> ResultWarning | None:
         """Of all operands the first that is."""
-        operands = [operand for pair in self._pairs for operand in pair]
-        looked_at = (degenerate_data(self._framework.numpy(operand), len(operands)) for operand in operands)
-        return next((raised for raised in looked_at if raised is not None), None)
+        shares = 2 * len(self._pairs)
+        values = (each for side in zip(*self._pairs, strict=True) for each in self._values(side))
+        return next((raised for each in values if (raised := degenerate_data(each, shares)) is not None), None)
+
+    def _values(self, operands: Sequence[Any]) -> Iterator[NDArray[Any]]:
+        """One after the other; of those with few values, which may be alike by chance, all together."""
+        each = (self._framework.numpy(operand) for operand in operands)
+        if math.prod(operands[0].shape) >= LEAST_TELLING:
+            return each
+        return iter([np.concatenate([values.reshape(-1) for values in each])])
 
     def _own_details(self) -> dict[str, int]:
         m, k, n = self._params.sides

@@ -75,6 +75,11 @@ def test_one_constant_column_of_many_is_not_taken_for_the_whole() -> None:
     assert checks.degenerate_data(operand, shares=65536) is None
 
 
+@pytest.mark.parametrize(("count", "told"), [(2, None), (15, None), (16, "DEGENERATE_DATA")])
+def test_few_samples_of_one_class_may_be_chance_and_many_are_degenerate(count: int, told: str | None) -> None:
+    assert code(checks.constant_data({"targets": np.ones(count)})) == told
+
+
 @pytest.mark.parametrize(
     ("fraction", "provenance", "above"),
     [

@@ -43,6 +43,20 @@ def test_zeros_in_either_operand_of_any_rotating_pair_are_found(context: Context
     assert ("RESULT_INCORRECT" in found.verified) is not last_is_zero
 
 
+@pytest.mark.parametrize(("zero", "told"), [(False, []), (True, ["DEGENERATE_DATA"])])
+def test_of_many_small_operands_some_hold_one_value_by_chance_and_all_of_them_by_a_fault(
+    context: Context, zero: bool, told: list[str]
+) -> None:
+    class Small(Dispatch):
+        def _pair(self, params: MatmulParams, random: np.random.Generator) -> tuple[Any, Any]:
+            a, b = super()._pair(params, random)
+            return a * (not zero), b
+
+    built = Small(MatmulParams(m=2, k=1, n=2, dtype="bfloat16", mode="dispatch"), 1.0, 1000, context())
+    built.execute(1)
+    assert [raised.code for raised in built.verify().warnings] == told
+
+
 @pytest.mark.parametrize("name", ["normal", "signed_hartley"])
 def test_zeros_at_either_side_of_a_chain_are_found(
     context: Context, monkeypatch: pytest.MonkeyPatch, name: str

@@ -133,6 +133,14 @@ def test_integers_are_exact_and_told_from_floats_where_float32_would_not_be(
     assert (found.details["sums"], found.details["rows_compared"]) == ("int32", 8)
 
 
+@pytest.mark.parametrize(("m", "n"), [(1, 20), (12, 1), (2, 2), (1, 1)])
+def test_a_single_row_or_column_of_integers_is_not_one_number_throughout(context: Context, m: int, n: int) -> None:
+    found = _verified(context(), **_int8(m=m, k=1500, n=n))
+    assert found.warnings == []
+    assert found.precision is not None
+    assert found.precision.observed == "int8"
+
+
 def _plus_one_in_one_place(product: Any) -> Any:
     return product + np.eye(*product.shape, dtype=np.int32) * (np.arange(product.shape[1]) == 5).astype(np.int32)
 

@@ -26,6 +26,16 @@ def integers(rows: int, columns: int, random: np.random.Generator) -> Int8:
     return random.integers(-LARGEST, LARGEST, (rows, columns), dtype=np.int8, endpoint=True)
 
 
+def as_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rounded to the 11 significant bits that TF32 keeps, ties to even.
+
+    A device that multiplies in TF32 takes these as they are; of others it would make the same error in every product
+    of a chain, which adds up in step.
+    """
+    bits = values.view(np.uint32)
+    return ((bits + np.uint32(0xFFF) + ((bits >> 13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
 def signed_hartley(n: int, random: np.random.Generator) -> NDArray[np.float32]:
     """An orthogonal n x n matrix in O(n²): Hartley's cas(2πij/n)/√n with random column signs, float32.
 

@@ -40,6 +40,7 @@ class Sizes:
         smallest = min(details["working_set_bytes"] for details in by_size.values())
         return Verification(
             warnings=warnings,
+            unchecked={code: why for each in found.values() for code, why in each.unchecked.items()},
             verified=frozenset.intersection(*(each.verified for each in found.values())),
             precision=_doubted([each.precision for each in found.values() if each.precision is not None]),
             details={"working_set_bytes": smallest, "sizes": by_size},

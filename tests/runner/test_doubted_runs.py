@@ -103,8 +103,15 @@ def test_a_peak_that_was_measured_too_low_is_measured_anew_and_speaks_against_no
 ) -> None:
     if device.peak["float32"].value is None:
         pytest.skip(device.peak["float32"].reason or "no peak can be measured here")
-    found = job_of(HONEST, SPEC, device.model_copy(update={"peak": {"float32": LOW}}))
-    assert "ABOVE_PEAK" not in codes(found)
+    low = device.model_copy(update={"peak": {"float32": LOW}})
+
+    def not_above() -> Result | None:
+        """Whoever shares the silicon may come in between the samples and the second look."""
+        found = job_of(HONEST, SPEC, low)
+        return None if "ABOVE_PEAK" in codes(found) else found
+
+    found = eventually(not_above, what="the peak is what the cores can do")
+    assert found is not None
     assert found.peak.value is not None
     assert found.peak.value > 1000 * 1e6
 

@@ -112,12 +112,14 @@ def tolerance(dtype: str, *, inner: int, products: int) -> float:
 
 
 def chain_tolerance(dtype: str, *, inner: int, products: int) -> float:
-    """That of a chain of square products, which a small side keeps from adding up like a random walk; not capped.
-
-    Above MAX_TOLERANCE an honest chain can't be told from a wrong one.
-    """
+    """That of a chain of square products, which a small side keeps from adding up like a random walk; not capped."""
     in_step = math.sqrt(products) if inner < _MIXING else 1.0
     return in_step * tolerance(dtype, inner=inner, products=products)
+
+
+def can_be_told(dtype: str, *, inner: int, products: int) -> bool:
+    """Whether an honest chain differs from a wrong one: not where it is long and its errors add up in step."""
+    return inner >= _MIXING or chain_tolerance(dtype, inner=inner, products=products) <= MAX_TOLERANCE
 
 
 def precision_fingerprint(rel_error: float, *, requested: str | None = None) -> str | None:

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from dyno.measure.checks import LEAST_TELLING, degenerate_data, output_nonfinite, result_incorrect, zero_product
 from dyno.measure.verify import (
-    MAX_TOLERANCE,
     ProductCheck,
     allowed,
-    chain_tolerance,
+    can_be_told,
     freivalds,
     freivalds_chain,
     precision_fingerprint,
@@ -224,8 +223,7 @@ def _judged(
     if single.elements >= _ENOUGH_ELEMENTS:
         observed = precision_fingerprint(single.rel_error, requested=dtype)
     limit = allowed(check, single, observed, inner=inner, products=products)
-    by_chance = chain_tolerance(dtype, inner=inner, products=products) <= MAX_TOLERANCE
-    in_step = None if by_chance else _IN_STEP.format(inner)
+    in_step = None if can_be_told(dtype, inner=inner, products=products) else _IN_STEP.format(inner)
     judged = check.told and in_step is None
     warnings = [
         degenerate or zero_product(check.told and single.told),

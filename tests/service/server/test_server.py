@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from service.__main__ import Server
-from service.server.garbage import AT_LEAST_EVERY_S, EVERY_S, Garbage, rest_s
+from service.server.garbage import Garbage
 
 pytestmark = pytest.mark.anyio
 
@@ -63,23 +63,3 @@ async def test_what_is_there_from_the_start_is_not_looked_through_while_it_serve
 async def test_what_comes_later_is_freed() -> None:
     async with looking(every_s=0.001):
         await freed(weakref.ref(Knot()))
-
-
-async def test_what_a_look_found_alive_is_set_aside_and_looked_at_again_in_time() -> None:
-    knot = Knot()
-    async with looking(every_s=0.001, all_every_s=0.05):
-        await set_aside(knot)
-        held = weakref.ref(knot)
-        del knot
-        await freed(held)
-
-
-async def set_aside(knot: Knot) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while any(each is knot for each in gc.get_objects()):
-            await asyncio.sleep(0.001)
-
-
-@pytest.mark.parametrize(("look_s", "after_s"), [(1e-6, EVERY_S), (0.01, 10.0), (0.02, 20.0), (5.0, AT_LEAST_EVERY_S)])
-async def test_the_longer_a_look_took_the_later_is_the_next_one_within_bounds(look_s: float, after_s: float) -> None:
-    assert rest_s(look_s) == pytest.approx(after_s)

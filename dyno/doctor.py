@@ -38,7 +38,7 @@ def examine(client: Client, settings: Settings, data_dir: Path) -> Iterator[Chec
 def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
     url = settings.redis_url or _written(url_file(data_dir))
     if url is None:
-        yield _check("redis", True, "not known here: DYNO_REDIS_URL is unset, and no `dyno up` runs")
+        yield _check("redis", True, f"not known here: DYNO_REDIS_URL is unset, and no `dyno up` runs on {data_dir}")
         return
     try:
         with sync_client(settings.model_copy(update={"redis_url": url})) as redis:

@@ -77,7 +77,7 @@ def allowed_host(text: str) -> str:
     bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
     found = _ALLOWED.fullmatch(bare)
     if found is None:
-        raise ValueError(f'"{text}" is no host of a webhook: a name or an address, perhaps with ":" and a port')
+        raise ValueError('a host of webhooks is a name or an address, perhaps with ":" and a port')
     host, port = _place(found, 0)
     return _with_port(host, port) if found["port"] else host
 

@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from dyno.errors import DynoError
 from dyno.receiver import allowed_host
+from dyno.sentences import sentence
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # what has to last
 Durability = Literal["everysec", "always"]
@@ -26,9 +27,22 @@ def _expanded(folder: Path) -> Path:
     try:
         return folder.expanduser()
     except RuntimeError as error:  # no HOME, and a user without an entry
-        raise ValueError(f"{folder} can't be resolved, name the folder in full: {error}") from error
+        raise ValueError("there is no such home, name the folder in full") from error
 
 
+def _named(value: object) -> object:
+    """An empty one stands for none, as compose files leave it."""
+    return value or None
+
+
+def _of_redis(url: str | None) -> str | None:
+    if url is not None and not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("a Redis is named redis://…, rediss://… or unix://…")
+    return url
+
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+SecondsOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Folder = Annotated[Path, AfterValidator(_expanded)]
 # What a browser sends as Origin. No "*": whoever may read answers is named.
 Origin = Annotated[str, Field(pattern=r"^https?://[a-z0-9.-]+(:[0-9]{1,5})?$")]
@@ -60,8 +74,12 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
 
     # where things are
-    redis_url: str | None = None  # redis://, rediss:// or unix://; null: `dyno up` starts a server of its own
-    namespace: str = "dyno"  # first part of every key, so that tests and fleets can share a server
+    redis_url: Annotated[str | None, BeforeValidator(_named), AfterValidator(_of_redis)] = (
+        None  # redis://, rediss:// or unix://; null: `dyno up` starts a server of its own
+    )
+    namespace: Annotated[str, Field(min_length=1)] = (
+        "dyno"  # first part of every key, so that tests and fleets can share a server
+    )
     data_dir: Path | None = None  # data sets: <data_dir>/mnist/train-images-idx3-ubyte.gz, …
     download: bool = False  # may fetch data sets that are not here from their official addresses
     run_dir: Path = Path(tempfile.gettempdir()) / "dyno"  # device locks; one per host, shared by all workers
@@ -95,7 +113,7 @@ class Settings(BaseSettings):
     body_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # for all of a body of JSON
     write_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0  # for an answer of which nobody takes anything
     max_unsent_bytes: Annotated[int, Field(ge=2**20)] = 64 * 2**20  # of answers of which nothing is taken, in all
-    max_queued: int = 100_000
+    max_queued: Annotated[int, Field(ge=0)] = 100_000
     cors_origins: Annotated[
         tuple[Origin, ...], NoDecode, BeforeValidator(_listed)
     ] = ()  # "https://a.org,https://b.org"
@@ -109,17 +127,17 @@ class Settings(BaseSettings):
         tuple[Annotated[str, AfterValidator(allowed_host)], ...], NoDecode, BeforeValidator(_listed)
     ] = ()  # may be called over http, and where they aren't public: "hooks.lan,127.0.0.1:9000"
     webhook_retry_s: Pauses = (5.0, 300.0, 1800.0, 7200.0, 14400.0, 21600.0, 32400.0)  # a tenth more or less: in a day
-    webhook_timeout_s: Annotated[float, Field(gt=0)] = 15.0  # for one try, from the look at its name to the answer
-    webhook_every_s: Annotated[float, Field(gt=0)] = 1.0  # how often an API looks for what is due
+    webhook_timeout_s: Seconds = 15.0  # for one try, from the look at its name to the answer
+    webhook_every_s: Seconds = 1.0  # how often an API looks for what is due
 
     # the life of a job
-    lease_s: float = 30.0
-    heartbeat_s: float = 2.0
-    reap_every_s: float = 5.0
-    stall_s: float = 300.0  # a runner that sends no frame for so long is killed
-    term_grace_s: float = 2.0  # between TERM and KILL of a runner's process group
-    device_ttl_s: float = 15.0  # a device whose worker hasn't reported for so long is not offered
-    shutdown_s: float = 30.0
+    lease_s: Seconds = 30.0
+    heartbeat_s: Seconds = 2.0
+    reap_every_s: Seconds = 5.0
+    stall_s: Seconds = 300.0  # a runner that sends no frame for so long is killed
+    term_grace_s: SecondsOrNone = 2.0  # between TERM and KILL of a runner's process group
+    device_ttl_s: Seconds = 15.0  # a device whose worker hasn't reported for so long is not offered
+    shutdown_s: SecondsOrNone = 30.0
 
     # workers
     worker_start: Annotated[str, Field(pattern="^(auto|fork|spawn)$")] = "auto"
@@ -140,5 +158,5 @@ def configured() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        wrong = (f"{_PREFIX}{str(each['loc'][0]).upper()}: {each['msg']}" for each in error.errors())
+        wrong = (f"{_PREFIX}{str(each['loc'][0]).upper()}: {sentence(each)}" for each in error.errors())
         raise WrongSettings("; ".join(wrong)) from None

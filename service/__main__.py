@@ -1,13 +1,14 @@
 """`python -P -m service`: serve the API on settings.host and settings.port.
 
-Exit codes: 1 the store is unfit or a workload broken, 2 a setting is wrong, the address may not be bound or half of
-TLS' files is named, 3 it can't be bound.
+Exit codes: 1 the store is unfit or a workload broken, 2 a setting is wrong, the address may not be bound or TLS' files
+are not there, 3 it can't be bound.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
@@ -78,8 +79,8 @@ def main() -> int:
     logs.set_up(settings.log_format)
     settings = settings.model_copy(update={"max_connections": places(settings.max_connections)})
     ACCESS.setLevel(logging.INFO if settings.access_log else logging.WARNING)
-    if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
-        return _refuse("TLS needs both DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE", 2)
+    if wrong := _wrong_of_tls(settings):
+        return _refuse(wrong, 2)
     try:
         if needs_keys(settings) and not (settings.require_keys or has_keys(settings)):
             return _refuse(
@@ -93,6 +94,13 @@ def main() -> int:
         return _refuse(error.detail, 1)
     Server(_config(app, settings), app.state.stopping, settings.head_timeout_s).run()
     return 0
+
+
+def _wrong_of_tls(settings: Settings) -> str | None:
+    files = [file for file in (settings.tls_cert_file, settings.tls_key_file) if file is not None]
+    if len(files) == 1:
+        return "TLS needs both DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE"
+    return next((f"TLS needs {file}, which can't be read" for file in files if not os.access(file, os.R_OK)), None)
 
 
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:

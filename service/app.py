@@ -15,6 +15,7 @@ from dyno.tracing import traces_of
 from dyno.workloads import registry
 from service import edge, openapi, problems
 from service.access import check_rows, guard
+from service.dependencies import known_parameters
 from service.meter import Meter
 from service.routes import (
     artifacts,
@@ -73,7 +74,7 @@ def create_app(settings: Settings) -> FastAPI:
     of_jobs = (jobs, rerun, removal, logs, events, samples, artifacts)
     parts = (*of_jobs, webhooks, results, comparisons, workloads, fleet, keys, openapi, docs, health, metrics)
     for part in parts:
-        app.include_router(part.router, dependencies=[Depends(guard)])
+        app.include_router(part.router, dependencies=[Depends(guard), Depends(known_parameters)])
     routes = [route for part in parts for route in part.router.routes]
     check_rows(app.routes)
     problems.install(app, routes)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
-from fastapi import Depends, Header, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request, params
+from fastapi.dependencies.utils import get_flat_params
 
 from dyno import logs
 from dyno.artifacts.names import is_name
@@ -22,6 +23,7 @@ from service.state import State
 from service.strict_json import pointer
 
 MAX_WAIT_S = 60
+CONTRACT = "/v1/"
 _PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
 
 
@@ -73,16 +75,26 @@ async def _preferred_wait_s(
     return min(int(found[1]), MAX_WAIT_S) if found else None
 
 
-def only(*names: str) -> Any:
-    """A route's dependency: a parameter of another name is misspelled, and would do nothing without a word."""
+async def known_parameters(request: Request) -> None:
+    """In front of every route of the contract: a parameter that it doesn't know is misspelled, or one of another route,
+    and would do nothing without a word. Raises InvalidRequest."""
+    route = request.scope["route"]
+    if not (request.query_params and route.path.startswith(CONTRACT)):
+        return
+    elsewhere = (params.Path, params.Header, params.Cookie)
+    known = {each.alias for each in get_flat_params(route.dependant) if not isinstance(each.field_info, elsewhere)}
+    if others := [name for name in request.query_params if name not in known]:
+        detail = f"there is no such parameter here; there is {', '.join(sorted(known)) or 'none'}"
+        raise InvalidRequest([FieldError(pointer("/query", name), "extra-forbidden", detail) for name in others])
 
-    async def refuse_others(request: Request) -> None:
-        others = [name for name in request.query_params if name not in names]
-        if others:
-            detail = f"there is no such parameter; take {' or '.join(names)}"
-            raise InvalidRequest([FieldError(pointer("/query", name), "extra-forbidden", detail) for name in others])
 
-    return Depends(refuse_others)
+async def _if_none_match(
+    request: Request,
+    if_none_match: Annotated[str | None, Header(description="The ETag of the version you have.")] = None,
+) -> str | None:
+    """All lines of it; `if_none_match`, the last one, is for the OpenAPI document."""
+    lines = request.headers.getlist("if-none-match")
+    return ", ".join(lines) if lines else None
 
 
 StateDep = Annotated[State, Depends(_state)]
@@ -96,7 +108,7 @@ Wait = Annotated[
     float,
     Query(ge=0, le=MAX_WAIT_S, description="Hold the answer for at most so many seconds, until there is news."),
 ]
-IfNoneMatch = Annotated[str | None, Header(description="The ETag of the version you have.")]
+IfNoneMatch = Annotated[str | None, Depends(_if_none_match)]
 IdempotencyKey = Annotated[
     str | None,
     Header(min_length=1, max_length=255, pattern=r"^[\x20-\x7e]+$", description="Makes a repeated POST one job; 24 h."),

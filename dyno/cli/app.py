@@ -13,6 +13,7 @@ from rich.console import Console
 from dyno.client import Refused, ServerUnreachable
 from dyno.errors import DynoError
 from dyno.exits import OfCommand
+from dyno.settings import WrongSettings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 console = Console()
 errors = Console(stderr=True)
+USAGE = 2
 P = ParamSpec("P")
 
 Url = Annotated[str, typer.Option("--url", envvar="DYNO_URL", help="Where the API is.")]
@@ -39,6 +41,8 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
             _fail(error, OfCommand.REFUSED)
         except ServerUnreachable as error:
             _fail(error, OfCommand.UNREACHABLE)
+        except WrongSettings as error:
+            _fail(error, USAGE)
         except DynoError as error:
             _fail(error, OfCommand.FAILED)
         except KeyboardInterrupt:
@@ -47,8 +51,8 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
     return wrapped
 
 
-def _fail(error: DynoError, code: OfCommand) -> NoReturn:
-    errors.print(f"dyno: {error.detail}", style="red", markup=False, highlight=False)
+def _fail(error: DynoError, code: int) -> NoReturn:
+    errors.print(f"dyno: {error.detail}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(code)
 
 

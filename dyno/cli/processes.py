@@ -27,7 +27,7 @@ def demo(device: Annotated[str, typer.Option(help="The CPU device to use.")] = "
 @app.command()
 @exit_codes
 def up(
-    port: Annotated[int, typer.Option(help="Port of the API, on loopback.")] = 8000,
+    port: Annotated[int, typer.Option(envvar="DYNO_PORT", help="Port of the API, on loopback.")] = 8000,
     data_dir: Annotated[Path, typer.Option(help="Where jobs and results are kept.")] = DEFAULT_DATA_DIR,
     device: Annotated[list[str] | None, typer.Option(help="A device to serve; may be repeated.")] = None,
     emulate: Annotated[list[str] | None, typer.Option(help="A device to emulate on the CPU: tpu:8, gpu:1.")] = None,

@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 
 from dyno.workloads.contract import Workload
 from service.access import ROUTES, Open
+from service.dependencies import CONTRACT
 from service.openapi.bodies import describe_bodies
 from service.openapi.errors import AT_THE_EDGE, share_errors
 from service.openapi.events import describe_events
@@ -133,6 +134,8 @@ def _describe_access(document: Document) -> None:
         elif not isinstance(needs, Open):
             operation["security"] = [{"key": [needs.value]}]
         _add_answers(operation, _ANYWHERE if isinstance(needs, Open) else _OF_KEYS)
+        if path.startswith(CONTRACT):
+            _add_answers(operation, ("invalid-request",))
         operation["responses"] = dict(sorted(operation["responses"].items()))
         for status, answer in operation["responses"].items():
             if answer["description"] == "Successful Response":  # FastAPI's, where a route says nothing

@@ -57,7 +57,7 @@ async def browse(job_id: JobId, jobs: JobsDep) -> ArtifactList:
 @router.head("/{name}", response_class=Response, responses=_FILE_TOLD | _OF_FILE)
 @router.get("/{name}", response_class=Response, responses=_FILE_SENT | _OF_FILE)
 async def download(
-    job_id: JobId, name: ArtifactName, request: Request, state: StateDep, if_none_match: IfNoneMatch = None
+    job_id: JobId, name: ArtifactName, request: Request, state: StateDep, if_none_match: IfNoneMatch
 ) -> Response:
     """One file, as it was left: to be saved, never to be shown in place."""
     listed = (await state.jobs.result(job_id)).artifacts

@@ -16,7 +16,7 @@ from dyno.store.feed import Page, Place, place_of
 from service.access import Caller, CallerDep
 from service.answers import streams
 from service.answers.streams import OneStream
-from service.dependencies import JobId, StateDep, only
+from service.dependencies import JobId, StateDep
 from service.errors import InvalidRequest
 from service.problems import documented
 from service.state import State
@@ -60,7 +60,6 @@ Behind = Annotated[Place | None, Depends(_behind)]
 @router.get(
     "/v1/jobs/{job_id}/events",
     response_class=Response,
-    dependencies=[only("last_event_id")],
     responses={
         200: {"description": "`status`, `progress`, `metric`, `log`; the last has `done`", "content": _STREAM},
         204: {"description": "The job is done, and nothing is behind the last event: don't come back"},
@@ -82,7 +81,6 @@ async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behi
 @router.get(
     "/v1/events",
     response_class=Response,
-    dependencies=[only("last_event_id")],
     responses={
         200: {"description": "As of one job, but without an end", "content": _STREAM},
         **documented(*_CODES),

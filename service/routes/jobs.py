@@ -25,7 +25,6 @@ from service.dependencies import (
     StateDep,
     Submission,
     Wait,
-    only,
 )
 from service.edge import held
 from service.problems import documented
@@ -64,7 +63,6 @@ class JobFilter(BaseModel):
     "",
     status_code=202,
     response_model=Job,
-    dependencies=[only("validate_only")],
     responses={
         200: {"model": Validation, "description": "`validate_only`: the spec can be run"},
         **documented(
@@ -103,14 +101,13 @@ async def browse(jobs: JobsDep, request: Request, response: Response, wanted: An
 @router.get(
     "/{job_id}",
     response_model=Job,
-    dependencies=[only("wait")],
     responses={
         304: {"description": "Nothing is newer than the ETag given"},
         **documented("job-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
     },
 )
 async def show(
-    job_id: JobId, state: StateDep, response: Response, wait: Wait = 0, if_none_match: IfNoneMatch = None
+    job_id: JobId, state: StateDep, response: Response, if_none_match: IfNoneMatch, wait: Wait = 0
 ) -> Job | Response:
     """The job as it is. With `wait`: as soon as it is newer than `If-None-Match`, or without that header, done.
 

@@ -13,7 +13,7 @@ from dyno.errors import StoreUnavailable, UnknownJob
 from dyno.store.logs import LogPart, read_log
 from service.access import CallerDep
 from service.answers import streams
-from service.dependencies import JobId, StateDep, only
+from service.dependencies import JobId, StateDep
 from service.problems import documented
 from service.state import State
 
@@ -37,7 +37,7 @@ async def _place(state: StateDep, caller: CallerDep, follow: Follow = False) -> 
 @router.get(
     "/{job_id}/logs",
     response_class=PlainTextResponse,
-    dependencies=[only("follow"), Depends(_place)],
+    dependencies=[Depends(_place)],
     responses={
         200: {"description": "What was printed, at most its last 256 KiB", "content": _TEXT},
         **documented("job-not-found", "invalid-request", "too-many-streams", "store-unavailable"),

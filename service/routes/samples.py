@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from dyno.samples import RunSamples, SampleList
-from service.dependencies import JobId, JobsDep, only
+from service.dependencies import JobId, JobsDep
 from service.problems import documented
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -23,7 +23,6 @@ _CSV = {"text/csv": {"schema": {"type": "string"}}}
 @router.get(
     "/{job_id}/samples",
     response_model=SampleList,
-    dependencies=[only("format")],
     responses={
         200: {"content": _CSV},
         **documented("job-not-found", "result-not-ready", "invalid-request", "record-unreadable", "store-unavailable"),

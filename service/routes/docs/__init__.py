@@ -66,7 +66,7 @@ async def page() -> Response:
 
 
 @router.get("/docs/{asset}")
-async def asset(asset: str, if_none_match: IfNoneMatch = None) -> Response:
+async def asset(asset: str, if_none_match: IfNoneMatch) -> Response:
     """A script or a style of the page."""
     found = assets().get(asset)
     if found is None:

@@ -73,7 +73,9 @@ def test_a_long_poll_ends_with_its_caller(api: Api, behind: bytes) -> None:
     caller = api.call().get(f"{job}?wait=60")
     with caller.socket:
         eventually(lambda: api.connections() == 2)
-        assert answered(api, "/v1/jobs/{job_id}", held="yes") == before  # and by now it is held
+        assert (
+            answered(api, "/v1/jobs/{job_id}", held="yes") == before
+        )  # an answer that takes longer than to hold a poll
         caller.send(behind)
         assert answered(api, "/v1/jobs/{job_id}", held="yes") == before
     eventually(lambda: answered(api, "/v1/jobs/{job_id}", held="yes") == before + 1, within_s=30, what="it is over")

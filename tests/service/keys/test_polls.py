@@ -37,7 +37,7 @@ def test_one_key_has_a_part_of_the_long_polls_and_is_answered_at_once_beyond(
         def ask(who: Caller, method: str, path: str, wait_s: float = 0) -> httpx.Response:
             mine = {"Authorization": f"Bearer {who.secret}"}
             body = BODY if path == "/v1/jobs" else None
-            return http.request(method, path, headers=mine, json=body, params={"wait": wait_s})
+            return http.request(method, path, headers=mine, json=body, params={"wait": wait_s} if wait_s else {})
 
         one, other = caller(), caller()
         path, others_path = (ask(who, "POST", "/v1/jobs").json()["urls"]["self"] for who in (one, other))

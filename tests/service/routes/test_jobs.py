@@ -140,6 +140,12 @@ def test_a_version_the_caller_has_is_not_sent_again(http: httpx.Client, offered:
     assert answer.headers["etag"] == f'W/"{job["version"]}"'
 
 
+def test_versions_on_several_lines_count_all(http: httpx.Client, offered: Device) -> None:
+    job = submit(http)
+    lines = [("If-None-Match", '"0"'), ("If-None-Match", f'W/"{job["version"]}"')]
+    assert http.get(job["urls"]["self"], headers=lines).status_code == 304
+
+
 @pytest.mark.parametrize("given", ['"0"', 'W/"99"', "garbage", ""])
 def test_any_other_version_is_answered_in_full_at_once(http: httpx.Client, offered: Device, given: str) -> None:
     job = submit(http)

@@ -85,6 +85,7 @@ ROUTES: dict[tuple[str, str], Rule] = {
     ("GET", "/livez"): Rule(Open.TO_ALL, EVERYBODYS),
     ("GET", "/readyz"): Rule(Open.TO_ALL, EVERYBODYS),
 }
+CONTRACT = "/v1/"  # before the paths of those that other programs rely on
 OF_A_START = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # a worker may read there what its own job starts from
 # Even while nothing else needs a key: the first is made on the host, or whoever comes first could lock the others out.
 KEY_ALWAYS = frozenset(row for row in ROUTES if row[1].startswith("/v1/keys"))

@@ -15,7 +15,7 @@ from dyno.errors import ArtifactNotFound, FieldError, UnknownJob
 from dyno.store.jobs import Jobs
 from dyno.store.keys import JOB_ID
 from service import strict_json
-from service.access import CallerDep
+from service.access import CONTRACT, CallerDep
 from service.attempts import bearer
 from service.errors import InvalidRequest, NotAuthorized
 from service.requests import body, specs
@@ -23,7 +23,6 @@ from service.state import State
 from service.strict_json import pointer
 
 MAX_WAIT_S = 60
-CONTRACT = "/v1/"
 _PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
 
 

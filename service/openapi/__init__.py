@@ -12,8 +12,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from dyno.workloads.contract import Workload
-from service.access import ROUTES, Open
-from service.dependencies import CONTRACT
+from service.access import CONTRACT, ROUTES, Open
 from service.openapi.bodies import describe_bodies
 from service.openapi.errors import AT_THE_EDGE, share_errors
 from service.openapi.events import describe_events

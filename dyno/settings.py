@@ -42,7 +42,7 @@ def _of_redis(url: str | None) -> str | None:
 
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-SecondsOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+SecondsOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Folder = Annotated[Path, AfterValidator(_expanded)]
 # What a browser sends as Origin. No "*": whoever may read answers is named.
 Origin = Annotated[str, Field(pattern=r"^https?://[a-z0-9.-]+(:[0-9]{1,5})?$")]
@@ -135,9 +135,9 @@ class Settings(BaseSettings):
     heartbeat_s: Seconds = 2.0
     reap_every_s: Seconds = 5.0
     stall_s: Seconds = 300.0  # a runner that sends no frame for so long is killed
-    term_grace_s: SecondsOrNone = 2.0  # between TERM and KILL of a runner's process group
+    term_grace_s: SecondsOrZero = 2.0  # between TERM and KILL of a runner's process group
     device_ttl_s: Seconds = 15.0  # a device whose worker hasn't reported for so long is not offered
-    shutdown_s: SecondsOrNone = 30.0
+    shutdown_s: SecondsOrZero = 30.0
 
     # workers
     worker_start: Annotated[str, Field(pattern="^(auto|fork|spawn)$")] = "auto"

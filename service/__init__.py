@@ -1,6 +1,6 @@
 """HTTP in, JSON out. `__main__` runs `server` with the application of `app`.
 
-Arrows go down this list and nowhere else (tests/test_architecture.py):
+Arrows between packages go down this list; single files are held to no circle (tests/test_architecture.py):
 
 - `app`: all there is, put together; `openapi`: the document of it.
 - `routes`: one file per route group.

@@ -108,7 +108,8 @@ class _Examined:
 
     def _over_a_wider_span(self) -> Growth:
         fewer = max(1, self._count // _SPAN)
-        more = max(2 * fewer, min(_SPAN * fewer, max(self._count, int(_LONG_S / self._single_s))))
+        in_time = max(self._count, int(_LONG_S / self._single_s))
+        more = max(2 * fewer, min(_SPAN * fewer, in_time))
         few, many = self._reading(fewer), self._reading(more)
         sampled_s = min(self._subject.taken.samples.samples) if self._count == 1 else math.inf  # a few readings more
         return self._confirmed(Growth(more / fewer, min(sampled_s, few()), many()), few, many)

@@ -7,7 +7,7 @@ import re
 _ETAG = re.compile(r'"[^"]*"')  # a W/ before it counts for nothing here: they are compared weakly
 
 
-def is_known(if_none_match: str | None, etag: str) -> bool:
+def matches(if_none_match: str | None, etag: str) -> bool:
     """Whether it is `*`, or a list in which `etag` stands; weak or not."""
     if if_none_match is None:
         return False

@@ -15,7 +15,7 @@ from dyno.artifacts.store import PIECE_BYTES, url_of
 from dyno.errors import ArtifactNotFound
 from dyno.result import Artifact
 from dyno.store.artifacts import check_token, note_files_async
-from service.answers.conditional import is_known
+from service.answers.conditional import matches
 from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep
 from service.edge import SANDBOXED
 from service.problems import documented
@@ -65,7 +65,7 @@ async def download(
     if artifact is None:
         raise ArtifactNotFound(f'{job_id} left no file "{name}"; it left: {_names(listed)}')
     headers = {"ETag": f'"{artifact.sha256}"', "Cache-Control": "private, no-cache"}
-    if is_known(if_none_match, headers["ETag"]):
+    if matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
     file = await anyio.to_thread.run_sync(state.artifacts.open, job_id, artifact)
     headers |= {

@@ -14,7 +14,7 @@ from dyno.spec import FrameworkName
 from service.access import CallerDep
 from service.answers import waiting
 from service.answers.accepted import POLL_AFTER_S, accepted
-from service.answers.conditional import is_known
+from service.answers.conditional import matches
 from service.answers.paging import Moment, as_parameters, link_next
 from service.dependencies import (
     IdempotencyKey,
@@ -115,13 +115,13 @@ async def show(
     """
 
     def news(job: Job) -> bool:
-        return if_none_match is not None and not is_known(if_none_match, waiting.etag(job))
+        return if_none_match is not None and not matches(if_none_match, waiting.etag(job))
 
     job = await waiting.until(state, job_id, news, wait)
     headers = {"ETag": waiting.etag(job), "Cache-Control": "no-cache"}
     if wait and not (held.get() or job.done):
         headers["Retry-After"] = str(POLL_AFTER_S)
-    if is_known(if_none_match, waiting.etag(job)):
+    if matches(if_none_match, waiting.etag(job)):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
     return job

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, StreamingResponse
 
-from service.answers.conditional import is_known
+from service.answers.conditional import matches
 from service.dependencies import IfNoneMatch
 from service.server.line import PIECE_BYTES
 
@@ -72,7 +72,7 @@ async def asset(asset: str, if_none_match: IfNoneMatch) -> Response:
     if found is None:
         raise HTTPException(404)
     headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
-    if is_known(if_none_match, found.etag):
+    if matches(if_none_match, found.etag):
         return Response(status_code=304, headers=headers)
     headers["Content-Length"] = str(len(found.content))
     return StreamingResponse(_pieces(found.content), media_type=found.media_type, headers=headers)

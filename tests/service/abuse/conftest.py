@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[3]
 WITHIN_S = 60
 PIECE_S = 0.05
 MOST = 40  # connections
+JOB = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}  # it waits, whoever is there
 SOON = {
     "max_connections": str(MOST),
     "max_head_bytes": "4096",

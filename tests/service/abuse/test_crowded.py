@@ -11,14 +11,13 @@ import httpx
 import pytest
 
 from service.openapi.examples import recorded
-from tests.service.abuse.conftest import MOST, Api, Caller, problem
+from tests.service.abuse.conftest import JOB, MOST, Api, Caller, problem
 from tests.service.openapi.house import plain
 from tests.waiting import eventually
 
 IDLE = 300
 Run = Callable[..., AbstractContextManager[Api]]
 CLOSE = "Connection: close"
-JOB = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
 HEAD = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n"
 HALF = HEAD + b"{" + b" " * 50_000
 

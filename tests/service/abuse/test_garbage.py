@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.abuse import uncollected
-from tests.service.abuse.conftest import Api, Caller
+from tests.service.abuse.conftest import JOB, Api, Caller
 from tests.service.abuse.uncollected import TOLD
 from tests.waiting import eventually
 
@@ -22,7 +22,6 @@ Run = Callable[..., AbstractContextManager[Api]]
 CALLERS = 20
 TELLING = ("service.", "uvicorn.", "anyio.", "contextlib.AsyncExitStack")  # of each caller, one at least
 POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-JOB = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
 GET = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 

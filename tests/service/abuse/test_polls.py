@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import httpx
 
-from tests.service.abuse.conftest import MOST, Api, problem
+from tests.service.abuse.conftest import JOB, MOST, Api, problem
 from tests.service.abuse.test_slow import answered
 from tests.waiting import eventually
 
@@ -23,7 +23,7 @@ def test_streams_leave_three_in_four_places_to_others(run_api: Callable[..., Abs
 
 def test_long_polls_leave_half_of_the_places_to_others(run_api: Callable[..., AbstractContextManager[Api]]) -> None:
     with run_api(max_connections=str(MOST), head_timeout_s="600") as api, ExitStack() as stack:
-        job = api.http.post("/v1/jobs", json={"workload": "matmul", "device": "tpu", "queue_if_absent": True}).json()
+        job = api.http.post("/v1/jobs", json=JOB).json()
         path, count = job["urls"]["self"], MOST * 3 // 4
         polls = [api.call().get(f"{path}?wait=60") for _ in range(count)]
         for poll in polls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.service.abuse.conftest import Api, problem
+from tests.service.abuse.conftest import JOB, Api, problem
 from tests.waiting import eventually
 
 POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -67,15 +67,13 @@ def test_an_answer_that_nobody_takes_is_given_up(api: Api) -> None:
 @pytest.mark.parametrize("behind", [b"", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=["alone", "the first"])
 def test_a_long_poll_ends_with_its_caller(api: Api, behind: bytes) -> None:
     """Else whoever asks and hangs up, again and again, would leave a minute of each behind."""
-    body = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
-    job = api.http.post("/v1/jobs", json=body).json()["urls"]["self"]
+    job = api.http.post("/v1/jobs", json=JOB).json()["urls"]["self"]
     before = answered(api, "/v1/jobs/{job_id}", held="yes")
     caller = api.call().get(f"{job}?wait=60")
     with caller.socket:
         eventually(lambda: api.connections() == 2)
-        assert (
-            answered(api, "/v1/jobs/{job_id}", held="yes") == before
-        )  # an answer that takes longer than to hold a poll
+        # Asking this takes longer than to hold a poll: what is sent next comes behind one that is held.
+        assert answered(api, "/v1/jobs/{job_id}", held="yes") == before
         caller.send(behind)
         assert answered(api, "/v1/jobs/{job_id}", held="yes") == before
     eventually(lambda: answered(api, "/v1/jobs/{job_id}", held="yes") == before + 1, within_s=30, what="it is over")

@@ -41,6 +41,7 @@ from workers.presence import Presence
 from workers.proof import prove_fork
 from workers.second_look import lost
 from workers.spool import Spool
+from workers.stop import stopping_within
 from workers.supervisor import Supervisor
 from workers.telling import catch_up
 
@@ -106,7 +107,7 @@ class Worker:
         upkeep.start()
         stack.callback(upkeep.stop)
         self._presence.show("idle", None)
-        on_signals(partial(_end, supervisor, consumer, self._settings.shutdown_s))
+        on_signals(stopping_within(self._settings.shutdown_s, supervisor.stop, consumer.end))
         return consumer.run()
 
     def _gone(self, launcher: Launcher) -> str | None:
@@ -136,14 +137,6 @@ def _check_store(client: redis.Redis, settings: Settings) -> None:
 def _leave(number: signal.Signals) -> None:
     """A signal while starting: nothing has been claimed, so unwind and go."""
     sys.exit(128 + number)
-
-
-def _end(supervisor: Supervisor, consumer: Consumer, within_s: float, number: signal.Signals) -> None:
-    """The first signal lets the job at hand finish within `within_s`; a second one hands it back at once."""
-    on_signals(partial(_end, supervisor, consumer, 0.0))
-    supervisor.stop(within_s)
-    consumer.end()
-    event("stopping", signal=number.name, within_s=within_s)
 
 
 def _keep_off(device: Device, settings: Settings) -> None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 import os
 import select
+from collections.abc import Callable
 from enum import StrEnum
+from itertools import chain, repeat
+from signal import Signals
+
+from workers.log import event
 
 
 class StopReason(StrEnum):
@@ -27,7 +32,11 @@ class StopSwitch:
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.deadline_s = math.inf
+        self._deadlines_s = [math.inf]
+
+    @property
+    def deadline_s(self) -> float:
+        return min(self._deadlines_s)
 
     @property
     def stopping(self) -> bool:
@@ -38,9 +47,30 @@ class StopSwitch:
         return bool(select.select([self._fd], [], [], patience_s)[0])
 
     def stop(self, deadline_s: float) -> None:
-        """Ask for the end by `deadline_s` on the supervisor's clock; only ever brings it forward."""
-        self.deadline_s = min(self.deadline_s, deadline_s)
+        """Ask for the end by `deadline_s` on the supervisor's clock; only ever brings it forward.
+
+        Added in one step: what compares and then writes could undo a stop that comes between the two.
+        """
+        self._deadlines_s.append(deadline_s)
         os.eventfd_write(self._fd, 1)
 
     def fileno(self) -> int:
         return self._fd
+
+
+def stopping_within(
+    patience_s: float, stop: Callable[[float], None], hear_no_more: Callable[[], None]
+) -> Callable[[Signals], None]:
+    """What a signal does: the first lets the job at hand finish within `patience_s`, the next hands it back at once.
+
+    Which is the first is settled in one step: a signal may come at any instruction of handling another.
+    """
+    patiences_s = chain([patience_s], repeat(0.0))
+
+    def end(number: Signals) -> None:
+        within_s = next(patiences_s)
+        stop(within_s)
+        hear_no_more()
+        event("stopping", signal=number.name, within_s=within_s)
+
+    return end

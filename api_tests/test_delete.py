@@ -6,7 +6,7 @@ from typing import Any
 
 
 def test_a_done_job_goes_with_all_that_it_left(api: Any) -> None:
-    body = {"workload": "device_info", "measure": {"processes": 1}}
+    body = {"workload": "device_info", "measure": {"processes": 1, "max_s": 1}}
     key = {"Idempotency-Key": "of a job that is deleted"}
     job = api.finished(api.http.post("/v1/jobs", json=body, headers=key).json())
     assert job["status"] == "succeeded", job

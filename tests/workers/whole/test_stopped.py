@@ -65,7 +65,8 @@ def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
         return jobs_of(short_lease, job_id)[0].status_reason == "device_busy"
 
     stopped.send_signal(signal.SIGSTOP)
-    start_worker(HERE, short_lease, "second")
+    spawns = short_lease.model_copy(update={"worker_start": "spawn"})  # so that it needn't prove that it can fork
+    start_worker(HERE, spawns, "second")
     eventually(is_handed_back, what="the job is handed back")
     assert not until_gone(runner, 0)
     assert jobs_of(short_lease, job_id)[0].attempt <= 1

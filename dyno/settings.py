@@ -7,6 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -38,6 +39,10 @@ def _named(value: object) -> object:
 def _of_redis(url: str | None) -> str | None:
     if url is not None and not url.startswith(("redis://", "rediss://", "unix://")):
         raise ValueError("a Redis is named redis://…, rediss://… or unix://…")
+    try:
+        urlsplit(url or "").port  # noqa: B018
+    except ValueError:
+        raise ValueError("behind the last colon of a Redis' host is a port") from None  # not what is there instead
     return url
 
 

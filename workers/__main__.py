@@ -22,7 +22,8 @@ def main() -> None:
     try:
         settings = configured()
     except WrongSettings as error:
-        parser.error(error.detail)
+        sys.stderr.write(f"dyno: {error.detail}\n")
+        sys.exit(2)
     set_up(settings.log_format, verbose=arguments.verbose)
     device = arguments.device or (arguments.emulate.partition(":")[0] if arguments.emulate else "cpu")
     try:

@@ -1,6 +1,7 @@
 """`python -m service.openapi [--breaking]`: write the document, as it is served now, over the one that was reviewed.
 
-1 where that would break callers, and nothing is written then; `--breaking` says that it is meant.
+1 where that would break callers or there is none, and nothing is written then; `--breaking` says that it is meant.
+2 a setting is wrong.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dyno.settings import Settings
+from dyno.errors import DynoError
+from dyno.settings import WrongSettings, configured
 from service.app import create_app
 from service.openapi.breaking import breaks
 
@@ -27,7 +29,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="service.openapi", description=__doc__)
     parser.add_argument("--breaking", action="store_true", help="write it even if it breaks callers")
     asked = parser.parse_args()
-    document = create_app(Settings()).openapi()
+    try:
+        document = create_app(configured()).openapi()
+    except DynoError as error:
+        sys.stderr.write(f"dyno: {error.detail}\n")
+        return 2 if isinstance(error, WrongSettings) else 1
     broken = breaks(json.loads(REVIEWED.read_text()), document) if REVIEWED.exists() else []
     sys.stdout.writelines(f"{each}\n" for each in broken)
     if broken and not asked.breaking:

@@ -1,14 +1,13 @@
 """`python -P -m service`: serve the API on settings.host and settings.port.
 
 Exit codes: 1 the store is unfit or a workload broken, 2 a setting is wrong, the address may not be bound or TLS' files
-are not there, 3 it can't be bound.
+can't be used, 3 it can't be bound.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import socket
 import sys
@@ -25,6 +24,7 @@ from dyno.settings import Settings, WrongSettings, configured
 from service.address import needs_keys
 from service.app import create_app
 from service.edge import ACCESS
+from service.server.certificate import wrong_of_tls
 from service.server.connection import Connection
 from service.server.crowd import Crowd
 from service.server.garbage import Garbage
@@ -79,7 +79,7 @@ def main() -> int:
     logs.set_up(settings.log_format)
     settings = settings.model_copy(update={"max_connections": places(settings.max_connections)})
     ACCESS.setLevel(logging.INFO if settings.access_log else logging.WARNING)
-    if wrong := _wrong_of_tls(settings):
+    if wrong := wrong_of_tls(settings):
         return _refuse(wrong, 2)
     try:
         if needs_keys(settings) and not (settings.require_keys or has_keys(settings)):
@@ -94,13 +94,6 @@ def main() -> int:
         return _refuse(error.detail, 1)
     Server(_config(app, settings), app.state.stopping, settings.head_timeout_s).run()
     return 0
-
-
-def _wrong_of_tls(settings: Settings) -> str | None:
-    files = [file for file in (settings.tls_cert_file, settings.tls_key_file) if file is not None]
-    if len(files) == 1:
-        return "TLS needs both DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE"
-    return next((f"TLS needs {file}, which can't be read" for file in files if not os.access(file, os.R_OK)), None)
 
 
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 
-def certificate_for(name: str, folder: Path) -> tuple[Path, Path]:
+def certificate_for(name: str, folder: Path, algorithm: str = "ec") -> tuple[Path, Path]:
     """For `name`, as `IP:127.0.0.1` or `DNS:hooks.example.org`, and its key. Skips the test without openssl."""
     if (openssl := shutil.which("openssl")) is None:
         pytest.skip("openssl is not on this machine")
     cert, key = folder / "cert.pem", folder / "key.pem"
-    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    curve = ["-pkeyopt", "ec_paramgen_curve:prime256v1"] if algorithm == "ec" else []
+    command = [openssl, "req", "-x509", "-newkey", algorithm, *curve, "-nodes"]
     command += ["-days", "2", "-subj", "/CN=dyno", "-addext", f"subjectAltName={name}"]
     subprocess.run([*command, "-out", cert, "-keyout", key], check=True, capture_output=True)
     return cert, key

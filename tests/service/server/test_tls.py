@@ -18,6 +18,7 @@ import pytest
 
 from dyno.settings import Settings
 from dyno.up import free_port
+from service.server.certificate import wrong_of_tls
 from tests.certificates import certificate_for
 from tests.service.keys.conftest import make_key
 from tests.waiting import eventually
@@ -72,10 +73,58 @@ def test_a_handshake_that_does_not_come_is_given_up(
 
 
 def test_half_of_what_tls_needs_stops_the_start(redis_url: str, certificate: tuple[Path, Path]) -> None:
-    env = os.environ | {"DYNO_REDIS_URL": redis_url, "DYNO_TLS_CERT_FILE": str(certificate[0]), "DYNO_PORT": "0"}
-    done = subprocess.run(SERVICE, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "DYNO_TLS_KEY_FILE" in done.stderr
+    [said] = refused(redis_url, certificate[0], None)
+    assert "DYNO_TLS_KEY_FILE" in said
+
+
+def refused(redis_url: str, cert: Path, key: Path | None) -> list[str]:
+    """What an API says that doesn't start with them. It has no terminal to ask for a password."""
+    env = os.environ | {"DYNO_REDIS_URL": redis_url, "DYNO_TLS_CERT_FILE": str(cert), "DYNO_PORT": "0"}
+    env |= {} if key is None else {"DYNO_TLS_KEY_FILE": str(key)}
+    done = subprocess.run(
+        SERVICE, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, start_new_session=True
+    )
+    assert done.returncode == 2, done.stderr
+    return done.stderr.splitlines()
+
+
+def of(**files: Path) -> Settings:
+    return Settings(tls_cert_file=files["cert"], tls_key_file=files["key"])
+
+
+def test_files_that_tls_can_not_use_are_named_with_their_setting(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    cert, key = certificate
+    text, absent, encrypted = tmp_path / "text.pem", tmp_path / "absent.pem", tmp_path / "encrypted.pem"
+    text.write_text("no PEM")
+    others = certificate_for("IP:127.0.0.2", tmp_path)
+    sealed = ["openssl", "pkey", "-in", key, "-aes256", "-passout", "pass:word", "-out", encrypted]
+    subprocess.run(sealed, check=True, capture_output=True)
+
+    assert wrong_of_tls(of(cert=cert, key=key)) is None
+    for wrong in (text, key):
+        assert wrong_of_tls(of(cert=wrong, key=key)) == f"DYNO_TLS_CERT_FILE: {wrong} holds no certificate in PEM"
+    for wrong in (text, cert):
+        assert wrong_of_tls(of(cert=cert, key=wrong)) == f"DYNO_TLS_KEY_FILE: {wrong} holds no private key in PEM"
+    assert wrong_of_tls(of(cert=cert, key=others[1])) == f"DYNO_TLS_KEY_FILE: {others[1]} is not the key of {cert}"
+    assert f"DYNO_TLS_KEY_FILE: {encrypted} is encrypted" in str(wrong_of_tls(of(cert=cert, key=encrypted)))
+    for setting, files in (("CERT", {"cert": absent, "key": key}), ("KEY", {"cert": cert, "key": tmp_path})):
+        assert str(wrong_of_tls(of(**files))).startswith(f"DYNO_TLS_{setting}_FILE: ")
+        assert "can't be read" in str(wrong_of_tls(of(**files)))
+
+
+def test_a_certificate_that_is_too_weak_is_told_as_openssl_has_it(tmp_path: Path) -> None:
+    cert, key = certificate_for("IP:127.0.0.1", tmp_path, "rsa:512")
+    assert "EE_KEY_TOO_SMALL" in str(wrong_of_tls(of(cert=cert, key=key)))
+
+
+def test_files_that_tls_can_not_use_stop_the_start_with_one_line(
+    redis_url: str, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    text = tmp_path / "text.pem"
+    text.write_text("no PEM")
+    assert refused(redis_url, certificate[0], text) == [f"dyno: DYNO_TLS_KEY_FILE: {text} holds no private key in PEM"]
 
 
 def test_the_proxy_of_the_operator_s_page_serves_the_api(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Annotated, cast
 
@@ -76,15 +78,25 @@ async def _preferred_wait_s(
 
 async def known_parameters(request: Request) -> None:
     """In front of every route of the contract: a parameter that it doesn't know is misspelled, or one of another route,
-    and would do nothing without a word. Raises InvalidRequest."""
+    and would do nothing without a word, as all but the last of one that is given twice would; none is a list. Raises
+    InvalidRequest."""
     route = request.scope["route"]
     if not (request.query_params and route.path.startswith(CONTRACT)):
         return
     elsewhere = (params.Path, params.Header, params.Cookie)
     known = {each.alias for each in get_flat_params(route.dependant) if not isinstance(each.field_info, elsewhere)}
-    if others := [name for name in request.query_params if name not in known]:
-        detail = f"there is no such parameter here; there is {', '.join(sorted(known)) or 'none'}"
-        raise InvalidRequest([FieldError(pointer("/query", name), "extra-forbidden", detail) for name in others])
+    if wrong := list(_wrong_parameters(known, Counter(name for name, _ in request.query_params.multi_items()))):
+        raise InvalidRequest(wrong)
+
+
+def _wrong_parameters(known: Set[str], given: Mapping[str, int]) -> Iterator[FieldError]:
+    """Of how often each was given."""
+    unknown = f"there is no such parameter here; there is {', '.join(sorted(known)) or 'none'}"
+    for name, times in given.items():
+        if name not in known:
+            yield FieldError(pointer("/query", name), "extra-forbidden", unknown)
+        elif times > 1:
+            yield FieldError(pointer("/query", name), "duplicate-parameter", "the parameter is given more than once")
 
 
 async def _if_none_match(

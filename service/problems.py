@@ -183,10 +183,11 @@ def _methods(request: Request) -> list[str]:
 
 async def _of_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    errors = [
-        FieldError(reduce(pointer, found["loc"], ""), found["type"].replace("_", "-"), sentence(found))
-        for found in error.errors()
-    ]
+    found = (
+        FieldError(reduce(pointer, each["loc"], ""), each["type"].replace("_", "-"), sentence(each))
+        for each in error.errors()
+    )
+    errors = list(dict.fromkeys(found))  # what two parts of a route look at is found wrong by both
     return problem("invalid-request", _summary(errors), errors=errors)
 
 

@@ -1,4 +1,4 @@
-"""Parameters that a route doesn't know, on every route of the document."""
+"""Parameters that a route doesn't know, is given twice or can't read, on every route of the document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from service.app import create_app
 from service.openapi import operations
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
-ROWS = [(method, path) for method, path, _ in operations(DOCUMENT) if path.startswith("/v1/")]
+OPERATIONS = [row for row in operations(DOCUMENT) if row[1].startswith("/v1/")]
+ROWS = [(method, path) for method, path, _ in OPERATIONS]
+OF_QUERIES = [
+    (method, path, each["name"], each["schema"].get("type"))
+    for method, path, operation in OPERATIONS
+    for each in operation.get("parameters", [])
+    if each["in"] == "query"
+]
 
 
 @pytest.mark.parametrize(("method", "path"), [row for row in ROWS if row not in KEY_ALWAYS])
@@ -29,5 +36,29 @@ def test_a_parameter_that_a_route_does_not_know_is_named_before_anything_is_done
         assert (error["pointer"], error["code"]) == ("/query/validate-only", "extra-forbidden")
 
 
+@pytest.mark.parametrize(("method", "path", "name", "kind"), OF_QUERIES)
+def test_a_parameter_is_given_once_and_its_value_wrong_once(
+    http: httpx.Client, method: str, path: str, name: str, kind: str | None
+) -> None:
+    assert wrong(http, method, path, [(name, "1"), (name, "1")]) == [(f"/query/{name}", "duplicate-parameter")]
+    if kind in ("boolean", "integer", "number"):
+        [(pointer, code)] = wrong(http, method, path, [(name, "maybe")])
+        assert (pointer, code.rpartition("-")[2]) == (f"/query/{name}", "parsing")
+
+
+def wrong(http: httpx.Client, method: str, path: str, params: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What the answer names as wrong."""
+    asked = re.sub(r"{[a-z_]+}", f"job_{'0' * 26}", path)
+    answer = http.request(method, asked, params=params, json={"workload": "matmul"} if method == "POST" else None)
+    assert answer.status_code == 422
+    return [(error["pointer"], error["code"]) for error in answer.json()["errors"]]
+
+
+def test_no_parameter_is_a_list_which_could_be_given_twice() -> None:
+    assert "array" not in {kind for _, _, _, kind in OF_QUERIES}
+
+
 def test_there_are_routes_to_look_at() -> None:
     assert len(ROWS) > 20
+    known = {(path, name) for _, path, name, _ in OF_QUERIES}
+    assert {("/v1/jobs", "validate_only"), ("/v1/jobs/{job_id}", "wait"), ("/v1/jobs/{job_id}/logs", "follow")} <= known

@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UV := $(BIN)/uv pip
-LOCK := $(UV) compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
+LOCKER := build/uv
+LOCK := $(LOCKER)/bin/uv pip compile --python $(LOCKER)/bin/python --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-header --quiet
 
 .PHONY: help install demo test lint bench method workloads reproduce load chaos fuzz openapi lock clean
 
@@ -23,6 +25,11 @@ $(READY): requirements/dev.txt requirements/uv.txt pyproject.toml
 	$(UV) sync --quiet --python $(BIN)/python --compile-bytecode --require-hashes requirements/dev.txt requirements/uv.txt
 	$(UV) install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m compileall -q dyno service workers
+	@touch $@
+
+$(LOCKER)/.ready: requirements/uv.txt
+	@$(PYTHON) -m venv $(LOCKER)
+	@$(LOCKER)/bin/python -m pip install --quiet --require-hashes -r requirements/uv.txt
 	@touch $@
 
 demo: install  # start a Dyno, run a matmul and a short training over HTTP, end it
@@ -61,11 +68,12 @@ fuzz: install  # ask a Dyno for ten minutes whatever the OpenAPI document allows
 openapi: install  # write docs/openapi.json anew; refused where callers break, unless make openapi BREAKING=yes
 	$(BIN)/python -m service.openapi $(if $(BREAKING),--breaking)
 
-lock: install  # compile requirements/*.txt from pyproject.toml
+# With a uv of its own, so that no environment is made or changed, whichever VENV names.
+lock: $(LOCKER)/.ready  # compile requirements/*.txt from pyproject.toml
 	$(LOCK) --extra cpu --extra jax --extra build pyproject.toml -o requirements/cpu.txt
 	$(LOCK) --extra gpu --extra build pyproject.toml -o requirements/gpu.txt
 	$(LOCK) --extra cpu --extra jax --extra otel --extra build --extra dev pyproject.toml -o requirements/dev.txt
 	echo uv | $(LOCK) - -o requirements/uv.txt
 
 clean:  # remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOCKER) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -21,7 +21,7 @@ TESTED_ELSEWHERE = {
     "make demo": "tests/command/test_demo.py",
     ".venv/bin/dyno up": "tests/command/test_up.py",
     "docker compose up": "tests/test_deploy.py",
-    ".venv/bin/dyno keys create --scope submit --name ci": "api_tests/test_keys.py",
+    ".venv/bin/dyno keys create --scope admin --name me": "tests/command/test_up.py",
     "make test": "this very run",
 }
 # The same engine as the command jq, from the package of that name, for machines without the command.

@@ -17,7 +17,7 @@ from dyno.access import Limits, NewKey, Scope
 from dyno.audit import LOG, audit
 from dyno.cli.app import AsJson, app, console, errors, exit_codes, show
 from dyno.cli.processes import DEFAULT_DATA_DIR
-from dyno.errors import DynoError
+from dyno.errors import DynoError, StoreUnavailable
 from dyno.settings import configured
 from dyno.store.api_keys import ApiKeys
 from dyno.store.connect import async_client
@@ -84,22 +84,29 @@ def open_again(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) ->
 
 
 def _ask(data_dir: Path, question: Callable[[ApiKeys], Awaitable[T]]) -> T:
-    settings = configured()
-    if settings.redis_url is None:
-        settings = settings.model_copy(update={"redis_url": _url(data_dir)})
+    named = configured()
+    settings = named if named.redis_url else named.model_copy(update={"redis_url": _url(data_dir)})
 
     async def asked() -> T:
         async with async_client(settings) as client:
             return await question(ApiKeys(client, settings))
 
-    return asyncio.run(asked())
+    try:
+        return asyncio.run(asked())
+    except StoreUnavailable as error:
+        if named.redis_url:
+            raise
+        raise StoreUnavailable(f"{error.detail}; does the `dyno up` on {data_dir} still run?") from error
 
 
 def _url(data_dir: Path) -> str:
     try:
         return url_file(data_dir).read_text()
     except OSError:
-        raise DynoError(f"no Redis is known: set DYNO_REDIS_URL, or start `dyno up` on {data_dir} first") from None
+        raise DynoError(
+            f"no `dyno up` has run on {data_dir}: start it first, give its --data-dir here, too, where it has one, "
+            "or set DYNO_REDIS_URL"
+        ) from None
 
 
 def _audit(action: str, **facts: object) -> None:

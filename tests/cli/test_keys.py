@@ -1,0 +1,23 @@
+"""`dyno keys` where no Redis is named: which `dyno up` it looks for, and what it says where that isn't there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dyno.cli import app
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [(None, "give its --data-dir here, too"), ("unix:///nowhere/server.sock", "does the `dyno up` on {} still run?")],
+)
+def test_it_says_which_dyno_up_it_looked_for(tmp_path: Path, written: str | None, words: str) -> None:
+    if written is not None:
+        (tmp_path / "server.url").write_text(written)
+    done = CliRunner(env={"DYNO_REDIS_URL": None}).invoke(app, ["keys", "list", "--data-dir", str(tmp_path)])
+    assert done.exit_code == 1
+    assert words.format(tmp_path) in done.output
+    assert str(tmp_path) in done.output

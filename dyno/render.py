@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from dyno.columns import show
 from dyno.comparison import Compared, Comparison, Ratio
 from dyno.job import Job
 from dyno.quantity import quantity
@@ -17,12 +17,19 @@ from dyno.result import Metric, Result, Training
 
 @contextmanager
 def following(console: Console) -> Iterator[Callable[[Job], None]]:
-    """A callback for `Client.wait`: a live bar in a terminal, else one line per status and phase."""
+    """A callback for `Client.wait`: in a terminal its id and a live bar, else one line per status and phase."""
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console, transient=True) as bars:
-            bar = bars.add_task("", total=1.0)
-            yield lambda job: bars.update(bar, description=_where(job), completed=_fraction(job))
+            bar, named = bars.add_task("", total=1.0), set[str]()
+
+            def follow(job: Job) -> None:
+                if job.id not in named:
+                    named.add(job.id)
+                    bars.console.print(job.id, highlight=False)
+                bars.update(bar, description=_where(job), completed=_fraction(job))
+
+            yield follow
     else:
         yield _lines(console)
 
@@ -30,13 +37,13 @@ def following(console: Console) -> Iterator[Callable[[Job], None]]:
 def _lines(console: Console) -> Callable[[Job], None]:
     last: list[str] = [""]
 
-    def show(job: Job) -> None:
+    def say(job: Job) -> None:
         line = f"{job.id} {_where(job, detail=False)}"
         if line != last[0]:
             last[0] = line
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    return show
+    return say
 
 
 def _where(job: Job, *, detail: bool = True) -> str:
@@ -57,9 +64,11 @@ def _fraction(job: Job) -> float:
 
 def result(console: Console, answer: Result) -> None:
     """The whole answer: metrics with their intervals, peak, phases, training, verdict and its reasons."""
-    console.print(_metrics_table(answer))
-    console.print(_peak_line(answer), highlight=False)
-    console.print(_phases_line(answer), highlight=False)
+    title = f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})"
+    show(console, ("metric", "value", "95 % interval", "runs", "samples"), map(_metric_cells, answer.metrics), title)
+    console.print(f"job: {answer.job}", highlight=False)
+    console.print(_peak_line(answer), markup=False, highlight=False)
+    console.print(_phases_line(answer), markup=False, highlight=False)
     if answer.training:
         _training(console, answer.training)
     colour = {"trusted": "green", "indicative": "yellow", "untrusted": "red"}[answer.verdict]
@@ -72,13 +81,11 @@ def result(console: Console, answer: Result) -> None:
 
 def comparison(console: Console, answer: Comparison) -> None:
     """Ratios to the first, what else differs, and what to know before believing it."""
-    table = Table(title=f"{answer.workload}: {answer.metric}, {answer.better} is better")
-    headings = ("job", "device", "value", "times as good", f"{100 * answer.confidence:g} % interval", "verdict")
-    for heading in (*headings, "would have shown", "result"):
-        table.add_column(heading)
-    for row in answer.results:
-        table.add_row(*_compared_cells(row, answer.unit))
-    console.print(table)
+    of_ratio = ("times as good", f"{100 * answer.confidence:g} % interval", "verdict", "would have shown")
+    headings = ("job", "device", "value", *of_ratio, "result")
+    title = f"{answer.workload}: {answer.metric}, {answer.better} is better"
+    show(console, headings, (_compared_cells(row, answer.unit) for row in answer.results), title)
+    console.print(f"comparison: {answer.id}" + (f", by {answer.job}" if answer.job else ""), highlight=False)
     if answer.control is not None:
         console.print(f"control, the first against itself: {_ratio(answer.control)}", highlight=False)
     for difference in answer.differences:
@@ -108,15 +115,6 @@ def _bounds(ratio: Ratio) -> str | None:
 def _ratio(ratio: Ratio) -> str:
     value = "–" if ratio.value is None else f"{ratio.value:.4g}"
     return f"{value} times ({_bounds(ratio) or ratio.reason}), {ratio.verdict}"
-
-
-def _metrics_table(answer: Result) -> Table:
-    table = Table(title=f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})")
-    for heading in ("metric", "value", "95 % interval", "runs", "samples"):
-        table.add_column(heading)
-    for metric in answer.metrics:
-        table.add_row(*_metric_cells(metric))
-    return table
 
 
 def _metric_cells(metric: Metric) -> tuple[str, ...]:

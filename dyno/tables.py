@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from dyno.access import ApiKey
 from dyno.catalogue import WorkloadEntry
+from dyno.columns import Cells, show
 from dyno.delivery import Delivery
 from dyno.devices.device import PeakFigure
 from dyno.doctor import Check
@@ -20,8 +19,7 @@ from dyno.fleet import AwayDevice, DeviceStatus, WorkerRecord
 from dyno.job import Job
 from dyno.quantity import quantity
 from dyno.result import Artifact
-
-Cells = Sequence[str | None]
+from dyno.values import values
 
 
 def jobs(console: Console, rows: Iterable[Job]) -> None:
@@ -29,11 +27,11 @@ def jobs(console: Console, rows: Iterable[Job]) -> None:
         where = job.worker.device if job.worker else job.queue.name
         return job.id, job.spec.workload, job.status, job.status_reason, where, _second(job.created_at)
 
-    _show(console, ("job", "workload", "status", "reason", "device", "created"), map(cells, rows))
+    show(console, ("job", "workload", "status", "reason", "device", "created"), map(cells, rows))
 
 
 def artifacts(console: Console, rows: Iterable[Artifact]) -> None:
-    _show(console, ("file", "bytes", "SHA-256"), ((row.name, f"{row.bytes:,}", row.sha256) for row in rows))
+    show(console, ("file", "bytes", "SHA-256"), ((row.name, f"{row.bytes:,}", row.sha256) for row in rows))
 
 
 def devices(console: Console, rows: Iterable[DeviceStatus | AwayDevice]) -> None:
@@ -44,31 +42,31 @@ def devices(console: Console, rows: Iterable[DeviceStatus | AwayDevice]) -> None
         frameworks = ", ".join(f"{name} {version}" for name, version in row.frameworks.items())
         return row.id, row.model, state, _known_peak(row.peak), frameworks, row.started_with
 
-    _show(console, ("device", "model", "state", "peak", "frameworks", "started with"), map(cells, rows))
+    show(console, ("device", "model", "state", "peak", "frameworks", "started with"), map(cells, rows))
 
 
 def workers(console: Console, rows: Iterable[WorkerRecord]) -> None:
     def cells(row: WorkerRecord) -> Cells:
         return row.id, row.device, row.state, row.job, row.version, _second(row.last_heartbeat)
 
-    _show(console, ("worker", "device", "state", "job", "version", "last heard of"), map(cells, rows))
+    show(console, ("worker", "device", "state", "job", "version", "last heard of"), map(cells, rows))
 
 
 def workloads(console: Console, rows: Iterable[WorkloadEntry]) -> None:
     cells = ((row.name, row.description, ", ".join(row.frameworks)) for row in rows)
-    _show(console, ("workload", "what runs", "frameworks"), cells)
+    show(console, ("workload", "what runs", "frameworks"), cells)
 
 
-def params(console: Console, workload: WorkloadEntry) -> None:
-    """As options of `dyno run`."""
+def params(console: Console, name: str, description: str, schema: Mapping[str, Any]) -> None:
+    """Of a workload, as options of `dyno run`; `schema` is the JSON Schema of all of them."""
 
-    def cells(name: str, schema: Mapping[str, Any]) -> Cells:
-        default = json.dumps(schema["default"]) if "default" in schema else None
-        return f"--{name.replace('_', '-')}", default, _type(schema), schema.get("description")
+    def cells(param: str, of: Mapping[str, Any]) -> Cells:
+        default = json.dumps(of["default"]) if "default" in of else None
+        return f"--{param.replace('_', '-')}", default, values(of, schema), of.get("description")
 
-    console.print(f"{workload.name}: {workload.description}", markup=False, highlight=False)
-    known = workload.params.get("properties", {}).items()
-    _show(console, ("option", "default", "type", "what it is"), (cells(*each) for each in known))
+    console.print(f"{name}: {description}", markup=False, highlight=False, soft_wrap=True)
+    known = schema.get("properties", {}).items()
+    show(console, ("option", "default", "values", "what it is"), (cells(*each) for each in known))
 
 
 def deliveries(console: Console, rows: Iterable[Delivery]) -> None:
@@ -77,46 +75,26 @@ def deliveries(console: Console, rows: Iterable[Delivery]) -> None:
         last = f"{ended[-1].outcome} {ended[-1].status_code or ''}".rstrip() if ended else None
         return row.id, row.job, row.type, row.status, str(row.attempts_made), last, _second(row.next_attempt_at)
 
-    _show(console, ("delivery", "job", "what", "status", "attempts", "last outcome", "next"), map(cells, rows))
+    show(console, ("delivery", "job", "what", "status", "attempts", "last outcome", "next"), map(cells, rows))
 
 
 def checks(console: Console, rows: Iterable[Check]) -> None:
     cells = ((row.name, "well" if row.is_well else "amiss", row.found, row.to_do) for row in rows)
-    _show(console, ("part", "state", "found", "to do"), cells)
+    show(console, ("part", "state", "found", "to do"), cells)
 
 
 def keys(console: Console, rows: Iterable[ApiKey]) -> None:
-    table = Table()
-    for heading in ("key", "begins", "name", "scope", "limits", "made", "last used"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "key")
-    for key in rows:
+    def cells(key: ApiKey) -> Cells:
         limits = ", ".join(f"{name} {value}" for name, value in key.limits.model_dump(exclude_none=True).items())
         used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never"
         ended = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else used
-        table.add_row(key.id, key.prefix, key.name, key.scope, limits, f"{key.created_at:%Y-%m-%d}", ended)
-    console.print(table)
+        return key.id, key.prefix, key.name, key.scope, limits, f"{key.created_at:%Y-%m-%d}", ended
 
-
-def _show(console: Console, headings: Sequence[str], rows: Iterable[Cells]) -> None:
-    """What is in the cells is nobody's markup."""
-    table = Table()
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell or "") for cell in row))
-    console.print(table)
+    show(console, ("key", "begins", "name", "scope", "limits", "made", "last used"), map(cells, rows))
 
 
 def _second(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat(timespec="seconds")
-
-
-def _type(schema: Mapping[str, Any]) -> str:
-    """Of a param, as far as its JSON Schema says it in a word."""
-    if "enum" in schema or "const" in schema:
-        return ", ".join(map(str, schema.get("enum", [schema.get("const")])))
-    options = [_type(each) for each in schema.get("anyOf", ())]
-    return " or ".join(options) or str(schema.get("type", schema.get("$ref", "").rpartition("/")[2]))
 
 
 def _known_peak(peaks: Mapping[str, PeakFigure]) -> str:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console
 
+from dyno.comparison import CompareResults
 from dyno.devices.device import PeakFigure
 from dyno.fleet import AwayDevice, DeviceStatus
-from dyno.render import _training
+from dyno.measure.comparison import compare
+from dyno.render import _training, comparison, result
 from dyno.result import DataOrigin, Training, Trial
 from dyno.tables import devices
+from tests.comparisons import an_entry, times
 
 
 @pytest.mark.parametrize(
@@ -53,3 +58,26 @@ def offered(name: str, peak: dict[str, PeakFigure]) -> DeviceStatus:
     known = {"id": name, "kind": name[:3], "model": "some", "host": "here", "memory_bytes": 1, "peak": peak}
     lives = {"state": "idle", "queue_length": 0, "worker": "w", "last_heartbeat": "2026-11-22T04:05:06Z"}
     return DeviceStatus.model_validate(known | lives)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 140, 180, 240])
+def test_ids_and_verdicts_of_a_comparison_are_whole_in_any_terminal(width: int) -> None:
+    entries = [an_entry(device={"id": "cpu:0-1", "model": "A Model of Some Length @ 2.70GHz"}) for _ in range(2)]
+    entries.append(an_entry(times(0.5)))
+    ids = [entry.job.id for entry in entries]
+    compared = compare(CompareResults(jobs=ids), entries, (), datetime.now(UTC))
+    said = in_terminal(width, lambda console: comparison(console, compared))
+    for word in (*ids, compared.id, "SLOWER", "indicative"):
+        assert word in said
+
+
+@pytest.mark.parametrize("width", [40, 80, 240])
+def test_a_result_names_its_job(width: int) -> None:
+    found = an_entry().result
+    assert f"job: {found.job}" in in_terminal(width, lambda console: result(console, found))
+
+
+def in_terminal(width: int, show: Callable[[Console], None]) -> str:
+    file = io.StringIO()
+    show(Console(width=width, file=file, force_terminal=True, color_system=None))
+    return file.getvalue()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import wraps
+from http import HTTPStatus
+from importlib.metadata import version
 from typing import Annotated, Any, NoReturn, ParamSpec
 
 import typer
@@ -19,12 +21,25 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Benchmarks on demand: start Dyno, submit jobs, read and compare results.",
 )
 console = Console()
 errors = Console(stderr=True)
 USAGE = 2
+_KEY = "; this command sends what DYNO_API_KEY holds"
 P = ParamSpec("P")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dyno {version('tensordyno')}")
+        raise typer.Exit
+
+
+@app.callback(help="Benchmarks on demand: start Dyno, submit jobs, read and compare results.")
+def dyno(
+    _: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Print it.")] = False,
+) -> None: ...
+
 
 Url = Annotated[str, typer.Option("--url", envvar="DYNO_URL", help="Where the API is.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -38,21 +53,25 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except Refused as error:
-            _fail(error, OfCommand.REFUSED)
+            _fail(error.detail + _KEY * (error.status == HTTPStatus.UNAUTHORIZED), OfCommand.REFUSED)
         except ServerUnreachable as error:
-            _fail(error, OfCommand.UNREACHABLE)
+            _fail(error.detail, OfCommand.UNREACHABLE)
         except WrongSettings as error:
-            _fail(error, USAGE)
+            _fail(error.detail, USAGE)
         except DynoError as error:
-            _fail(error, OfCommand.FAILED)
+            _fail(error.detail, OfCommand.FAILED)
+        except BrokenPipeError:  # whoever reads has had enough, as `head` has
+            raise
+        except OSError as error:  # a file or folder that was named
+            _fail(str(error), OfCommand.FAILED)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
 
     return wrapped
 
 
-def _fail(error: DynoError, code: int) -> NoReturn:
-    errors.print(f"dyno: {error.detail}", style="red", markup=False, highlight=False, soft_wrap=True)
+def _fail(detail: str, code: int) -> NoReturn:
+    errors.print(f"dyno: {detail}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(code)
 
 

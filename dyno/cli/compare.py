@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -12,7 +11,8 @@ import typer
 
 from dyno import render
 from dyno.cli.app import AsJson, Url, app, console, errors, exit_codes, show
-from dyno.client import DEFAULT_URL, Client, Refused
+from dyno.cli.waiting import waiting
+from dyno.client import DEFAULT_URL, Client
 from dyno.comparison import PAIRS, Comparative, Comparison
 from dyno.exits import OfCommand
 from dyno.spec import CONFIDENCE, MARGIN
@@ -69,11 +69,7 @@ def _run(client: Client, specs: list[dict[str, Any]], as_json: bool, options: di
     if len(specs) != 2:
         raise typer.BadParameter("two specs can be run in turns, no more")
     begun = client.begin_comparison(*specs, **options)
-    try:
+    with waiting(client, [begun.job]):
         with render.following(errors if as_json else console) as follow:
             client.wait(begun.job, follow)
-    except KeyboardInterrupt:
-        with contextlib.suppress(Refused):  # it ended first
-            errors.print(f"{client.cancel(begun.job).id}: cancel asked for")
-        raise
-    return client.comparison(begun.id)
+        return client.comparison(begun.id)

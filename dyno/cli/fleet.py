@@ -46,7 +46,11 @@ def workloads(
             show([row.model_dump(mode="json") for row in rows], as_json, lambda: tables.workloads(console, rows))
         else:
             row = client.workload(name)
-            show(row.model_dump(mode="json"), as_json, lambda: tables.params(console, row))
+            show(
+                row.model_dump(mode="json"),
+                as_json,
+                lambda: tables.params(console, row.name, row.description, row.params),
+            )
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 from typing import Annotated
@@ -13,36 +12,43 @@ from pydantic import JsonValue
 from dyno import render, tables
 from dyno.artifacts.names import is_name
 from dyno.cli.app import AsJson, Url, app, console, errors, exit_codes, show
-from dyno.cli.params import assignments, own_params
-from dyno.client import DEFAULT_URL, Client, Refused
+from dyno.cli.params import OfWorkload, assignments, own_params
+from dyno.cli.waiting import waiting
+from dyno.client import DEFAULT_URL, Client
 from dyno.errors import DynoError
 from dyno.job import Job, Status
 from dyno.result import Artifact, Result, Verdict
+from dyno.spec import Measure
 
 _DEVICE = '"cpu", "gpu", "tpu", "any", an id, or JSON such as {"model": "NVIDIA L4"}.'
+_ABSENT = "Wait where no live worker has such a device, too."
+_MEASURED = ", ".join(name for name in Measure.model_fields if name != "processes")
 _TIME = "ISO 8601 with its zone: 2026-11-22T04:05:06Z."
+JobId = Annotated[str, typer.Argument(help="As `dyno jobs` lists it.")]
 Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 where the verdict is less than this.")]
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(cls=OfWorkload, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 @exit_codes
 def run(
     context: typer.Context,
-    workload: str,
+    workload: Annotated[str, typer.Argument(help="As `dyno workloads` lists them.")],
     param: Annotated[list[str] | None, typer.Option(help="name=value; the value is JSON or a word.")] = None,
     device: Annotated[str, typer.Option(help=_DEVICE)] = "any",
     framework: Annotated[str, typer.Option(help="tensorflow, jax or torch.")] = "tensorflow",
     replicas: Annotated[int, typer.Option(help="Copies of the model, the batch split evenly.")] = 1,
     processes: Annotated[int, typer.Option(help="Fresh processes the result rests on.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 0,
-    measure: Annotated[list[str] | None, typer.Option(help="name=value of the spec's `measure`.")] = None,
+    measure: Annotated[list[str] | None, typer.Option(help=f"name=value; one of {_MEASURED}.")] = None,
+    queue_if_absent: Annotated[bool, typer.Option("--queue-if-absent", help=_ABSENT)] = False,
     require: Require = None,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
     """Submit a job, wait for it, print its result. Ctrl-C cancels the job.
 
-    The workload's own params are options, too: --n 4096, --batch-size 32. `dyno workloads NAME` lists them.
+    The workload's own params are options, too: --n 4096, --batch-size 32. `dyno run NAME --help` lists them, and
+    `dyno workloads NAME` those that a service of another version has.
     """
     if workload.startswith("-"):
         raise typer.BadParameter(f"name the workload first, {workload} and other options behind it")
@@ -57,6 +63,7 @@ def run(
             "framework": framework,
             "replicas": replicas,
             "seed": seed,
+            "queue_if_absent": queue_if_absent,
             "measure": {"processes": processes, **assignments(measure)},
         }
         result = _result(client, spec, as_json)
@@ -64,7 +71,6 @@ def run(
 
 
 def _result(client: Client, spec: dict[str, JsonValue], as_json: bool) -> Result:
-    """Cancels the job where whoever waits for it doesn't any more."""
     begun: list[str] = []
     with render.following(errors if as_json else console) as follow:
 
@@ -72,13 +78,8 @@ def _result(client: Client, spec: dict[str, JsonValue], as_json: bool) -> Result
             begun[:] = [job.id]
             follow(job)
 
-        try:
+        with waiting(client, begun):
             return client.run(spec, told)
-        except KeyboardInterrupt:
-            with contextlib.suppress(Refused):  # it ended first
-                for job_id in begun:
-                    errors.print(f"{client.cancel(job_id).id}: cancel asked for")
-            raise
 
 
 def _print(found: Result, as_json: bool, require: Verdict | None) -> None:
@@ -134,7 +135,7 @@ def jobs(
 
 @app.command()
 @exit_codes
-def result(job_id: str, require: Require = None, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+def result(job_id: JobId, require: Require = None, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Print the result of a finished job."""
     with Client(url) as client:
         found = client.result(job_id)
@@ -144,7 +145,7 @@ def result(job_id: str, require: Require = None, url: Url = DEFAULT_URL, as_json
 @app.command()
 @exit_codes
 def artifacts(
-    job_id: str,
+    job_id: JobId,
     save: Annotated[
         Path | None, typer.Option(file_okay=False, writable=True, help="Folder to download them to.")
     ] = None,

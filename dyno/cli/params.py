@@ -1,4 +1,4 @@
-"""A workload's params from the words of a command."""
+"""A workload's params from the words of a command, and in its help."""
 
 from __future__ import annotations
 
@@ -8,8 +8,27 @@ from typing import Any
 
 import typer
 from pydantic import JsonValue
+from typer.core import TyperCommand
 
+from dyno import tables
 from dyno.catalogue import WorkloadEntry
+from dyno.cli.app import console
+from dyno.workloads import registry
+
+_WORDS = "dyno.words"
+
+
+class OfWorkload(TyperCommand):
+    """A command whose help has the params of the workload that is named beside `--help`. No service is asked."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_WORDS] = tuple(args)  # help is printed before any of them is taken
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        for workload in (known for name, known in registry().items() if name in ctx.meta[_WORDS]):
+            tables.params(console, workload.name, workload.description, workload.params.model_json_schema())
 
 
 def assignments(pairs: list[str] | None) -> dict[str, JsonValue]:

@@ -27,7 +27,9 @@ def demo(device: Annotated[str, typer.Option(help="The CPU device to use.")] = "
 @app.command()
 @exit_codes
 def up(
-    port: Annotated[int, typer.Option(envvar="DYNO_PORT", help="Port of the API, on loopback.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, envvar="DYNO_PORT", help="Port of the API, on loopback.")
+    ] = 8000,
     data_dir: Annotated[Path, typer.Option(help="Where jobs and results are kept.")] = DEFAULT_DATA_DIR,
     device: Annotated[list[str] | None, typer.Option(help="A device to serve; may be repeated.")] = None,
     emulate: Annotated[list[str] | None, typer.Option(help="A device to emulate on the CPU: tpu:8, gpu:1.")] = None,
@@ -56,10 +58,13 @@ def serve(
 def worker(
     device: Annotated[str | None, typer.Option(help='"cpu", "cpu:0-1", "gpu:0", …')] = None,
     emulate: Annotated[str | None, typer.Option(help='"tpu:8": a TPU made of 8 virtual CPU devices.')] = None,
+    name: Annotated[str | None, typer.Option(help="Its id in the fleet; made up by default.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log a line for each event, not only warnings.")] = False,
 ) -> None:
     """Run one worker, pinned to one device, the CPU by default. Needs DYNO_REDIS_URL."""
-    given = {"--device": device, "--emulate": emulate}
-    _become("workers", [word for name, value in given.items() if value for word in (name, value)], {})
+    given = {"--device": device, "--emulate": emulate, "--name": name}
+    words = [word for option, value in given.items() if value for word in (option, value)]
+    _become("workers", [*words, *["--verbose"] * verbose], {})
 
 
 def _become(module: str, args: list[str], env: dict[str, str]) -> NoReturn:

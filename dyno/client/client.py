@@ -12,6 +12,7 @@ from dyno.client.calls import Calls
 from dyno.client.following import Following, follow, follow_awaiting
 from dyno.client.transport import AsyncTransport, Transport
 from dyno.events import AnyEvent
+from dyno.settings import WrongSettings
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -78,8 +79,11 @@ def _url(given: str | None) -> str:
 
 
 def _headers(key: str | None) -> dict[str, str]:
-    key = key or os.environ.get("DYNO_API_KEY")
-    return {"Authorization": f"Bearer {key.strip()}"} if key else {}
+    """Raises WrongSettings for what can be no key, and doesn't show it."""
+    key = (key or os.environ.get("DYNO_API_KEY") or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise WrongSettings("DYNO_API_KEY, or the key given in its place: a key has printable ASCII characters only")
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def _following(job_id: str | None, after: str | None) -> Following:

@@ -69,7 +69,10 @@ class DownloadDamaged(DynoError):
 
 
 def _describe(problem: Mapping[str, Any]) -> str:
+    """The detail, and a line for each wrong field that it doesn't tell of."""
+    detail = str(problem.get("detail") or problem.get("title") or "refused")
     errors = problem.get("errors")
     errors = errors if isinstance(errors, list) else []
-    lines = [f"  {e.get('pointer') or '/'}: {e.get('detail')}" for e in errors if isinstance(e, dict)]
-    return "\n".join([str(problem.get("detail") or problem.get("title") or "refused"), *lines])
+    fields = [(e.get("pointer") or "the body", e.get("detail")) for e in errors if isinstance(e, dict)]
+    untold = [f"{at}: {told}" for at, told in fields if told != detail and f"{at}: {told}" not in detail]
+    return "\n".join([detail, *(f"  {each}" for each in untold)])

@@ -45,7 +45,7 @@ class Resnet50Params(TrainingParams):
     learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(0.01, description="The optimiser's")
     mode: Literal["train", "inference"] = "train"
     precision: DtypePolicy = Field("float32", description="Keras' dtype policy; in the mixed ones weights stay float32")
-    image_size: Annotated[int, Field(ge=32, le=1024)] = 224
+    image_size: Annotated[int, Field(ge=32, le=1024, description="Pixels on a side")] = 224
     classes: Annotated[int, Field(ge=2, le=100_000)] = 1000
     images: Annotated[int, Field(ge=1, le=65536)] | None = Field(
         None, description="How many random images there are; null: two batches"

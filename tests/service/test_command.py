@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from uuid import uuid4
 
 import httpx
@@ -15,7 +20,8 @@ from typer.testing import CliRunner
 from dyno.catalogue import WorkloadEntry
 from dyno.cli import app
 from dyno.cli.params import own_params
-from dyno.client import Client, steps
+from dyno.cli.waiting import waiting
+from dyno.client import Client, ServerUnreachable, steps
 from dyno.devices.device import Device
 from tests.waiting import eventually
 
@@ -37,13 +43,19 @@ def said(http: httpx.Client) -> Callable[..., str]:
 def test_params_of_the_workload_are_options_of_run(http: httpx.Client, offered: Device) -> None:
     url = str(http.base_url)
     options = ["--n", "48", "--dtype=bfloat16", "--processes", "3", "--param", "repeats=7", "--device", "cpu"]
+    options.append("--queue-if-absent")
     with ThreadPoolExecutor(1) as background, Client(url) as client:
         running = background.submit(invoked, "run", "matmul", *options, "--url", url)
         [job] = eventually(lambda: client.jobs(status="queued", limit=1), 30, "the job is there")
         client.cancel(job.id)
         assert running.result().exit_code == 1
     assert job.spec.params.items() >= {"n": 48, "dtype": "bfloat16", "repeats": 7}.items()
-    assert (job.spec.measure.processes.max, job.spec.device.kind) == (3, "cpu")
+    assert (job.spec.measure.processes.max, job.spec.device.kind, job.spec.queue_if_absent) == (3, "cpu", True)
+
+
+def test_each_wrong_field_is_told_once(said: Callable[..., str], offered: Device) -> None:
+    wrong = said("run", "matmul", "--n", "0", "--repeats", "0", "--dtype", "8", "--mode", "no", code=3)
+    assert [wrong.count(f"/params/{name}: ") for name in ("n", "repeats", "dtype", "mode")] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -108,3 +120,44 @@ def test_nobody_there_is_4(arguments: list[str], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(steps, "FIRST_PAUSE_S", 0.0)
     done = invoked(*arguments, "--url", "http://127.0.0.1:9")
     assert (done.exit_code, "Traceback" in done.output) == (4, False)
+
+
+def test_ctrl_c_cancels_the_job_that_is_waited_for(http: httpx.Client, offered: Device) -> None:
+    words = ["run", "matmul", "--device", "cpu", "--url", str(http.base_url)]
+    begin = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are deaf to it
+    dyno = Path(sys.executable).with_name("dyno")
+    running = subprocess.Popen(
+        [dyno, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=begin
+    )
+    with Client(str(http.base_url)) as client:
+        [job] = eventually(lambda: client.jobs(status="queued", limit=1), 30, "the job is there")
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=30)
+        assert (running.returncode, said) == (130, f"{job.id}: cancel asked for\n")
+        assert client.job(job.id).status == "canceled"
+
+
+def test_ctrl_c_says_what_became_of_the_job_where_it_can_not_be_canceled(
+    http: httpx.Client, finished: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    job_id = finished()
+    with Client(str(http.base_url)) as client:
+        interrupted(client, job_id)
+    assert f"{job_id}: had ended" in capsys.readouterr().err
+    with Client("http://127.0.0.1:9") as client:
+        interrupted(client, job_id)
+    assert f"{job_id}: not canceled, it goes on" in capsys.readouterr().err
+
+
+def interrupted(client: Client, job_id: str) -> None:
+    with pytest.raises(KeyboardInterrupt), waiting(client, [job_id]):
+        raise KeyboardInterrupt
+
+
+def test_where_the_service_goes_away_the_job_is_named() -> None:
+    with (
+        Client("http://127.0.0.1:9") as client,
+        pytest.raises(ServerUnreachable, match="`dyno result job_1`"),
+        waiting(client, ["job_1"]),
+    ):
+        client.job("job_1")

@@ -1,0 +1,38 @@
+"""Waiting for a job that the command has begun: what Ctrl-C does, and what is said where the service goes away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from dyno.cli.app import errors
+from dyno.client import Client, Refused, ServerUnreachable
+
+
+@contextmanager
+def waiting(client: Client, begun: Sequence[str]) -> Iterator[None]:
+    """`begun` has the job's id once there is one. Ctrl-C cancels it; the service's being away doesn't."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for job_id in begun:
+            _say(_canceled(client, job_id))
+        raise
+    except ServerUnreachable as error:
+        if not begun:
+            raise
+        left = f"{begun[0]} goes on without this command: `dyno result {begun[0]}`, once the service is back"
+        raise ServerUnreachable(f"{error.detail}\n{left}") from error
+
+
+def _canceled(client: Client, job_id: str) -> str:
+    try:
+        return f"{client.cancel(job_id).id}: cancel asked for"
+    except Refused:
+        return f"{job_id}: had ended before it could be canceled"
+    except ServerUnreachable as error:
+        return f"{job_id}: not canceled, it goes on: {error.detail}"
+
+
+def _say(sentence: str) -> None:
+    errors.print(sentence, markup=False, highlight=False, soft_wrap=True)

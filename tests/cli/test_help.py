@@ -1,0 +1,54 @@
+"""What the command tells whoever doesn't know it yet, without a service."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+from typer.testing import CliRunner
+
+from dyno.cli import app
+
+ENV = {"COLUMNS": "200", "DYNO_URL": "http://127.0.0.1:9"}
+
+
+@pytest.mark.parametrize("words", [["run", "matmul", "--help"], ["run", "--device", "cpu", "matmul", "--help"]])
+def test_the_help_of_run_lists_the_params_of_the_workload_with_defaults_and_bounds(words: list[str]) -> None:
+    done = CliRunner().invoke(app, words, env=ENV)
+    assert done.exit_code == 0, done.output
+    [line] = [line for line in done.output.splitlines() if "--repeats" in line]
+    assert [part.strip() for part in line.split("│")[1:-1]] == [
+        "--repeats",
+        "100",
+        "integer from 1 to 100000",
+        "Products in one execution",
+    ]
+    assert "--processes" in done.output
+
+
+@pytest.mark.parametrize("words", [["run", "--help"], ["run", "matmull", "--help"]])
+def test_the_help_of_run_says_where_the_params_are(words: list[str]) -> None:
+    done = CliRunner().invoke(app, words, env=ENV)
+    assert done.exit_code == 0, done.output
+    assert "dyno run NAME --help" in done.output
+    assert "--repeats" not in done.output
+
+
+def test_it_says_its_version() -> None:
+    done = CliRunner().invoke(app, ["--version"], env=ENV)
+    assert (done.exit_code, done.output) == (0, f"dyno {version('tensordyno')}\n")
+
+
+def test_a_folder_that_can_not_be_made_is_told_in_a_line() -> None:
+    done = CliRunner().invoke(app, ["up", "--data-dir", "/proc/none"], env=ENV)
+    assert done.exit_code == 1
+    assert "/proc/none" in done.output
+    assert isinstance(done.exception, SystemExit)
+
+
+@pytest.mark.parametrize("key", ["dyno_ключ", "dyno_1\ndyno_2"])
+def test_what_can_be_no_key_is_wrong_usage_and_not_shown(key: str) -> None:
+    done = CliRunner().invoke(app, ["jobs"], env=ENV | {"DYNO_API_KEY": key})
+    assert done.exit_code == 2
+    assert "DYNO_API_KEY" in done.output
+    assert "dyno_" not in done.output

@@ -18,7 +18,7 @@ from typing import NoReturn
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.errors import ServerUnavailable
 from dyno.processes import ENDING, Part, Stack
-from dyno.settings import Settings, configured
+from dyno.settings import Settings, WrongSettings, configured
 from dyno.store.server import EmbeddedServer
 
 READY_S = 60.0
@@ -37,10 +37,13 @@ def together(
 
     A worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, …
     `data_dir` null: nothing is kept. `DYNO_REDIS_URL` set: no server is started, that one is used.
+    Raises WrongSettings, also where the API would speak TLS: it is asked over plain HTTP here.
     """
     settings = configured()
+    if settings.tls_cert_file or settings.tls_key_file:
+        raise WrongSettings("DYNO_TLS_CERT_FILE, DYNO_TLS_KEY_FILE: for `dyno serve` alone; here the API speaks HTTP")
     stack = Stack(say)
-    url = f"http://{settings.host}:{port}"
+    url = url_of(settings.host, port)
     with _terminable(), _kept(data_dir) as files_dir, _server(settings, data_dir, stack) as redis_url:
         # Who presses Ctrl-C wants out: a running job is handed back soon, and runs at the next start.
         env = {"DYNO_SHUTDOWN_S": "1", **os.environ}
@@ -55,6 +58,11 @@ def together(
             yield stack, url
         finally:
             stack.stop()
+
+
+def url_of(host: str, port: int) -> str:
+    """An address of IPv6 is in brackets there."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def numbered(emulated: Sequence[str]) -> Iterator[tuple[str, str]]:

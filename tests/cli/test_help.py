@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -52,3 +53,10 @@ def test_what_can_be_no_key_is_wrong_usage_and_not_shown(key: str) -> None:
     assert done.exit_code == 2
     assert "DYNO_API_KEY" in done.output
     assert "dyno_" not in done.output
+
+
+def test_a_whole_dyno_is_not_begun_where_its_api_would_speak_tls(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["up", "--data-dir", str(tmp_path)], env=ENV | {"DYNO_TLS_CERT_FILE": "cert.pem"})
+    assert done.exit_code == 2
+    assert "DYNO_TLS_CERT_FILE" in done.output
+    assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from dyno.cli import app
 from dyno.client import Client
-from dyno.up import free_port
+from dyno.up import free_port, url_of
 from tests.command.running import Command
 from tests.cores import HERE
 from tests.waiting import eventually
@@ -102,3 +102,8 @@ def test_a_port_that_is_taken_is_said_and_nothing_stays(command: Callable[..., C
         assert running.process.wait(60) == 1
     assert "API ended with exit code" in running.text()
     running.assert_nothing_left()
+
+
+@pytest.mark.parametrize(("host", "url"), [("127.0.0.1", "http://127.0.0.1:80"), ("::1", "http://[::1]:80")])
+def test_the_api_is_asked_at_its_address(host: str, url: str) -> None:
+    assert url_of(host, 80) == url

@@ -16,14 +16,14 @@ def values(schema: Schema, whole: Schema) -> str:
     if "anyOf" in schema:
         return ", or ".join(values(each, whole) for each in schema["anyOf"])
     if "$ref" in schema:
-        return values(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
+        return values(whole.get("$defs", {}).get(schema["$ref"].rpartition("/")[2], {}), whole)
     if "enum" in schema or "const" in schema:
         return ", ".join(map(_plain, schema.get("enum", [schema.get("const")])))
     if schema.get("type") == "array":
         return f"array{_count(schema)}, each {values(schema.get('items', {}), whole)}"
     if schema.get("type") == "object":
         return json.dumps(dict.fromkeys(schema.get("properties", {}), "…"), ensure_ascii=False)
-    return " ".join([schema.get("type", "anything"), *_bounds(schema)])
+    return " ".join([str(schema.get("type", "anything")), *_bounds(schema)])
 
 
 def _bounds(schema: Schema) -> Iterator[str]:

@@ -27,6 +27,7 @@ WEIGHTS = {"$defs": {"WeightsRef": {"type": "object", "properties": {"job": {}, 
         ),
         ({"type": "array", "items": {"type": "boolean"}, "maxItems": 32}, "array with 0 to 32, each boolean"),
         ({"type": "array", "items": {"type": "boolean"}}, "array, each boolean"),
+        ({"$ref": "#/$defs/Unknown"}, "anything"),
         ({}, "anything"),
     ],
 )

@@ -1,8 +1,4 @@
-"""The `dyno` command.
-
-Exit codes: 0 fine, 1 failed, 2 usage, 3 refused by the service, 4 unreachable, 5 slower
-than what it was compared with.
-"""
+"""The `dyno` command. `dyno/cli/app.py` has its exit codes."""
 
 from __future__ import annotations
 

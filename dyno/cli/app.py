@@ -35,10 +35,16 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(help="Benchmarks on demand: start Dyno, submit jobs, read and compare results.")
+@app.callback()
 def dyno(
-    _: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Print it.")] = False,
-) -> None: ...
+    _: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")] = False,
+) -> None:
+    """Benchmarks on demand: start Dyno, submit jobs, read and compare results.
+
+    DYNO_URL and DYNO_API_KEY name the service to ask and the key to send.
+
+    Exit codes: 0 fine, 1 failed, 2 wrong usage, 3 refused, 4 nobody there, 5 slower than the first, 130 Ctrl-C.
+    """
 
 
 Url = Annotated[str, typer.Option("--url", envvar="DYNO_URL", help="Where the API is.")]

@@ -47,8 +47,7 @@ def run(
 ) -> None:
     """Submit a job, wait for it, print its result. Ctrl-C cancels the job.
 
-    The workload's own params are options, too: --n 4096, --batch-size 32. `dyno run NAME --help` lists them, and
-    `dyno workloads NAME` those that a service of another version has.
+    The workload's own params are options, too: --n 4096, --batch-size 32. `dyno run NAME --help` lists them.
     """
     if workload.startswith("-"):
         raise typer.BadParameter(f"name the workload first, {workload} and other options behind it")

@@ -24,10 +24,13 @@ from dyno.store.connect import async_client
 from dyno.store.server import url_file
 
 T = TypeVar("T")
-keys = typer.Typer(no_args_is_help=True, help="API keys. Needs DYNO_REDIS_URL, or a `dyno up` that runs.")
+keys = typer.Typer(
+    no_args_is_help=True, help="API keys. Needs DYNO_REDIS_URL, or a `dyno up` that runs, and its --data-dir."
+)
 app.add_typer(keys, name="keys")
 
 HOST = "host"
+KeyId = Annotated[str, typer.Argument(help="As `dyno keys list` lists it: key_…")]
 DataDir = Annotated[Path, typer.Option(help="Of the `dyno up` whose keys these are; ignored with DYNO_REDIS_URL.")]
 
 
@@ -64,7 +67,7 @@ def list_keys(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> 
 
 @keys.command()
 @exit_codes
-def revoke(key_id: str, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
+def revoke(key_id: KeyId, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
     """Revoke a key at once. Its jobs go on."""
     if _ask(data_dir, lambda store: store.revoke(key_id)):
         _audit("key-revoked", key=key_id)

@@ -30,7 +30,9 @@ def up(
     port: Annotated[
         int, typer.Option(min=0, max=65535, envvar="DYNO_PORT", help="Port of the API, on loopback.")
     ] = 8000,
-    data_dir: Annotated[Path, typer.Option(help="Where jobs and results are kept.")] = DEFAULT_DATA_DIR,
+    data_dir: Annotated[
+        Path, typer.Option(help="Where jobs and results are kept; `dyno keys` and `dyno doctor` then need the same.")
+    ] = DEFAULT_DATA_DIR,
     device: Annotated[list[str] | None, typer.Option(help="A device to serve; may be repeated.")] = None,
     emulate: Annotated[list[str] | None, typer.Option(help="A device to emulate on the CPU: tpu:8, gpu:1.")] = None,
 ) -> None:

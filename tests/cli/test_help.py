@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dyno.cli import app
+from dyno.exits import OfCommand
 
 ENV = {"COLUMNS": "200", "DYNO_URL": "http://127.0.0.1:9"}
 
@@ -60,3 +64,17 @@ def test_a_whole_dyno_is_not_begun_where_its_api_would_speak_tls(tmp_path: Path)
     assert done.exit_code == 2
     assert "DYNO_TLS_CERT_FILE" in done.output
     assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_takes_all_that_its_own_command_does() -> None:
+    dyno = Path(sys.executable).with_name("dyno")
+    command = [dyno, "worker", "--verbose", "--name", "one", "--device", "nonsense"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "not-started" in done.stderr) == (3, True), done.stderr
+
+
+def test_the_first_help_names_what_scripts_need() -> None:
+    help_of_all = CliRunner().invoke(app, ["--help"], env=ENV).output
+    for words in ("DYNO_URL", "DYNO_API_KEY", *(f"{code.value} " for code in OfCommand)):
+        assert words in help_of_all

@@ -46,6 +46,8 @@ def _of_redis(url: str | None) -> str | None:
     return url
 
 
+TextOrNone = Annotated[str | None, BeforeValidator(_named)]
+PathOrNone = Annotated[Path | None, BeforeValidator(_named)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Folder = Annotated[Path, AfterValidator(_expanded)]
@@ -79,24 +81,24 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
 
     # where things are
-    redis_url: Annotated[str | None, BeforeValidator(_named), AfterValidator(_of_redis)] = (
+    redis_url: Annotated[TextOrNone, AfterValidator(_of_redis)] = (
         None  # redis://, rediss:// or unix://; null: `dyno up` starts a server of its own
     )
     namespace: Annotated[str, Field(min_length=1)] = (
         "dyno"  # first part of every key, so that tests and fleets can share a server
     )
-    data_dir: Path | None = None  # data sets: <data_dir>/mnist/train-images-idx3-ubyte.gz, …
+    data_dir: PathOrNone = None  # data sets: <data_dir>/mnist/train-images-idx3-ubyte.gz, …
     download: bool = False  # may fetch data sets that are not here from their official addresses
     run_dir: Path = Path(tempfile.gettempdir()) / "dyno"  # device locks; one per host, shared by all workers
     spool_dir: Folder = DATA_DIR / "spool"  # endings that Redis couldn't take; outlasts a restart of the host
     durability: Durability = "everysec"  # how often Redis' file is synced; "always": each answer
 
     # files that jobs leave behind
-    artifact_url: str | None = None  # an fsspec URL that API and workers share: file:///srv/x, s3://…; else by the API
+    artifact_url: TextOrNone = None  # an fsspec URL that API and workers share: file:///srv/x, s3://…; else by the API
     artifact_dir: Folder = DATA_DIR / "artifacts"  # where the API keeps them without artifact_url
     artifact_max_bytes: Annotated[int, Field(gt=0)] = 2 * 2**30  # of one file
     artifact_patience_s: Annotated[float, Field(gt=0)] = 300.0  # what a worker can't deliver in that time is lost
-    api_url: str | None = None  # where workers find the API; null: on this host, at `port`
+    api_url: TextOrNone = None  # where workers find the API; null: on this host, at `port`
 
     # logs and traces
     log_format: LogFormat = "plain"  # "json": one object a line
@@ -122,8 +124,8 @@ class Settings(BaseSettings):
     cors_origins: Annotated[
         tuple[Origin, ...], NoDecode, BeforeValidator(_listed)
     ] = ()  # "https://a.org,https://b.org"
-    tls_cert_file: Path | None = None  # PEM, with the chain; with tls_key_file the API speaks TLS itself
-    tls_key_file: Path | None = None
+    tls_cert_file: PathOrNone = None  # PEM, with the chain; with tls_key_file the API speaks TLS itself
+    tls_key_file: PathOrNone = None
     max_streams: Annotated[int, Field(gt=0)] = 1000  # answers that stay open: events, and logs that are followed
 
     # webhooks
@@ -149,7 +151,7 @@ class Settings(BaseSettings):
     runner_memory_bytes: Annotated[int | None, Field(gt=0)] = None  # null: all that the host or the container has
     runner_max_tasks: Annotated[int, Field(gt=0)] = 4096  # processes and threads; TensorFlow has six threads per core
     runner_files_bytes: Annotated[int, Field(gt=0)] = 16 * 2**30  # of one run's files and what its job starts from
-    reserved_cores: str | None = None  # a cpulist kept free of runners for API, Redis and supervisors
+    reserved_cores: TextOrNone = None  # a cpulist kept free of runners for API, Redis and supervisors
 
 
 class WrongSettings(DynoError):

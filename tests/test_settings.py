@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from dyno.settings import Settings, WrongSettings, configured
 
 DYNO = Path(sys.executable).with_name("dyno")
+NUMBERS = {"runner_memory_bytes"}  # an empty one is wrong
 FOLDERS = ["spool_dir", "artifact_dir"]
 
 
@@ -74,9 +75,13 @@ def test_every_wrong_one_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> No
         configured()
 
 
-def test_a_redis_without_a_name_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYNO_REDIS_URL", "")
-    assert configured().redis_url is None
+NAMES = [name for name, field in Settings.model_fields.items() if field.default is None and name not in NUMBERS]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_left_empty_is_not_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"DYNO_{name.upper()}", "")
+    assert getattr(configured(), name) is None
 
 
 @pytest.mark.parametrize(

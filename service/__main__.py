@@ -85,7 +85,8 @@ def main() -> int:
         if needs_keys(settings) and not (settings.require_keys or has_keys(settings)):
             return _refuse(
                 f"{settings.host} can be reached from outside and there is no key: make one with `dyno keys create`, "
-                "bind 127.0.0.1, or set DYNO_ALLOW_UNAUTHENTICATED=true where everybody who reaches it may use it",
+                "or with DYNO_REQUIRE_KEYS=true once this runs; bind 127.0.0.1; "
+                "or set DYNO_ALLOW_UNAUTHENTICATED=true where everybody who reaches it may use it",
                 2,
             )
         app = create_app(settings)

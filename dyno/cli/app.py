@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn, ParamSpec
 import typer
 from rich.console import Console
 
-from dyno.client import Refused, ServerUnreachable
+from dyno.client import ConnectionBroken, Refused, ServerUnreachable
 from dyno.errors import DynoError
 from dyno.exits import OfCommand
 from dyno.settings import WrongSettings
@@ -25,6 +25,7 @@ app = typer.Typer(
 console = Console()
 errors = Console(stderr=True)
 USAGE = 2
+_START = "; start a Dyno with `dyno up`, or name another: --url, DYNO_URL"
 _KEY = "; this command sends what DYNO_API_KEY holds"
 P = ParamSpec("P")
 
@@ -60,6 +61,8 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
             command(*args, **kwargs)
         except Refused as error:
             _fail(error.detail + _KEY * (error.status == HTTPStatus.UNAUTHORIZED), OfCommand.REFUSED)
+        except ConnectionBroken as error:
+            _fail(error.detail + _START, OfCommand.UNREACHABLE)
         except ServerUnreachable as error:
             _fail(error.detail, OfCommand.UNREACHABLE)
         except WrongSettings as error:

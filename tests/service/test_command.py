@@ -120,6 +120,7 @@ def test_nobody_there_is_4(arguments: list[str], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(steps, "FIRST_PAUSE_S", 0.0)
     done = invoked(*arguments, "--url", "http://127.0.0.1:9")
     assert (done.exit_code, "Traceback" in done.output) == (4, False)
+    assert "dyno up" in done.output
 
 
 def test_ctrl_c_cancels_the_job_that_is_waited_for(http: httpx.Client, offered: Device) -> None:

@@ -66,6 +66,7 @@ def test_an_address_that_others_reach_is_refused_while_there_are_no_keys(
     assert code == 2
     assert host in said
     assert "dyno keys create" in said
+    assert "DYNO_REQUIRE_KEYS" in said
     assert "DYNO_ALLOW_UNAUTHENTICATED" in said
 
 

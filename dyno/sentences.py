@@ -31,6 +31,7 @@ _SENTENCES: dict[str, str] = {
     "date_from_datetime_inexact": "Input should be a date without a time of day",
     **dict.fromkeys(("time_delta_type", "time_delta_parsing"), _DURATION),
     "none_required": "Input should be null",
+    "extra_forbidden": "There is no such field",
     "bool_type": "Input should be true or false",
     "bool_parsing": "Input should be true or false",
     "invalid-json-value": "Input should be a JSON value",

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_core._pydantic_core import list_all_errors
 
@@ -24,6 +24,8 @@ NOT_OF_JSON = re.compile(
 
 
 class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
     even: int = 0
 
     @field_validator("even")
@@ -50,6 +52,7 @@ def told(kind: Any, value: object) -> str:
         (bool, "yes", "Input should be true or false"),
         (int, "5", "Input should be a valid integer"),
         (Inner, {"even": 3}, "3 is odd"),
+        (Inner, {"even": 2, "odd": 1}, "There is no such field"),
         (Annotated[str, Field(pattern="^(?P<kind>cpu|gpu):0$")], "x", "String should match ^(cpu|gpu):0$"),
         (Literal["a", 1, None, True], "b", 'Input should be "a", 1, null or true'),
         (Annotated[list[int], Field(max_length=2)], [1, 2, 3], "Array should have at most 2 items, not 3"),

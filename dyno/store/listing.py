@@ -56,8 +56,9 @@ def _device_names(job: Job) -> set[str | None]:
 
 
 def _has_label(job: Job, label: str) -> bool:
-    name, equals, value = label.partition("=")
-    return name in job.spec.labels and (not equals or job.spec.labels[name] == value)
+    """By name, or by name and value; either may have a = in it."""
+    labels = job.spec.labels
+    return label in labels or any(label == f"{name}={value}" for name, value in labels.items())
 
 
 class Listing:

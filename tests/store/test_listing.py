@@ -77,7 +77,7 @@ async def test_an_exact_last_page_has_no_cursor(jobs: Jobs, a_spec: Callable[...
 async def test_each_filter_keeps_what_fits_and_nothing_else(
     jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
 ) -> None:
-    (done,) = await submitted(jobs, a_spec(labels={"commit": "abc"}), 1)
+    (done,) = await submitted(jobs, a_spec(labels={"commit": "abc", "a=b": "c=d"}), 1)
     leases.finish(claim(), "succeed")
     (training,) = await submitted(jobs, a_spec(workload="mnist_cnn", device="gpu:0@beta"), 1)
     (jax,) = await submitted(jobs, a_spec(framework="jax", device="any"), 1)
@@ -90,7 +90,8 @@ async def test_each_filter_keeps_what_fits_and_nothing_else(
     assert await listed(status=Status.QUEUED, workload="matmul") == {jax}
     assert await listed(framework="jax") == {jax}
     assert await listed(label="commit") == await listed(label="commit=abc") == {done}
-    assert await listed(label="commit=other") == set()
+    assert await listed(label="a=b") == await listed(label="a=b=c=d") == {done}
+    assert await listed(label="commit=other") == await listed(label="a") == await listed(label="a=b=c") == set()
     assert (
         await listed(device="cpu") == await listed(device="cpu:0-1") == await listed(device="cpu:0-1@alpha") == {done}
     )

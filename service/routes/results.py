@@ -23,7 +23,8 @@ from service.problems import documented
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
-_TEXTS_THAT_RUN = ("=", "+", "-", "@", "\t", "\r")  # at the beginning of a cell, in a spreadsheet
+# At the beginning of a cell, in a spreadsheet; the last four are the first ones as wide as Japanese has them.
+_TEXTS_THAT_RUN = tuple("=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20")
 _CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
 
 

@@ -125,3 +125,14 @@ def test_as_csv_it_is_the_same_table_and_no_text_in_it_runs(http: httpx.Client, 
     assert [row["label.change"] for row in table] == ["", "-5"]
     assert not any(cell.startswith(("=", "@")) for row in table for cell in row.values())
     assert answer.text.count("\r\n") == 1 + 2 + 1  # one of them in the note
+
+
+def test_whatever_a_spreadsheet_takes_for_the_beginning_of_a_formula_has_a_mark_before_it(
+    http: httpx.Client, finished: Finished
+) -> None:
+    formulas = {f"U+{ord(first):04X}": f"{first}1+1" for first in "=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20"}
+    finished(spec=labelled("formulas", **formulas, none="1+1", number="-1e3"))
+    answer = http.get("/v1/results", params={"label": "test=formulas", "format": "csv"})
+    [row] = csv.DictReader(io.StringIO(answer.text, newline=""))
+    assert {name: row[f"label.{name}"] for name in formulas} == {name: f"'{text}" for name, text in formulas.items()}
+    assert (row["label.none"], row["label.number"]) == ("1+1", "-1e3")

@@ -34,6 +34,8 @@ for value in jq.compile(program).input_text(sys.stdin.read()):
     print(value if raw else json.dumps(value, indent=2))
 sys.exit(1 if "-e" in options and value in (None, False) else 0)
 """
+LOOPS = [line for block in BLOCKS for line in block.splitlines() if re.match(r"(while|until) .*/v1/jobs/", line)]
+NO_JOB = "job_00000000000000000000000000"
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,15 @@ def test_every_block_is_run_here_or_tested_elsewhere() -> None:
     others = [block.strip() for block in BLOCKS if not _is_for_a_caller(block)]
     assert sorted(others) == sorted(TESTED_ELSEWHERE)
     assert len(BLOCKS) - len(others) >= 7
+
+
+@pytest.mark.parametrize("line", LOOPS)
+def test_a_loop_that_waits_for_a_job_ends_where_there_is_none(url: str, tools: str, line: str) -> None:
+    """A caller whose job was deleted, or whose key was revoked, would ask for ever, and as fast as it can."""
+    named = dict.fromkeys(re.findall(r"/v1/jobs/\$(\w+)", line), NO_JOB)
+    subprocess.run(
+        ["bash", "-c", line], env={**os.environ, **named, "DYNO": url, "PATH": tools}, timeout=30, check=True
+    )
 
 
 def test_the_callers_lines_work_as_they_stand(http: httpx.Client, url: str, tools: str) -> None:

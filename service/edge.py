@@ -47,6 +47,7 @@ SANDBOXED = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ance
 _ENDED = "the service ended before this was answered; it may have been done"
 _ASKED_WITH = ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer")
 _ANSWERED_WITH = ("Content-Disposition", "ETag", "Idempotent-Replayed", "Link", "Location", "Preference-Applied")
+_TRACED_WITH = ("traceparent", "tracestate", "X-Request-ID")
 _LIMITED_WITH = ("RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authenticate")
 
 
@@ -61,7 +62,7 @@ def install(app: FastAPI, meter: Meter, settings: Settings) -> None:
                 inner,
                 allow_origins=settings.cors_origins,
                 allow_methods=["GET", "HEAD", "POST", "DELETE"],
-                allow_headers=[*_ASKED_WITH, "X-Request-ID"],
+                allow_headers=[*_ASKED_WITH, *_TRACED_WITH],
                 expose_headers=[*_ANSWERED_WITH, *_LIMITED_WITH, "X-Request-ID"],
             )
         return Edge(inner, meter)

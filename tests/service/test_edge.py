@@ -36,6 +36,7 @@ Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 ROOT = Path(__file__).parents[2]
 READ = threading.Event()  # the first piece of the stream has arrived
 SECRET = "a-secret-that-is-nobody-s-business"
+ASKED_WITH = ("content-type", "idempotency-key", "traceparent", "tracestate", "x-request-id")
 BODY = {"workload": "matmul", "device": "tpu", "queue_if_absent": True, "labels": {"mine": SECRET}}
 
 
@@ -174,7 +175,7 @@ def test_a_stream_goes_through_as_it_comes(failing: httpx.Client) -> None:
     ],
 )
 def test_only_listed_origins_may_read_and_post(failing: httpx.Client, origin: str, allowed: bool) -> None:
-    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type,idempotency-key"}
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": ",".join(ASKED_WITH)}
     preflight = failing.options("/v1/jobs", headers={"Origin": origin} | asked)
     read = failing.get("/livez", headers={"Origin": origin})
     for answer in (preflight, read):

@@ -14,6 +14,7 @@ from dyno.settings import Settings
 from service.meter import Meter
 from service.server.crowd import Crowd, Waits
 from service.server.line import Line
+from service.server.unframed import unframed
 
 
 class Visitor(HttpToolsProtocol, ABC):
@@ -96,7 +97,8 @@ class Visitor(HttpToolsProtocol, ABC):
         async def answer(scope: Any, receive: Any, send: Any) -> None:
             await self.flow.drain()  # what is made before there is room for it lies in memory, with all it is made of
             if not cycle.disconnected:
-                await self._line.answer(cast(ASGIApp, app), scope, receive, send)
+                told = unframed(cycle) if scope["http_version"] == "1.0" else send
+                await self._line.answer(cast(ASGIApp, app), scope, receive, told)
 
         self._running = cycle
         super()._start_asgi_task(cycle, answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 MAX_FIELDS = 100
@@ -19,6 +19,9 @@ class Fault(NamedTuple):
 
 
 MALFORMED = Fault("malformed", "bad-request", "this is no HTTP/1.1 request")
+# RFC 9112, 3.2 and 6.1: two readers of such a request may differ on whom it is for, or on where it ends.
+_NO_HOST = Fault("malformed", "bad-request", "a request names its host, and names it once")
+_CODED = Fault("malformed", "bad-request", "of the transfer codings only chunked is read")
 
 
 class Head:
@@ -41,15 +44,20 @@ class Head:
         most = f"{self._max_bytes} bytes and {MAX_FIELDS} fields"
         return Fault("large_head", "head-too-large", f"the head of a request has at most {most}")
 
-    def check(self, version: str, method: bytes, fields: Iterable[tuple[bytes, bytes]]) -> Fault | None:
+    def check(self, version: str, method: bytes, fields: Collection[tuple[bytes, bytes]]) -> Fault | None:
         if version not in VERSIONS:
             return MALFORMED
+        hosts = sum(name == b"host" for name, _ in fields)
+        if hosts > 1 or (hosts == 0 and version != "1.0"):
+            return _NO_HOST
+        if any(name == b"transfer-encoding" and value.strip().lower() != b"chunked" for name, value in fields):
+            return _CODED
         if method in WITHOUT_BODY and announced_bytes(fields) != 0:
             return Fault("malformed", "bad-request", f"a {method.decode()} has no body here")
         return None
 
 
-def announced_bytes(fields: Iterable[tuple[bytes, bytes]]) -> int | None:
+def announced_bytes(fields: Collection[tuple[bytes, bytes]]) -> int | None:
     """Of the body that is to follow; none where its length isn't said."""
     given = {name: value for name, value in fields if name in (b"content-length", b"transfer-encoding")}
     return None if b"transfer-encoding" in given else int(given.get(b"content-length", b"0").strip() or b"0")

@@ -6,7 +6,7 @@ import pytest
 
 from service.server.connection import MAX_PIPELINED
 from service.server.heads import MAX_FIELDS
-from tests.service.abuse.conftest import Api, problem
+from tests.service.abuse.conftest import JOB, Api, problem
 from tests.waiting import eventually
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
@@ -33,6 +33,10 @@ NO_REQUESTS = {
     "a length and chunks": POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     "a chunk of no length": POST + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n",
     "a body to GET": GET + b"Content-Length: 2\r\n\r\n{}",
+    "no host": b"GET /livez HTTP/1.1\r\n\r\n",
+    "two hosts": GET + b"Host: localhost\r\n\r\n",
+    "two hosts of old": b"GET /livez HTTP/1.0\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+    "chunks of something else": POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     "chunks to GET": GET + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
 }
 
@@ -119,6 +123,19 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one(api: Api, protoco
     asked = GET + b"Connection: Upgrade\r\nUpgrade: " + protocol + b"\r\nSec-WebSocket-Version: 13\r\n\r\nframes"
     [answer] = api.call().send(asked).answers()
     assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+
+
+def test_who_speaks_http_1_0_needs_no_host_and_is_sent_no_chunks(api: Api) -> None:
+    [answer] = api.call().send(b"GET /livez HTTP/1.0\r\n\r\n").answers()
+    assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+    urls = api.http.post("/v1/jobs", json=JOB).json()["urls"]
+    api.http.post(urls["cancel"]).raise_for_status()
+    caller = api.call().send(f"GET {urls['events']} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+    with caller.socket:
+        head, _, body = b"".join(iter(caller.some, b"")).partition(b"\r\n\r\n")
+    assert b"connection: close" in head
+    assert b"transfer-encoding" not in head
+    assert body == api.http.get(urls["events"]).content
 
 
 def test_fields_behind_a_body_are_none_of_the_request(api: Api) -> None:

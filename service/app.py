@@ -40,7 +40,7 @@ from service.traced import Traced
 
 DESCRIPTION = (
     "Every answer has an `X-Request-ID`: the caller's own (1 to 128 letters, digits, dots, dashes and underscores), or "
-    "one made for it."
+    "one made for it. HEAD is answered as GET is, without the body."
 )
 
 

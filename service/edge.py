@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dyno import logs
 from dyno.settings import Settings
 from dyno.ulid import new_ulid
+from service.headers_only import HeadersOnly
 from service.meter import Meter
 from service.problems import problem
 
@@ -56,7 +57,7 @@ def install(app: FastAPI, meter: Meter, settings: Settings) -> None:
     build = app.build_middleware_stack
 
     def outermost() -> ASGIApp:
-        inner = build()
+        inner: ASGIApp = HeadersOnly(build(), app.state.routes)
         if settings.cors_origins:
             inner = _Cors(
                 inner,

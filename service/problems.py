@@ -175,10 +175,11 @@ async def _of_http(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """All that the path takes: Starlette itself names those of the first route only."""
+    """All that the path takes: Starlette itself names those of the first route only, and HEAD is taken where GET is."""
     routes: Sequence[BaseRoute] = request.app.state.routes
     fitting = [r for r in routes if isinstance(r, Route) and r.matches(request.scope)[0] is not Match.NONE]
-    return sorted({method for route in fitting for method in route.methods or ()})
+    found = {method for route in fitting for method in route.methods or ()}
+    return sorted(found | {"HEAD"} if "GET" in found else found)
 
 
 async def _of_parameters(request: Request, error: Exception) -> Response:

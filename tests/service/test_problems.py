@@ -100,5 +100,5 @@ def test_what_is_not_there_is_a_problem_too(
 
 
 def test_a_wrong_method_is_told_all_the_right_ones(failing: httpx.Client) -> None:
-    assert failing.delete("/v1/jobs").headers["allow"] == "GET, POST"
-    assert failing.post("/livez").headers["allow"] == "GET"
+    assert failing.delete("/v1/jobs").headers["allow"] == "GET, HEAD, POST"
+    assert failing.post("/livez").headers["allow"] == "GET, HEAD"

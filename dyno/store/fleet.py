@@ -76,13 +76,21 @@ def resting(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]
 
     Raises StoreUnavailable.
     """
+    idle = [one for one in _live(client, settings) if one.worker.state == "idle"]
+    return [(one.device, one.worker.version) for one in sorted(idle, key=_last_heartbeat, reverse=True)]
+
+
+def looked_into(client: redis.Redis, settings: Settings) -> set[str]:
+    """The queues that any live worker looks into. Raises StoreUnavailable."""
+    return {queue for one in _live(client, settings) for queue in queues_served(one.device)}
+
+
+def _live(client: redis.Redis, settings: Settings) -> list[_Published]:
     keys = Keys(settings.namespace)
     with store_errors():
         names = [keys.worker(str(worker_id)) for worker_id in client.smembers(keys.workers)]
         texts: Any = client.mget(names) if names else []
-    published = [one for text in texts if text is not None and (one := _read(text)) is not None]
-    idle = [one for one in published if one.worker.state == "idle"]
-    return [(one.device, one.worker.version) for one in sorted(idle, key=_last_heartbeat, reverse=True)]
+    return [one for text in texts if text is not None and (one := _read(text)) is not None]
 
 
 def states(texts: Iterable[str | None]) -> list[tuple[Device, WorkerState]]:

@@ -7,10 +7,12 @@ import redis
 
 from dyno.settings import Settings
 from dyno.spec import Spec
+from dyno.store import fleet, reconcile
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases
 from dyno.store.reconcile import queues_to_wake
+from tests.store.test_fleet import DEVICE, a_worker
 
 pytestmark = pytest.mark.anyio
 
@@ -49,3 +51,19 @@ async def test_a_queue_whose_last_job_was_claimed_is_not_named(
     await jobs.submit(a_spec())
     claim()
     assert queues_to_wake(client, settings) == []
+
+
+async def test_queues_for_devices_that_nobody_has_keep_no_process_busy(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "MOST_UNSERVED", 3)
+    fleet.publish(client, settings, DEVICE, a_worker())
+    for number in range(2, 8):
+        await jobs.submit(a_spec(device=f"cpu:{number}@nowhere"))
+    for device in ("any", "cpu", DEVICE.full_id):
+        await jobs.submit(a_spec(device=device))
+
+    named = queues_to_wake(client, settings)
+
+    assert [name for name in named if not name.endswith("@nowhere")] == ["any", "cpu", DEVICE.full_id]
+    assert len(named) == 3 + 3

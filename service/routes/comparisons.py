@@ -174,6 +174,7 @@ async def picture(found: Found) -> Response:
         raise ResultNotReady(f"{found.id} is {found.status}: there is nothing to draw")
     headers = {
         "Cache-Control": "private, max-age=3600",
+        "Vary": "Authorization",  # or a browser would show what one key saw to the next one
         **SANDBOXED,  # names of devices are in it
     }
     return Response(bars.drawn(found), media_type="image/svg+xml", headers=headers)

@@ -40,6 +40,7 @@ def test_a_comparison_is_made_kept_and_drawn(http: httpx.Client, finished: Finis
     assert http.get(answer.headers["location"]).json() == made
     bars = http.get(made["urls"]["bars"])
     assert bars.headers["content-type"].startswith("image/svg+xml")
+    assert (bars.headers["cache-control"], bars.headers["vary"]) == ("private, max-age=3600", "Authorization")
     assert bars.headers["x-content-type-options"] == "nosniff"
     assert bars.text.startswith("<svg")
 

@@ -10,7 +10,7 @@ from dyno.errors import UnknownJob
 from dyno.spec import InterleavedSpec, Spec
 from dyno.store.artifacts import check_token
 from dyno.store.keys import JOB_ID
-from service.errors import NotAuthorized
+from service.errors import NotAuthorized, as_to_a_stranger
 from service.state import State
 
 JOB_HEADER = "dyno-job"  # the job that the token holds, where the request is about another one's file
@@ -27,7 +27,8 @@ async def check_start(request: Request, state: State) -> None:
     own, token = request.headers[JOB_HEADER], bearer(request)
     if token is None or JOB_ID.fullmatch(own) is None:
         raise NotAuthorized(f"{JOB_HEADER} names the job whose attempt's token is sent with it")
-    await check_token(state.client, state.settings, own, token)
+    with as_to_a_stranger():
+        await check_token(state.client, state.settings, own, token)
     asked = {"job": request.path_params["job_id"], "name": request.path_params["name"]}
     if asked not in _starts((await state.jobs.get(own)).spec):
         raise UnknownJob(f"{own} starts from no such file")

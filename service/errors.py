@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dyno.errors import DynoError, InvalidSpec
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dyno.errors import DynoError, InvalidSpec, StoreUnavailable
 
 
 class MalformedBody(DynoError):
@@ -75,3 +78,12 @@ class InvalidRequest(InvalidSpec):
     """A parameter of the request is wrong, not its body."""
 
     code = "invalid-request"
+
+
+@contextmanager
+def as_to_a_stranger() -> Iterator[None]:
+    """Whoever asks may be one while the block runs: if the store is away, it isn't told where it is."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise StoreUnavailable("Redis can't be used now") from error

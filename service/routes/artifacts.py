@@ -18,6 +18,7 @@ from dyno.store.artifacts import check_token, note_files_async
 from service.answers.conditional import matches
 from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep
 from service.edge import SANDBOXED
+from service.errors import as_to_a_stranger
 from service.problems import documented
 from service.requests.upload import received
 
@@ -103,7 +104,8 @@ async def keep(job_id: JobId, name: ArtifactName, request: Request, state: State
 
     Repeating it with the same content changes nothing.
     """
-    await check_token(state.client, state.settings, job_id, token)
+    with as_to_a_stranger():
+        await check_token(state.client, state.settings, job_id, token)
     await note_files_async(state.client, state.settings, job_id)
     folder = await anyio.to_thread.run_sync(state.artifacts.incoming, job_id)
     async with received(request, folder, state.settings.artifact_max_bytes) as upload:

@@ -24,6 +24,8 @@ from tests.service.keys.conftest import make_key, problem
 from tests.waiting import eventually
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
+NO_JOB = "job_00000000000000000000000000"
+FILE = f"/v1/jobs/{NO_JOB}/artifacts/a.txt"
 EVERYTHING = ["read", "submit", "admin"]
 Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 
@@ -196,6 +198,10 @@ def test_a_service_that_is_not_ready_tells_strangers_which_part_and_nothing_of_w
             server.kill()
             for headers in ({}, mine):
                 assert http.get("/readyz", headers=headers).json()["detail"] == "store-unavailable"
+            guessed = {"Authorization": f"Bearer dyno_{64 * '0'}", "Dyno-Job": NO_JOB}
+            for method, path in (("GET", "/v1/jobs"), ("GET", FILE), ("PUT", FILE)):
+                answer = http.request(method, path, headers=guessed)
+                assert (answer.status_code, answer.json()["detail"]) == (503, "Redis can't be used now")
 
 
 def test_a_full_store_still_shows_a_keys_jobs(serve: Serve) -> None:

@@ -10,6 +10,7 @@ from typing import Self
 from dyno.client.call import Awaiting, Blocking
 from dyno.client.calls import Calls
 from dyno.client.following import Following, follow, follow_awaiting
+from dyno.client.paths import in_path
 from dyno.client.transport import AsyncTransport, Transport
 from dyno.events import AnyEvent
 from dyno.settings import WrongSettings
@@ -87,5 +88,5 @@ def _headers(key: str | None) -> dict[str, str]:
 
 
 def _following(job_id: str | None, after: str | None) -> Following:
-    path = f"/v1/jobs/{job_id}/events" if job_id is not None else "/v1/events"
+    path = f"/v1/jobs/{in_path(job_id)}/events" if job_id is not None else "/v1/events"
     return Following(path, after, ends=job_id is not None)

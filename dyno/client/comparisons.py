@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue, RootModel
 from dyno.client.call import call
 from dyno.client.errors import ComparisonNotMade
 from dyno.client.jobs import AnySpec, Progress, document, waited
+from dyno.client.paths import in_path
 from dyno.client.steps import Steps, asked, once, patiently, text_of
 from dyno.comparison import Comparison, UnfinishedComparison
 from dyno.spec import CONFIDENCE, MARGIN
@@ -61,7 +62,7 @@ class ComparisonCalls:
     @call
     def bars(self, comparison_id: str) -> Steps[str]:
         """The comparison as a picture: SVG."""
-        return text_of(f"/v1/comparisons/{comparison_id}/bars.svg")
+        return text_of(f"/v1/comparisons/{in_path(comparison_id)}/bars.svg")
 
 
 def begun_comparison(first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue]) -> Steps[UnfinishedComparison]:
@@ -70,7 +71,7 @@ def begun_comparison(first: AnySpec, second: AnySpec, options: Mapping[str, Json
 
 
 def comparison_of(comparison_id: str) -> Steps[Comparison]:
-    found = (yield from asked(AnyComparison, "GET", f"/v1/comparisons/{comparison_id}")).root
+    found = (yield from asked(AnyComparison, "GET", f"/v1/comparisons/{in_path(comparison_id)}")).root
     if isinstance(found, UnfinishedComparison):
         raise ComparisonNotMade(found)
     return found

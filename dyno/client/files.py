@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dyno.client.call import call
 from dyno.client.errors import DownloadDamaged
+from dyno.client.paths import in_path
 from dyno.client.steps import Receive, Steps, asked, text_of
 from dyno.job import Stored
 from dyno.result import Artifact
@@ -22,17 +23,17 @@ class FileCalls:
     @call
     def samples(self, job_id: str) -> Steps[list[RunSamples]]:
         """Every reading that the result rests on, run by run."""
-        return (yield from asked(SampleList, "GET", f"/v1/jobs/{job_id}/samples")).data
+        return (yield from asked(SampleList, "GET", f"/v1/jobs/{in_path(job_id)}/samples")).data
 
     @call
     def logs(self, job_id: str) -> Steps[str]:
         """What the job's runners have printed, the last 256 KiB at most."""
-        return text_of(f"/v1/jobs/{job_id}/logs")
+        return text_of(f"/v1/jobs/{in_path(job_id)}/logs")
 
     @call
     def artifacts(self, job_id: str) -> Steps[list[Artifact]]:
         """The files that a job has left behind."""
-        return (yield from asked(ArtifactList, "GET", f"/v1/jobs/{job_id}/artifacts")).data
+        return (yield from asked(ArtifactList, "GET", f"/v1/jobs/{in_path(job_id)}/artifacts")).data
 
     @call
     def download(self, job_id: str, artifact: Artifact, to: Path) -> Steps[None]:
@@ -50,4 +51,4 @@ class FileCalls:
 
 def file_path(job_id: str, name: str) -> str:
     """Of a file that a job left."""
-    return f"/v1/jobs/{job_id}/artifacts/{name}"
+    return f"/v1/jobs/{in_path(job_id)}/artifacts/{in_path(name)}"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from dyno.catalogue import WorkloadEntry, WorkloadList
 from dyno.client.call import call
+from dyno.client.paths import in_path
 from dyno.client.steps import Steps, asked
 from dyno.fleet import AwayDevice, Cordon, DeviceList, DeviceStatus, WorkerList, WorkerRecord
 
@@ -21,7 +20,7 @@ class FleetCalls:
     @call
     def workload(self, name: str) -> Steps[WorkloadEntry]:
         """One of them, with its params. Raises Refused where there is none of that name."""
-        return asked(WorkloadEntry, "GET", f"/v1/workloads/{_in_path(name)}")
+        return asked(WorkloadEntry, "GET", f"/v1/workloads/{in_path(name)}")
 
     @call
     def devices(self) -> Steps[list[DeviceStatus]]:
@@ -45,13 +44,9 @@ class FleetCalls:
 
         Raises Refused where there is none of that name.
         """
-        return asked(Cordon, "POST", f"/v1/devices/{_in_path(device)}/cordon")
+        return asked(Cordon, "POST", f"/v1/devices/{in_path(device)}/cordon")
 
     @call
     def uncordon(self, device: str) -> Steps[Cordon]:
         """Let it take jobs again; otherwise as `cordon`."""
-        return asked(Cordon, "POST", f"/v1/devices/{_in_path(device)}/uncordon")
-
-
-def _in_path(name: str) -> str:
-    return quote(name, safe="")
+        return asked(Cordon, "POST", f"/v1/devices/{in_path(device)}/uncordon")

@@ -13,6 +13,7 @@ from dyno.client.answers import check, read
 from dyno.client.call import call
 from dyno.client.errors import JobNotSucceeded
 from dyno.client.pages import LIMIT, Page, browsed
+from dyno.client.paths import in_path
 from dyno.client.steps import Pause, Steps, asked, once, patiently, sent
 from dyno.job import Job, Status, Validation
 from dyno.result import Result
@@ -93,17 +94,17 @@ class JobCalls:
     @call
     def cancel(self, job_id: str) -> Steps[Job]:
         """A queued job at once, a running one within 5 s. Raises Refused: `job-finished` where it is done."""
-        return asked(Job, "POST", f"/v1/jobs/{job_id}/cancel")
+        return asked(Job, "POST", f"/v1/jobs/{in_path(job_id)}/cancel")
 
     @call
     def rerun(self, job_id: str, *, idempotency_key: str | None = None) -> Steps[Job]:
         """Queue the job's spec once more, as a new job; otherwise as `submit`."""
-        return once(Job, f"/v1/jobs/{job_id}/rerun", key=idempotency_key)
+        return once(Job, f"/v1/jobs/{in_path(job_id)}/rerun", key=idempotency_key)
 
     @call
     def delete(self, job_id: str) -> Steps[None]:
         """Delete a done job with all that it left. Raises Refused: `job-live` while it isn't done."""
-        check((yield from sent("DELETE", f"/v1/jobs/{job_id}")))
+        check((yield from sent("DELETE", f"/v1/jobs/{in_path(job_id)}")))
 
 
 def submitted(spec: AnySpec, idempotency_key: str | None = None) -> Steps[Job]:
@@ -111,7 +112,7 @@ def submitted(spec: AnySpec, idempotency_key: str | None = None) -> Steps[Job]:
 
 
 def job_of(job_id: str) -> Steps[Job]:
-    return asked(Job, "GET", f"/v1/jobs/{job_id}")
+    return asked(Job, "GET", f"/v1/jobs/{in_path(job_id)}")
 
 
 def waited(job_id: str, progress: Progress | None) -> Steps[Job]:
@@ -124,7 +125,7 @@ def document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonVal
 
 
 def _result_of(job_id: str) -> Steps[Result]:
-    return asked(Result, "GET", f"/v1/jobs/{job_id}/result")
+    return asked(Result, "GET", f"/v1/jobs/{in_path(job_id)}/result")
 
 
 def _followed(job: Job, progress: Progress | None) -> Steps[Job]:

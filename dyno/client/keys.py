@@ -5,6 +5,7 @@ from __future__ import annotations
 from dyno.access import ApiKey, CreatedKey, KeyList, Limits, Me, Scope
 from dyno.client.answers import check
 from dyno.client.call import call
+from dyno.client.paths import in_path
 from dyno.client.steps import Steps, asked, sent
 
 
@@ -30,4 +31,4 @@ class KeyCalls:
     @call
     def revoke_key(self, key_id: str) -> Steps[None]:
         """Let no further request through with it; its jobs go on. Repeating it changes nothing."""
-        check((yield from sent("DELETE", f"/v1/keys/{key_id}")))
+        check((yield from sent("DELETE", f"/v1/keys/{in_path(key_id)}")))

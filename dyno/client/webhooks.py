@@ -6,6 +6,7 @@ from datetime import datetime
 
 from dyno.client.call import call
 from dyno.client.pages import LIMIT, Page, browsed
+from dyno.client.paths import in_path
 from dyno.client.steps import Steps, asked
 from dyno.delivery import Delivery, DeliveryStatus
 
@@ -34,4 +35,4 @@ class WebhookCalls:
     @call
     def redeliver(self, delivery_id: str) -> Steps[Delivery]:
         """Send it again at once, whatever became of it. Raises Refused where there is none."""
-        return asked(Delivery, "POST", f"/v1/webhook-deliveries/{delivery_id}/redeliver")
+        return asked(Delivery, "POST", f"/v1/webhook-deliveries/{in_path(delivery_id)}/redeliver")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,8 +15,9 @@ import redis
 from dyno.client import AsyncClient, Client, Refused, pages
 from dyno.devices.device import Device
 from dyno.fleet import AwayDevice, Cordon, WorkerRecord
+from dyno.result import Artifact
 from dyno.settings import Settings
-from tests.asking import Through, asked
+from tests.asking import Ask, Through, all_asked, asked
 
 SPEC = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
 
@@ -50,6 +52,29 @@ def test_what_there_is_to_run_and_to_run_it_on(
     client.sadd(f"{settings.namespace}:cordoned", "gpu:3@away")
     assert through(lambda client: client.cordoned_away()) == [AwayDevice(id="gpu:3", host="away")]
     client.delete(f"{settings.namespace}:cordoned")
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("name", ["../keys/key_0", "..", "job/files", "job?wait=1", "job#", "%2e%2e", "a b"])
+def test_what_somebody_else_gave_for_an_id_leads_nowhere_else(http: httpx.Client, kind: Any, name: str) -> None:
+    file = Artifact(name=name, bytes=0, sha256="", url="")
+    calls: list[Ask] = [
+        *(lambda client: client.job(name), lambda client: client.result(name), lambda client: client.wait(name)),
+        *(lambda client: client.cancel(name), lambda client: client.rerun(name), lambda client: client.delete(name)),
+        *(lambda client: client.samples(name), lambda client: client.logs(name), lambda client: client.artifacts(name)),
+        *(lambda client: client.comparison(name), lambda client: client.bars(name)),
+        *(lambda client: client.redeliver(name), lambda client: client.workload(name)),
+        lambda client: client.download(f"job_{26 * '0'}", file, Path("never")),
+    ]
+    told = [error.problem["code"] for error in all_asked(kind, calls, str(http.base_url))]
+    assert [code for code in told if not code.endswith("not-found")] == []
+
+
+def test_events_of_a_job_are_never_those_of_all(http: httpx.Client, submitted: Callable[..., str]) -> None:
+    submitted()  # so that there are some
+    with Client(str(http.base_url)) as client, pytest.raises(Refused) as raised:
+        next(client.events("..", after="0-0"))
+    assert raised.value.status == 404
 
 
 def test_jobs_come_over_as_many_pages_as_are_wanted(

@@ -74,19 +74,20 @@ def zero_product(told: bool) -> ResultWarning | None:
 def constant_data(parts: Mapping[str, NDArray[np.generic]]) -> ResultWarning | None:
     """Data to learn from, by the names of its parts: one of 16 values or more, all of which are the same.
 
-    Up to 65,536 values at equal distances are looked at. Unlike `degenerate_data` it is for real data too.
+    Unlike `degenerate_data` it is for real data too: most of it may be background, so every value counts. The first
+    few tell of sound data that it isn't constant.
     """
-    constant: list[JsonValue] = []
-    for name, values in parts.items():
-        flat = values.reshape(-1)
-        examined = flat[:: max(1, flat.size // _EXAMINED)]
-        if examined.size >= LEAST_TELLING and bool((examined == examined[0]).all()):
-            constant.append(name)
+    constant: list[JsonValue] = [name for name, values in parts.items() if _constant(values.reshape(-1))]
     return warning("DEGENERATE_DATA", "The data to learn from are constant.", constant=constant) if constant else None
 
 
-def above_peak(peak: Peak) -> ResultWarning | None:
-    """The fraction of peak is above 1, with slack for a peak that was measured."""
+def _constant(flat: NDArray[np.generic]) -> bool:
+    blocks = (flat[start : start + _EXAMINED] for start in range(0, flat.size, _EXAMINED))
+    return flat.size >= LEAST_TELLING and all(bool((block == flat[0]).all()) for block in blocks)
+
+
+def above_peak(peak: Peak, case: str | None = None) -> ResultWarning | None:
+    """The fraction of peak, of one `case` of several, is above 1, with slack for a peak that was measured."""
     limit = PEAK_SLACK.get(peak.provenance or "", 1.0)
     if peak.fraction is None or peak.fraction <= limit:
         return None

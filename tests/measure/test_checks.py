@@ -80,6 +80,15 @@ def test_few_samples_of_one_class_may_be_chance_and_many_are_degenerate(count: i
     assert code(checks.constant_data({"targets": np.ones(count)})) == told
 
 
+def test_images_whose_borders_are_all_alike_are_not_constant() -> None:
+    """2,400 of 28 x 28 are 28 times 65,536 values and a few: at equal distances all would be of the first column."""
+    images = np.zeros((2400, 28, 28), np.uint8)
+    images[7, 14, 14] = 1
+    assert checks.constant_data({"inputs": images}) is None
+    images[7, 14, 14] = 0
+    assert code(checks.constant_data({"inputs": images})) == "DEGENERATE_DATA"
+
+
 @pytest.mark.parametrize(
     ("fraction", "provenance", "above"),
     [

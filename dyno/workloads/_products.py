@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.measure.checks import LEAST_TELLING, degenerate_data, output_nonfinite, result_incorrect, zero_product
+from dyno.measure.checks import degenerate_data, output_nonfinite, result_incorrect, zero_product
 from dyno.measure.verify import (
     ProductCheck,
     allowed,
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from dyno.workloads._matmul_params import MatmulParams
 
 _ENOUGH_ELEMENTS = 1024  # rounding errors of fewer scatter too much to tell a precision; one element may even be exact
+# Of fewer, half may be alike by chance where there are thousands of operands: in int8 a row may be of eight numbers.
+_ENOUGH_VALUES = 64
 
 _IN_STEP = "the rounding errors of a chain of {0} x {0} add up: one this long can't be told from a wrong one"
 
@@ -193,7 +195,7 @@ class Dispatch:
     def _values(self, operands: Sequence[Any]) -> Iterator[NDArray[Any]]:
         """One after the other; of those with few values, which may be alike by chance, all together."""
         each = (self._framework.numpy(operand) for operand in operands)
-        if math.prod(operands[0].shape) >= LEAST_TELLING:
+        if math.prod(operands[0].shape) >= _ENOUGH_VALUES:
             return each
         return iter([np.concatenate([values.reshape(-1) for values in each])])
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dyno.workloads import _products
+from dyno.workloads._integers import IntegerDispatch
 from dyno.workloads._matmul_params import MatmulParams
 from dyno.workloads._operands import normal
 from dyno.workloads._products import Chain, Dispatch
@@ -55,6 +56,12 @@ def test_of_many_small_operands_some_hold_one_value_by_chance_and_all_of_them_by
     built = Small(MatmulParams(m=2, k=1, n=2, dtype="bfloat16", mode="dispatch"), 1.0, 1000, context())
     built.execute(1)
     assert [raised.code for raised in built.verify().warnings] == told
+
+
+def test_of_thousands_of_short_rows_of_eight_numbers_none_is_called_degenerate(context: Context) -> None:
+    built = IntegerDispatch(MatmulParams(m=1, k=16, n=1, dtype="int8", mode="dispatch"), 1.0, 4096, context())
+    built.execute(1)
+    assert built.verify().warnings == []
 
 
 @pytest.mark.parametrize("name", ["normal", "signed_hartley"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dyno.datasets.kinds import DataKind
@@ -59,4 +59,6 @@ class RecurrentTraining:
         return [*of_data(kind, _NO_QUALITY), *of_batch(cost.schedule.batch, replicas), *of_device]
 
     def build(self, params: RecurrentParams, context: BuildContext) -> Built:
-        return ModelTraining(params, self.plan(params, context), context)
+        """A framework may make fewer steps in an execution than were asked for, so FLOP are counted by the sample."""
+        plan = replace(self.plan(params, context), flops_per_sample=self.cost(params).flops_per_sample)
+        return ModelTraining(params, plan, context)

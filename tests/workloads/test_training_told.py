@@ -12,6 +12,7 @@ from dyno.errors import RunFailed
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.result import DataOrigin
+from dyno.workloads import validate_params, workload
 from dyno.workloads._training import ModelTraining, Outcome, Plan
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext
@@ -79,3 +80,24 @@ def test_steps_that_a_framework_makes_one_by_one_are_told(tensorflow: TensorFlow
     assert details["steps_per_execution"] == 1
     why = "asked for 3; tensorflow makes each step a call of its own on this device"
     assert details["steps_per_execution_reason"] == why
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("imdb_lstm", {"data": "synthetic", "train_samples": 40, "test_samples": 10, "length": 5}),
+        ("weather_gru", {"data": "synthetic", "window": 5, "warmup_steps": 1}),
+        ("shakespeare_lstm", {"window": 5, "embedding": 4}),
+    ],
+)
+def test_only_the_steps_that_are_made_count_as_work(
+    tensorflow: TensorFlow, context: Context, name: str, params: dict[str, Any]
+) -> None:
+    small = {"units": 4, "batch_size": 10, "steps_per_execution": 3, "jit_compile": False}
+    asked = validate_params(workload(name), params | small)
+    in_turn, one_by_one = (
+        workload(name).build(asked, context(framework)) for framework in (tensorflow, StepByStep(tensorflow))
+    )
+    assert (in_turn.work, one_by_one.work) == (30, 10)
+    assert in_turn.verify().flops == workload(name).flops(asked)
+    assert one_by_one.verify().flops == pytest.approx(workload(name).flops(asked) / 3)

@@ -151,6 +151,22 @@ def test_outputs_of_another_model_are_found(inference: Any) -> None:
     assert [raised.code for raised in inference.verify().warnings] == ["RESULT_INCORRECT"]
 
 
+@pytest.mark.parametrize("wrong", [0.0, 0.001])
+def test_of_many_classes_whose_probabilities_are_all_small_outputs_that_say_nothing_are_wrong(
+    context: Context, wrong: float
+) -> None:
+    keras = context().framework.keras
+    layers = [keras.layers.Dense(1000, kernel_initializer=keras.initializers.RandomNormal(stddev=0.05, seed=1))]
+    many = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Softmax()])
+    many.compile()
+    built = Inference(many, np.arange(12, dtype=np.float32).reshape(3, 4), context())
+    built.compile()
+    built.execute(1)
+    assert built.verify().warnings == []
+    built._outputs = context().framework.array(np.full((3, 1000), wrong), "float32")
+    assert [raised.code for raised in built.verify().warnings] == ["RESULT_INCORRECT"]
+
+
 def test_a_training_step_counts_three_times_the_forward_pass() -> None:
     assert flops(_params()) == 3 * flops(_params(mode="inference")) == 3 * 2 * forward_flops(32, 10)
     assert flops(_params(images=1)) == 3 * forward_flops(32, 10)

@@ -79,7 +79,8 @@ class QuantizedRun:
         """Both give finite outputs for the batch that was timed; how far they differ is told, not judged."""
         batch = self._batch(self._params.batch_size)
         floats, integers = self._float32.predict(batch), self._int8.predict(batch)
-        nonfinite = output_nonfinite(int((~np.isfinite(integers)).sum()), integers.size)
+        difference, outputs = float(np.abs(floats - integers).max()), np.concatenate([floats, integers])
+        nonfinite = output_nonfinite(int((~np.isfinite(outputs)).sum()), outputs.size)
         origin = self._origin()
         return Verification(
             warnings=[each for each in (nonfinite, synthetic_data(origin)) if each is not None],
@@ -90,7 +91,7 @@ class QuantizedRun:
                 "float32": self._float32.details,
                 "int8_flop_share": self._int8_share,
                 "int8_note": self._int8_note(),
-                "largest_difference": float(np.abs(floats - integers).max()),
+                "largest_difference": difference if np.isfinite(difference) else None,
                 "data": origin.model_dump(mode="json"),
                 **self._details,
             },

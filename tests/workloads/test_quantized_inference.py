@@ -79,6 +79,19 @@ def test_the_int8_model_is_a_quarter_of_the_size_and_about_as_good(run: Quantize
     assert [raised.code for raised in found.warnings] == ["SYNTHETIC_DATA"]
 
 
+@pytest.mark.parametrize("name", ["_float32", "_int8"])
+def test_outputs_of_either_format_that_are_no_numbers_are_told(
+    run: QuantizedRun, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    sound = getattr(run, name)
+    broken = dataclasses.replace(sound, predict=lambda batch: sound.predict(batch) * np.float32(np.nan))
+    monkeypatch.setattr(run, name, broken)
+    found = run.verify()
+    assert found.details["largest_difference"] is None
+    [raised] = [each for each in found.warnings if each.code == "OUTPUT_NONFINITE"]
+    assert (raised.evidence["nonfinite"], raised.evidence["elements"]) == (80, 160)
+
+
 def test_no_tensor_of_the_int8_file_but_input_and_output_is_left_in_float32(run: QuantizedRun) -> None:
     details = run.verify().details
     assert details["engine"] == "litert"

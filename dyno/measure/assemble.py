@@ -130,12 +130,12 @@ def _warnings(
     training: Training | None,
 ) -> list[ResultWarning]:
     """Those of the runs, of the params, and of all of it together: one per code, the runs' own first."""
-    target = judged_by(spec.measure.target_rel_ci)
+    target, peaks = judged_by(spec.measure.target_rel_ci), [(None, peak), *fraction.of_cases(device, records).items()]
     each_case: list[Sequence[RunRecord]] = [*by_case(records).values()] or [records]
     together = [
         checks.emulated_device(device.emulated),
-        checks.above_peak(_highest(peak, device, records)),
-        checks.overhead_bound(peak),
+        _first(checks.above_peak(reached, case) for case, reached in peaks),
+        _first(checks.overhead_bound(reached, case) for case, reached in peaks),
         checks.synthetic_data(training.data if training else None),
         checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,
         checks.cache_resident(working_set, device.last_cache_bytes) if (working_set := _working_set(records)) else None,
@@ -174,15 +174,6 @@ def _rate_unit(specs: Sequence[MetricSpec]) -> str | None:
 def _first(raised: Iterable[ResultWarning | None]) -> ResultWarning | None:
     """One case speaks for all: a warning is about the job."""
     return next((each for each in raised if each is not None), None)
-
-
-def _highest(peak: Peak, device: Device, records: Sequence[RunRecord]) -> Peak:
-    """Of all cases the one that came nearest to its peak: the one to doubt."""
-    first = {case.name: case for case in records[0].cases}
-    of_cases = [
-        fraction.peak_of(device, first[name].dtype, first[name].flops, runs) for name, runs in by_case(records).items()
-    ]
-    return max([peak, *of_cases], key=lambda each: each.fraction or 0.0)
 
 
 def _details(execution: str, device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:

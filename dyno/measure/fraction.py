@@ -75,12 +75,18 @@ def peak_of(device: Device, dtype: str, flops: float, records: Sequence[RunRecor
     return told.model_copy(update={"fraction": reached / figure.value})
 
 
+def of_cases(device: Device, records: Sequence[RunRecord]) -> dict[str, Peak]:
+    """The peak of each case, by its name; empty where the job has but one."""
+    cases = zip(records[0].cases, by_case(records).values(), strict=True)
+    return {case.name: peak_of(device, case.dtype, case.flops, runs) for case, runs in cases}
+
+
 def case_table(device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:
     """Beside the metrics of each case: its work, its fraction of peak, and the median of each run."""
-    first = {case.name: case for case in records[0].cases}
+    first, peaks = {case.name: case for case in records[0].cases}, of_cases(device, records)
     table: dict[str, JsonValue] = {}
     for name, of_case in by_case(records).items():
-        reached = peak_of(device, first[name].dtype, first[name].flops, of_case)
+        reached = peaks[name]
         table[name] = {
             "dtype": first[name].dtype,
             "flops": first[name].flops,

@@ -116,13 +116,29 @@ def test_a_case_above_the_peak_makes_the_result_untrusted(
     assert "ABOVE_PEAK" not in [raised.code for raised in result(runs).warnings]
 
 
-def test_what_is_wrong_with_a_later_case_is_told(several: Callable[..., RunRecord], result: MakeResult) -> None:
-    sound = result([several([1.0] * 20, [2.0] * 20)])
+@pytest.fixture
+def slow(device: Device) -> Device:
+    """Of whose peak the small case reaches 2.5 % in 1 s."""
+    return device.model_copy(update={"peak": {"float32": PeakFigure(value=4000.0, provenance="measured here")}})
+
+
+def test_what_is_wrong_with_a_later_case_is_told(
+    several: Callable[..., RunRecord], result: MakeResult, slow: Device
+) -> None:
+    sound = result([several([1.0] * 20, [2.0] * 20)], on=slow)
     assert [raised.code for raised in sound.warnings] == []
-    drifting = result([several([1.0] * 20, [2.0] * 20, steady=False)])
+    drifting = result([several([1.0] * 20, [2.0] * 20, steady=False)], on=slow)
     assert [raised.code for raised in drifting.warnings] == ["NO_STEADY_STATE"]
-    few = result([several([1.0] * 20, [2.0] * 3)])
+    few = result([several([1.0] * 20, [2.0] * 3)], on=slow)
     assert [raised.code for raised in few.warnings] == ["INSUFFICIENT_SAMPLES"]
+
+
+@pytest.mark.parametrize(("small_s", "large_s", "case"), [(2.0, 2.0, "small"), (1.0, 20.0, "large")])
+def test_a_case_that_starts_more_than_it_works_is_told_whichever_it_is(
+    several: Callable[..., RunRecord], result: MakeResult, slow: Device, small_s: float, large_s: float, case: str
+) -> None:
+    found = result([several([small_s] * 20, [large_s] * 20)], on=slow)
+    assert [(raised.code, raised.evidence["case"]) for raised in found.warnings] == [("OVERHEAD_BOUND", case)]
 
 
 def test_runs_are_added_until_every_case_is_on_target(several: Callable[..., RunRecord]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dyno.measure.checks import precision_mismatch
@@ -40,7 +40,7 @@ class Sizes:
         smallest = min(details["working_set_bytes"] for details in by_size.values())
         return Verification(
             warnings=warnings,
-            unchecked={code: why for each in found.values() for code, why in each.unchecked.items()},
+            unchecked=_untold(found) | {code: why for each in found.values() for code, why in each.unchecked.items()},
             verified=frozenset.intersection(*(each.verified for each in found.values())),
             precision=_doubted([each.precision for each in found.values() if each.precision is not None]),
             details={"working_set_bytes": smallest, "sizes": by_size},
@@ -63,6 +63,12 @@ def _case(label: str, dtype: str, built: Built) -> Case:
 
 def _of(label: str, raised: ResultWarning) -> ResultWarning:
     return raised.model_copy(update={"evidence": {"size": label, **raised.evidence}})
+
+
+def _untold(found: Mapping[str, Verification]) -> dict[str, str]:
+    """What is known of the precision of one size says nothing of another's."""
+    silent = [label for label, each in found.items() if each.precision is None or each.precision.observed is None]
+    return {"PRECISION_MISMATCH": f"a product of {silent[0]} doesn't tell its precision"} if silent else {}
 
 
 def _doubted(seen: Sequence[Precision]) -> Precision | None:

@@ -73,6 +73,14 @@ def test_what_can_not_be_told_of_one_size_is_unchecked_of_the_job(context: Conte
     assert "chain of 3 x 3" in found.unchecked["RESULT_INCORRECT"]
 
 
+def test_the_precision_of_one_size_stands_for_no_other_that_is_too_small_to_tell_its_own(context: Context) -> None:
+    found = _verified(context(), sizes=[64, 16], mode="dispatch")
+    assert found.precision is not None
+    assert found.precision.observed == "float32"
+    assert found.unchecked == {"PRECISION_MISMATCH": "a product of 16x16x16 doesn't tell its precision"}
+    assert _verified(context(), sizes=[64, 48], mode="dispatch").unchecked == {}
+
+
 def test_a_wrong_size_is_named(tensorflow: TensorFlow, context: Context) -> None:
     class WrongAt24(TensorFlow):
         def matmul(self, a: Any, b: Any) -> Any:

@@ -8,10 +8,11 @@ from datetime import datetime
 from dyno.comparison import Comparative, Compared, CompareHow, Comparison, Ratio, new_comparison_id, urls_of
 from dyno.measure.comparable import Entry, check_comparable, differences, named
 from dyno.measure.comparison_doubts import cherry_pick_risk, weak_baseline
+from dyno.measure.metrics import COLD
 from dyno.measure.ratio import RatioEstimate, compared, ratio_of_means
 from dyno.measure.statistics import mean_interval
 from dyno.measure.warnings import in_order
-from dyno.result import Metric, Verdict
+from dyno.result import Metric, Result, Verdict
 
 _APART = (
     "The results were measured one after the other, not side by side: what changed on the machines in between is in "
@@ -98,9 +99,20 @@ def _compared(entry: Entry, metric: Metric, ratio: Ratio | None, confidence: flo
         device_model=device.get("model"),
         hardware_id=result.hardware_id,
         context_id=result.context_id,
-        peak_fraction=result.peak.fraction,
+        peak_fraction=_peak_fraction(result, metric.name),
         finished_at=entry.job.finished_at,
     )
+
+
+def _peak_fraction(result: Result, metric: str) -> float | None:
+    """That of the very work that the metric is of: of a case its own; of a first execution nobody knows it."""
+    if metric.startswith(COLD):
+        return None
+    table = result.details.get("cases")
+    cases = table.items() if isinstance(table, dict) else ()
+    own = next((told for case, told in cases if metric.endswith(f"_{case}")), None)
+    share = own.get("peak_fraction") if isinstance(own, dict) else result.peak.fraction
+    return share if isinstance(share, float) else None
 
 
 def _not_below_zero(low: float | None) -> float | None:

@@ -14,6 +14,8 @@ from dyno.result import Metric
 if TYPE_CHECKING:
     from dyno.workloads.contract import MetricSpec
 
+COLD = "cold_"  # begins the names of rates over the first execution
+
 
 def all_metrics(specs: Sequence[MetricSpec], records: Sequence[RunRecord]) -> list[Metric]:
     """Each metric of the workload, and for work that is no training each rate once more for the first execution."""
@@ -45,7 +47,7 @@ def _cold(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
     Tracing lies before it; what the framework does only when a graph first runs (XLA's compiling, choosing and setting
     up kernels) is part of it.
     """
-    cold = replace(spec, name=f"cold_{spec.name}")
+    cold = replace(spec, name=f"{COLD}{spec.name}")
     times = [record.summary.phases.first_execution_s for record in records]
     figures = [_figure(cold, record, time_s) for record, time_s in zip(records, times, strict=True) if time_s]
     if len(figures) < len(records):

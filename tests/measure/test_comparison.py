@@ -156,6 +156,28 @@ def test_a_first_that_leaves_its_device_idle_is_a_weak_baseline(
 
 
 @pytest.mark.parametrize(
+    ("metric", "shares", "raised"),
+    [
+        ("throughput", (0.01, 0.04), True),
+        ("throughput_8x8x8", (0.01, 0.04), True),
+        ("throughput_512x512x512", (0.6, 0.7), False),
+        ("cold_throughput", (None, None), False),  # the peak's share is that of later executions
+    ],
+)
+def test_a_baseline_is_judged_by_the_share_of_the_very_work_that_is_compared(
+    metric: str, shares: tuple[float | None, float | None], raised: bool
+) -> None:
+    def of_sizes(factor: float, small: float, large: float) -> Entry:
+        cases = {"8x8x8": {"peak_fraction": small}, "512x512x512": {"peak_fraction": large}}
+        metrics = [a_metric(metric, times(factor))]
+        return an_entry(metrics=metrics, peak=Peak(value=1e12, fraction=small), details={"cases": cases})
+
+    found = between(of_sizes(1.0, 0.01, 0.6), of_sizes(2.0, 0.04, 0.7))
+    assert tuple(each.peak_fraction for each in found.results) == shares
+    assert [each.code for each in found.warnings] == ["WEAK_BASELINE"] * raised
+
+
+@pytest.mark.parametrize(
     ("place", "others", "raised"),
     [
         (1, (0.9, 0.92), True),  # the best of three

@@ -135,8 +135,8 @@ def _said(ratio: Ratio | None) -> str:
         return "what the others are compared with"
     if ratio.value is None:
         return "no ratio"
-    interval = f" ({ratio.low:.3g} to {ratio.high:.3g})" if ratio.low is not None and ratio.high is not None else ""
-    return f"{ratio.value:.3g} times as good{interval}"
+    interval = f" ({ratio.low:.4g} to {ratio.high:.4g})" if ratio.low is not None and ratio.high is not None else ""
+    return f"{ratio.value:.4g} times as good{interval}"
 
 
 def _of(each: Compared) -> str:

@@ -66,6 +66,12 @@ def test_it_is_told_in_words_too() -> None:
     assert "FASTER" in words
 
 
+def test_an_interval_that_leaves_1_out_by_little_is_not_rounded_to_1() -> None:
+    told = texts(picture(an_entry(), an_entry([101.5, 102.1, 100.8, 101.7, 101.1])))
+    assert "FASTER" in told
+    assert "(1.00" in told
+
+
 def test_a_device_of_any_name_is_text_and_nothing_else() -> None:
     name = "<script>\x00\x1b[31m & \" ' ]]> " + "x" * 500
     root = picture(an_entry(device={"id": "cpu:0", "host": "h", "model": name}), an_entry())

@@ -37,7 +37,9 @@ def test_the_command_asks_for_the_same_again_and_a_verdict_that_is_missed_is_a_f
     assert done.returncode == 1, done.stderr
     again = json.loads(done.stdout)
     assert again["job"] != result["job"]
-    assert "trusted is required" in " ".join(done.stderr.split())
+    told = " ".join(done.stderr.split())
+    assert "trusted is required" in told
+    assert "fewer than five runs" in told
     specs = [api.job({"urls": {"self": f"/v1/jobs/{each['job']}"}})["spec"] for each in (result, again)]
     assert specs[0] | {"labels": {}} == specs[1]
     assert again["reproduce"] == result["reproduce"]

@@ -17,6 +17,7 @@ from dyno.cli.waiting import waiting
 from dyno.client import DEFAULT_URL, Client
 from dyno.errors import DynoError
 from dyno.job import Job, Status
+from dyno.measure.warnings import MIN_PROCESSES
 from dyno.result import Artifact, Result, Verdict
 from dyno.spec import Measure
 
@@ -91,7 +92,8 @@ def _print(found: Result, as_json: bool, require: Verdict | None) -> None:
 def _reasons(found: Result) -> str:
     """What keeps the verdict from being better."""
     codes = [raised.code for raised in found.warnings if raised.severity in "AB"]
-    return ", ".join(codes + [f"{code} unchecked" for code in found.unchecked]) or "fewer than five runs"
+    few = ["fewer than five runs"] if len(found.runs) < MIN_PROCESSES else []
+    return ", ".join(codes + [f"{code} unchecked" for code in found.unchecked] + few)
 
 
 def _selector(text: str) -> JsonValue:

@@ -201,7 +201,8 @@ class _Sampler:
         """How many samples it will take at this scatter: an interval narrows with the root of their number."""
         count, rule = len(self._taken), self._rule
         width = median_interval(self._times()).rel_half_width or 0.0
-        for_target = math.ceil(count * (width / rule.target_rel_ci) ** 2)
+        wider = min(width / rule.target_rel_ci, rule.max_samples)  # times as wide as it may be; no target is too small
+        for_target = math.ceil(count * wider**2)
         for_time = math.ceil(rule.min_s / max(self._window_s() / count, 1e-9))
         return max(count, min(rule.max_samples, max(rule.min_samples, for_target, for_time)))
 

@@ -57,6 +57,11 @@ def test_scatter_above_the_target_goes_on_to_two_hundred_samples() -> None:
     assert samples.steady  # it scatters, but it doesn't drift
 
 
+def test_no_target_is_too_small_to_be_asked_for() -> None:
+    samples, _ = run(alternating(0.125, 0.1875), StoppingRule(target_rel_ci=1e-200, max_s=600.0))
+    assert (len(samples.samples), samples.stopped_because) == (MAX_SAMPLES, "max_samples")
+
+
 def test_an_outlier_is_kept() -> None:
     samples, _ = run(chain(repeat(0.125, 12), [3.0], repeat(0.125)))
     assert 3.0 in samples.samples

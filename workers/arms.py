@@ -27,7 +27,10 @@ _NAMES: tuple[ArmName, ...] = ("first", "second", "control")
 
 @dataclass
 class Arm:
-    """One spec with what its runs have measured so far. `name` is None where it is all that the job has."""
+    """One spec with what its runs have measured so far. `name` is None where it is all that the job has.
+
+    `repeats`: the arm that it runs once more, as a control: it doesn't choose anew what was left to the first run.
+    """
 
     name: ArmName | None
     spec: Spec
@@ -35,6 +38,7 @@ class Arm:
     params: Params
     files: JobFiles
     records: list[RunRecord] = field(default_factory=list)
+    repeats: Arm | None = None
 
     @property
     def enough(self) -> bool:
@@ -43,8 +47,9 @@ class Arm:
 
     @property
     def tuned(self) -> dict[str, JsonValue]:
-        """What its first run chose by measuring."""
-        return self.records[0].tuned if self.records else {}
+        """What its first run chose by measuring, or that of the arm which it repeats."""
+        records = (self.repeats or self).records
+        return records[0].tuned if records else {}
 
     def estimate(self, device: Device) -> Estimate:
         """Of one run there."""
@@ -69,7 +74,10 @@ def arms_of(spec: Spec, equipment: Equipment, new_files: Callable[[], JobFiles])
     """
     specs = spec.arms
     names: Sequence[ArmName | None] = _NAMES if len(specs) > 1 else [None]
-    return [Arm(name, each, *_resolved(each, equipment), new_files()) for name, each in zip(names, specs, strict=False)]
+    arms = [Arm(name, each, *_resolved(each, equipment), new_files()) for name, each in zip(names, specs, strict=False)]
+    for control in arms[2:]:
+        control.repeats = arms[0]
+    return arms
 
 
 def turns(arms: Sequence[Arm]) -> Iterator[Arm]:

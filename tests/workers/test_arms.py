@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import cast
 
 import pytest
 import redis
@@ -19,9 +20,14 @@ from dyno.spec import InterleavedSpec
 from dyno.store.leases import Leases
 from dyno.store.queues import queues_served
 from dyno.store.reap import reap
+from dyno.workloads import registry
+from tests.measure.conftest import make_record
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Store, in_turns, tiny
 from tests.workers.looking import device_is_free, runner_of
+from workers.arms import arms_of
+from workers.artifacts import JobFiles
+from workers.equipment import Equipment
 from workers.launcher import Launcher
 from workers.running import Runner
 from workers.supervisor import Supervisor
@@ -65,6 +71,17 @@ def test_the_runs_take_turns_and_every_other_round_goes_backwards(
     assert len(set(processes(result))) == 6
     assert "repeats=2" in result.arms[0].reproduce
     assert store.job(job_id).spec == BOTH
+
+
+def test_the_control_follows_what_the_first_spec_chose_and_the_second_chooses_for_itself(
+    quick: Settings, client: redis.Redis, here: Device, forking: Launcher
+) -> None:
+    equipment = Equipment(here, Leases(client, quick), forking, quick, registry())
+    first, second, control = arms_of(BOTH, equipment, lambda: cast(JobFiles, None))
+    assert [first.tuned, second.tuned, control.tuned] == [{}, {}, {}]
+    for arm, chosen in ((first, True), (second, False), (control, False)):
+        arm.records.append(make_record([1.0], tuned={"jit_compile": chosen}))
+    assert [arm.tuned["jit_compile"] for arm in (first, second, control)] == [True, False, True]
 
 
 def test_a_canceled_one_is_stopped_in_mid_run_and_leaves_no_result(

@@ -135,5 +135,9 @@ def untrusted(entries: Sequence[Entry]) -> list[str]:
 
 
 def _many(confidence: float) -> str:
-    one_of = round(1 / (1 - confidence))
-    return f"Each interval stands by itself: at {100 * confidence:.4g} %, one of {one_of} such misses on average."
+    return f"Each interval stands by itself: {by_chance(confidence)} such misses on average."
+
+
+def by_chance(confidence: float) -> str:
+    """How many intervals don't hold the truth."""
+    return f"at {100 * confidence:.4g} %, one of {round(1 / (1 - confidence))}"

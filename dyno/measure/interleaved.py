@@ -8,15 +8,10 @@ from dyno.comparison import Comparative, CompareHow, Comparison, Ratio, comparis
 from dyno.errors import NotComparable
 from dyno.job import Job
 from dyno.measure.comparable import Entry, named
-from dyno.measure.comparison import compare, ratio, untrusted
+from dyno.measure.comparison import by_chance, compare, ratio, untrusted
 from dyno.measure.paired import paired_ratio
 from dyno.result import Metric, Result
 from dyno.spec import InterleavedSpec
-
-_UNSTEADY = (
-    "The control differs from the first spec, which it repeats. One in twenty does at 95 %; else something disturbs "
-    "even runs that take turns, so take no ratio for real that isn't well beyond the control's."
-)
 
 
 def compare_arms(job: Job, spec: InterleavedSpec, result: Result, free: Collection[str]) -> Comparison:
@@ -41,7 +36,7 @@ def compare_arms(job: Job, spec: InterleavedSpec, result: Result, free: Collecti
             "kind": "interleaved",
             "job": job.id,
             "control": noise,
-            "notes": [*untrusted(entries), *([_UNSTEADY] if unsteady else [])],
+            "notes": [*untrusted(entries), *([_unsteady(spec.confidence)] if unsteady else [])],
             "urls": urls_of(comparison_id),
             "owner": job.owner,
         }
@@ -50,6 +45,13 @@ def compare_arms(job: Job, spec: InterleavedSpec, result: Result, free: Collecti
 
 def _against_itself(first: Result, again: Result, asked: CompareHow) -> Ratio:
     return ratio(_metric(first, asked), _metric(again, asked), asked, paired_ratio)
+
+
+def _unsteady(confidence: float) -> str:
+    return (
+        f"The control differs from the first spec, which it repeats; {by_chance(confidence)} does. Else something "
+        "disturbs even runs that take turns, so take no ratio for real that isn't well beyond the control's."
+    )
 
 
 def _metric(result: Result, asked: CompareHow) -> Metric:

@@ -26,10 +26,11 @@ def rates(factor: float) -> list[float]:
     return [factor * level * noise for level, noise in zip(DRIFTING, NOISE, strict=True)]
 
 
-def made(second: Result, control: Result | None = None, **first: Any) -> Comparison:
+def made(second: Result, control: Result | None = None, confidence: float = 0.95, **first: Any) -> Comparison:
     one = Spec(workload="matmul", params={"n": 64, "repeats": 1})
     two = one.model_copy(update={"params": {"n": 64, "repeats": 2}, "framework": "jax"})
-    spec = InterleavedSpec(**dict(one), against=two, pairs=6, control=control is not None, metric="throughput")
+    asked: dict[str, Any] = {"pairs": 6, "metric": "throughput", "confidence": confidence}
+    spec = InterleavedSpec(**dict(one), against=two, control=control is not None, **asked)
     entry = an_entry(DRIFTING, **first)
     job: Job = entry.job.model_copy(update={"spec": spec})
     arms = [second] if control is None else [second, control]
@@ -75,6 +76,12 @@ def test_a_control_that_differs_from_itself_is_noted() -> None:
     assert found.control is not None
     assert found.control.verdict is Comparative.FASTER
     assert "no ratio for real" in found.notes[0]
+    assert "at 95 %, one of 20 does" in found.notes[0]
+
+
+def test_how_often_a_control_differs_by_chance_is_told_for_the_confidence_asked_for() -> None:
+    found = made(a_result(rates(1.03)), a_result(rates(1.1)), confidence=0.5)
+    assert "at 50 %, one of 2 does" in found.notes[0]
 
 
 def test_an_untrusted_arm_is_named() -> None:

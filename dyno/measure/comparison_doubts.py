@@ -7,6 +7,7 @@ peak, and less than half of the share that a result which beats it used of its o
 
 A cherry-pick. Of several results of the same work on equal hardware, the best one (as the first: the worst one)
 flatters. It is told where there are three or more, and the median of all would have moved the ratio beyond the margin.
+One that is untrusted is no choice: its figure is wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dyno.comparison import Comparative, Compared
 from dyno.measure.comparable import Entry, named
 from dyno.measure.statistics import median
 from dyno.measure.warnings import warning
-from dyno.result import Metric, ResultWarning
+from dyno.result import Metric, ResultWarning, Verdict
 
 WEAK_SHARE = 0.3
 MIN_RESULTS = 3
@@ -55,7 +56,8 @@ def cherry_pick_risk(entries: Sequence[Entry], metric: str, margin: float) -> Re
 def _picks(entries: Sequence[Entry], metric: str, margin: float) -> Iterator[dict[str, JsonValue]]:
     for place, entry in enumerate(entries):
         own = named(entry.result, metric)
-        values = [found.value for other in entry.others if (found := named(other, metric)) and found.value is not None]
+        sound = [other for other in entry.others if other.verdict is not Verdict.UNTRUSTED]
+        values = [found.value for other in sound if (found := named(other, metric)) and found.value is not None]
         if own is None or own.value is None or len(values) + 1 < MIN_RESULTS:
             continue
         middle = median([own.value, *values])

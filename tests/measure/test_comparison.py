@@ -205,6 +205,17 @@ def test_the_most_flattering_of_several_results_is_a_risk(
         assert (pick["job"], pick["results"]) == (entries[place].job.id, len(others) + 1)  # type: ignore[index, call-overload]
 
 
+@pytest.mark.parametrize(("verdict", "picks"), [(Verdict.UNTRUSTED, 3), (Verdict.INDICATIVE, None)])
+def test_a_better_result_that_is_wrong_makes_the_best_of_the_others_no_less_picked(
+    verdict: Verdict, picks: int | None
+) -> None:
+    lesser = [of_metrics([a_metric(by_run=times(factor))]) for factor in (0.9, 0.92)]
+    better = of_metrics([a_metric(by_run=times(1.5))], verdict=verdict)
+    found = between(an_entry(), an_entry(others=[*lesser, better]))
+    told: Any = [each.evidence["picks"] for each in found.warnings if each.code == "CHERRY_PICK_RISK"]
+    assert [each["results"] for [each] in told] == ([] if picks is None else [picks])
+
+
 def test_a_comparison_is_json_that_reads_back_as_it_was() -> None:
     found = between(an_entry(), an_entry(RATES[:1]), an_entry(times(2)))
     assert Comparison.model_validate_json(found.model_dump_json(by_alias=True)) == found

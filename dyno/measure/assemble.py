@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
@@ -29,7 +29,10 @@ from dyno.spec import DeviceSelector, Spec
 if TYPE_CHECKING:
     from dyno.workloads.contract import MetricSpec, Workload
 
+T = TypeVar("T")
 _LEARNT = frozenset({"accuracy", "train_accuracy", "wrong", "recognised_probability"})  # metrics of references
+
+_Cases = Sequence[tuple[str | None, T]]  # by the name of each; None where there is but one
 
 
 def assemble(
@@ -130,20 +133,21 @@ def _warnings(
     training: Training | None,
 ) -> list[ResultWarning]:
     """Those of the runs, of the params, and of all of it together: one per code, the runs' own first."""
-    target, peaks = judged_by(spec.measure.target_rel_ci), [(None, peak), *fraction.of_cases(device, records).items()]
-    each_case: list[Sequence[RunRecord]] = [*by_case(records).values()] or [records]
+    target = judged_by(spec.measure.target_rel_ci)
+    cases: _Cases[Sequence[RunRecord]] = [*by_case(records).items()] or [(None, records)]
+    peaks: _Cases[Peak] = [*fraction.of_cases(device, records).items()] or [(None, peak)]
     together = [
         checks.emulated_device(device.emulated),
-        _first(checks.above_peak(reached, case) for case, reached in peaks),
-        _first(checks.overhead_bound(reached, case) for case, reached in peaks),
+        _first((case, checks.above_peak(reached)) for case, reached in peaks),
+        _first((case, checks.overhead_bound(reached)) for case, reached in peaks),
         checks.synthetic_data(training.data if training else None),
         checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,
         checks.cache_resident(working_set, device.last_cache_bytes) if (working_set := _working_set(records)) else None,
         slow_path(device, params, records),
         sensed.clock_drift([record.summary.clock_hz for record in records]),
         scatter.cpu_quota(_quota_cores(records), device),
-        _first(scatter.noisy(time_interval(runs), runs, target) for runs in each_case),
-        _first(multimodal([median(record.samples) for record in runs]) for runs in each_case),
+        _first((case, scatter.noisy(time_interval(runs), runs, target)) for case, runs in cases),
+        _first((case, multimodal([median(record.samples) for record in runs])) for case, runs in cases),
     ]
     found = merged([_of_run(record, device) for record in records])
     for each in (*filter(None, together), *lint):  # what is known of the device before what params let assume
@@ -154,13 +158,14 @@ def _warnings(
 
 def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:
     mismatch = checks.precision_mismatch(record.precision) if record.precision else None
-    each_case = parts(record)
+    names: Sequence[str | None] = [case.name for case in record.cases] or [None]
+    cases = [*zip(names, parts(record), strict=True)]
     own = (
         mismatch,
-        _first(scatter.insufficient_samples(part, device.kind) for part in each_case),
-        _first(scatter.no_steady_state(part) for part in each_case),
-        _first(sensed.throttled(part.summary.sensors) for part in each_case),
-        _first(sensed.device_shared(part.summary.sensors) for part in each_case),
+        _first((case, scatter.insufficient_samples(part, device.kind)) for case, part in cases),
+        _first((case, scatter.no_steady_state(part)) for case, part in cases),
+        _first((case, sensed.throttled(part.summary.sensors)) for case, part in cases),
+        _first((case, sensed.device_shared(part.summary.sensors)) for case, part in cases),
     )
     return [*record.warnings, *filter(None, own)]
 
@@ -171,9 +176,12 @@ def _rate_unit(specs: Sequence[MetricSpec]) -> str | None:
     return rates[0].unit if rates else None
 
 
-def _first(raised: Iterable[ResultWarning | None]) -> ResultWarning | None:
-    """One case speaks for all: a warning is about the job."""
-    return next((each for each in raised if each is not None), None)
+def _first(raised: Iterable[tuple[str | None, ResultWarning | None]]) -> ResultWarning | None:
+    """One case speaks for all: a warning is about the job. `evidence.case` says which of several."""
+    for case, each in raised:
+        if each is not None:
+            return each if case is None else each.model_copy(update={"evidence": {**each.evidence, "case": case}})
+    return None
 
 
 def _details(execution: str, device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:

@@ -86,13 +86,12 @@ def _constant(flat: NDArray[np.generic]) -> bool:
     return flat.size >= LEAST_TELLING and all(bool((block == flat[0]).all()) for block in blocks)
 
 
-def above_peak(peak: Peak, case: str | None = None) -> ResultWarning | None:
-    """The fraction of peak, of one `case` of several, is above 1, with slack for a peak that was measured."""
+def above_peak(peak: Peak) -> ResultWarning | None:
+    """The fraction of peak is above 1, with slack for a peak that was measured."""
     limit = PEAK_SLACK.get(peak.provenance or "", 1.0)
     if peak.fraction is None or peak.fraction <= limit:
         return None
-    found = warning("ABOVE_PEAK", fraction=peak.fraction, limit=limit, peak=peak.value, provenance=peak.provenance)
-    return _of_case(found, case)
+    return warning("ABOVE_PEAK", fraction=peak.fraction, limit=limit, peak=peak.value, provenance=peak.provenance)
 
 
 def emulated_device(emulated: bool) -> ResultWarning | None:
@@ -194,15 +193,11 @@ def input_bound(wait_share: float, core_share: float | None, pipeline: Mapping[s
     return warning("INPUT_BOUND", message, wait_share=wait_share, core_share=core_share, limit=INPUT_LIMIT, **pipeline)
 
 
-def overhead_bound(peak: Peak, case: str | None = None) -> ResultWarning | None:
-    """Less than 2 % of the peak was reached, by one `case` of several."""
+def overhead_bound(peak: Peak) -> ResultWarning | None:
+    """Less than 2 % of the peak was reached."""
     if peak.fraction is None or peak.fraction >= OVERHEAD_FRACTION:
         return None
-    return _of_case(warning("OVERHEAD_BOUND", fraction=peak.fraction, limit=OVERHEAD_FRACTION), case)
-
-
-def _of_case(raised: ResultWarning, case: str | None) -> ResultWarning:
-    return raised if case is None else raised.model_copy(update={"evidence": {**raised.evidence, "case": case}})
+    return warning("OVERHEAD_BOUND", fraction=peak.fraction, limit=OVERHEAD_FRACTION)
 
 
 def synthetic_data(data: DataOrigin | None, so: str = "so accuracy is no reference accuracy") -> ResultWarning | None:

@@ -128,9 +128,11 @@ def test_what_is_wrong_with_a_later_case_is_told(
     sound = result([several([1.0] * 20, [2.0] * 20)], on=slow)
     assert [raised.code for raised in sound.warnings] == []
     drifting = result([several([1.0] * 20, [2.0] * 20, steady=False)], on=slow)
-    assert [raised.code for raised in drifting.warnings] == ["NO_STEADY_STATE"]
+    assert [(raised.code, raised.evidence["case"]) for raised in drifting.warnings] == [("NO_STEADY_STATE", "large")]
     few = result([several([1.0] * 20, [2.0] * 3)], on=slow)
-    assert [raised.code for raised in few.warnings] == ["INSUFFICIENT_SAMPLES"]
+    assert [(raised.code, raised.evidence["case"]) for raised in few.warnings] == [("INSUFFICIENT_SAMPLES", "large")]
+    unlike = result([several([1.0] * 20, [large_s] * 20) for large_s in (2.0, 2.5, 3.0)], on=slow)
+    assert [(raised.code, raised.evidence["case"]) for raised in unlike.warnings] == [("NOISY", "large")]
 
 
 @pytest.mark.parametrize(("small_s", "large_s", "case"), [(2.0, 2.0, "small"), (1.0, 20.0, "large")])

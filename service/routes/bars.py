@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 from dyno.comparison import Compared, Comparison, Ratio
 from dyno.quantity import quantity
 
-WIDTH, LEFT, RIGHT = 960, 270, 250  # of all, of the names, of what is said
+WIDTH, LEFT, RIGHT = 960, 270, 270  # of all, of the names, of what is said
 ROW, TOP, BOTTOM, BAR = 52, 64, 48, 22
 LOG_FROM = 20.0  # times between the smallest and the largest: from here a linear bar would be a sliver
 COLOURS = ("#3182bd", "#c8641e", "#2b8a6b", "#a9609f", "#8a7a1f")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Annotated, cast
 
@@ -25,6 +25,7 @@ from service.state import State
 from service.strict_json import pointer
 
 MAX_WAIT_S = 60
+LISTS = frozenset({"if-none-match", "prefer"})  # headers whose lines are read as one list
 _PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
 
 
@@ -78,14 +79,19 @@ async def _preferred_wait_s(
 
 async def known_parameters(request: Request) -> None:
     """In front of every route of the contract: a parameter that it doesn't know is misspelled, or one of another route,
-    and would do nothing without a word, as all but the last of one that is given twice would; none is a list. Raises
+    and would do nothing without a word, as all but one of one that is given twice would; no query's is a list. Raises
     InvalidRequest."""
     route = request.scope["route"]
-    if not (request.query_params and route.path.startswith(CONTRACT)):
+    headers = [name for name, _ in request.scope["headers"]]
+    is_plain = not request.query_params and len(set(headers)) == len(headers)
+    if is_plain or not route.path.startswith(CONTRACT):
         return
+    known = [(each.alias, each.field_info) for each in get_flat_params(route.dependant)]
     elsewhere = (params.Path, params.Header, params.Cookie)
-    known = {each.alias for each in get_flat_params(route.dependant) if not isinstance(each.field_info, elsewhere)}
-    if wrong := list(_wrong_parameters(known, Counter(name for name, _ in request.query_params.multi_items()))):
+    of_query = {name for name, info in known if not isinstance(info, elsewhere)}
+    of_headers = {name for name, info in known if isinstance(info, params.Header)} - LISTS
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    if wrong := [*_wrong_parameters(of_query, given), *_repeated_headers(of_headers, headers)]:
         raise InvalidRequest(wrong)
 
 
@@ -97,6 +103,13 @@ def _wrong_parameters(known: Set[str], given: Mapping[str, int]) -> Iterator[Fie
             yield FieldError(pointer("/query", name), "extra-forbidden", unknown)
         elif times > 1:
             yield FieldError(pointer("/query", name), "duplicate-parameter", "the parameter is given more than once")
+
+
+def _repeated_headers(known: Set[str], given: Sequence[bytes]) -> Iterator[FieldError]:
+    """RFC 9110, section 5.3: only lists may come as several lines."""
+    for name in sorted(known):
+        if given.count(name.encode()) > 1:
+            yield FieldError(pointer("/header", name), "duplicate-parameter", "the header is given more than once")
 
 
 async def _if_none_match(

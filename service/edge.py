@@ -159,5 +159,5 @@ class _Exchange:
 
 
 def _own_id(scope: Scope) -> str | None:
-    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-    return given.decode() if _OWN_ID.fullmatch(given) else None
+    given = [value for name, value in scope["headers"] if name == b"x-request-id"]
+    return given[0].decode() if len(given) == 1 and _OWN_ID.fullmatch(given[0]) else None

@@ -26,6 +26,12 @@ class BodyTooSlow(DynoError):
     code = "body-timeout"
 
 
+class RepeatedHeader(DynoError):
+    """A header that has one value is there twice, and says who asks: neither is believed."""
+
+    code = "bad-request"
+
+
 class UnsupportedMediaType(DynoError):
     """The body says it is something else than JSON in UTF-8."""
 

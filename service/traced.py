@@ -42,4 +42,9 @@ class Traced:
 
 
 def _carried(scope: Scope) -> Carrier:
-    return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _CARRIERS}
+    """None of two traces; `tracestate` is a list, whose lines are one (W3C Trace Context, 3.2 and 3.3)."""
+    parents, states = ([value for name, value in scope["headers"] if name == each] for each in _CARRIERS)
+    if len(parents) != 1:
+        return {}
+    carried = {"traceparent": parents[0].decode("latin-1")}
+    return carried | ({"tracestate": b",".join(states).decode("latin-1")} if states else {})

@@ -38,13 +38,18 @@ async def _collect(request: Request, max_bytes: int) -> bytes:
 
 def _check_type(request: Request) -> None:
     """Only application/json: a form or text body from a foreign web page would come without a CORS preflight."""
-    media_type, *parameters = (part.strip().lower() for part in request.headers.get("content-type", "").split(";"))
+    media_type, *parameters = (part.strip().lower() for part in _all(request, "content-type").split(";"))
     if media_type != "application/json":
         given = f'"{media_type}"' if media_type else "nothing"
         raise UnsupportedMediaType(f'Content-Type says {given}; send "application/json"')
     charsets = [value.strip('"') for name, _, value in (p.partition("=") for p in parameters) if name == "charset"]
     if any(charset not in ("utf-8", "utf8") for charset in charsets):
         raise UnsupportedMediaType(f'the charset "{charsets[0]}" is not read; JSON is UTF-8')
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    encoding = (_all(request, "content-encoding") or "identity").strip().lower()
     if encoding != "identity":
         raise UnsupportedMediaType(f'the Content-Encoding "{encoding}" is not read; send the body as it is')
+
+
+def _all(request: Request, name: str) -> str:
+    """All lines of a header: where it is to say one thing, two of them say nothing that is read."""
+    return ", ".join(request.headers.getlist(name))

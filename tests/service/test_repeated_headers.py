@@ -1,0 +1,105 @@
+"""A header that has one value and is given twice: neither is taken, not even where both are the same."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from dyno.settings import Settings
+from dyno.tracing import traces_of
+from service.access import ROUTES, Open
+from service.app import create_app
+from service.dependencies import LISTS
+from service.openapi import operations
+from service.traced import Traced
+
+DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
+OF_HEADERS = [
+    (method, path, each["name"].lower())
+    for method, path, operation in operations(DOCUMENT)
+    for each in operation.get("parameters", [])
+    if each["in"] == "header"
+]
+TAKING_KEYS = sorted(row for row, rule in ROUTES.items() if rule.needs is not Open.TO_ALL)
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "00-{}-b7ad6b7169203331-01"
+VALUES = {"last-event-id": "1-0"}
+
+
+def answered(http: httpx.Client, method: str, path: str, *headers: tuple[str, str]) -> httpx.Response:
+    asked = re.sub(r"{[a-z_]+}", f"job_{'0' * 26}", path)
+    content = b'{"workload": "none"}' if method == "POST" else None
+    typed = [] if "content-type" in {name.lower() for name, _ in headers} else [("Content-Type", "application/json")]
+    return http.request(method, asked, content=content, headers=[*typed, *headers])
+
+
+@pytest.mark.parametrize(("method", "path", "name"), [each for each in OF_HEADERS if each[2] not in LISTS])
+def test_it_is_named_as_a_parameter_is(http: httpx.Client, method: str, path: str, name: str) -> None:
+    twice = [(name.title(), VALUES.get(name, "1"))] * 2
+    answer = answered(http, method, path, *twice)
+    assert answer.status_code == 422
+    [error] = answer.json()["errors"]
+    assert (error["pointer"], error["code"]) == (f"/header/{name}", "duplicate-parameter")
+
+
+@pytest.mark.parametrize(("method", "path", "name"), [each for each in OF_HEADERS if each[2] in LISTS])
+def test_lists_may_come_as_several_lines(http: httpx.Client, method: str, path: str, name: str) -> None:
+    answer = answered(http, method, path, (name, "wait=0"), (name, "other"))
+    assert f"/header/{name}" not in answer.text
+
+
+def test_there_are_headers_to_look_at() -> None:
+    assert {name for _, _, name in OF_HEADERS} == {"idempotency-key", "last-event-id", *LISTS}
+
+
+@pytest.mark.parametrize("row", TAKING_KEYS, ids=" ".join)
+def test_of_two_keys_none_is_believed(http: httpx.Client, row: tuple[str, str]) -> None:
+    answer = answered(http, *row, *[("Authorization", f"Bearer dyno_{'0' * 64}")] * 2)
+    assert answer.status_code == 400
+    if row[0] != "HEAD":
+        assert answer.json()["code"] == "bad-request"
+        assert "authorization" in answer.json()["detail"]
+
+
+def test_of_two_jobs_that_a_token_is_for_none_is_believed(http: httpx.Client) -> None:
+    path = "/v1/jobs/{job_id}/artifacts/{name}"
+    answer = answered(http, "GET", path, ("Authorization", "Bearer 1"), *[("Dyno-Job", f"job_{'0' * 26}")] * 2)
+    assert (answer.status_code, "dyno-job" in answer.json()["detail"]) == (400, True)
+
+
+@pytest.mark.parametrize("second", ["application/json", "text/plain"])
+def test_of_two_kinds_of_body_none_is_read(http: httpx.Client, second: str) -> None:
+    twice = [("Content-Type", "application/json"), ("Content-Type", second)]
+    assert answered(http, "POST", "/v1/jobs", *twice).json()["code"] == "unsupported-media-type"
+    encoded = [("Content-Encoding", "identity"), ("Content-Encoding", "gzip")]
+    assert answered(http, "POST", "/v1/jobs", *encoded).json()["code"] == "unsupported-media-type"
+
+
+def test_of_two_ids_of_a_request_none_is_taken(http: httpx.Client) -> None:
+    assert http.get("/livez", headers=[("X-Request-ID", "one")]).headers["x-request-id"] == "one"
+    twice = http.get("/livez", headers=[("X-Request-ID", "one"), ("X-Request-ID", "two")])
+    assert twice.headers["x-request-id"].startswith("req_")
+
+
+@pytest.mark.parametrize(("parents", "goes_on"), [([TRACE], True), ([TRACE, TRACE[::-1]], False), ([TRACE] * 2, False)])
+def test_two_traces_begin_a_third(monkeypatch: pytest.MonkeyPatch, parents: list[str], goes_on: bool) -> None:
+    pytest.importorskip("opentelemetry", reason="no tensordyno[otel]")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")  # nobody collects here
+    traces, seen = traces_of(Settings(traces=True), "test", sends_by_itself=False), list[str | None]()
+
+    async def inner(*_: Any) -> None:
+        seen.append(traces.carried())
+
+    headers = [(b"traceparent", PARENT.format(each).encode()) for each in parents]
+    headers += [(b"tracestate", each.encode()) for each in ("a=1", "b=2")]
+    scope = {"type": "http", "path": "/v1/jobs", "method": "GET", "scheme": "http", "headers": headers}
+    asyncio.run(Traced(inner, traces)(scope, no_message, no_message))
+    assert seen[0] is not None
+    assert (TRACE in seen[0]) is goes_on
+
+
+async def no_message(*_: Any) -> Any:
+    """Nothing is read, and nothing answered."""

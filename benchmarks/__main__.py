@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from benchmarks import alarms, cost, coverage, matmul, mnist_cnn, repeatability, resampled, scatter, start
+from benchmarks.settings import USAGE, checked
 from benchmarks.trainings import __main__ as trainings
 
 asked = sys.argv[1:]
@@ -30,7 +31,12 @@ METHOD: dict[str, Callable[[], None]] = {
 }
 BY_NAME = SPEED | METHOD
 
-for word in asked[:first_option] or SPEED:
-    for name in METHOD if word == "method" else [word]:
+with checked():
+    words = asked[:first_option] or list(SPEED)
+    names = [name for word in words for name in (METHOD if word == "method" else [word])]
+    if unknown := set(names) - BY_NAME.keys():
+        sys.stderr.write(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(BY_NAME)}, method\n")
+        raise SystemExit(USAGE)
+    for name in names:
         print(f"== {name}", flush=True)
         BY_NAME[name]()

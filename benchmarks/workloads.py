@@ -16,6 +16,7 @@ from benchmarks.files import Spec
 from benchmarks.kept import Answer, Kept, answers, so_far
 from benchmarks.report import write
 from benchmarks.results import data, figure, framework, hardware, headline, memory, quality, verdict
+from benchmarks.settings import checked
 from dyno.devices.frameworks import installed_frameworks
 from dyno.workloads import registry
 
@@ -108,4 +109,5 @@ def _row(spec: Spec, answer: Answer) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    with checked():
+        main()

@@ -19,6 +19,7 @@ from benchmarks.load.fanout import READERS, Told, tell
 from benchmarks.load.measured import Measured, measure
 from benchmarks.load.rig import api
 from benchmarks.load.steady import Steady, bear
+from benchmarks.settings import checked
 
 ROUNDS, STRETCH_S = 2, 6.0
 STEADY_STRETCHES = 4
@@ -67,4 +68,5 @@ async def _all(names: Iterable[str], rounds: int, stretch_s: float, scale: float
 
 
 if __name__ == "__main__":
-    main()
+    with checked():
+        main()

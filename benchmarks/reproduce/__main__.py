@@ -14,6 +14,7 @@ from benchmarks.kept import Answer, Kept, answers, so_far
 from benchmarks.report import RESULTS, write
 from benchmarks.reproduce.experiments import EXPERIMENTS
 from benchmarks.reproduce.page import lines
+from benchmarks.settings import checked
 from dyno.devices import discover
 from dyno.result import Result
 from dyno.settings import Settings
@@ -48,4 +49,5 @@ def of_this_machine(result: Result) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    with checked():
+        main()

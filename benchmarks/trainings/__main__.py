@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.files import Files
 from benchmarks.report import RESULTS, write
+from benchmarks.settings import checked
 from benchmarks.trainings.page import lines
 from benchmarks.trainings.setups import SETUPS
 from benchmarks.trainings.taken import kept, take
@@ -30,4 +31,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with checked():
+        main()

@@ -11,12 +11,14 @@ import typer
 
 from dyno import render
 from dyno.cli.app import AsJson, Url, app, console, errors, exit_codes, show
+from dyno.cli.folders import expanded
 from dyno.cli.waiting import waiting
 from dyno.client import DEFAULT_URL, Client
 from dyno.comparison import PAIRS, Comparative, Comparison
 from dyno.exits import OfCommand
 from dyno.spec import CONFIDENCE, MARGIN
 
+_BARS = "A file to save the bars to, as SVG."
 _JOB = re.compile("job_[0-9A-Z]{26}")
 
 
@@ -30,7 +32,7 @@ def compare(
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = CONFIDENCE,
     pairs: Annotated[int, typer.Option(help="Of specs: runs of each, in turns; an even number.")] = PAIRS,
     control: Annotated[bool, typer.Option(help="Of specs: run the first twice, to show the noise.")] = True,
-    bars: Annotated[Path | None, typer.Option(dir_okay=False, help="A file to save the bars to, as SVG.")] = None,
+    bars: Annotated[Path | None, typer.Option(dir_okay=False, callback=expanded, help=_BARS)] = None,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:

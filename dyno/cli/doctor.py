@@ -9,17 +9,20 @@ import typer
 
 from dyno import tables
 from dyno.cli.app import AsJson, Url, app, console, exit_codes, show
+from dyno.cli.folders import expanded
 from dyno.cli.processes import DEFAULT_DATA_DIR
 from dyno.client import DEFAULT_URL, Client
 from dyno.doctor import examine
 from dyno.exits import OfCommand
 from dyno.settings import configured
 
+_KEPT = "Where `dyno up` keeps jobs and results."
+
 
 @app.command()
 @exit_codes
 def doctor(
-    data_dir: Annotated[Path, typer.Option(help="Where `dyno up` keeps jobs and results.")] = DEFAULT_DATA_DIR,
+    data_dir: Annotated[Path, typer.Option(callback=expanded, help=_KEPT)] = DEFAULT_DATA_DIR,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from dyno import render, tables
 from dyno.artifacts.names import is_name
 from dyno.cli.app import AsJson, Url, app, console, errors, exit_codes, show
+from dyno.cli.folders import expanded
 from dyno.cli.params import OfWorkload, assignments, own_params
 from dyno.cli.waiting import waiting
 from dyno.client import DEFAULT_URL, Client
@@ -148,7 +149,8 @@ def result(job_id: JobId, require: Require = None, url: Url = DEFAULT_URL, as_js
 def artifacts(
     job_id: JobId,
     save: Annotated[
-        Path | None, typer.Option(file_okay=False, writable=True, help="Folder to download them to.")
+        Path | None,
+        typer.Option(file_okay=False, writable=True, callback=expanded, help="Folder to download them to."),
     ] = None,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,

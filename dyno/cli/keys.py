@@ -16,6 +16,7 @@ from dyno import logs, tables
 from dyno.access import Limits, NewKey, Scope
 from dyno.audit import LOG, audit
 from dyno.cli.app import AsJson, app, console, errors, exit_codes, show
+from dyno.cli.folders import expanded
 from dyno.cli.processes import DEFAULT_DATA_DIR
 from dyno.errors import DynoError, StoreUnavailable
 from dyno.settings import configured
@@ -31,7 +32,8 @@ app.add_typer(keys, name="keys")
 
 HOST = "host"
 KeyId = Annotated[str, typer.Argument(help="As `dyno keys list` lists it: key_…")]
-DataDir = Annotated[Path, typer.Option(help="Of the `dyno up` whose keys these are; ignored with DYNO_REDIS_URL.")]
+_WHOSE = "Of the `dyno up` whose keys these are; ignored with DYNO_REDIS_URL."
+DataDir = Annotated[Path, typer.Option(callback=expanded, help=_WHOSE)]
 
 
 @keys.command()

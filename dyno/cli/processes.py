@@ -11,6 +11,7 @@ import typer
 
 from dyno import demo as demo_run
 from dyno.cli.app import app, console, exit_codes
+from dyno.cli.folders import expanded
 from dyno.client import Client
 from dyno.up import together, wait_ready
 
@@ -31,7 +32,10 @@ def up(
         int, typer.Option(min=0, max=65535, envvar="DYNO_PORT", help="Port of the API, on loopback.")
     ] = 8000,
     data_dir: Annotated[
-        Path, typer.Option(help="Where jobs and results are kept; `dyno keys` and `dyno doctor` then need the same.")
+        Path,
+        typer.Option(
+            callback=expanded, help="Where jobs and results are kept; `dyno keys` and `dyno doctor` then need the same."
+        ),
     ] = DEFAULT_DATA_DIR,
     device: Annotated[list[str] | None, typer.Option(help="A device to serve; may be repeated.")] = None,
     emulate: Annotated[list[str] | None, typer.Option(help="A device to emulate on the CPU: tpu:8, gpu:1.")] = None,

@@ -13,16 +13,16 @@ Ask = Callable[[Any], Any]
 Through = Callable[..., Any]
 
 
-def asked(kind: type[Client] | type[AsyncClient], ask: Ask, url: str, key: str | None = None) -> Any:
-    """What the call that `ask` makes comes to."""
+def asked(kind: type[Client] | type[AsyncClient], ask: Ask, url: str, key: str | None = None, **options: Any) -> Any:
+    """What the call that `ask` makes comes to; `options` are of the client."""
 
     async def awaited() -> Any:
-        async with AsyncClient(url, key) as client:
+        async with AsyncClient(url, key, **options) as client:
             return await ask(client)
 
     if kind is AsyncClient:
         return asyncio.run(awaited())
-    with Client(url, key) as client:
+    with Client(url, key, **options) as client:
         return ask(client)
 
 

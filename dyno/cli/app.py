@@ -80,8 +80,17 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def _fail(detail: str, code: int) -> NoReturn:
-    errors.print(f"dyno: {detail}", style="red", markup=False, highlight=False, soft_wrap=True)
+    complain(detail)
     raise typer.Exit(code)
+
+
+def complain(detail: str) -> None:
+    errors.print(f"dyno: {detail}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def say(console: Console, sentence: str) -> None:
+    """Of any length on one line, and as it is."""
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(data: Any, as_json: bool, human: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ import typer
 from dyno import render
 from dyno.cli.app import AsJson, Url, app, console, errors, exit_codes, show
 from dyno.cli.folders import expanded
-from dyno.cli.waiting import waiting
+from dyno.cli.waiting import patient, waiting
 from dyno.client import DEFAULT_URL, Client
 from dyno.comparison import PAIRS, Comparative, Comparison
 from dyno.exits import OfCommand
@@ -42,7 +42,7 @@ def compare(
     """
     names = [first, *others]
     options: dict[str, Any] = {"metric": metric, "margin": margin, "confidence": confidence}
-    with Client(url) as client:
+    with patient(url) as client:
         if any(_JOB.fullmatch(name) for name in names):
             found = client.compare(names, **options)
         else:

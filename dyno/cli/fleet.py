@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dyno import tables
-from dyno.cli.app import AsJson, Url, app, console, exit_codes, show
+from dyno.cli.app import AsJson, Url, app, console, exit_codes, say, show
 from dyno.client import DEFAULT_URL, Client
 from dyno.fleet import AwayDevice, DeviceStatus
 
@@ -59,7 +59,7 @@ def cordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False) 
     """Let a device finish what it runs and take no other job, until it is uncordoned."""
     with Client(url) as client:
         answer = client.cordon(device)
-    show(answer.model_dump(mode="json"), as_json, lambda: _say(f"{answer.device} takes no more jobs"))
+    show(answer.model_dump(mode="json"), as_json, lambda: say(console, f"{answer.device} takes no more jobs"))
 
 
 @app.command()
@@ -68,8 +68,4 @@ def uncordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False
     """Let a cordoned device take jobs again."""
     with Client(url) as client:
         answer = client.uncordon(device)
-    show(answer.model_dump(mode="json"), as_json, lambda: _say(f"{answer.device} takes jobs again"))
-
-
-def _say(sentence: str) -> None:
-    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    show(answer.model_dump(mode="json"), as_json, lambda: say(console, f"{answer.device} takes jobs again"))

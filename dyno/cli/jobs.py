@@ -14,7 +14,7 @@ from dyno.artifacts.names import is_name
 from dyno.cli.app import AsJson, Url, app, console, errors, exit_codes, show
 from dyno.cli.folders import expanded
 from dyno.cli.params import OfWorkload, assignments, own_params
-from dyno.cli.waiting import waiting
+from dyno.cli.waiting import patient, waiting
 from dyno.client import DEFAULT_URL, Client
 from dyno.errors import DynoError
 from dyno.job import Job, Status
@@ -53,7 +53,7 @@ def run(
     """
     if workload.startswith("-"):
         raise typer.BadParameter(f"name the workload first, {workload} and other options behind it")
-    with Client(url) as client:
+    with patient(url) as client:
         given = assignments(param)
         if context.args:
             given |= own_params(client.workload(workload), context.args)

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from dyno.cli.app import errors
+from dyno.cli.app import errors, say
 from dyno.client import Client, Refused, ServerUnreachable
+
+
+def patient(url: str) -> Client:
+    """Says on stderr, once each time, that it waits for the service."""
+    return Client(url, away=lambda error: say(errors, f"waiting for the service: {error.detail}"))
 
 
 @contextmanager
@@ -16,7 +21,7 @@ def waiting(client: Client, begun: Sequence[str]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         for job_id in begun:
-            _say(_canceled(client, job_id))
+            say(errors, _canceled(client, job_id))
         raise
     except ServerUnreachable as error:
         if not begun:
@@ -32,7 +37,3 @@ def _canceled(client: Client, job_id: str) -> str:
         return f"{job_id}: had ended before it could be canceled"
     except ServerUnreachable as error:
         return f"{job_id}: not canceled, it goes on: {error.detail}"
-
-
-def _say(sentence: str) -> None:
-    errors.print(sentence, markup=False, highlight=False, soft_wrap=True)

@@ -11,7 +11,7 @@ from dyno.client.call import Awaiting, Blocking
 from dyno.client.calls import Calls
 from dyno.client.following import Following, follow, follow_awaiting
 from dyno.client.paths import in_path
-from dyno.client.transport import AsyncTransport, Transport
+from dyno.client.transport import AsyncTransport, Told, Transport
 from dyno.events import AnyEvent
 from dyno.settings import WrongSettings
 
@@ -22,12 +22,15 @@ class Client(Calls, Blocking):
     """One connection pool to one Dyno, with an API key. Use it as a context manager.
 
     `url` is by default that of `DYNO_URL`, or this host's, and `key` that of `DYNO_API_KEY`. A submit is retried while
-    the service is away, under one idempotency key, so that it makes one job at most.
+    the service is away, under one idempotency key, so that it makes one job at most. `away` is called with what goes
+    wrong, once each time that a call begins to wait for the service.
     """
 
-    def __init__(self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0, away: Told | None = None
+    ) -> None:
         self.url = _url(url)
-        self._http = Transport(self.url, timeout_s, _headers(key))
+        self._http = Transport(self.url, timeout_s, _headers(key), away)
 
     def __enter__(self) -> Self:
         return self
@@ -52,12 +55,14 @@ class Client(Calls, Blocking):
 class AsyncClient(Calls, Awaiting):
     """The same for asyncio: each call is awaited, events come by `async for`, and it is an async context manager.
 
-    `progress` is called as Client does, and must not block.
+    `progress` and `away` are called as Client does, and must not block.
     """
 
-    def __init__(self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0, away: Told | None = None
+    ) -> None:
         self.url = _url(url)
-        self._http = AsyncTransport(self.url, timeout_s, _headers(key))
+        self._http = AsyncTransport(self.url, timeout_s, _headers(key), away)
 
     async def __aenter__(self) -> Self:
         return self

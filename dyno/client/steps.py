@@ -54,7 +54,13 @@ class Pause(NamedTuple):
     time_s: float
 
 
-Step = Ask | Receive | Pause
+class Away(NamedTuple):
+    """Nothing to do, only to know: over this the call pauses now, and asks again."""
+
+    error: Refused | ServerUnreachable
+
+
+Step = Ask | Receive | Pause | Away
 Steps = Generator[Step, Any, T]
 
 
@@ -98,9 +104,12 @@ def patiently(
     passing: Callable[[Refused | ServerUnreachable], bool] = passes,
     tries: float = math.inf,
 ) -> Steps[T]:
-    """Ask again while what goes wrong is `passing`: a minute at most, and not before the service says."""
+    """Ask again while what goes wrong is `passing`: a minute at most, and not before the service says.
+
+    Before the first pause it says over what.
+    """
     deadline_s = time.monotonic() + PATIENCE_S
-    pause_s = FIRST_PAUSE_S
+    pause_s, is_told = FIRST_PAUSE_S, False
     while True:
         tries -= 1
         try:
@@ -109,5 +118,8 @@ def patiently(
             wait_s = max(pause_s, error.retry_after_s or 0.0)
             if not passing(error) or tries <= 0 or time.monotonic() + wait_s > deadline_s:
                 raise
+            if not is_told:
+                yield Away(error)
+        is_told = True
         yield Pause(wait_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

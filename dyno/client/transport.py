@@ -5,26 +5,28 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from typing import Any, TypeVar
 
 import httpx
 
 from dyno.client.answers import check, connected
-from dyno.client.steps import Ask, Pause, Receive, Step, Steps
+from dyno.client.errors import Refused, ServerUnreachable
+from dyno.client.steps import Ask, Away, Pause, Receive, Step, Steps
 from dyno.errors import DynoError
 
 _TRIES_TO_CONNECT = 1  # beyond the first
 T = TypeVar("T")
+Told = Callable[[Refused | ServerUnreachable], None]
 
 
 class Transport:
     """One connection pool to one service. Raises ConnectionBroken, ServerUnreachable or Refused."""
 
-    def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str]) -> None:
+    def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str], away: Told | None = None) -> None:
         """`headers` go with each request, and so to `url` alone: redirects aren't followed. Raises ConnectionBroken."""
-        self._url = url
+        self._url, self._away = url, away
         transport = httpx.HTTPTransport(retries=_TRIES_TO_CONNECT)
         with connected(url):
             self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
@@ -71,13 +73,15 @@ class Transport:
                 return digest.hexdigest()
             case Pause(time_s):
                 return time.sleep(time_s)
+            case Away(error):
+                return self._away(error) if self._away else None
 
 
 class AsyncTransport:
     """The same, awaited."""
 
-    def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str]) -> None:
-        self._url = url
+    def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str], away: Told | None = None) -> None:
+        self._url, self._away = url, away
         transport = httpx.AsyncHTTPTransport(retries=_TRIES_TO_CONNECT)
         with connected(url):
             self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
@@ -123,6 +127,8 @@ class AsyncTransport:
                 return digest.hexdigest()
             case Pause(time_s):
                 return await asyncio.sleep(time_s)
+            case Away(error):
+                return self._away(error) if self._away else None
 
 
 def _built(http: httpx.Client | httpx.AsyncClient, ask: Ask) -> httpx.Request:

@@ -1,8 +1,9 @@
-"""`dyno run`, `jobs`, `result`, `artifacts`."""
+"""`dyno run`, `rerun`, `jobs`, `result`, `artifacts`."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +12,13 @@ from pydantic import JsonValue
 
 from dyno import render, tables
 from dyno.artifacts.names import is_name
-from dyno.cli.app import AsJson, Url, app, console, errors, exit_codes, show
+from dyno.cli.app import AsJson, Url, app, console, exit_codes, show
 from dyno.cli.folders import expanded
 from dyno.cli.params import OfWorkload, assignments, own_params
-from dyno.cli.waiting import patient, waiting
+from dyno.cli.waiting import patient, result_of
 from dyno.client import DEFAULT_URL, Client
 from dyno.errors import DynoError
-from dyno.job import Job, Status
+from dyno.job import Status
 from dyno.measure.warnings import MIN_PROCESSES
 from dyno.result import Artifact, Result, Verdict
 from dyno.spec import Measure
@@ -67,20 +68,18 @@ def run(
             "queue_if_absent": queue_if_absent,
             "measure": {"processes": processes, **assignments(measure)},
         }
-        result = _result(client, spec, as_json)
+        result = result_of(client, partial(client.run, spec), as_json)
     _print(result, as_json, require)
 
 
-def _result(client: Client, spec: dict[str, JsonValue], as_json: bool) -> Result:
-    begun: list[str] = []
-    with render.following(errors if as_json else console) as follow:
-
-        def told(job: Job) -> None:
-            begun[:] = [job.id]
-            follow(job)
-
-        with waiting(client, begun):
-            return client.run(spec, told)
+@app.command()
+@exit_codes
+def rerun(job_id: JobId, require: Require = None, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """Submit what a job was asked for as a new job, wait for it, print its result. Ctrl-C cancels the new one."""
+    with patient(url) as client:
+        again = client.rerun(job_id).id
+        found = result_of(client, partial(client.outcome, again), as_json, [again])
+    _print(found, as_json, require)
 
 
 def _print(found: Result, as_json: bool, require: Verdict | None) -> None:

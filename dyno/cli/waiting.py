@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from dyno.cli.app import errors, say
+from dyno import render
+from dyno.cli.app import console, errors, say
 from dyno.client import Client, Refused, ServerUnreachable
+from dyno.job import Job
+from dyno.result import Result
+
+AskedFor = Callable[[Callable[[Job], None]], Result]
 
 
 def patient(url: str) -> Client:
     """Says on stderr, once each time, that it waits for the service."""
     return Client(url, away=lambda error: say(errors, f"waiting for the service: {error.detail}"))
+
+
+def result_of(client: Client, ask: AskedFor, as_json: bool, begun: Sequence[str] = ()) -> Result:
+    """What `ask` comes to, which is given what to call with each version of the job; see `waiting` for the rest."""
+    known = list(begun)
+    with render.following(errors if as_json else console) as follow:
+
+        def told(job: Job) -> None:
+            known[:] = [job.id]
+            follow(job)
+
+        with waiting(client, known):
+            return ask(told)
 
 
 @contextmanager

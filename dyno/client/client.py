@@ -11,6 +11,7 @@ from dyno.client.call import Awaiting, Blocking
 from dyno.client.calls import Calls
 from dyno.client.following import Following, follow, follow_awaiting
 from dyno.client.paths import in_path
+from dyno.client.printed import printed, printed_awaiting
 from dyno.client.transport import AsyncTransport, Told, Transport
 from dyno.events import AnyEvent
 from dyno.settings import WrongSettings
@@ -51,6 +52,13 @@ class Client(Calls, Blocking):
         """
         return follow(self._http, _following(job_id, after))
 
+    def follow_logs(self, job_id: str) -> Iterator[str]:
+        """What `logs` has, and what comes, until the job is done.
+
+        Raises Refused and ServerUnreachable, also where it is cut off before the job is done.
+        """
+        return printed(self._http, job_id)
+
 
 class AsyncClient(Calls, Awaiting):
     """The same for asyncio: each call is awaited, events come by `async for`, and it is an async context manager.
@@ -78,6 +86,10 @@ class AsyncClient(Calls, Awaiting):
     def events(self, job_id: str | None = None, after: str | None = None) -> AsyncIterator[AnyEvent]:
         """As of Client."""
         return follow_awaiting(self._http, _following(job_id, after))
+
+    def follow_logs(self, job_id: str) -> AsyncIterator[str]:
+        """As of Client."""
+        return printed_awaiting(self._http, job_id)
 
 
 def _url(given: str | None) -> str:

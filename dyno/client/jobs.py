@@ -86,10 +86,12 @@ class JobCalls:
         self, spec: AnySpec, progress: Progress | None = None, *, idempotency_key: str | None = None
     ) -> Steps[Result]:
         """Submit, wait, read the result. Raises JobNotSucceeded when there is none."""
-        job = yield from _followed((yield from submitted(spec, idempotency_key)), progress)
-        if job.status is not Status.SUCCEEDED:
-            raise JobNotSucceeded(job)
-        return (yield from patiently(partial(_result_of, job.id)))
+        return (yield from _outcome((yield from submitted(spec, idempotency_key)), progress))
+
+    @call
+    def outcome(self, job_id: str, progress: Progress | None = None) -> Steps[Result]:
+        """Wait, read the result. Raises JobNotSucceeded when there is none."""
+        return (yield from _outcome((yield from patiently(partial(job_of, job_id))), progress))
 
     @call
     def cancel(self, job_id: str) -> Steps[Job]:
@@ -126,6 +128,13 @@ def document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonVal
 
 def _result_of(job_id: str) -> Steps[Result]:
     return asked(Result, "GET", f"/v1/jobs/{in_path(job_id)}/result")
+
+
+def _outcome(job: Job, progress: Progress | None) -> Steps[Result]:
+    job = yield from _followed(job, progress)
+    if job.status is not Status.SUCCEEDED:
+        raise JobNotSucceeded(job)
+    return (yield from patiently(partial(_result_of, job.id)))
 
 
 def _followed(job: Job, progress: Progress | None) -> Steps[Job]:

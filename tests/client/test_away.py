@@ -40,3 +40,13 @@ def test_run_says_on_stderr_that_it_waits(url: str, monkeypatch: pytest.MonkeyPa
     assert done.exit_code == 1, done.output
     assert done.stderr.count("waiting for the service: ") == 2
     assert "waiting" not in done.stdout
+
+
+def test_a_job_that_runs_again_is_named_where_the_service_goes_away_at_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "PATIENCE_S", 0.0)
+    Handler.answers = [(202, RUNNING)]
+    done = CliRunner().invoke(app, ["rerun", "job_0", "--url", url], env={"COLUMNS": "200"})
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert "`dyno result job_1`" in done.stderr

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from dyno.client import AsyncClient, Client, Refused, ServerUnreachable, following, jobs, steps
+from dyno.client import AsyncClient, Client, JobNotSucceeded, Refused, ServerUnreachable, following, jobs, steps
 from dyno.events import AnyEvent
 from dyno.job import Job, Status
-from tests.asking import Through
+from tests.asking import Ask, Through
 from tests.client.answering import CUT, Handler, canceled, problem
 from tests.results import a_result
 
@@ -112,11 +112,19 @@ def test_what_the_service_will_not_have_within_the_minute_is_not_waited_for(
     assert pauses == []
 
 
-def test_a_result_is_not_lost_by_one_answer_of_a_proxy(through: Through, pauses: list[float]) -> None:
+@pytest.mark.parametrize("ask", [lambda client: client.run(SPEC), lambda client: client.outcome("job_1")])
+def test_a_result_is_not_lost_by_one_answer_of_a_proxy(through: Through, pauses: list[float], ask: Ask) -> None:
     done = json.loads(canceled()) | {"status": "succeeded"}
     result = a_result("job_1").model_dump_json(by_alias=True).encode()
     Handler.answers = [(202, json.dumps(done).encode()), (502, HTML), (200, result)]
-    assert through(lambda client: client.run(SPEC)).job == "job_1"
+    assert through(ask).job == "job_1"
+
+
+def test_a_job_without_a_result_has_an_outcome_that_says_so(through: Through) -> None:
+    Handler.answers = [(200, canceled())]
+    with pytest.raises(JobNotSucceeded) as raised:
+        through(lambda client: client.outcome("job_1"))
+    assert raised.value.job.status is Status.CANCELED
 
 
 def collected(client: Client | AsyncClient, job_id: str) -> Any:

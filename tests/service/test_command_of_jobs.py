@@ -1,0 +1,150 @@
+"""`dyno cancel`, `delete`, `logs`, `rerun`, against the service."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from dyno.cli import app
+from dyno.devices.device import Device
+from dyno.job import WorkerRef
+from dyno.settings import Settings
+from dyno.store.connect import sync_client
+from dyno.store.leases import Claim, Leases, LogPiece
+from dyno.store.queues import queues_served
+from tests.comparisons import RATES, a_metric, of_metrics
+from tests.waiting import eventually
+
+Claimed = Callable[[], tuple[Leases, Claim]]
+NONE = f"job_{'0' * 26}"
+
+
+@pytest.fixture
+def asked(http: httpx.Client) -> Callable[..., Result]:
+    return lambda *words: CliRunner().invoke(app, [*words, "--url", str(http.base_url)], env={"COLUMNS": "250"})
+
+
+@contextmanager
+def begun(http: httpx.Client, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process that Ctrl-C can end; a shell's background jobs are deaf to it."""
+    command = [Path(sys.executable).with_name("dyno"), *words, "--url", str(http.base_url)]
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def test_those_that_can_be_canceled_are_and_the_others_named(
+    http: httpx.Client,
+    asked: Callable[..., Result],
+    finished: Callable[..., str],
+    claimed: Claimed,
+    submitted: Callable[..., str],
+) -> None:
+    done, running = finished(), claimed()[1].job_id
+    waits = submitted()
+    told = asked("cancel", done, waits, NONE, running)
+    assert told.exit_code == 3
+    assert told.stdout == f"{waits}: canceled\n{running}: cancel asked for\n"
+    assert [line.split(": ")[:2] for line in told.stderr.splitlines()] == [["dyno", done], ["dyno", NONE]]
+    assert http.get(f"/v1/jobs/{waits}").json()["status"] == "canceled"
+    assert http.get(f"/v1/jobs/{running}").json()["cancel_requested_at"]
+    told = asked("cancel", submitted(), done, "--json")
+    [job] = json.loads(told.stdout)
+    assert (told.exit_code, job["status"]) == (3, "canceled")
+
+
+def test_those_that_are_done_are_deleted_and_the_others_named(
+    http: httpx.Client, asked: Callable[..., Result], finished: Callable[..., str], submitted: Callable[..., str]
+) -> None:
+    first, second = finished(), finished()
+    waits = submitted()
+    told = asked("delete", waits, first)
+    assert (told.exit_code, told.stdout) == (3, f"{first}: deleted\n")
+    assert waits in told.stderr
+    told = asked("delete", second, second, "--json")
+    assert (told.exit_code, json.loads(told.stdout)) == (0, [{"job": second, "deleted": True}])
+    assert [http.get(f"/v1/jobs/{each}").status_code for each in (waits, first, second)] == [200, 404, 404]
+
+
+def test_a_log_is_printed_as_it_is(asked: Callable[..., Result], claimed: Claimed) -> None:
+    leases, claim = claimed()
+    leases.heartbeat(claim, None, LogPiece(0, "[b]one[/b]\nhalf a line"))
+    told = asked("logs", claim.job_id)
+    assert (told.exit_code, told.stdout) == (0, "[b]one[/b]\nhalf a line")
+    leases.finish(claim, "fail")
+    told = asked("logs", claim.job_id, "--follow")
+    assert (told.exit_code, told.stdout) == (0, "[b]one[/b]\nhalf a line")
+    assert asked("logs", NONE).exit_code == asked("logs", NONE, "--follow").exit_code == 3
+
+
+def test_a_log_is_followed_and_ctrl_c_leaves_the_job_alone(http: httpx.Client, claimed: Claimed) -> None:
+    leases, claim = claimed()
+    leases.heartbeat(claim, None, LogPiece(0, "one\n"))
+    with begun(http, "logs", claim.job_id, "--follow") as reading:
+        assert reading.stdout is not None
+        assert reading.stdout.readline() == "one\n"
+        leases.heartbeat(claim, None, LogPiece(1, "two\n"))
+        assert reading.stdout.readline() == "two\n"
+        reading.send_signal(signal.SIGINT)
+        assert reading.communicate(timeout=30) == ("", "")
+        assert reading.returncode == 130
+    job = http.get(f"/v1/jobs/{claim.job_id}").json()
+    assert (job["status"], job["cancel_requested_at"]) == ("running", None)
+
+
+def test_a_job_is_run_again_and_its_result_printed(
+    http: httpx.Client, asked: Callable[..., Result], finished: Callable[..., str], settings: Settings, offered: Device
+) -> None:
+    first = finished()
+    with ThreadPoolExecutor(1) as background, sync_client(settings) as client:
+        running = background.submit(asked, "rerun", first, "--json")
+        again = queued(http)
+        assert again["rerun_of"] == first
+        leases, worker = Leases(client, settings), WorkerRef(id="w", device=offered.id, host=offered.host)
+        claim = leases.claim(offered.full_id, queues_served(offered), worker)
+        assert claim is not None
+        result = of_metrics([a_metric(by_run=RATES)]).model_copy(update={"job": claim.job_id})
+        assert leases.finish(claim, "succeed", result=result)
+        told = running.result()
+    assert (told.exit_code, json.loads(told.stdout)["job"]) == (0, again["id"])
+    assert asked("rerun", NONE).exit_code == 3
+
+
+def test_ctrl_c_cancels_the_job_that_runs_again(http: httpx.Client, finished: Callable[..., str]) -> None:
+    first = finished()
+    with begun(http, "rerun", first, "--json") as running:
+        again = queued(http)["id"]
+        assert running.stderr is not None
+        assert again in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=30)
+    assert (running.returncode, told) == (130, f"{again}: cancel asked for\n")
+    assert http.get(f"/v1/jobs/{again}").json()["status"] == "canceled"
+
+
+def queued(http: httpx.Client) -> dict[str, str]:
+    """The one job that waits, once it does."""
+
+    def found() -> list[dict[str, str]]:
+        jobs: list[dict[str, str]] = http.get("/v1/jobs", params={"status": "queued"}).json()["data"]
+        return jobs
+
+    [job] = eventually(found, 30, "the job waits")
+    return job

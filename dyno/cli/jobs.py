@@ -14,7 +14,7 @@ from dyno import render, tables
 from dyno.artifacts.names import is_name
 from dyno.cli.app import AsJson, Url, app, console, exit_codes, show
 from dyno.cli.folders import expanded
-from dyno.cli.params import OfWorkload, assignments, own_params
+from dyno.cli.params import OfWorkload, assignments, own_params, pairs_of
 from dyno.cli.waiting import patient, result_of
 from dyno.client import DEFAULT_URL, Client
 from dyno.errors import DynoError
@@ -43,6 +43,7 @@ def run(
     processes: Annotated[int, typer.Option(help="Fresh processes the result rests on.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 0,
     measure: Annotated[list[str] | None, typer.Option(help=f"name=value; one of {_MEASURED}.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="name=value, to find it by; may be repeated.")] = None,
     queue_if_absent: Annotated[bool, typer.Option("--queue-if-absent", help=_ABSENT)] = False,
     require: Require = None,
     url: Url = DEFAULT_URL,
@@ -65,6 +66,7 @@ def run(
             "framework": framework,
             "replicas": replicas,
             "seed": seed,
+            "labels": {**pairs_of(label)},
             "queue_if_absent": queue_if_absent,
             "measure": {"processes": processes, **assignments(measure)},
         }

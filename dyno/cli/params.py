@@ -33,12 +33,19 @@ class OfWorkload(TyperCommand):
 
 def assignments(pairs: list[str] | None) -> dict[str, JsonValue]:
     """Of words such as `n=4096`. Raises BadParameter."""
-    values: dict[str, JsonValue] = {}
+    return {name: value_of(text) for name, text in pairs_of(pairs).items()}
+
+
+def pairs_of(pairs: list[str] | None) -> dict[str, str]:
+    """Of words such as `team=vision`, each name once. Raises BadParameter."""
+    values: dict[str, str] = {}
     for pair in pairs or []:
         name, equals, text = pair.partition("=")
         if not (name and equals):
             raise typer.BadParameter(f"{pair!r} is not name=value")
-        values[name] = value_of(text)
+        if name in values:
+            raise typer.BadParameter(f"{name} is given more than once")
+        values[name] = text
     return values
 
 

@@ -1,4 +1,4 @@
-"""`dyno cancel`, `delete`, `logs`, `rerun`, against the service."""
+"""`dyno cancel`, `delete`, `logs`, `rerun` and labels, against the service."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from dyno.cli import app
+from dyno.client import Client
 from dyno.devices.device import Device
 from dyno.job import WorkerRef
 from dyno.settings import Settings
@@ -148,3 +149,21 @@ def queued(http: httpx.Client) -> dict[str, str]:
 
     [job] = eventually(found, 30, "the job waits")
     return job
+
+
+def test_a_job_is_given_labels_and_found_by_them(
+    http: httpx.Client, asked: Callable[..., Result], offered: Device
+) -> None:
+    with ThreadPoolExecutor(1) as background, Client(str(http.base_url)) as client:
+        words = ["run", "matmul", "--label", "team=vision", "--label", "night=7=8"]
+        running = background.submit(asked, *words)
+        [job] = eventually(lambda: client.jobs(label="team=vision"), 30, "the job is there")
+        [found] = json.loads(asked("jobs", "--label", "night=7=8", "--json").stdout)
+        client.cancel(job.id)
+        assert running.result().exit_code == 1
+    assert (job.spec.labels, found["id"]) == ({"team": "vision", "night": "7=8"}, job.id)
+
+
+@pytest.mark.parametrize("words", [["--label", "team"], ["--label", "team=a", "--label", "team=b"]])
+def test_a_label_has_one_value(asked: Callable[..., Result], words: list[str]) -> None:
+    assert asked("run", "none", *words).exit_code == 2  # before the service is asked for what there is not

@@ -136,9 +136,10 @@ def _warnings(
     target = judged_by(spec.measure.target_rel_ci)
     cases: _Cases[Sequence[RunRecord]] = [*by_case(records).items()] or [(None, records)]
     peaks: _Cases[Peak] = [*fraction.of_cases(device, records).items()] or [(None, peak)]
+    highest_first = sorted(peaks, key=lambda of_case: of_case[1].fraction or 0.0, reverse=True)
     together = [
         checks.emulated_device(device.emulated),
-        _first((case, checks.above_peak(reached)) for case, reached in peaks),
+        _first((case, checks.above_peak(reached)) for case, reached in highest_first),
         _first((case, checks.overhead_bound(reached)) for case, reached in peaks),
         checks.synthetic_data(training.data if training else None),
         checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,

@@ -56,6 +56,17 @@ def test_a_case_against_another_is_the_ratio_of_both_medians_for_as_much_work_in
     assert (alone.value, alone.reason) == (None, "a run has no case large")
 
 
+@pytest.mark.parametrize(("small_s", "large_s", "case"), [(0.008, 0.05, "large"), (0.004, 0.08, "small")])
+def test_the_case_that_is_furthest_above_its_peak_is_told(
+    several: Callable[..., RunRecord], result: MakeResult, small_s: float, large_s: float, case: str
+) -> None:
+    """Of a peak of 10,000 a second."""
+    runs = [several([small_s] * 20, [large_s] * 20)]
+    raised = next(each for each in result(runs).warnings if each.code == "ABOVE_PEAK")
+    fraction = max(SMALL / small_s, LARGE / large_s) / 10_000
+    assert (raised.evidence["case"], raised.evidence["fraction"]) == (case, pytest.approx(fraction))
+
+
 def test_a_run_without_cases_is_its_only_part(record: MakeRecord) -> None:
     alone = record([1.0] * 20)
     assert parts(alone) == [alone]

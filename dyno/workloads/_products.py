@@ -17,6 +17,7 @@ from dyno.measure.verify import (
     freivalds,
     freivalds_chain,
     precision_fingerprint,
+    precision_untold,
 )
 from dyno.measure.warnings import OF_AN_OUTPUT
 from dyno.result import Precision, ResultWarning
@@ -99,8 +100,7 @@ class Chain:
         return None
 
     def verify(self) -> Verification:
-        """The chain's own output against float64; its precision by one product more, of the same operands and compiled
-        as the chain was."""
+        """The chain's own output against float64; its precision by one product more of its operands, compiled alike."""
         framework, params = self._framework, self._params
         start = framework.numpy(self._start)
         factor = framework.numpy(self._factor).astype(np.float64)  # as rounded for the device
@@ -221,9 +221,10 @@ def _judged(
 
     `inner`: the inner side of the products. `degenerate`: what speaks against their operands.
     """
-    observed = None
+    observed, unchecked = None, dict[str, str]()
     if single.elements >= _ENOUGH_ELEMENTS:
-        observed = precision_fingerprint(single.rel_error, requested=dtype)
+        observed = precision_fingerprint(single.rel_error, requested=dtype, inner=inner)
+        unchecked = precision_untold(single.rel_error, inner=inner)
     limit = allowed(check, single, observed, inner=inner, products=products)
     in_step = None if can_be_told(dtype, inner=inner, products=products) else _IN_STEP.format(inner)
     judged = check.told and in_step is None
@@ -235,7 +236,7 @@ def _judged(
     return Verification(
         warnings=[raised for raised in warnings if raised is not None],
         verified=OF_AN_OUTPUT if judged else OF_AN_OUTPUT - {"RESULT_INCORRECT"},
-        unchecked={} if in_step is None else {"RESULT_INCORRECT": in_step},
+        unchecked=unchecked if in_step is None else {**unchecked, "RESULT_INCORRECT": in_step},
         precision=Precision(requested=dtype, observed=observed, rel_error=_finite(single.rel_error)),
         details={
             "working_set_bytes": working_set_bytes,

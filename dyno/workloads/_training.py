@@ -82,6 +82,7 @@ class ModelTraining:
         self._trains = context.run == 0  # until `complete`: whatever is executed otherwise is only timed
         self._timed_loss = 0.0
         self._training: Training | None = None
+        self._own: dict[str, Any] = {}  # what the model that is timed is worth, whatever further trials came to
         self._figures: dict[str, float] = {}
         self._details: dict[str, JsonValue] = {}
         self._margins: list[Margin] = []
@@ -111,7 +112,7 @@ class ModelTraining:
         self._figures = figures_of(epochs)
         further = [self._further_trial(index) for index in range(1, self._params.trials)]
         outcome = self._plan.judge(self._model, self._trainer)  # last, so that the files left are those of this trial
-        self._details, self._margins = outcome.details, outcome.margins
+        self._details, self._margins, self._own = outcome.details, outcome.margins, outcome.training
         self._leave(epochs)
         first = trial_of(self._context.seed, epochs, outcome.training)
         self._training = Training(
@@ -158,7 +159,7 @@ class ModelTraining:
         if self._training is None:
             return None
         loss = self._trainer.finish_epoch()["loss"] if self._plan.by_heart else None
-        return Learned(self._training, self._before, self._margins, loss)
+        return Learned(self._training.model_copy(update=self._own), self._before, self._margins, loss)
 
     def _better_than(self) -> dict[str, JsonValue]:
         return {"better_than": {each.baseline: each.told() for each in self._margins}} if self._margins else {}

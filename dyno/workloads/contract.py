@@ -7,7 +7,7 @@ inside `build`, which only a runner calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import ConfigDict, JsonValue
@@ -224,7 +224,13 @@ class Workload:
     executions: Callable[[Any], str] = lambda params: "execution"  # in words, where a run's details don't say it
     refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # what it can't do; as `conflicts`
     metrics_of: Callable[[Any], tuple[MetricSpec, ...]] | None = None  # where params decide what is measured
+    cases_of: Callable[[Any], tuple[str, ...]] = lambda params: ()  # the names of a run's cases, where it is `Several`
 
     def metrics_for(self, params: Any) -> tuple[MetricSpec, ...]:
         """The metrics of a job with these params; names as in `metrics`."""
         return self.metrics if self.metrics_of is None else self.metrics_of(params)
+
+    def sampled_for(self, params: Any) -> list[MetricSpec]:
+        """Those that are sampled, and each of every case once more under the case's name."""
+        own = [spec for spec in self.metrics_for(params) if spec.sampled]
+        return [*own, *(replace(spec, name=f"{spec.name}_{case}") for case in self.cases_of(params) for spec in own)]

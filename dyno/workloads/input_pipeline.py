@@ -171,5 +171,6 @@ WORKLOAD = Workload(
     build=build,
     lint=lint,
     datasets=("mnist", "cifar10"),
+    cases_of=lambda params: ("fed", RESIDENT),
     executions=lambda params: f"a training step on a full batch of {params.batch_size} images",
 )

@@ -175,5 +175,6 @@ WORKLOAD = Workload(
     references=REFERENCES,
     refuses=refuses,
     metrics_of=metrics_of,
+    cases_of=lambda params: () if params.sizes is None else tuple(size.label for size in params.each),
     executions=lambda params: f"{params.repeats} products, and the sum of the last one read back",
 )

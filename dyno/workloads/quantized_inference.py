@@ -122,5 +122,8 @@ WORKLOAD = Workload(
     ),
     datasets=("mnist", "cifar10"),
     refuses=refuses,
+    cases_of=lambda params: tuple(
+        f"{name}_batch_{size}" for size in (params.batch_size, 1) for name in ("int8", "float32")
+    ),
     executions=lambda params: f"the outputs of the int8 model for a batch of {params.batch_size} images",
 )

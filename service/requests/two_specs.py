@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from dyno.comparison import CompareSpecs
 from dyno.errors import FieldError, InvalidComparison, InvalidSpec
 from dyno.measure.comparable import check_specs
+from dyno.measure.metrics import COLD
 from dyno.spec import InterleavedSpec, Processes
 from dyno.workloads.contract import Workload
 from service.requests import specs
@@ -101,16 +102,22 @@ def _metric(asked: str | None, first: Request, second: Request) -> str:
     """What is sampled in every run. Where params change what one execution holds, no figure of so much work will do."""
     alike = first.spec.params.keys() | second.spec.params.keys()
     same = all(first.spec.params.get(n) == second.spec.params.get(n) for n in alike if n in first.params.how)
-    sampled = [metric for metric in first.workload.metrics_for(first.params) if metric.sampled]
+    sampled = first.workload.sampled_for(first.params)
     able = [metric.name for metric in sampled if same or metric.amount is None]
     if asked is None:
         return able[0]
     if asked not in able:
         known = asked in [metric.name for metric in sampled]
-        why = "is of an amount of work that the params decide, in which the specs differ" if known else "isn't sampled"
-        detail = f'"{asked}" {why}; take {" or ".join(able)}'
+        detail = f'"{asked}" {_why_not(asked, known, first)}; take {" or ".join(able)}'
         raise InvalidComparison([FieldError("/metric", "other-work" if known else "unknown-metric", detail)])
     return asked
+
+
+def _why_not(asked: str, sampled: bool, request: Request) -> str:
+    if sampled:
+        return "is of an amount of work that the params decide, in which the specs differ"
+    names = [metric.name for metric in request.workload.metrics_for(request.params)]
+    return "isn't sampled" if asked.removeprefix(COLD) in names else "is no metric of these specs"
 
 
 def under(place: int, errors: Iterable[FieldError]) -> list[FieldError]:

@@ -137,7 +137,7 @@ def test_a_call_waits_until_as_many_batches_lie_ready_as_before_and_counts_that(
 def test_both_cases_are_a_step_on_as_many_images_and_count_the_same(context: Context) -> None:
     run = _run(context())
     assert isinstance(run, Several)
-    assert [case.name for case in run.cases] == ["fed", "resident"]
+    assert [case.name for case in run.cases] == ["fed", "resident"] == [*PIPELINE.cases_of(_params())]
     for case in run.cases:
         assert (case.work, case.flops, case.dtype) == (32.0, flops(_params()), "float32")
         assert case.counted_flops is not None

@@ -50,6 +50,7 @@ def test_each_size_is_a_case_with_its_own_work(context: Context) -> None:
     built = MATMUL.build(_params(sizes=[8, [2, 3, 5]], mode="dispatch", repeats=3), context())
     assert isinstance(built, Several)
     assert [case.name for case in built.cases] == ["8x8x8", "2x3x5"]
+    assert MATMUL.cases_of(_params(sizes=[8, [2, 3, 5]], mode="dispatch")) == ("8x8x8", "2x3x5")
     assert [case.work for case in built.cases] == [2 * 8**3 * 3, 2 * 2 * 3 * 5 * 3]
     assert [case.amounts for case in built.cases] == [{"execution": case.work} for case in built.cases]
     assert built.work == flops(_params(sizes=[8, 9], repeats=3)) == 2 * 8**3 * 3

@@ -57,7 +57,7 @@ def training(run: QuantizedRun) -> Training:
 
 def test_both_formats_are_timed_in_batches_and_one_by_one(run: QuantizedRun) -> None:
     assert isinstance(run, Several)
-    assert [case.name for case in run.cases] == CASES
+    assert [case.name for case in run.cases] == CASES == list(QUANTIZED.cases_of(_params()))
     assert [case.work for case in run.cases] == [8.0, 8.0, 1.0, 1.0]
     assert [case.dtype for case in run.cases] == ["int8", "float32"] * 2
     assert run.cases[0].flops == flops(_params()) == 8 * run.cases[2].flops

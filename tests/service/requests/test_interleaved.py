@@ -169,6 +169,19 @@ def test_the_time_of_an_execution_is_compared_where_both_hold_the_same_work(post
     assert post(specs=[ONE, ONE | {"seed": 1}], metric="execution_time").status_code == 202
 
 
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [("throughput_8x8x8", None), ("throughput_9x9x9", "is no metric of"), ("cold_throughput", "isn't sampled")],
+)
+def test_a_case_is_compared_by_its_own_metric(post: Post, metric: str, said: str | None) -> None:
+    sizes = [each | {"params": each["params"] | {"sizes": [64, 8], "n": 4096}} for each in (ONE, TWO)]
+    answer = post(specs=sizes, metric=metric)
+    if said is None:
+        assert answer.status_code == 202
+    else:
+        assert said in answer.json()["errors"][0]["detail"]
+
+
 def test_what_one_of_them_needs_is_refused_under_its_name(post: Post) -> None:
     asked = [ONE, TWO | {"params": {"n": 1 << 20}}]
     assert refused(post(specs=[{**each, "params": {"n": 1 << 20}} for each in asked]))[1:] == (

@@ -117,6 +117,14 @@ def unit_mismatch(declared: float, counted: float) -> ResultWarning | None:
     return warning("UNIT_MISMATCH", message, declared_flop=declared, counted_flop=counted, limit=UNIT_LIMIT)
 
 
+def steps_mismatch(asked: int, made: int, skipped: int = 0) -> ResultWarning | None:
+    """Training steps that the figure counts, and those that the optimiser made; up to `skipped` may be fewer."""
+    if asked - skipped <= made <= asked:
+        return None
+    message = f"The figure counts {asked} training steps; the optimiser made {made}."
+    return warning("UNIT_MISMATCH", message, counted_steps=asked, made_steps=made)
+
+
 def compile_in_timing(names: Sequence[str]) -> ResultWarning | None:
     """These functions were traced or compiled between the first sample's start and the last one's end."""
     if not names:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dyno.errors import RunFailed
 from dyno.frameworks.contract import Samples
@@ -15,9 +16,11 @@ from dyno.measure.checks import INPUT_LIMIT, input_bound, loss_nonfinite, synthe
 from dyno.result import DataOrigin, Training
 from dyno.settings import Settings
 from dyno.workloads._evidence import Learned, fingerprints
+from dyno.workloads._fed_checks import LOOKED_AT, unfed
 from dyno.workloads._feed import Feed
 from dyno.workloads._image_source import stored
 from dyno.workloads._images import Network
+from dyno.workloads._timed_steps import TimedSteps
 from dyno.workloads._training_checks import checked
 from dyno.workloads._training_details import of_model
 from dyno.workloads.contract import BuildContext, Case, Verification
@@ -67,6 +70,7 @@ class FedTraining:
             self._step = context.framework.fed_step(self._model, *batch)
             self._resident = self._step.placed(*batch)
         self._before = fingerprints(self._model) if context.run == 0 else None
+        self._timed = TimedSteps.of(self._model)
         self._calls: list[_Call] = []
         self._fed_loss = self._unfit_loss = 0.0
         self.work = float(params.batch_size)
@@ -81,6 +85,7 @@ class FedTraining:
 
     def execute(self, count: int) -> None:
         """Every batch from the pipeline, which is left with as many batches ready as it was found with."""
+        self._timed.asked += count
         step, waited_s, made_before_s, began_s = self._step, 0.0, self._feed.made_in_s, time.perf_counter()
         with self._feed as feed:
             for _ in range(count):
@@ -102,8 +107,13 @@ class FedTraining:
         on_cpu = self._context.device is None or self._context.device.driven_as == "cpu"
         pipeline = self._pipeline()
         bound = input_bound(wait_share, core_share if on_cpu else None, pipeline)
-        found = checked(self._context, self._model, self._step, self._train, self._learned())
-        of_run = (bound, loss_nonfinite(self._unfit_loss), synthetic_data(self._origin, _DECODING))
+        found = checked(self._context, self._model, self._step, self._train, self._learned(), self._timed)
+        of_run = (
+            bound,
+            unfed(self._few_batches(), len(self._train)),
+            loss_nonfinite(self._unfit_loss),
+            synthetic_data(self._origin, _DECODING),
+        )
         return Verification(
             warnings=[*found.warnings, *(each for each in of_run if each is not None)],
             verified=frozenset(found.verified),
@@ -124,10 +134,19 @@ class FedTraining:
         )
 
     def _execute_resident(self, count: int) -> None:
+        self._timed.asked += count
         loss = 0.0
         for _ in range(count):
             loss = self._step.train(self._resident)
         self._note(loss)
+
+    def _few_batches(self) -> list[tuple[NDArray[Any], ...]]:
+        """The next ones, as they lie on the device."""
+        framework = self._context.framework
+        with self._feed as feed:
+            placed = [self._step.placed(*feed.take()) for _ in range(LOOKED_AT)]
+            feed.settle()
+        return [tuple(framework.numpy(part) for part in batch) for batch in placed]
 
     def _note(self, loss: float) -> None:
         if not math.isfinite(loss):

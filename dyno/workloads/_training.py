@@ -25,7 +25,8 @@ from dyno.workloads._holdout import hold_out
 from dyno.workloads._jit import choose
 from dyno.workloads._margins import Margin
 from dyno.workloads._plots import curves
-from dyno.workloads._training_checks import checked
+from dyno.workloads._timed_steps import TimedSteps
+from dyno.workloads._training_checks import FLOAT32, checked
 from dyno.workloads._training_details import figures_of, of_model, of_step
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads._trials import over_seeds, seed_of, trial_of
@@ -88,12 +89,15 @@ class ModelTraining:
         self._margins: list[Margin] = []
         judged = self._trains and context.weights is None
         self._before = fingerprints(self._model) if judged else None
+        self._timed = TimedSteps.of(self._model)
 
     def compile(self) -> None:
         self._trainer.compile()
 
     def execute(self, count: int) -> None:
-        loss = self._trainer.steps(count * self._trainer.steps_per_execution)
+        steps = count * self._trainer.steps_per_execution
+        self._timed.asked += steps
+        loss = self._trainer.steps(steps)
         if self._trains:
             finite(loss, "in the first execution")
         elif not math.isfinite(loss):
@@ -114,6 +118,7 @@ class ModelTraining:
         outcome = self._plan.judge(self._model, self._trainer)  # last, so that the files left are those of this trial
         self._details, self._margins, self._own = outcome.details, outcome.margins, outcome.training
         self._leave(epochs)
+        self._timed = TimedSteps.of(self._model)
         first = trial_of(self._context.seed, epochs, outcome.training)
         self._training = Training(
             epochs=epochs,
@@ -130,7 +135,8 @@ class ModelTraining:
         trainer, validation = self._trainer, self._plan.validation
         steps = _steps_per_epoch(self._plan, trainer.batch_size)
         diverged = loss_nonfinite(self._timed_loss)
-        found = checked(self._context, self._model, trainer, self._plan.train, self._learned())
+        asked_in = getattr(self._params, "dtype", FLOAT32)
+        found = checked(self._context, self._model, trainer, self._plan.train, self._learned(), self._timed, asked_in)
         return Verification(
             warnings=found.warnings if diverged is None else [diverged, *found.warnings],
             verified=frozenset(found.verified),

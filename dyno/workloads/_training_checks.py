@@ -12,8 +12,10 @@ from dyno.measure.checks import constant_data, output_nonfinite
 from dyno.measure.verify import freivalds, precision_fingerprint
 from dyno.result import Precision, ResultWarning
 from dyno.workloads._evidence import Learned, unshown
+from dyno.workloads._timed_steps import TimedSteps
 from dyno.workloads.contract import BuildContext
 
+FLOAT32 = "float32"
 _SIDE = 128  # of the product whose rounding is looked at
 
 
@@ -28,15 +30,25 @@ class Checked:
 
 
 def checked(
-    context: BuildContext, model: Any, trainer: Trainer | FedStep, train: Samples, learned: Learned | None
+    context: BuildContext,
+    model: Any,
+    trainer: Trainer | FedStep,
+    train: Samples,
+    learned: Learned | None,
+    timed: TimedSteps,
+    requested: str = FLOAT32,
 ) -> Checked:
-    """After the timed steps. `learned`: of run 0, None in the others; only it can show that the steps are right."""
+    """After the steps that were `timed`, in the precision `requested`.
+
+    `learned`: of run 0, None in the others; only it can show that the steps are right.
+    """
     trainer.sync()
     weights = [np.asarray(each) for each in model.get_weights()]
     nonfinite = sum(int(each.size - np.isfinite(each.astype(np.float32)).sum()) for each in weights)
     raised = (
         constant_data({"inputs": train.inputs, "targets": train.targets}),
         output_nonfinite(nonfinite, sum(each.size for each in weights)),
+        timed.miscounted(model),
     )
     found = Checked([each for each in raised if each is not None], {"DEGENERATE_DATA", "OUTPUT_NONFINITE"})
     if learned is not None:
@@ -44,13 +56,23 @@ def checked(
             found.verified.add("RESULT_INCORRECT")
         else:
             found.unchecked["RESULT_INCORRECT"] = why
+    if why := timed.idle(model):
+        found.verified.discard("RESULT_INCORRECT")
+        found.unchecked.setdefault("RESULT_INCORRECT", why)
     if context.device is not None and context.device.driven_as == "cpu":
-        found.precision = _precision(context, str(model.compute_dtype))
+        found.precision = _precision(context, _computed_in(model, requested), requested)
     return found
 
 
-def _precision(context: BuildContext, dtype: str) -> Precision:
-    """Of one product in the dtype of the layers, by Keras as it computes them: a CPU has one way to round each dtype.
+def _computed_in(model: Any, requested: str) -> str:
+    """The dtype of the layers: another than `requested` where all have it, or any has it that was to be in float32."""
+    dtypes = {str(layer.compute_dtype) for layer in model.layers if layer.weights}
+    others = sorted(dtypes - {requested})
+    return others[0] if others and (requested == FLOAT32 or requested not in dtypes) else requested
+
+
+def _precision(context: BuildContext, dtype: str, requested: str) -> Precision:
+    """Of one product in the `dtype` of the layers, by Keras as it computes them: a CPU has one way to round each dtype.
 
     A GPU's convolutions and products may differ in theirs, so nothing is concluded from one for the other there.
     """
@@ -58,6 +80,5 @@ def _precision(context: BuildContext, dtype: str) -> Precision:
     a, b = (framework.array(random.standard_normal((_SIDE, _SIDE), np.float32), dtype) for _ in range(2))
     product = framework.numpy(framework.keras.ops.matmul(a, b))
     rel_error = freivalds(framework.numpy(a), framework.numpy(b), product, dtype=dtype, seed=context.seed).rel_error
-    return Precision(
-        requested=dtype, observed=precision_fingerprint(rel_error, requested=dtype), rel_error=float(rel_error)
-    )
+    observed = precision_fingerprint(rel_error, requested=dtype)
+    return Precision(requested=requested, observed=observed, rel_error=float(rel_error))

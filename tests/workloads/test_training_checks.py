@@ -12,6 +12,7 @@ import pytest
 from dyno.frameworks.contract import Samples
 from dyno.result import DataOrigin, Epoch, Training
 from dyno.workloads._evidence import Learned, fingerprints
+from dyno.workloads._timed_steps import TimedSteps
 from dyno.workloads._training_checks import Checked, checked
 from dyno.workloads.contract import BuildContext
 
@@ -38,7 +39,8 @@ def looked_at(context: Context) -> Callable[..., Checked]:
         model: Any = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, activation="softmax")])
         model.compile(keras.optimizers.SGD(1e-3), "categorical_crossentropy")
         trainer = made.framework.trainer(model, samples, 8, 0)
-        before = fingerprints(model)
+        before, timed = fingerprints(model), TimedSteps.of(model)
+        timed.asked = 1
         trainer.steps(1)
         if spoil is not None:
             kernel, bias = model.get_weights()
@@ -46,7 +48,7 @@ def looked_at(context: Context) -> Callable[..., Checked]:
             model.set_weights([kernel, bias])
         training = TRAINED.model_copy(update={"accuracy_low": accuracy_low, "baselines": baselines})
         learned = None if accuracy_low is None else Learned(training, before)
-        return checked(made, model, trainer, samples, learned)
+        return checked(made, model, trainer, samples, learned, timed)
 
     return look
 

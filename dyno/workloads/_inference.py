@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyno.measure.checks import constant_data, output_nonfinite, result_incorrect
+from dyno.measure.warnings import OF_AN_OUTPUT
 from dyno.workloads.contract import BuildContext, Verification
 
-_COMPARED = 2  # inputs
+_COMPARED = 8  # inputs at most, from the first to the last
 _ALWAYS = {"jax": True, "torch": False}  # JAX compiles every function, PyTorch none
 # Between probabilities: bfloat16 is good for less, another model's differ by more. Of a thousand classes that nothing
 # was learned of all are about 0.001; there bfloat16 was seen to change them by a thousandth of the largest.
 _DIFFERENCE, _OF_LARGEST = 0.02, 0.1
+_OF_APART = 0.1  # of how far the outputs of different inputs lie apart: more may be those of another input
+_TOO_ALIKE = "the outputs are {:.2g} from those of Keras' own call, and those of different inputs only {:.2g} apart"
 
 
 class Inference:
@@ -44,11 +48,14 @@ class Inference:
         return None
 
     def verify(self) -> Verification:
-        """What was timed last gives the probabilities that Keras' own call of the model gives for the first inputs."""
+        """What was timed last gives the probabilities that Keras' own call of the model gives for some inputs, the
+        first and the last among them."""
         outputs = np.asarray(self._framework.numpy(self._outputs), np.float64)
         by_keras = self._by_keras()
-        difference = float(np.abs(outputs[:_COMPARED] - by_keras).max())
+        difference = self._difference(outputs, by_keras)
         tolerance = min(_DIFFERENCE, _OF_LARGEST * float(by_keras.max()))
+        apart = _apart(by_keras)
+        too_alike = difference <= tolerance and difference > _OF_APART * apart
         raised = (
             constant_data({"batch": self._framework.numpy(self._batch)}),
             output_nonfinite(int(outputs.size - np.isfinite(outputs).sum()), outputs.size),
@@ -56,7 +63,8 @@ class Inference:
         )
         return Verification(
             warnings=[each for each in raised if each is not None],
-            verified=frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"}),
+            verified=OF_AN_OUTPUT - {"RESULT_INCORRECT"} if too_alike else OF_AN_OUTPUT,
+            unchecked={"RESULT_INCORRECT": _TOO_ALIKE.format(difference, apart)} if too_alike else {},
             details={
                 "execution": f"the outputs for a batch of {int(self.work)} inputs",
                 "batch_size": int(self.work),
@@ -68,12 +76,27 @@ class Inference:
             amounts={"step": self.work},
         )
 
+    def _compared(self) -> NDArray[np.intp]:
+        """Places in the batch, far apart."""
+        return np.unique(np.linspace(0, self.work - 1, _COMPARED).astype(np.intp))
+
+    def _difference(self, outputs: NDArray[np.float64], by_keras: NDArray[np.float64]) -> float:
+        """Infinite where there aren't as many outputs as inputs."""
+        if len(outputs) != self.work:
+            return math.inf
+        return float(np.abs(outputs[self._compared()] - by_keras).max())
+
     def _jit_compile(self) -> bool:
         """What was done, whatever the model says; see `Framework.forward`."""
         return _ALWAYS.get(self._framework.name, bool(self._model.jit_compile))
 
     def _by_keras(self) -> NDArray[np.float64]:
         ops = self._framework.keras.ops
-        first = self._framework.numpy(self._batch)[:_COMPARED].astype(self._dtype)
-        outputs = self._model(ops.convert_to_tensor(first), training=False)
+        some = self._framework.numpy(self._batch)[self._compared()].astype(self._dtype)
+        outputs = self._model(ops.convert_to_tensor(some), training=False)
         return np.asarray(ops.convert_to_numpy(ops.cast(outputs, "float32")), np.float64)
+
+
+def _apart(outputs: NDArray[np.float64]) -> float:
+    """How far those of one input are from another's at most; infinite where there is but one."""
+    return float(np.ptp(outputs, axis=0).max()) if len(outputs) > 1 else math.inf

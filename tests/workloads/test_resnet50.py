@@ -151,6 +151,39 @@ def test_outputs_of_another_model_are_found(inference: Any) -> None:
     assert [raised.code for raised in inference.verify().warnings] == ["RESULT_INCORRECT"]
 
 
+def test_outputs_that_are_right_for_the_first_inputs_alone_are_found_and_so_are_missing_ones(context: Context) -> None:
+    keras = context().framework.keras
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(10, activation="softmax")])
+    model.compile()
+    built = Inference(model, np.arange(80, dtype=np.float32).reshape(20, 4), context())
+    built.compile()
+    built.execute(1)
+    assert built.verify().warnings == []
+    sound = context().framework.numpy(built._outputs)
+    in_the_middle = np.concatenate([sound[:5], 0 * sound[5:15], sound[15:]])
+    after_ten = np.concatenate([sound[:10], 0 * sound[10:]])
+    for wrong in (in_the_middle, after_ten, sound[:10], np.concatenate([sound, sound])):
+        built._outputs = context().framework.array(wrong, "float32")
+        assert [raised.code for raised in built.verify().warnings] == ["RESULT_INCORRECT"]
+
+
+def test_outputs_of_other_inputs_can_not_pass_where_all_are_nearly_alike(context: Context) -> None:
+    keras = context().framework.keras
+    layers = [keras.layers.Dense(10, kernel_initializer=keras.initializers.RandomNormal(stddev=0.01, seed=1))]
+    alike = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Softmax()])
+    alike.compile()
+    built = Inference(alike, np.random.default_rng(0).random((20, 4), np.float32), context())
+    built.compile()
+    built.execute(1)
+    assert built.verify().unchecked == {}
+    sound = context().framework.numpy(built._outputs)
+    for wrong in (sound[::-1], np.repeat(sound[:1], 20, axis=0)):
+        built._outputs = context().framework.array(wrong, "float32")
+        found = built.verify()
+        assert "different inputs" in found.unchecked["RESULT_INCORRECT"]
+        assert "RESULT_INCORRECT" not in found.verified
+
+
 @pytest.mark.parametrize("wrong", [0.0, 0.001])
 def test_of_many_classes_whose_probabilities_are_all_small_outputs_that_say_nothing_are_wrong(
     context: Context, wrong: float

@@ -31,13 +31,14 @@ _WEIGHTS_ONLY = "{}.weights.h5"
 class Ready:
     """One of the two. `timed(batch)` prepares a batch, and gives what executes it so many times and drains the device.
 
-    `file`: (name, content) of what would be shipped.
+    `file`: (name, content) of what would be shipped. `in_int8`: whether any of it is.
     """
 
     file: tuple[str, bytes]
     predict: Callable[[Float32], Float32]
     timed: Callable[[Float32], Callable[[int], None]]
     details: dict[str, JsonValue] = field(default_factory=dict)
+    in_int8: bool = False
 
 
 def engine_for(asked: Engine | None, context: BuildContext) -> Engine:
@@ -73,7 +74,7 @@ def _served(model: Any, calibration: Float32 | None, context: BuildContext) -> R
 
     name = f"model.{'float32' if calibration is None else 'int8'}.{served.format}"
     tensors: dict[str, JsonValue] = dict(served.tensors)
-    return Ready((name, served.file), served.predict, timed, {"tensors": tensors})
+    return Ready((name, served.file), served.predict, timed, {"tensors": tensors}, "int8" in tensors)
 
 
 def _kept(model: Any, context: BuildContext) -> Ready:
@@ -104,7 +105,7 @@ def _kept(model: Any, context: BuildContext) -> Ready:
     int8 = [layer.name for layer in model.layers if getattr(layer, "quantization_mode", None) == "int8"]
     plain = [layer.name for layer in model.layers if layer.weights and layer.name not in int8]
     details: dict[str, JsonValue] = {"int8_layers": list[JsonValue](int8), "float32_layers": list[JsonValue](plain)}
-    return Ready(_saved(model, "int8" if int8 else "float32"), predict, timed, details)
+    return Ready(_saved(model, "int8" if int8 else "float32"), predict, timed, details, bool(int8))
 
 
 def _quantised(model: Any, context: BuildContext) -> Any:

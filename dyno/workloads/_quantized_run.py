@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from dyno.frameworks.contract import Samples, Trainer
 from dyno.measure.checks import output_nonfinite, synthetic_data
 from dyno.measure.statistics import wilson_interval
-from dyno.result import DataOrigin, Training
+from dyno.measure.warnings import OF_AN_OUTPUT
+from dyno.result import DataOrigin, Precision, Training
 from dyno.settings import Settings
 from dyno.workloads._images import Network
 from dyno.workloads._quantized import Float32, Ready, engine_for, ready
@@ -24,6 +25,7 @@ from dyno.workloads.contract import BuildContext, Case, Verification
 if TYPE_CHECKING:
     from dyno.workloads.quantized_inference import QuantizedInferenceParams
 
+_TOLD = "int8 gives other outputs than float32: how far they differ, and which are right, is told and not judged"
 _CALIBRATION = 128  # training images that int8's ranges are taken from
 
 
@@ -85,6 +87,8 @@ class QuantizedRun:
         return Verification(
             warnings=[each for each in (nonfinite, synthetic_data(origin)) if each is not None],
             verified=frozenset({"OUTPUT_NONFINITE"}),
+            unchecked=dict.fromkeys(OF_AN_OUTPUT - {"OUTPUT_NONFINITE"}, _TOLD),
+            precision=None if self._int8.in_int8 else Precision(requested="int8", observed="float32", rel_error=None),
             details={
                 "engine": self._engine,
                 "int8": self._int8.details,

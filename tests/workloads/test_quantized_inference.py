@@ -92,6 +92,18 @@ def test_outputs_of_either_format_that_are_no_numbers_are_told(
     assert (raised.evidence["nonfinite"], raised.evidence["elements"]) == (80, 160)
 
 
+def test_a_float_model_in_the_place_of_int8_s_is_another_precision_than_was_asked_for(
+    run: QuantizedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = run.verify()
+    assert sound.precision is None
+    assert sound.unchecked.keys() == {"DEGENERATE_DATA", "RESULT_INCORRECT"}
+    monkeypatch.setattr(run, "_int8", run._float32)
+    found = run.verify().precision
+    assert found is not None
+    assert (found.requested, found.observed) == ("int8", "float32")
+
+
 def test_no_tensor_of_the_int8_file_but_input_and_output_is_left_in_float32(run: QuantizedRun) -> None:
     details = run.verify().details
     assert details["engine"] == "litert"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 from dyno import render
 from dyno.cli.app import AsJson, Url, app, console, errors, exit_codes, show
 from dyno.cli.folders import expanded
-from dyno.cli.waiting import patient, waiting
+from dyno.cli.waiting import patient, queued, waiting
 from dyno.client import DEFAULT_URL, Client
 from dyno.comparison import PAIRS, Comparative, Comparison
 from dyno.exits import OfCommand
@@ -70,8 +71,8 @@ def _spec(name: str) -> dict[str, Any]:
 def _run(client: Client, specs: list[dict[str, Any]], as_json: bool, options: dict[str, Any]) -> Comparison:
     if len(specs) != 2:
         raise typer.BadParameter("two specs can be run in turns, no more")
-    begun = client.begin_comparison(*specs, **options)
-    with waiting(client, [begun.job]):
+    begun = queued(client, partial(client.begin_comparison, *specs, **options), lambda begun: begun.job)
+    with waiting(client, begun.job):
         with render.following(errors if as_json else console) as follow:
             client.wait(begun.job, follow)
         return client.comparison(begun.id)

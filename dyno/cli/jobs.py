@@ -15,7 +15,7 @@ from dyno.artifacts.names import is_name
 from dyno.cli.app import AsJson, Url, app, console, exit_codes, show
 from dyno.cli.folders import expanded
 from dyno.cli.params import OfWorkload, assignments, own_params, pairs_of
-from dyno.cli.waiting import patient, result_of
+from dyno.cli.waiting import patient, queued, result_of
 from dyno.client import DEFAULT_URL, Client
 from dyno.errors import DynoError
 from dyno.job import Status
@@ -70,7 +70,8 @@ def run(
             "queue_if_absent": queue_if_absent,
             "measure": {"processes": processes, **assignments(measure)},
         }
-        result = result_of(client, partial(client.run, spec), as_json)
+        job = queued(client, partial(client.submit, spec), lambda job: job.id)
+        result = result_of(client, job.id, as_json)
     _print(result, as_json, require)
 
 
@@ -79,8 +80,8 @@ def run(
 def rerun(job_id: JobId, require: Require = None, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Submit what a job was asked for as a new job, wait for it, print its result. Ctrl-C cancels the new one."""
     with patient(url) as client:
-        again = client.rerun(job_id).id
-        found = result_of(client, partial(client.outcome, again), as_json, [again])
+        again = queued(client, partial(client.rerun, job_id), lambda job: job.id)
+        found = result_of(client, again.id, as_json)
     _print(found, as_json, require)
 
 

@@ -50,9 +50,11 @@ class ComparisonCalls:
         return (yield from patiently(partial(comparison_of, begun.id)))
 
     @call
-    def begin_comparison(self, /, first: AnySpec, second: AnySpec, **options: JsonValue) -> Steps[UnfinishedComparison]:
+    def begin_comparison(
+        self, /, first: AnySpec, second: AnySpec, *, idempotency_key: str | None = None, **options: JsonValue
+    ) -> Steps[UnfinishedComparison]:
         """Queue the job that runs both in turns. Options, as in the API: pairs, control, metric, margin, confidence."""
-        return begun_comparison(first, second, options)
+        return begun_comparison(first, second, options, idempotency_key)
 
     @call
     def comparison(self, comparison_id: str) -> Steps[Comparison]:
@@ -65,9 +67,11 @@ class ComparisonCalls:
         return text_of(f"/v1/comparisons/{in_path(comparison_id)}/bars.svg")
 
 
-def begun_comparison(first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue]) -> Steps[UnfinishedComparison]:
+def begun_comparison(
+    first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue], key: str | None = None
+) -> Steps[UnfinishedComparison]:
     specs: list[JsonValue] = [document(each, exclude_unset=True) for each in (first, second)]
-    return once(UnfinishedComparison, "/v1/comparisons", {"specs": specs, **options})
+    return once(UnfinishedComparison, "/v1/comparisons", {"specs": specs, **options}, key)
 
 
 def comparison_of(comparison_id: str) -> Steps[Comparison]:

@@ -15,14 +15,16 @@ from uuid import uuid4
 import httpx
 import pytest
 from click.testing import Result
+from pydantic import JsonValue
 from typer.testing import CliRunner
 
 from dyno.catalogue import WorkloadEntry
 from dyno.cli import app
 from dyno.cli.params import own_params
-from dyno.cli.waiting import waiting
+from dyno.cli.waiting import queued, waiting
 from dyno.client import Client, ServerUnreachable, steps
 from dyno.devices.device import Device
+from dyno.job import Job
 from tests.waiting import eventually
 
 
@@ -150,8 +152,49 @@ def test_ctrl_c_says_what_became_of_the_job_where_it_can_not_be_canceled(
     assert f"{job_id}: not canceled, it goes on" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_ctrl_c_amid_the_queueing_leaves_no_job_to_run(
+    http: httpx.Client, offered: Device, capsys: pytest.CaptureFixture[str], is_queued: bool
+) -> None:
+    interrupts, mine = iter([is_queued]), uuid4().hex
+    with Client(str(http.base_url)) as client:
+
+        def ask(idempotency_key: str) -> Job:
+            first = next(interrupts, None)
+            if first is False:
+                raise KeyboardInterrupt
+            spec: dict[str, JsonValue] = {"workload": "matmul", "device": "cpu", "labels": {"mine": mine}}
+            job = client.submit(spec, idempotency_key=idempotency_key)
+            if first is True:
+                raise KeyboardInterrupt
+            return job
+
+        with pytest.raises(KeyboardInterrupt):
+            queued(client, ask, lambda job: job.id)
+        [job] = client.jobs(label=f"mine={mine}")
+    assert job.status == "canceled"
+    assert capsys.readouterr().err == f"{job.id}: cancel asked for\n"
+
+
+def test_ctrl_c_amid_the_queueing_says_so_where_nobody_answers_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(steps, "FIRST_PAUSE_S", 0.0)
+    interrupts = iter([KeyboardInterrupt])
+    with Client("http://127.0.0.1:9") as client:
+
+        def ask(idempotency_key: str) -> Job:
+            for interrupt in interrupts:
+                raise interrupt
+            return client.submit({"workload": "matmul"}, idempotency_key=idempotency_key)
+
+        with pytest.raises(KeyboardInterrupt):
+            queued(client, ask, lambda job: job.id)
+    assert "it isn't known whether a job was queued" in capsys.readouterr().err
+
+
 def interrupted(client: Client, job_id: str) -> None:
-    with pytest.raises(KeyboardInterrupt), waiting(client, [job_id]):
+    with pytest.raises(KeyboardInterrupt), waiting(client, job_id):
         raise KeyboardInterrupt
 
 
@@ -159,6 +202,6 @@ def test_where_the_service_goes_away_the_job_is_named() -> None:
     with (
         Client("http://127.0.0.1:9") as client,
         pytest.raises(ServerUnreachable, match="`dyno result job_1`"),
-        waiting(client, ["job_1"]),
+        waiting(client, "job_1"),
     ):
         client.job("job_1")

@@ -78,9 +78,11 @@ async def _preferred_wait_s(
 
 
 async def known_parameters(request: Request) -> None:
-    """In front of every route of the contract: a parameter that it doesn't know is misspelled, or one of another route,
-    and would do nothing without a word, as all but one of one that is given twice would; no query's is a list. Raises
-    InvalidRequest."""
+    """In front of every route of the contract. Raises InvalidRequest for what would do nothing without a word.
+
+    A parameter that the route doesn't know is misspelled, or another's. Of one that is given twice one would be lost:
+    none in a query is a list.
+    """
     route = request.scope["route"]
     headers = [name for name, _ in request.scope["headers"]]
     is_plain = not request.query_params and len(set(headers)) == len(headers)

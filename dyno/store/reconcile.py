@@ -16,10 +16,10 @@ MOST_UNSERVED = 100  # at a time: callers may name devices that nobody has, and 
 
 
 def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
-    """Names of the queues that hold jobs and that no process reconciled in the last `reap_every_s`; of those that no
-    live device serves, some.
+    """Names of the queues that hold jobs and that no process reconciled in the last `reap_every_s`.
 
-    However many processes ask, each queue is named once in that time. Raises StoreUnavailable.
+    Of those that no live device serves, some at random. However many processes ask, each queue is named once in that
+    time. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     pause_ms = max(1, round(settings.reap_every_s * 1000))

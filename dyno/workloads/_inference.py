@@ -48,8 +48,7 @@ class Inference:
         return None
 
     def verify(self) -> Verification:
-        """What was timed last gives the probabilities that Keras' own call of the model gives for some inputs, the
-        first and the last among them."""
+        """What was timed last gives what Keras' own call of the model gives for inputs from the first to the last."""
         outputs = np.asarray(self._framework.numpy(self._outputs), np.float64)
         by_keras = self._by_keras()
         difference = self._difference(outputs, by_keras)

@@ -29,13 +29,13 @@ class Wrong(TensorFlow):
 
 
 def without_gradients(model: Any, samples: Samples) -> Samples:
-    _zeroed(model, last=0)
+    _changed(model, lambda gradients: [0 * each for each in gradients])
     return samples
 
 
 def with_the_last_layer_s_alone(model: Any, samples: Samples) -> Samples:
     """Its kernel's and its bias's."""
-    _zeroed(model, last=2)
+    _changed(model, lambda gradients: [*(0 * each for each in gradients[:-2]), *gradients[-2:]])
     return samples
 
 
@@ -52,14 +52,25 @@ def on_targets_shuffled_in_every_step(model: Any, samples: Samples) -> Samples:
     return samples
 
 
-def _zeroed(model: Any, last: int) -> None:
-    """All gradients but the `last` ones."""
+def on_three_quarters_of_each_batch(model: Any, samples: Samples) -> Samples:
+    step = model.train_step
+
+    def shortened(data: Any) -> Any:
+        some = data[0].shape[0] * 3 // 4
+        return step((data[0][:some], data[1][:some]))
+
+    model.train_step = shortened
+    return samples
+
+
+def _changed(model: Any, change: Callable[[list[Any]], list[Any]]) -> None:
+    """All gradients, before the optimiser applies them."""
+    apply = model.optimizer.apply
+    model.optimizer.apply = lambda gradients, variables: apply(change([*map(_dense, gradients)]), variables)
+
+
+def _dense(gradient: Any) -> Any:
+    """Those of an embedding are rows and their numbers."""
     import tensorflow as tf
 
-    apply = model.optimizer.apply
-
-    def zeros(gradients: Any, variables: Any) -> Any:
-        kept = len(gradients) - last
-        return apply([*map(tf.zeros_like, variables[:kept]), *gradients[kept:]], variables)
-
-    model.optimizer.apply = zeros
+    return tf.convert_to_tensor(gradient)

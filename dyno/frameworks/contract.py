@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dyno.frameworks.plain_step import PlainStep
+
 
 def _no_number(value: object) -> object:
     """0 and 1 equal False and True, which is all that a Literal looks at."""
@@ -48,6 +50,15 @@ class Samples:
     def __len__(self) -> int:
         return len(self.inputs) if self.starts is None else len(self.starts)
 
+    def batch(self, chosen: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """(inputs, targets) of the samples with these numbers."""
+        import numpy as np
+
+        rows: Any = chosen
+        if self.starts is not None and self.window is not None:
+            rows = self.starts[chosen][:, np.newaxis] + np.arange(self.window)
+        return self.inputs[rows], self.targets[rows]
+
 
 class Trainer(Protocol):
     """A training step compiled with its data resident on the device.
@@ -58,6 +69,7 @@ class Trainer(Protocol):
     jit_compile: bool  # what is done, whatever the model says: always on JAX, never on PyTorch
     batch_size: int  # of all replicas together
     replicas: int
+    parts: int  # of a batch that normalisation and dropout take each for itself, in the order of the batch
     steps_per_execution: int  # steps in one call of the compiled function
 
     def compile(self) -> None:
@@ -69,6 +81,9 @@ class Trainer(Protocol):
 
     def shuffle(self) -> None:
         """Draw a new order of the samples and start at its first one."""
+
+    def next_batch(self) -> NDArray[Any]:
+        """The numbers of the samples that the next of `steps` trains on, drawing a new order if that would."""
 
     def steps(self, count: int) -> float:
         """Train on `count` full batches of the current order; return the running loss, read back from the device.
@@ -217,6 +232,12 @@ class Framework(Protocol):
         """A step loop of its own over a compiled Keras model (`model.compile` was called, with its `jit_compile`).
 
         A `batch_size` above the number of samples is that number, rounded down to a multiple of the replicas.
+        """
+
+    def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
+        """A step of a compiled Keras model to hold a `Trainer`'s against, on one device.
+
+        With the model's `jit_compile` its dropout draws as XLA does. `exact`: see `PlainStep`.
         """
 
     def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:

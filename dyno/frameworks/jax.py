@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 
 from dyno.errors import DeviceUnavailable
 from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them, keras_on
+from dyno.frameworks.jax_state import values_of
+from dyno.frameworks.plain_step import PlainStep, mean_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 _UNROLL = 20  # a loop's own cost is spread over so many calls of its body
 _COMPILING = "/jax/core/compile/"  # of tracing, lowering and compiling, in JAX' own account of what took how long
+_LITTLE = {"xla_backend_optimization_level": 0}  # what LLVM does takes longer than such a step
 _NOT_CHEAP = 32  # side of a product that XLA's CPU client doesn't compute at once, past what is queued
 
 
@@ -154,6 +157,33 @@ class Jax(OnKeras):
             # as long (jax-ml/jax#12868). A call costs 0.1 ms, so nothing is lost by a call for each step.
             steps_per_execution = 1
         return JaxTrainer(self._jax, self._devices, model, samples, batch_size, seed, steps_per_execution)
+
+    def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
+        """Compiled all the same, and as little as XLA can: without that, a step takes minutes to prepare."""
+        jax = self._jax
+        options = _LITTLE if self._devices[0].platform == "cpu" else None
+
+        def loss_of(weights: Any, fixed: Any, metrics: Any, optimizer: Any, inputs: Any, targets: Any) -> Any:
+            return model.compute_loss_and_updates(
+                weights, fixed, metrics, inputs, targets, None, training=True, optimizer_variables=optimizer
+            )
+
+        compiled = jax.jit(jax.value_and_grad(loss_of, has_aux=True), compiler_options=options)
+        applied = jax.jit(model.optimizer.stateless_apply, compiler_options=options)
+
+        def gradients(inputs: NDArray[Any], targets: NDArray[Any]) -> tuple[float, Sequence[Any]]:
+            weights, fixed, optimizer, metrics = values_of(model)
+            with jax.default_matmul_precision("highest" if exact else None):
+                (_, (loss, *_)), found = compiled(weights, fixed, metrics, optimizer, inputs, targets)
+            return float(loss), found
+
+        def apply(found: Sequence[Sequence[Any]]) -> None:
+            weights, _, optimizer, _ = values_of(model)
+            after, _ = applied(optimizer, mean_of(found), weights)
+            for variable, value in zip(model.trainable_variables, after, strict=True):
+                variable.assign(value)
+
+        return PlainStep(model, gradients, apply, exact=exact)
 
     def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
         from dyno.frameworks.jax_fed import JaxFedStep

@@ -39,7 +39,7 @@ class JaxTrainer:
         import numpy as np
 
         self.jit_compile = True
-        self.replicas = len(devices)
+        self.replicas, self.parts = len(devices), 1
         self.batch_size = full_batch(batch_size, len(samples), self.replicas)
         self.steps_per_execution = steps_per_execution
         self._jax = jax
@@ -69,11 +69,16 @@ class JaxTrainer:
         self._order = self._put(self._random.permutation(self._count).astype("int32"))
         self._next = 0
 
+    def next_batch(self) -> NDArray[Any]:
+        import numpy as np
+
+        self._shuffle_where_used_up()
+        return np.asarray(self._order)[self._next : self._next + self.batch_size]
+
     def steps(self, count: int) -> float:
         steps = self._steps_of(self.batch_size)
         while count > 0:
-            if self._next + self.batch_size > self._count:
-                self.shuffle()
+            self._shuffle_where_used_up()
             left = (self._count - self._next) // self.batch_size
             now = min(count, left, self.steps_per_execution)
             self._advance(steps, self.batch_size, now)
@@ -122,6 +127,10 @@ class JaxTrainer:
             found = self._forward(*self._state[:2], self._jax.device_put(padded, self._split))
             outputs.append(np.asarray(found, np.float32)[: len(batch)])
         return np.concatenate(outputs)
+
+    def _shuffle_where_used_up(self) -> None:
+        if self._next + self.batch_size > self._count:
+            self.shuffle()
 
     def _put(self, values: Any) -> Any:
         """On every device in full."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dyno.errors import DeviceUnavailable, FrameworkMissing
 from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them
+from dyno.frameworks.plain_step import PlainStep
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,6 +144,37 @@ class TensorFlow(OnKeras):
 
         strategy = self._strategy or self._tf.distribute.get_strategy()
         return TensorFlowTrainer(self._tf, strategy, model, samples, batch_size, seed, steps_per_execution)
+
+    def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
+        tf = self._tf
+        if model.jit_compile:  # XLA's generator of random numbers is another one
+            for layer in model._flatten_layers():
+                if hasattr(layer, "seed_generator"):
+                    layer.call = tf.function(layer.call, jit_compile=True, autograph=False)
+
+        def gradients(inputs: NDArray[Any], targets: NDArray[Any]) -> tuple[float, Sequence[Any]]:
+            tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+            self.allow_tf32(tf32 and not exact)
+            try:
+                with tf.GradientTape() as tape:
+                    loss = model.compute_loss(inputs, targets, model(inputs, training=True), training=True)
+                    scaled = model.optimizer.scale_loss(loss)
+                return float(loss), tape.gradient(scaled, [each.value for each in model.trainable_variables])
+            finally:
+                self.allow_tf32(tf32)
+
+        def mean(parts: Sequence[Any]) -> Any:
+            """An embedding's gradient is some of its rows, and the optimiser leaves the others alone."""
+            if not isinstance(parts[0], tf.IndexedSlices):
+                return tf.add_n(list(parts)) / len(parts)
+            values, rows = ([getattr(each, name) for each in parts] for name in ("values", "indices"))
+            return tf.IndexedSlices(tf.concat(values, 0) / len(parts), tf.concat(rows, 0), parts[0].dense_shape)
+
+        def apply(found: Sequence[Sequence[Any]]) -> None:
+            gradients = [mean(parts) for parts in zip(*found, strict=True)]
+            model.optimizer.apply(gradients, model.trainable_variables)
+
+        return PlainStep(model, gradients, apply, exact=exact)
 
     def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
         from dyno.frameworks.tensorflow_fed import TensorFlowFedStep

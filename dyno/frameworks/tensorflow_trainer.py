@@ -37,6 +37,7 @@ class TensorFlowTrainer:
     ) -> None:
         self.jit_compile = bool(model.jit_compile)
         self.replicas: int = strategy.num_replicas_in_sync
+        self.parts = self.replicas
         self.batch_size = full_batch(batch_size, len(samples), self.replicas)
         self.steps_per_execution = steps_per_execution
         self._tf, self._model, self._count = tf, model, len(samples)
@@ -57,11 +58,15 @@ class TensorFlowTrainer:
         self._order = self._tf.argsort(draw)
         self._next = 0
 
+    def next_batch(self) -> NDArray[Any]:
+        self._shuffle_where_used_up()
+        chosen: NDArray[Any] = self._order[self._next : self._next + self.batch_size].numpy()
+        return chosen
+
     def steps(self, count: int) -> float:
         graph, loss = self._full(), None
         while count > 0:
-            if self._next + self.batch_size > self._count:
-                self.shuffle()
+            self._shuffle_where_used_up()
             left = (self._count - self._next) // self.batch_size
             times = min(count, left, self.steps_per_execution)
             loss = self._call(graph, times)
@@ -92,6 +97,10 @@ class TensorFlowTrainer:
 
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
         return self._forward(inputs, batch_size)
+
+    def _shuffle_where_used_up(self) -> None:
+        if self._next + self.batch_size > self._count:
+            self.shuffle()
 
     def _full(self) -> Graph:
         return (self._one if self.steps_per_execution == 1 else self._several)(self.batch_size)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dyno.errors import DeviceUnavailable, FrameworkMissing
 from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them, keras_on
+from dyno.frameworks.plain_step import PlainStep, mean_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,6 +100,28 @@ class Torch(OnKeras):
         from dyno.frameworks.torch_trainer import TorchTrainer
 
         return TorchTrainer(self._torch, self._device, model, samples, batch_size, seed, steps_per_execution)
+
+    def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
+        torch = self._torch
+
+        def gradients(inputs: NDArray[Any], targets: NDArray[Any]) -> tuple[float, Sequence[Any]]:
+            allowed = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+            both = (False, False) if exact else allowed
+            torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = both
+            try:
+                batch, wanted = (torch.tensor(each, device=self._device) for each in (inputs, targets))
+                model.zero_grad()
+                loss = model.compute_loss(batch, wanted, model(batch, training=True), training=True)
+                model.optimizer.scale_loss(loss).backward()
+                return float(loss.detach()), [each.value.grad.detach().clone() for each in model.trainable_variables]
+            finally:
+                torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = allowed
+
+        def apply(found: Sequence[Sequence[Any]]) -> None:
+            with torch.no_grad():
+                model.optimizer.apply(mean_of(found), model.trainable_variables)
+
+        return PlainStep(model, gradients, apply, exact=exact)
 
     def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
         from dyno.frameworks.torch_fed import TorchFedStep

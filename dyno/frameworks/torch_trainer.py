@@ -27,7 +27,7 @@ class TorchTrainer:
         import numpy as np
 
         self.jit_compile = False
-        self.replicas = 1
+        self.replicas = self.parts = 1
         self.batch_size = min(batch_size, len(samples))
         self.steps_per_execution = steps_per_execution
         self._torch, self._device, self._model = torch, device, model
@@ -47,11 +47,15 @@ class TorchTrainer:
         self._order = self._torch.tensor(self._random.permutation(self._count), device=self._device)
         self._next = 0
 
+    def next_batch(self) -> NDArray[Any]:
+        self._shuffle_where_used_up()
+        chosen: NDArray[Any] = self._order[self._next : self._next + self.batch_size].cpu().numpy()
+        return chosen
+
     def steps(self, count: int) -> float:
         loss = None
         for _ in range(count):
-            if self._next + self.batch_size > self._count:
-                self.shuffle()
+            self._shuffle_where_used_up()
             loss = self._step(self.batch_size)
         return float(loss) if loss is not None else float("nan")
 
@@ -83,6 +87,10 @@ class TorchTrainer:
                 batch = self._torch.tensor(inputs[start : start + batch_size], device=self._device)
                 outputs.append(self._model(batch, training=False).float().cpu().numpy())
         return np.concatenate(outputs)
+
+    def _shuffle_where_used_up(self) -> None:
+        if self._next + self.batch_size > self._count:
+            self.shuffle()
 
     def _build(self) -> None:
         """Make the variables of optimiser and metrics, as `fit` does before its first step."""

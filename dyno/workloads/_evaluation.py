@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from dyno.frameworks.contract import Samples, Trainer
 
+MAJORITY = "majority_accuracy"  # among a training's baselines: of always naming the test set's most frequent class
+
 
 def evaluate(keras: Any, model: Any, trainer: Trainer, samples: Samples) -> dict[str, float]:
     """Means over the samples, in inference mode: the loss as compiled, and the accuracy of a classification.
@@ -28,10 +30,7 @@ def evaluate(keras: Any, model: Any, trainer: Trainer, samples: Samples) -> dict
 def batches(samples: Samples, size: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """(inputs, targets) of `size` samples each, in order; the last one may be smaller."""
     for first in range(0, len(samples), size):
-        rows: Any = slice(first, first + size)
-        if samples.starts is not None and samples.window is not None:
-            rows = samples.starts[rows, np.newaxis] + np.arange(samples.window)
-        yield samples.inputs[rows], samples.targets[rows]
+        yield samples.batch(np.arange(first, min(first + size, len(samples))))
 
 
 def _figures(keras: Any, model: Any, targets: NDArray[Any], predicted: NDArray[np.float32]) -> dict[str, float]:

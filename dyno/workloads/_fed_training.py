@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from dyno.errors import RunFailed
 from dyno.frameworks.contract import Samples
 from dyno.measure.checks import INPUT_LIMIT, input_bound, loss_nonfinite, synthetic_data
-from dyno.result import DataOrigin, Training
+from dyno.result import DataOrigin
 from dyno.settings import Settings
-from dyno.workloads._evidence import Learned, fingerprints
 from dyno.workloads._fed_checks import LOOKED_AT, unfed
 from dyno.workloads._feed import Feed
 from dyno.workloads._image_source import stored
 from dyno.workloads._images import Network
+from dyno.workloads._reference_step import Timed
 from dyno.workloads._timed_steps import TimedSteps
 from dyno.workloads._training_checks import checked
 from dyno.workloads._training_details import of_model
@@ -51,7 +51,7 @@ class FedTraining:
     """
 
     def __init__(self, params: InputPipelineParams, network: Network, context: BuildContext) -> None:
-        self._params, self._context, self._shape = params, context, network.shape
+        self._params, self._network, self._context, self._shape = params, network, context, network.shape
         with context.phase("data"):
             self._train, self._origin = _loaded(params, network, context)
             self._stored = stored(
@@ -62,14 +62,11 @@ class FedTraining:
             )
         self._feed = self._new_feed(params.input_threads, params.prefetch)
         with context.phase("build"):
-            self._model = network.model(
-                context.framework.keras, params.learning_rate, params.jit_compile, scaled_inputs=True
-            )
+            self._model = self._new_model()
             with self._new_feed() as first:
                 batch = first.take()
             self._step = context.framework.fed_step(self._model, *batch)
             self._resident = self._step.placed(*batch)
-        self._before = fingerprints(self._model) if context.run == 0 else None
         self._timed = TimedSteps.of(self._model)
         self._calls: list[_Call] = []
         self._fed_loss = self._unfit_loss = 0.0
@@ -107,7 +104,8 @@ class FedTraining:
         on_cpu = self._context.device is None or self._context.device.driven_as == "cpu"
         pipeline = self._pipeline()
         bound = input_bound(wait_share, core_share if on_cpu else None, pipeline)
-        found = checked(self._context, self._model, self._step, self._train, self._learned(), self._timed)
+        step = self._one_step() if self._context.run == 0 else None
+        found = checked(self._context, self._model, self._step, self._train, self._timed, step)
         of_run = (
             bound,
             unfed(self._few_batches(), len(self._train)),
@@ -128,6 +126,7 @@ class FedTraining:
                 "jit_compile": self._step.jit_compile,
                 "data": self._origin.model_dump(mode="json"),
                 **of_model(self._model),
+                **found.details,
             },
             amounts={"step": self.work},
             figures={"input_wait_share": wait_share, "input_core_share": core_share},
@@ -152,6 +151,10 @@ class FedTraining:
         if not math.isfinite(loss):
             self._unfit_loss = loss
 
+    def _new_model(self) -> Any:
+        keras, params = self._context.framework.keras, self._params
+        return self._network.model(keras, params.learning_rate, params.jit_compile, scaled_inputs=True)
+
     def _new_feed(self, threads: int = 1, ahead: int = 0) -> Feed:
         seed, size = self._context.seed, self._params.batch_size
         return Feed(self._stored.fill, self._train.targets, self._shape, size, seed, threads, ahead)
@@ -166,12 +169,18 @@ class FedTraining:
         waited_s, made_in_s = sum(call.waited_s for call in counted), sum(call.made_in_s for call in counted)
         return waited_s / took_s, made_in_s / (took_s * self._context.cores)
 
-    def _learned(self) -> Learned | None:
-        """The mean loss of all fed steps: were their labels or gradients wrong, it would stay where it began."""
-        if self._context.run > 0:
-            return None
-        training = Training(epochs=[], seed=self._context.seed, data=self._origin)
-        return Learned(training, self._before, loss=self._fed_loss)
+    def _one_step(self) -> Timed:
+        """Fed with a batch of the pipeline, and held against the labels that the data have for its images."""
+
+        def step() -> tuple[NDArray[Any], NDArray[Any], None]:
+            with self._feed as feed:
+                inputs, targets = feed.take()
+                feed.settle()
+            self._timed.asked += 1
+            self._step.train(self._step.placed(inputs, targets))
+            return inputs, self._train.targets[self._feed.taken], None
+
+        return Timed(self._model, self._new_model, step, self._step.sync)
 
     def _pipeline(self) -> dict[str, JsonValue]:
         params = self._params

@@ -57,6 +57,7 @@ class Feed:
         bounds = np.linspace(0, batch_size, threads + 1).astype(int).tolist()
         self._parts = [slice(first, last) for first, last in pairwise(bounds) if first < last]
         self.made_in_s = 0.0
+        self.taken: Rows = self._order  # the numbers of the samples in the batch taken last
         self._ahead = ahead
         self._batches: deque[_Batch] = deque()
         self._pool: ThreadPoolExecutor
@@ -74,6 +75,7 @@ class Feed:
             self._batches.append(self._begun())
         batch = self._batches.popleft()
         self.made_in_s += batch.filled_in_s()
+        self.taken = batch.rows
         return batch.inputs, self._targets[batch.rows]
 
     def settle(self) -> None:

@@ -30,10 +30,6 @@ class Margin:
     by: Interval
     blocks: int
 
-    @property
-    def sure(self) -> bool:
-        return self.by.low is not None and self.by.low > 0
-
     def told(self) -> dict[str, JsonValue]:
         found: dict[str, JsonValue] = {"by": self.by.value, "low": self.by.low, "high": self.by.high}
         return found | ({"blocks": self.blocks} if self.by.reason is None else {"reason": self.by.reason})

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from dyno.datasets.images import Images
 from dyno.frameworks.contract import Trainer
 from dyno.measure.statistics import wilson_interval
-from dyno.workloads._evidence import MAJORITY
+from dyno.workloads._evaluation import MAJORITY
 from dyno.workloads._plots import gallery
 from dyno.workloads._training import Outcome
 from dyno.workloads.contract import BuildContext

@@ -12,7 +12,7 @@ from dyno.datasets import imdb
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.measure.statistics import wilson_interval
 from dyno.settings import Settings
-from dyno.workloads._evidence import MAJORITY
+from dyno.workloads._evaluation import MAJORITY
 from dyno.workloads._optimizers import made
 from dyno.workloads._recurrent import jit_unmeasured, layer_options, rnn_kernel
 from dyno.workloads._training import Outcome, Plan

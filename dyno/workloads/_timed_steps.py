@@ -5,13 +5,13 @@ A step that is counted and not made, or made on a copy, is faster than any other
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dyno.measure.executed import steps_mismatch
 from dyno.result import ResultWarning
-from dyno.workloads._evidence import fingerprints
 
 # Keras' dynamic loss scale begins at 2^15, is halved by each step that it leaves out, and doubled every 2000 steps.
 _SKIPPED, _SKIPPED_SHARE = 32, 1e-3
@@ -44,6 +44,11 @@ class TimedSteps:
         if self.asked == 0 or list(self.weights_before) != fingerprints(model):
             return None
         return f"timed steps that changed no weight: {self.asked}"
+
+
+def fingerprints(model: Any) -> list[bytes]:
+    """Of each array of weights that is trained, in the model's order."""
+    return [hashlib.blake2b(each.numpy().tobytes()).digest() for each in model.trainable_variables]
 
 
 def _made(model: Any) -> int:

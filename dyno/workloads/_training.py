@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
@@ -20,13 +21,13 @@ from dyno.measure.checks import loss_nonfinite
 from dyno.result import DataOrigin, Epoch, Training, Trial
 from dyno.workloads._callbacks import Callbacks
 from dyno.workloads._epochs import Epochs, finite
-from dyno.workloads._evidence import Learned, fingerprints
 from dyno.workloads._holdout import hold_out
 from dyno.workloads._jit import choose
 from dyno.workloads._margins import Margin
 from dyno.workloads._plots import curves
+from dyno.workloads._reference_step import FLOAT32, Timed
 from dyno.workloads._timed_steps import TimedSteps
-from dyno.workloads._training_checks import FLOAT32, checked
+from dyno.workloads._training_checks import checked
 from dyno.workloads._training_details import figures_of, of_model, of_step
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads._trials import over_seeds, seed_of, trial_of
@@ -63,7 +64,6 @@ class Plan:
     amounts: dict[str, float] = field(default_factory=dict)  # beside "epoch" and "step"; see MetricSpec.amount
     jit_unmeasured: str | None = None  # why "auto" is False on TensorFlow for this model, without measuring
     flops_per_sample: float | None = None  # of a training step
-    by_heart: bool = False  # classes drawn at random: nothing of them can be learned but the samples themselves
 
 
 class ModelTraining:
@@ -83,12 +83,9 @@ class ModelTraining:
         self._trains = context.run == 0  # until `complete`: whatever is executed otherwise is only timed
         self._timed_loss = 0.0
         self._training: Training | None = None
-        self._own: dict[str, Any] = {}  # what the model that is timed is worth, whatever further trials came to
         self._figures: dict[str, float] = {}
         self._details: dict[str, JsonValue] = {}
         self._margins: list[Margin] = []
-        judged = self._trains and context.weights is None
-        self._before = fingerprints(self._model) if judged else None
         self._timed = TimedSteps.of(self._model)
 
     def compile(self) -> None:
@@ -116,7 +113,7 @@ class ModelTraining:
         self._figures = figures_of(epochs)
         further = [self._further_trial(index) for index in range(1, self._params.trials)]
         outcome = self._plan.judge(self._model, self._trainer)  # last, so that the files left are those of this trial
-        self._details, self._margins, self._own = outcome.details, outcome.margins, outcome.training
+        self._details, self._margins = outcome.details, outcome.margins
         self._leave(epochs)
         self._timed = TimedSteps.of(self._model)
         first = trial_of(self._context.seed, epochs, outcome.training)
@@ -136,7 +133,8 @@ class ModelTraining:
         steps = _steps_per_epoch(self._plan, trainer.batch_size)
         diverged = loss_nonfinite(self._timed_loss)
         asked_in = getattr(self._params, "dtype", FLOAT32)
-        found = checked(self._context, self._model, trainer, self._plan.train, self._learned(), self._timed, asked_in)
+        step = self._step() if self._context.run == 0 else None
+        found = checked(self._context, self._model, trainer, self._plan.train, self._timed, step, asked_in)
         return Verification(
             warnings=found.warnings if diverged is None else [diverged, *found.warnings],
             verified=frozenset(found.verified),
@@ -150,6 +148,7 @@ class ModelTraining:
                 "validation_samples": 0 if validation is None else len(validation),
                 **self._details,
                 **self._better_than(),
+                **found.details,
             },
             amounts={
                 "epoch": float(self._samples_per_epoch()),
@@ -161,11 +160,18 @@ class ModelTraining:
             tuned=self._jit.tuned,
         )
 
-    def _learned(self) -> Learned | None:
-        if self._training is None:
-            return None
-        loss = self._trainer.finish_epoch()["loss"] if self._plan.by_heart else None
-        return Learned(self._training.model_copy(update=self._own), self._before, self._margins, loss)
+    def _step(self) -> Timed:
+        """The compiled step, by the data that the plan has for it."""
+        trainer, plan = self._trainer, self._plan
+
+        def step() -> tuple[NDArray[Any], NDArray[Any], float]:
+            chosen = trainer.next_batch()
+            trainer.finish_epoch()  # so that the running loss is that of this step
+            self._timed.asked += 1
+            loss = trainer.steps(1)
+            return *plan.train.batch(chosen), loss
+
+        return Timed(self._model, lambda: plan.make(trainer.jit_compile), step, trainer.sync, trainer.parts)
 
     def _better_than(self) -> dict[str, JsonValue]:
         return {"better_than": {each.baseline: each.told() for each in self._margins}} if self._margins else {}

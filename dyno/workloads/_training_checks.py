@@ -1,4 +1,4 @@
-"""Is the timed step the training that it is taken for? What its data, its weights and what it learned tell."""
+"""Is the timed step the training that it is taken for? Its data, its weights and a plain step tell."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 
 from dyno.frameworks.contract import FedStep, Samples, Trainer
 from dyno.measure.checks import constant_data, output_nonfinite
 from dyno.measure.verify import freivalds, precision_fingerprint
 from dyno.result import Precision, ResultWarning
-from dyno.workloads._evidence import Learned, unshown
+from dyno.workloads._reference_step import FLOAT32, Timed, compared
 from dyno.workloads._timed_steps import TimedSteps
 from dyno.workloads.contract import BuildContext
 
-FLOAT32 = "float32"
 _SIDE = 128  # of the product whose rounding is looked at
 
 
@@ -27,6 +27,7 @@ class Checked:
     verified: set[str] = field(default_factory=set)
     unchecked: dict[str, str] = field(default_factory=dict)
     precision: Precision | None = None
+    details: dict[str, JsonValue] = field(default_factory=dict)
 
 
 def checked(
@@ -34,14 +35,11 @@ def checked(
     model: Any,
     trainer: Trainer | FedStep,
     train: Samples,
-    learned: Learned | None,
     timed: TimedSteps,
+    step: Timed | None,
     requested: str = FLOAT32,
 ) -> Checked:
-    """After the steps that were `timed`, in the precision `requested`.
-
-    `learned`: of run 0, None in the others; only it can show that the steps are right.
-    """
+    """After the steps that were `timed`, in the precision `requested`. `step`: None in all runs but the first."""
     trainer.sync()
     weights = [np.asarray(each) for each in model.get_weights()]
     nonfinite = sum(int(each.size - np.isfinite(each.astype(np.float32)).sum()) for each in weights)
@@ -51,17 +49,24 @@ def checked(
         timed.miscounted(model),
     )
     found = Checked([each for each in raised if each is not None], {"DEGENERATE_DATA", "OUTPUT_NONFINITE"})
-    if learned is not None:
-        if (why := unshown(learned, model, train.targets)) is None:
-            found.verified.add("RESULT_INCORRECT")
-        else:
-            found.unchecked["RESULT_INCORRECT"] = why
     if why := timed.idle(model):
-        found.verified.discard("RESULT_INCORRECT")
-        found.unchecked.setdefault("RESULT_INCORRECT", why)
+        found.unchecked["RESULT_INCORRECT"] = why
+    elif step is not None:
+        _hold_against_a_plain_one(context, step, requested, found)
     if context.device is not None and context.device.driven_as == "cpu":
         found.precision = _precision(context, _computed_in(model, requested), requested)
     return found
+
+
+def _hold_against_a_plain_one(context: BuildContext, step: Timed, requested: str, found: Checked) -> None:
+    finding = compared(context, step, requested)
+    found.details |= finding.details
+    if finding.unchecked is not None:
+        found.unchecked["RESULT_INCORRECT"] = finding.unchecked
+        return
+    found.verified.add("RESULT_INCORRECT")
+    if finding.raised is not None:
+        found.warnings.append(finding.raised)
 
 
 def _computed_in(model: Any, requested: str) -> str:

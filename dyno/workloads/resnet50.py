@@ -131,7 +131,6 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
         ),
         judge=lambda model, trainer: Outcome(),
         flops_per_sample=3 * forward_flops(params.image_size, params.classes),
-        by_heart=True,
     )
     if params.mode == "train":
         return ModelTraining(params, plan, context)

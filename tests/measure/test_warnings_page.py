@@ -8,11 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from dyno.measure import band, checks, comparison_doubts, executed, modes, neighbours, rule, scatter, sensed, verify
+from dyno.measure import (
+    band,
+    checks,
+    comparison_doubts,
+    executed,
+    modes,
+    neighbours,
+    rule,
+    scatter,
+    sensed,
+    step_agreement,
+    verify,
+)
 from dyno.measure.warnings import CODES
 from dyno.spec import Measure
 from dyno.store import peers
-from dyno.workloads import _evidence, _margins
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "warnings.md").read_text()
@@ -32,8 +43,8 @@ THRESHOLDS = [
     ("UNIT_MISMATCH", f"more than {Fraction(executed.UNIT_LIMIT).limit_denominator(9)} of"),
     ("ABOVE_PEAK", f"{checks.PEAK_SLACK['measured here']:g}"),
     ("RESULT_INCORRECT", f"{verify.MAX_TOLERANCE:g}"),
-    ("RESULT_INCORRECT", {0.5: "half of what there is to learn"}[_evidence.HALF]),
-    ("RESULT_INCORRECT", f"up to {_margins.BLOCKS} blocks"),
+    ("RESULT_INCORRECT", f"more than {step_agreement.ALLOWED:g} times what one rounding of each weight does"),
+    ("RESULT_INCORRECT", f"less than {percent(step_agreement.LEAST_COMPARED)} of the weights"),
     *(("PRECISION_MISMATCH", f"{error:.1e}".replace(".0e", "e").replace("e-0", "e-")) for error in FINGERPRINTS),
     ("CLOCK_DRIFT", percent(sensed.DRIFT_LIMIT)),
     ("NOISY_NEIGHBOUR", f"{percent(neighbours.STEAL_LIMIT)} stolen"),

@@ -40,7 +40,7 @@ def _training(context: BuildContext, policy: str = "float32", **params: Any) -> 
         return model
 
     samples = Samples(random.standard_normal((64, 6), np.float32), random.integers(0, 4, 64, np.int32))
-    plan = Plan(make, samples, ORIGIN, lambda model, trainer: Outcome(), by_heart=True)
+    plan = Plan(make, samples, ORIGIN, lambda model, trainer: Outcome())
     return ModelTraining(Asked(batch_size=16, jit_compile=False, **params), plan, context)
 
 
@@ -84,7 +84,6 @@ def test_steps_that_change_no_weight_show_nothing_in_whichever_run(context: Cont
         def still(*spent_s: float, built: Any = built, complete: Any = complete) -> Any:
             done = complete(*spent_s)
             built._model.optimizer.learning_rate = 0.0
-            built._trainer.finish_epoch = lambda: {"loss": 0.0}  # as if all were learned by heart
             return done
 
         built.complete = still

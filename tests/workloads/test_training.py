@@ -168,22 +168,6 @@ def test_trials_give_the_mean_accuracy_with_students_t_over_their_seeds(context:
     assert (training.wrong, [trial.wrong for trial in training.trials]) == (None, [3, 2, 1])
 
 
-@pytest.mark.parametrize(("own", "told"), [(0.95, True), (0.4, False)])
-def test_the_steps_are_judged_by_the_model_that_is_timed(context: Context, own: float, told: bool) -> None:
-    found = iter([1.35 - own, own])  # the first is judged last
-
-    def judge(model: Any, trainer: Trainer) -> Outcome:
-        worth = {"accuracy": (accuracy := next(found)), "accuracy_low": accuracy - 0.05}
-        return Outcome({**worth, "baselines": {"majority_accuracy": 0.1}})
-
-    params = TrainingParams(batch_size=10, learning_rate=RATE, jit_compile=False, trials=2)
-    training = ModelTraining(params, replace(_plan(context(), Judge()), judge=judge), context())
-    training.compile()
-    training.execute(1)
-    training.complete(0.0, 0.0)
-    assert ("RESULT_INCORRECT" in training.verify().verified) is told
-
-
 def test_a_trial_is_what_a_job_with_its_seed_does(context: Context) -> None:
     mnist = workload("mnist_cnn")
     asked = {"data": "sample", "jit_compile": False, "batch_size": 32, "train_samples": 128, "test_samples": 64}

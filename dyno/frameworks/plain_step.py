@@ -1,0 +1,94 @@
+"""One training step of a Keras model made the plain way, for the compiled step to be held against.
+
+The gradients are taken operation by operation where the framework can, without the loop, the data on the device and the
+compiler of a `Trainer`. What is left in common is Keras: its layers, its loss and its optimiser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = list[NDArray[Any]]
+
+
+class PlainStep:
+    """Calls leave the model's variables as they were. `exact`: all layers and products in float32, none in TF32.
+
+    `gradients(inputs, targets)`: the loss and, for each trainable variable, a gradient of the model as it stands.
+    `apply(gradients)`: one step of the optimiser by the mean of several parts' gradients, however many there are.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        gradients: Callable[[NDArray[Any], NDArray[Any]], tuple[float, Sequence[Any]]],
+        apply: Callable[[Sequence[Sequence[Any]]], None],
+        *,
+        exact: bool,
+    ) -> None:
+        self._model, self._gradients, self._apply = model, gradients, apply
+        self._policies = {layer: "float32" if exact else layer.dtype_policy for layer in model._flatten_layers()}
+
+    def __call__(
+        self, inputs: NDArray[Any], targets: NDArray[Any], *, at: Arrays | None = None, parts: int = 1
+    ) -> tuple[float, Arrays]:
+        """(the loss, the trainable weights after the step). The gradients are taken `at` other weights than it has.
+
+        A batch of several `parts` is averaged over them, each as if it were alone: so replicas share it.
+        """
+        model, before = self._model, state_of(self._model)
+        policies = {layer: layer.dtype_policy for layer in self._policies}
+        losses, gradients = [], []
+        try:
+            _put_policies(self._policies)
+            for some_inputs, some_targets in zip(np.split(inputs, parts), np.split(targets, parts), strict=True):
+                put_state(model, before)
+                if at is not None:
+                    _put(model.trainable_variables, at)
+                loss, found = self._gradients(some_inputs, some_targets)
+                losses.append(loss)
+                gradients.append(found)
+            put_state(model, before)
+            self._apply(gradients)
+            return float(np.mean(losses)), arrays_of(model.trainable_variables)
+        finally:
+            _put_policies(policies)
+            put_state(model, before)
+
+
+def mean_of(gradients: Sequence[Sequence[Any]]) -> list[Any]:
+    """Of each variable, over the parts."""
+    return [sum(each[1:], start=each[0]) / len(each) for each in zip(*gradients, strict=True)]
+
+
+def state_of(model: Any) -> Arrays:
+    """Copies of all that a step reads and changes: weights, seeds of dropout, the optimiser's variables."""
+    return arrays_of(_variables(model))
+
+
+def put_state(model: Any, state: Arrays) -> None:
+    _put(_variables(model), state)
+
+
+def arrays_of(variables: Sequence[Any]) -> Arrays:
+    import keras
+
+    return [np.array(keras.ops.convert_to_numpy(each)) for each in variables]
+
+
+def _variables(model: Any) -> list[Any]:
+    return [*model.variables, *model.optimizer.variables]
+
+
+def _put(variables: Sequence[Any], values: Arrays) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def _put_policies(policies: dict[Any, Any]) -> None:
+    for layer, policy in policies.items():
+        layer.dtype_policy = policy

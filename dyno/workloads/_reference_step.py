@@ -1,0 +1,107 @@
+"""Holds timed training steps against plain ones (see `dyno.measure.step_agreement`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import JsonValue
+
+from dyno.frameworks.plain_step import Arrays, PlainStep, arrays_of, put_state, state_of
+from dyno.measure.step_agreement import LEAST_COMPARED, Agreement, Step, agreement, rounding, step_incorrect
+from dyno.result import ResultWarning
+from dyno.workloads.contract import BuildContext
+
+LOOKS = 3  # steps; a step that disagrees is confirmed by others before anything is raised
+FLOAT32 = "float32"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The model as it is trained and its compiled step: `step` makes one and gives its (inputs, targets, loss).
+
+    The batch is that of the data the training was asked for, whatever the step took; the loss None where it isn't told.
+    `make` gives a new compiled model, `parts` is as in a `Trainer`.
+    """
+
+    model: Any
+    make: Callable[[], Any]
+    step: Callable[[], tuple[NDArray[Any], NDArray[Any], float | None]]
+    sync: Callable[[], None]
+    parts: int = 1
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`unchecked`: why nothing can be said; else `raised` says whether the steps are wrong."""
+
+    raised: ResultWarning | None = None
+    unchecked: str | None = None
+    details: dict[str, JsonValue] = field(default_factory=dict)
+
+
+def compared(context: BuildContext, timed: Timed, requested: str) -> Finding:
+    """Makes one timed step and two plain ones, up to three times over where they disagree."""
+    try:
+        return _compared(context, timed, _precision(context, requested))
+    except Exception as error:  # noqa: BLE001 - what was measured isn't lost with what would confirm it
+        return Finding(unchecked=f"the plain step failed: {type(error).__name__}: {error}"[:500])
+
+
+def _compared(context: BuildContext, timed: Timed, precision: str) -> Finding:
+    model = timed.make()
+    model.optimizer.build(model.trainable_variables)
+    framework = context.framework
+    exact = framework.plain_step(model, exact=True)
+    same = precision == FLOAT32
+    rounded = exact if same else framework.plain_step(model, exact=False)
+    for look in range(1, LOOKS + 1):
+        context.report("verify", look - 1, LOOKS, "plain steps")
+        found = _one(context, timed, model, exact, rounded, precision)
+        if found.agrees is not False:
+            break
+    details: dict[str, JsonValue] = {"plain_step": {"precision": precision, "steps": look, **found.details()}}
+    if found.agrees is False:
+        path = None if found.array is None else str(model.trainable_variables[found.array].path)
+        return Finding(step_incorrect(found, path, LOOKS), details=details)
+    if found.agrees is None:
+        if not math.isfinite(found.plain_loss):
+            return Finding(unchecked="the plain step's loss isn't finite either", details=details)
+        share = f"{found.compared:.0%} of the weights, less than {LEAST_COMPARED:.0%}"
+        return Finding(
+            unchecked=f"rounding in {precision} leaves a plain step to compare with in {share}", details=details
+        )
+    return Finding(details=details)
+
+
+def _one(
+    context: BuildContext, timed: Timed, model: Any, exact: PlainStep, rounded: PlainStep, precision: str
+) -> Agreement:
+    seed = context.framework.seed  # before each: PyTorch's dropout draws from the generator of the whole process
+    timed.sync()
+    put_state(model, state_of(timed.model))
+    before = arrays_of(model.trainable_variables)
+    seed(context.seed)
+    inputs, targets, loss = timed.step()
+    timed.sync()
+    made = Step(loss, arrays_of(timed.model.trainable_variables))
+    seed(context.seed)
+    plain = Step(*exact(inputs, targets, parts=timed.parts))
+    seed(context.seed)
+    off = Step(*rounded(inputs, targets, at=_off(before, precision, context.seed), parts=timed.parts))
+    return agreement(before, made, plain, off, precision)
+
+
+def _off(weights: Arrays, precision: str, seed: int) -> Arrays:
+    random, size = np.random.default_rng(seed), rounding(precision)
+    return [(each * (1 + size * random.standard_normal(each.shape))).astype(each.dtype) for each in weights]
+
+
+def _precision(context: BuildContext, requested: str) -> str:
+    """What products are rounded to: TensorFlow and cuDNN take TF32 for float32 on a GPU, JAX bfloat16 on a TPU."""
+    kind = "cpu" if context.device is None else context.device.driven_as
+    return requested if requested != FLOAT32 else {"gpu": "tf32", "tpu": "bfloat16"}.get(kind, FLOAT32)

@@ -21,7 +21,7 @@ PRODUCTS = {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "MatMul"}
 def device() -> Device:
     """A CPU with a small cache, so that rotating operands stay few."""
     return Device(
-        id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30, last_cache_bytes=1 << 20
+        id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=64 << 30, last_cache_bytes=1 << 20
     )
 
 

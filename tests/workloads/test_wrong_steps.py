@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dyno.devices.device import Device
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import _reference_step, validate_params, workload
 from dyno.workloads.contract import BuildContext, Built, Verification
@@ -115,6 +116,12 @@ def test_a_plain_step_that_fails_is_a_reason_and_loses_nothing(
     found = _trained("mnist_cnn", context())
     assert "ResourceExhaustedError" in found.unchecked[CODE]
     assert CODE not in found.verified
+
+
+def test_a_plain_step_that_may_not_fit_in_memory_is_not_tried(context: Context, device: Device) -> None:
+    found = _trained("mnist_cnn", replace(context(), device=device.model_copy(update={"memory_bytes": 1 << 20})))
+    assert found.unchecked[CODE].endswith("GB of memory; there are 0.0 GB")
+    assert "plain_step" not in found.details
 
 
 def test_steps_from_another_job_s_weights_are_held_to_the_same(context: Context, tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ out smaller: a sum of few elements may cancel, and its rounding does not shrink 
 than 16 x 16 come back to where they were and round alike each time: there k steps add up as they are, not as sqrt(k).
 
 Precision. Which one ran is read from the error of a single product and from nothing else: a chain's error mixes the
-precision with its length, and a wrong chain would pass for a coarse one. Float32 sums over very many terms err more:
-measured with TensorFlow and JAX on a CPU 1e-6 over a million terms and 1.9e-6 over four million. Up to twice that,
-2e-9 sqrt(K), an error that lies beyond the border to bf16x3 may be float32's own.
+precision with its length, and a wrong chain would pass for a coarse one. Float32 sums over very many terms err more,
+and how much more depends on how many partial sums a library keeps. One sum, term by term, as a GPU's thread makes it,
+errs most: its partial sums grow as sqrt(j), each is rounded by 0.42 u32, and so it errs by 0.3 u32 sqrt(K), give or
+take a fifth (simulated for K of a thousand to a million). TensorFlow and JAX on a CPU: 1e-6 over a million terms. Up to
+0.36 u32 sqrt(K), an error that lies beyond the border to bf16x3 may be float32's own.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ FINGERPRINTS = {
     "bfloat16": 2.3e-3,
     "fp8": 3.8e-2,
 }
-_SUMMING = 2e-9  # times sqrt(K): twice the most that summing K terms in float32 was seen to err, from K = 1e6 on
+_SUMMING = 0.36 * UNIT_ROUNDOFF["float32"]  # times sqrt(K): what summing K terms in float32 may err
 _LEAST_BF16X3 = 0.6 * FINGERPRINTS["bf16x3"]  # what is less is no product in bf16x3, over however many terms
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from dyno.job import Status
 from dyno.settings import Settings
+from tests.cores import HERE, THERE, two_cores
 from tests.workers.conftest import tiny
 from tests.workers.whole.looking import (
     SHORT,
@@ -53,6 +54,7 @@ def frozen(pids: list[int]) -> Callable[[], None]:
     return resume
 
 
+@two_cores
 @pytest.mark.timeout(300 + 5 * LEASE_S)
 @pytest.mark.parametrize("vanish", [lost, frozen])
 def test_the_job_of_a_host_that_vanishes_runs_elsewhere_in_time(
@@ -62,7 +64,7 @@ def test_the_job_of_a_host_that_vanishes_runs_elsewhere_in_time(
     record_property: Callable[[str, object], None],
 ) -> None:
     there = settings.model_copy(update={name: SCALE * value for name, value in OF_PRODUCTION.items()})
-    workers = {device: start_worker(device, there) for device in ("cpu:0-0", "cpu:1-1")}
+    workers = {device: start_worker(device, there) for device in (HERE, THERE)}
     until_idle(there, 2)
     [job_id] = submit(there, tiny(measure=SHORT))
     first = until_sampling(there, job_id).worker

@@ -234,7 +234,7 @@ time.sleep(600)"""
         before_s = time.process_time()
         for _ in range(20):
             assert bounds.exceeded(runner) is None
-        assert (time.process_time() - before_s) / 20 < 0.05
+        assert (time.process_time() - before_s) / 20 < 0.2  # a tenth of a heartbeat
 
 
 def test_a_group_goes_with_its_launcher(grouped: Cgroup) -> None:

@@ -138,7 +138,7 @@ def test_a_zygote_with_a_second_thread_refuses_to_fork() -> None:
             theirs.close()
             ended = watched(_ask(ours))
             ours.close()
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
     assert ended.exit.refused == "the zygote has 2 threads"
 
 

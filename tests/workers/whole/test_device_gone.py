@@ -39,7 +39,7 @@ def test_a_worker_without_its_device_hands_over_its_job_and_ends(start_worker: S
         try:
             until_idle(settings, 1)
             [job_id] = submit(settings, tiny())
-            assert lost.wait(30) == 4
+            assert lost.wait(60) == 4
         finally:
             lost.kill()
     [job] = jobs_of(settings, job_id)

@@ -15,6 +15,7 @@ import pytest
 from dyno.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE, THERE, two_cores
+from tests.waiting import promised
 from tests.workers.conftest import tiny
 from tests.workers.whole.looking import (
     SHORT,
@@ -31,7 +32,7 @@ from tests.workers.whole.looking import (
 OF_PRODUCTION = {name: Settings.model_fields[name].default for name in ("lease_s", "heartbeat_s", "reap_every_s")}
 LEASE_S = float(os.environ.get("DYNO_TEST_LEASE_S", "4"))
 SCALE = LEASE_S / OF_PRODUCTION["lease_s"]
-ELSEWHERE_WITHIN_S = 50 * SCALE
+ELSEWHERE_WITHIN_S = promised(50 * SCALE)
 
 
 def lost(pids: list[int]) -> Callable[[], None]:

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# What docs/promises.md promises within seconds is held to the second by `make verify` alone: a machine that others keep
-# busy, or that is slow, is given three times as long, which is still less than what it takes where the promise is broken.
+# What docs/promises.md promises within seconds is held to the second by `make verify` alone. A machine that is slow, or
+# that others keep busy, is given three times as long, which is still less than it takes where the promise is broken.
 _ALLOWANCE = 1 if "DYNO_TEST_TO_THE_SECOND" in os.environ else 3
 
 # A look costs milliseconds of a core that what is waited for may need: the longer it takes, the fewer of them.

@@ -49,7 +49,7 @@ def tensorflow_s(tensorflow: TensorFlow) -> Made:
         chain = a
         for _ in range(25):
             chain = chain @ q
-        found = {"a": a, "b": b, "q": q, "y": a @ b, "chain": chain}
+        found = {"a": a, "b": b, "q": q, "y": a @ b, "one": a @ q, "chain": chain}
         return {name: tf.cast(value, tf.float32).numpy() for name, value in found.items()}
 
     return made
@@ -73,9 +73,11 @@ def test_what_tensorflow_multiplies_is_correct(tensorflow_s: Made, dtype: str) -
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_what_tensorflow_chains_is_correct_within_a_random_walk(tensorflow_s: Made, dtype: str) -> None:
-    a, q, chain = (tensorflow_s(dtype)[name] for name in ("a", "q", "chain"))
+    a, q, one, chain = (tensorflow_s(dtype)[name] for name in ("a", "q", "one", "chain"))
+    single = freivalds(a, q, one, dtype=dtype)
     check = freivalds_chain(a, lambda vectors: q.astype(np.float64) @ vectors, chain, 25, dtype=dtype)
-    assert check.correct
+    # Where bfloat16 is cut off, not rounded, 25 products err by more: see tests/workloads/test_chains.py.
+    assert check.rel_error <= allowed(check, single, dtype, inner=256, products=25)
     assert check.tolerance < COLUMN_LEFT_OUT
 
 

@@ -193,7 +193,7 @@ def _assert_nothing_left(run_dir: str) -> None:
     def left() -> list[str]:
         return [pid for pid in _pids() if run_dir.encode() in _environment(pid)]
 
-    eventually(lambda: not left(), 5, f"no process left behind, but {left()}")
+    eventually(lambda: not left(), 60, f"no process left behind, but {left()}")
 
 
 def _pids() -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api_tests.conftest import Api, House
-from tests.cores import THERE
+from tests.cores import THERE, two_cores
 
 WEIGHTS = "model.weights.h5"
 IMAGE = 3  # of the test images: what the network makes of it
@@ -75,6 +75,7 @@ def test_a_job_that_starts_from_the_weights_of_another_starts_better(api: Api, t
     assert again["loss"] < 1.2 * learnt["loss"]
 
 
+@two_cores
 def test_another_worker_recognises_by_the_weights_what_the_first_one_did(
     api: Api, house: House | None, trained: dict[str, Any]
 ) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from tests.waiting import promised
+
 
 def test_a_running_job_is_canceled_within_seconds_and_its_device_is_free(api: Any, long: dict[str, Any]) -> None:
     answer = api.cancel(long)
@@ -10,7 +12,7 @@ def test_a_running_job_is_canceled_within_seconds_and_its_device_is_free(api: An
     assert answer.json()["cancel_requested_at"]
     start_s = time.monotonic()
     job = api.finished(long)
-    assert time.monotonic() - start_s < 5
+    assert time.monotonic() - start_s < promised(5)
     assert (job["status"], job["done"], job["failure"]) == ("canceled", True, None)
     assert api.finished(api.submit())["status"] == "succeeded"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api_tests.conftest import Api, House
-from tests.cores import THERE
+from tests.cores import THERE, two_cores
 
 FILES = [
     f"{part}-ubyte.gz" for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
@@ -30,6 +30,7 @@ def data_dir(house: House | None, tmp_path: Path) -> Any:
         yield tmp_path
 
 
+@two_cores
 def test_data_that_are_missing_or_damaged_are_named_and_the_next_job_runs(
     api: Api, data_dir: Path, tiny: dict[str, Any]
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api_tests.conftest import TINY, House
-from tests.cores import THERE
+from tests.cores import THERE, two_cores
 from tests.waiting import eventually
 
 otlp = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason="no tensordyno[otel]")
@@ -62,6 +62,7 @@ def collecting() -> Iterator[tuple[Collector, dict[str, str]]]:
         collector.server_close()
 
 
+@two_cores
 def test_a_trace_goes_from_the_caller_through_the_queue_to_each_run(house: House | None) -> None:
     if house is None:
         pytest.skip("a live service traces to where its owner says")
@@ -94,6 +95,7 @@ def facts(of: Any) -> dict[str, Any]:
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in of.attributes}
 
 
+@two_cores
 def test_a_collector_that_is_away_costs_no_job(house: House | None) -> None:
     if house is None:
         pytest.skip("a live service traces to where its owner says")

@@ -36,7 +36,7 @@ def pipe() -> Iterator[tuple[int, list[Frame]]]:
         yield writing, frames
     finally:
         os.close(writing)
-        reader.join(timeout=10)
+        reader.join(timeout=60)
 
 
 def in_process(request: RunRequest) -> list[Frame]:

@@ -28,7 +28,7 @@ def test_stop_ends_every_part_and_dead_names_the_first_that_ended() -> None:
     stack = Stack(print)
     alive, dead = stack.start(_part("time.sleep(600)")), stack.start(_part("1/0"))
     assert dead.process is not None
-    assert dead.process.wait(30) == 1
+    assert dead.process.wait(60) == 1
     assert stack.dead() is dead
     stack.stop()
     assert alive.process is not None

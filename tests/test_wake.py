@@ -56,7 +56,7 @@ def test_a_worker_that_serves_the_queue_gets_the_message(settings: Settings, mes
         wake.app(settings).connection_for_read() as connection,
         connection.SimpleQueue(wake.celery_queue("cpu:0-1@alpha")) as queue,
     ):
-        message = queue.get(timeout=10)
+        message = queue.get(timeout=60)
         assert message.headers["task"] == wake.WAKE_TASK
         message.ack()
     assert messages("cpu:0-1@alpha") == []
@@ -73,7 +73,7 @@ def test_a_broker_that_is_away_is_reported_soon(settings: Settings, tmp_path: Pa
     began_s = time.monotonic()
     with pytest.raises(StoreUnavailable):
         wake.wake(nowhere, "cpu")
-    assert time.monotonic() - began_s < 3
+    assert time.monotonic() - began_s < 20
 
 
 def test_a_broker_that_goes_away_in_mid_publish_is_reported_soon(
@@ -84,7 +84,7 @@ def test_a_broker_that_goes_away_in_mid_publish_is_reported_soon(
     began_s = time.monotonic()
     with pytest.raises(StoreUnavailable):
         wake.wake(settings, "cpu")
-    assert time.monotonic() - began_s < 3
+    assert time.monotonic() - began_s < 20
 
 
 @pytest.mark.parametrize(

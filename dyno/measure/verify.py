@@ -6,18 +6,22 @@ expectation of |E r|^2 is the squared Frobenius norm of E (Girard 1989, Hutchins
 relative error |E| / |A B| without ever forming A B in float64. All arithmetic here is float64.
 
 Tolerance. A value rounded to unit roundoff u errs by 0.42 u (root mean square, relative, over a log-uniform
-significand). A product of k steps rounds its output k times; sums over K terms in float32 add at most sqrt(K) u32
-per step at random. Steps add like a random walk, so an honest chain has an error of about
-sqrt(k) sqrt((0.42 u)^2 + K u32^2), and four times that is tolerated, up to a half: an output of zeros errs by 1. An
-operand that differs from what was really multiplied, one column left out, or a step too few gives errors from
-1/sqrt(n) to 1. Of one product the error is taken relative to what operands of this size give on average, where Y came
-out smaller: a sum of few elements may cancel, and its rounding does not shrink with it. The powers of a matrix of less
-than 16 x 16 come back to where they were and round alike each time: there k steps add up as they are, not as sqrt(k).
+significand). A product of k steps rounds its output k times; sums over K terms in float32 add at most sqrt(K) u32 per
+step at random. Steps add like a random walk, so an honest chain has an error of about sqrt(k) sqrt((0.42 u)^2 + K
+u32^2), and four times that is tolerated, up to a half: an output of zeros errs by 1. An operand that differs from what
+was really multiplied, one column left out, or a step too few gives errors from 1/sqrt(n) to 1. Eigen, and so TensorFlow
+on a processor without AVX-512, cuts bfloat16 off instead of rounding it: each product then errs by 0.85 u and, as it
+comes out smaller each time, k of them by k times as much. Of one product the error is taken relative to what operands
+of this size give on average, where Y came out smaller: a sum of few elements may cancel, and its rounding does not
+shrink with it. The powers of a matrix of less than 16 x 16 come back to where they were and round alike each time:
+there k steps add up as they are, not as sqrt(k).
 
 Precision. Which one ran is read from the error of a single product and from nothing else: a chain's error mixes the
-precision with its length, and a wrong chain would pass for a coarse one. Float32 sums over very many terms err more:
-measured with TensorFlow and JAX on a CPU 1e-6 over a million terms and 1.9e-6 over four million. Up to twice that,
-2e-9 sqrt(K), an error that lies beyond the border to bf16x3 may be float32's own.
+precision with its length, and a wrong chain would pass for a coarse one. Float32 sums over very many terms err more,
+and how much more depends on how many partial sums a library keeps. One sum, term by term, as a GPU's thread makes it,
+errs most: its partial sums grow as sqrt(j), each is rounded by 0.42 u32, and so it errs by 0.3 u32 sqrt(K), give or
+take a fifth (simulated for K of a thousand to a million). TensorFlow and JAX on a CPU: 1e-6 over a million terms. Up to
+0.36 u32 sqrt(K), an error that lies beyond the border to bf16x3 may be float32's own.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ _RMS_ROUNDING = 0.42
 _SAFETY = 4.0
 MAX_TOLERANCE = 0.5
 _MIXING = 16  # side; seen with 2 to 8: up to a hundred times the random walk after 20,000 products, none with 16 to 64
+_CUT_OFF = (0.6, 1.2)  # times u: between what rounding and cutting off err, and as far beyond that
 _ROWS_COMPARED = 8
 _ROWS = 512  # converted to float64 at once: bounds the extra memory to 512 rows
 
@@ -48,7 +53,7 @@ FINGERPRINTS = {
     "bfloat16": 2.3e-3,
     "fp8": 3.8e-2,
 }
-_SUMMING = 2e-9  # times sqrt(K): twice the most that summing K terms in float32 was seen to err, from K = 1e6 on
+_SUMMING = 0.36 * UNIT_ROUNDOFF["float32"]  # times sqrt(K): what summing K terms in float32 may err
 _LEAST_BF16X3 = 0.6 * FINGERPRINTS["bf16x3"]  # what is less is no product in bf16x3, over however many terms
 
 
@@ -165,7 +170,15 @@ def allowed(check: ProductCheck, single: ProductCheck, observed: str | None, *, 
     """
     if observed not in UNIT_ROUNDOFF or single.rel_error > tolerance(observed, inner=inner, products=1):
         return check.tolerance
-    return min(max(check.tolerance, chain_tolerance(observed, inner=inner, products=products)), MAX_TOLERANCE)
+    in_step = products * single.rel_error if cut_off(single, observed) else 0.0
+    honest = max(chain_tolerance(observed, inner=inner, products=products), in_step)
+    return min(max(check.tolerance, honest), MAX_TOLERANCE)
+
+
+def cut_off(single: ProductCheck, precision: str) -> bool:
+    """Whether the `single` product errs as one whose elements are cut off, and so always too small, not rounded."""
+    low, high = (times * UNIT_ROUNDOFF.get(precision, 0.0) for times in _CUT_OFF)
+    return precision in ("bfloat16", "float16") and low < single.rel_error < high
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from dyno.measure.checks import degenerate_data, output_nonfinite, result_incorrect, zero_product
 from dyno.measure.verify import (
+    MAX_TOLERANCE,
     ProductCheck,
     allowed,
     can_be_told,
+    cut_off,
     freivalds,
     freivalds_chain,
     precision_fingerprint,
@@ -32,6 +34,7 @@ _ENOUGH_ELEMENTS = 1024  # rounding errors of fewer scatter too much to tell a p
 _ENOUGH_VALUES = 64
 
 _IN_STEP = "the rounding errors of a chain of {0} x {0} add up: one this long can't be told from a wrong one"
+_CUT_OFF = "{} is cut off here, not rounded, and a chain this long comes out too small to be told from a wrong one"
 
 
 def tensor_dtype(dtype: str) -> str:
@@ -225,8 +228,11 @@ def _judged(
     if single.elements >= _ENOUGH_ELEMENTS:
         observed = precision_fingerprint(single.rel_error, requested=dtype, inner=inner)
         unchecked = precision_untold(single.rel_error, inner=inner)
-    limit = allowed(check, single, observed, inner=inner, products=products)
+    ran_in = observed or dtype
+    limit = allowed(check, single, ran_in, inner=inner, products=products)
     in_step = None if can_be_told(dtype, inner=inner, products=products) else _IN_STEP.format(inner)
+    if check.rel_error > limit == MAX_TOLERANCE and cut_off(single, ran_in):
+        in_step = _CUT_OFF.format(ran_in)
     judged = check.told and in_step is None
     warnings = [
         degenerate or zero_product(check.told and single.told),

@@ -57,7 +57,7 @@ def test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing(
     again, client = up()  # though it asks for a key now, which the command doesn't have
     assert Client(client.url, secret).result(job.id).job == job.id
     again.process.terminate()
-    again.process.wait(30)
+    again.process.wait(60)
     again.assert_nothing_left()
 
 

@@ -78,7 +78,7 @@ def test_the_lock_of_a_killed_process_is_free(settings: Settings) -> None:
         with pytest.raises(DeviceUnavailable, match=f"held by process {holder.pid}"):
             hold(paths, 0)
         holder.send_signal(signal.SIGKILL)
-        holder.wait(10)
+        holder.wait(60)
         hold(paths, 10).release()
 
 

@@ -45,7 +45,7 @@ print(2 * side**3 / min(times))
 """
 CORES = sorted(os.sched_getaffinity(0))[:2]
 FACTS = processor()
-alone = pytest.mark.alone
+alone, verify = pytest.mark.alone, pytest.mark.verify
 x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the loops are x86-64 machine code")
 # sha256 of the code that GNU as 2.40 makes of the source in the comments
 ASSEMBLED = {"clock": "96b80b55f306bece", "avx2": "fb5b83fcc717be26", "avx512": "57a3e55cf15f8ed1"}
@@ -72,6 +72,7 @@ def test_cores_measured_together_and_alone_agree_within_what_turbo_and_wide_vect
 
 
 @alone
+@verify
 @x86_64
 @avx2
 def test_a_busy_process_on_the_core_does_not_lower_its_peak() -> None:
@@ -108,6 +109,7 @@ def test_multiply_adds_keep_to_what_pipes_and_clock_allow() -> None:
 
 
 @alone
+@verify
 @x86_64
 @avx2
 def test_a_peak_is_above_what_numpy_multiplies() -> None:

@@ -13,6 +13,9 @@ SAMPLES, CLASSES = 10, 3
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
 TARGETS = np.eye(CLASSES, dtype=np.float32)[np.arange(SAMPLES) % CLASSES]
 DATA = Samples(INPUTS, TARGETS)
+# Of two ways to sum the same in float32: a hundred terms differ by 6e-6 at most, several steps by a few times as much.
+# A sample left out, seen twice or given another's label changes a loss by a hundredth.
+ROUNDING = 1e-4
 
 
 def _model(framework: TensorFlow, rate: float, *, dropout: float = 0.0, jit_compile: bool | str = "auto") -> Any:
@@ -43,7 +46,7 @@ def test_full_batches_and_the_tail_see_every_sample_once(tensorflow: TensorFlow,
     trainer.steps(SAMPLES // batch_size)
     if SAMPLES % batch_size:
         trainer.tail()
-    assert trainer.finish_epoch() == pytest.approx(expected, rel=1e-5)
+    assert trainer.finish_epoch() == pytest.approx(expected, rel=ROUNDING)
 
 
 def test_an_epoch_starts_its_figures_anew(tensorflow: TensorFlow) -> None:
@@ -51,7 +54,7 @@ def test_an_epoch_starts_its_figures_anew(tensorflow: TensorFlow) -> None:
     trainer.steps(1)
     first = trainer.finish_epoch()
     trainer.steps(2)
-    assert trainer.finish_epoch() == pytest.approx(first, rel=1e-5)
+    assert trainer.finish_epoch() == pytest.approx(first, rel=ROUNDING)
 
 
 def test_the_order_is_the_seeds_and_changes_with_every_shuffle(tensorflow: TensorFlow) -> None:
@@ -78,6 +81,7 @@ def test_a_batch_larger_than_the_data_is_all_of_it(tensorflow: TensorFlow) -> No
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_it_learns(tensorflow: TensorFlow, jit_compile: bool) -> None:
+    """One layer's loss has no other minimum than the one that is looked for, whatever the processor rounds."""
     inputs = np.eye(CLASSES, 4, dtype=np.float32)[np.arange(60) % CLASSES]
     targets = np.eye(CLASSES, dtype=np.float32)[np.arange(60) % CLASSES]
     trainer = tensorflow.trainer(_model(tensorflow, 1.0, jit_compile=jit_compile), Samples(inputs, targets), 20, 0)
@@ -108,7 +112,7 @@ def test_predicting_leaves_dropout_out_and_takes_any_number_of_samples(tensorflo
     trainer = tensorflow.trainer(model, DATA, 4, 0)
     predicted = trainer.predict(INPUTS, 4)
     assert predicted.shape == (SAMPLES, CLASSES)
-    np.testing.assert_allclose(predicted, model.predict(INPUTS, verbose=0), rtol=1e-5)
+    np.testing.assert_allclose(predicted, model.predict(INPUTS, verbose=0), rtol=ROUNDING)
 
 
 def test_windows_are_cut_from_the_series_as_they_are_needed(tensorflow: TensorFlow) -> None:
@@ -124,7 +128,7 @@ def test_windows_are_cut_from_the_series_as_they_are_needed(tensorflow: TensorFl
     trainer.tail()
     rows = starts[:, np.newaxis] + np.arange(window)
     expected = model.evaluate(series[rows], targets[rows], verbose=0, return_dict=True)
-    assert trainer.finish_epoch()["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert trainer.finish_epoch()["loss"] == pytest.approx(expected["loss"], rel=ROUNDING)
 
 
 def test_whole_numbers_come_as_they_are_whatever_their_width(tensorflow: TensorFlow) -> None:
@@ -133,13 +137,16 @@ def test_whole_numbers_come_as_they_are_whatever_their_width(tensorflow: TensorF
     layers = [keras.Input((3,), dtype="int32"), keras.layers.Embedding(256, 4), keras.layers.Flatten()]
     model = keras.Sequential([*layers, keras.layers.Dense(CLASSES, "softmax")])
     loss = "sparse_categorical_crossentropy"
-    model.compile(keras.optimizers.Adam(0.1), loss, metrics=["accuracy"], jit_compile=False)
-    inputs = np.random.default_rng(0).integers(0, 256, (30, 3)).astype(np.uint8)
-    trainer = tensorflow.trainer(model, Samples(inputs, (inputs[:, 0] % CLASSES).astype(np.uint8)), 10, 0)
-    trainer.steps(60)
-    trainer.finish_epoch()
+    model.compile(keras.optimizers.SGD(0.0), loss, metrics=["accuracy"], jit_compile=False)
+    inputs = np.random.default_rng(0).integers(0, 256, (30, 3))
+    targets = inputs[:, 0] % CLASSES
+    trainer = tensorflow.trainer(model, Samples(inputs.astype(np.uint8), targets.astype(np.uint8)), 10, 0)
     trainer.steps(3)
-    assert trainer.finish_epoch()["accuracy"] == 1.0
+    expected = model.evaluate(inputs, targets, verbose=0, return_dict=True)
+    model.reset_metrics()
+    trainer.shuffle()
+    trainer.steps(3)
+    assert trainer.finish_epoch() == pytest.approx(expected, rel=ROUNDING)
 
 
 @pytest.mark.parametrize("counts", [(7,), (1, 2, 4), (3, 3, 1)])
@@ -151,9 +158,9 @@ def test_several_steps_in_one_call_are_those_steps(tensorflow: TensorFlow, count
 
     losses, weights = left_by(3, counts)
     singly, same = left_by(1, (1,) * 7)
-    assert losses == pytest.approx([singly[sum(counts[: index + 1]) - 1] for index in range(len(counts))], rel=1e-5)
+    assert losses == pytest.approx([singly[sum(counts[: index + 1]) - 1] for index in range(len(counts))], rel=ROUNDING)
     for one, other in zip(weights, same, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
+        np.testing.assert_allclose(one, other, rtol=ROUNDING)
 
 
 def test_a_shape_is_traced_once_for_all_predictions(tensorflow: TensorFlow) -> None:
@@ -186,7 +193,7 @@ def test_an_epoch_s_figures_are_those_of_any_keras_metrics(tensorflow: TensorFlo
     expected = model.evaluate(INPUTS, TARGETS, verbose=0, return_dict=True)
     assert figures.keys() == {"loss", "mae", "top", "f1"}
     assert figures["top"] == 1.0
-    assert figures == pytest.approx({name: float(np.mean(value)) for name, value in expected.items()}, rel=1e-4)
+    assert figures == pytest.approx({name: float(np.mean(value)) for name, value in expected.items()}, rel=ROUNDING)
 
 
 def test_only_for_a_gpu_whole_numbers_are_kept_in_the_width_that_tensorflow_keeps_there() -> None:

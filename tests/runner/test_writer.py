@@ -54,7 +54,7 @@ def test_a_frame_larger_than_the_pipe_arrives_whole() -> None:
     reader.start()
     FrameWriter(writing).write(frame)
     os.close(writing)
-    reader.join(timeout=10)
+    reader.join(timeout=60)
     assert [FRAME.validate_json(line) for line in received] == [frame]
 
 

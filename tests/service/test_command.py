@@ -135,7 +135,7 @@ def test_ctrl_c_cancels_the_job_that_is_waited_for(http: httpx.Client, offered: 
     with Client(str(http.base_url)) as client:
         [job] = eventually(lambda: client.jobs(status="queued", limit=1), 30, "the job is there")
         running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=30)
+        _, said = running.communicate(timeout=60)
         assert (running.returncode, said) == (130, f"{job.id}: cancel asked for\n")
         assert client.job(job.id).status == "canceled"
 

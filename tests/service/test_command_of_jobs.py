@@ -104,7 +104,7 @@ def test_a_log_is_followed_and_ctrl_c_leaves_the_job_alone(http: httpx.Client, c
         leases.heartbeat(claim, None, LogPiece(1, "two\n"))
         assert reading.stdout.readline() == "two\n"
         reading.send_signal(signal.SIGINT)
-        assert reading.communicate(timeout=30) == ("", "")
+        assert reading.communicate(timeout=60) == ("", "")
         assert reading.returncode == 130
     job = http.get(f"/v1/jobs/{claim.job_id}").json()
     assert (job["status"], job["cancel_requested_at"]) == ("running", None)
@@ -135,7 +135,7 @@ def test_ctrl_c_cancels_the_job_that_runs_again(http: httpx.Client, finished: Ca
         assert running.stderr is not None
         assert again in running.stderr.readline()
         running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=30)
+        _, told = running.communicate(timeout=60)
     assert (running.returncode, told.splitlines()[-1]) == (130, f"{again}: cancel asked for")
     assert http.get(f"/v1/jobs/{again}").json()["status"] == "canceled"
 

@@ -155,7 +155,7 @@ def test_open_long_polls_are_answered_when_it_ends(redis_url: str, namespace: st
         start_s = time.monotonic()
         process.send_signal(number)
         process.wait(ENDS_WITHIN_S)
-        assert time.monotonic() - start_s < 5
+        assert time.monotonic() - start_s < 30  # half of what they would wait for
         assert [poll.result().status_code for poll in polls] == [200, 200, 200, 304]
 
 

@@ -129,10 +129,10 @@ def test_a_pointer_escapes_what_rfc_6901_asks_for() -> None:
     ids=["quotes", "backslashes", "escaped quotes", "repeated keys", "commas in a string"],
 )
 def test_the_worst_body_of_64_kib_is_read_in_linear_time(body: bytes) -> None:
-    start_s = time.perf_counter()
+    start_s = time.thread_time()
     with contextlib.suppress(MalformedBody):
         parse(body)
-    assert time.perf_counter() - start_s < 1  # quadratic would be tens of seconds; linear is milliseconds
+    assert time.thread_time() - start_s < 1  # quadratic would be tens of seconds; linear is milliseconds
 
 
 @pytest.mark.parametrize(("written", "number"), [("1.0", 1), ("1e3", 1000), ("-0.0", 0), ("4096.00", 4096)])

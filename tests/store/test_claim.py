@@ -107,7 +107,7 @@ async def test_twenty_workers_claim_each_job_exactly_once(
         with sync_client(settings) as connection:
             leases = Leases(connection, settings)
             worker = WorkerRef(id=f"w{number}", device=f"cpu:{number}", host="alpha")
-            together.wait(10)
+            together.wait(60)
             while (got := leases.claim(f"cpu:{number}@alpha", ["cpu"], worker)) is not None:
                 own.append(got.job_id)
                 assert leases.finish(got, "succeed")

@@ -117,8 +117,8 @@ def test_a_loss_of_power_takes_no_job_that_was_answered_before_the_last_seconds_
     ):
         calls = [pool.submit(callers.submit_for_ever, name) for name in range(CALLERS)]
         eventually(lambda: failed(calls) or [1 for _, at_s in callers.accepted[:1] if time.monotonic() - at_s > busy_s])
-        server.kill()
         killed_s = time.monotonic()
+        server.kill()
         callers.ended.set()
         for call in calls:
             call.result()

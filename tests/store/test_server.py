@@ -98,7 +98,7 @@ def test_the_server_ends_with_its_parent_however_that_dies(number: int) -> None:
         pid = int(number_text)
         assert alive(pid)
         parent.send_signal(number)
-        parent.wait(10)
+        parent.wait(60)
         eventually(lambda: not alive(pid))
         shutil.rmtree(Path(socket.decode()).parent)  # a parent that is killed can't tidy up
 

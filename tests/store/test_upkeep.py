@@ -55,7 +55,7 @@ async def test_a_lost_job_is_queued_again_and_its_queue_woken(
     run_out()
     upkeep = Upkeep(quick, lambda queue: woken.set())
     upkeep.start()
-    assert woken.wait(10)
+    assert woken.wait(60)
     upkeep.stop()
     assert client.hget(keys.job(attempt.job_id), "status") == "queued"
 

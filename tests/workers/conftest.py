@@ -99,7 +99,7 @@ def until_begun(runner: Runner) -> int:
     return runner.pid
 
 
-def until_gone(pid: int, within_s: float = 10) -> bool:
+def until_gone(pid: int, within_s: float = 60) -> bool:
     """Whether the process, not our child perhaps, ends in time."""
     try:
         fd = os.pidfd_open(pid)

@@ -96,7 +96,7 @@ def test_a_canceled_one_is_stopped_in_mid_run_and_leaves_no_result(
     eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.run == 2)
     assert store.job(job_id).progress.runs == 6  # type: ignore[union-attr]
     store.cancel(job_id)
-    serving.result(30)
+    serving.result(60)
     assert store.job(job_id).status is Status.CANCELED
     assert device_is_free(client, quick, here)
 

@@ -14,6 +14,7 @@ import pytest
 
 from dyno.job import Failure
 from dyno.settings import Settings
+from tests.cores import CORE
 from tests.waiting import eventually
 from tests.workers.conftest import Heart, until_begun
 from workers import bounds as bounds_module
@@ -111,7 +112,7 @@ def bench(request: pytest.FixtureRequest, settings: Settings, tmp_path: Path) ->
     changes = {"runner_memory_bytes": ROOM_BYTES, "runner_max_tasks": TASKS, "runner_files_bytes": 8 << 20}
     folder = tmp_path / "scratch"
     folder.mkdir()
-    with closing(Launcher("spawn", [0], cgroup)) as launcher:
+    with closing(Launcher("spawn", [CORE], cgroup)) as launcher:
         yield Bench(settings.model_copy(update=changes), launcher, folder)
 
 
@@ -233,12 +234,12 @@ time.sleep(600)"""
         before_s = time.process_time()
         for _ in range(20):
             assert bounds.exceeded(runner) is None
-        assert (time.process_time() - before_s) / 20 < 0.05
+        assert (time.process_time() - before_s) / 20 < 0.2  # a tenth of a heartbeat
 
 
 def test_a_group_goes_with_its_launcher(grouped: Cgroup) -> None:
     folders = [Path(door).parent for door in grouped.doors]
-    with closing(Launcher("spawn", [0], grouped)) as launcher:
+    with closing(Launcher("spawn", [CORE], grouped)) as launcher:
         with launcher.spawn(["-P", "-c", "import time; time.sleep(600)"], b"{}") as runner:
             pid = until_begun(runner)
             for folder in folders:

@@ -112,7 +112,7 @@ def test_a_superseded_attempt_is_killed_and_says_nothing_more(
     client.hset(Keys(quick.namespace).job(job_id), "token", "somebody-else's")
     eventually(lambda: not Path(f"/proc/{first}").exists(), within_s=30)
     supervisor.stop(0)
-    serving.result(30)
+    serving.result(60)
     assert store.job(job_id).status is Status.RUNNING
 
 
@@ -134,7 +134,7 @@ def test_a_run_outlasts_a_store_that_takes_no_writes_and_its_result_is_written_l
         client.execute_command("REPLICAOF", "127.0.0.1", "1")
         eventually(lambda: "ending-not-written" in caplog.text)
         client.execute_command("REPLICAOF", "NO", "ONE")
-        serving.result(30)
+        serving.result(60)
         assert "heartbeat-missed" in caplog.text
         job = store.job(job_id)
     assert (job.status, job.attempt) == (Status.SUCCEEDED, 1)

@@ -15,13 +15,14 @@ from dyno.errors import FrameworkMissing
 from dyno.settings import Settings
 from dyno.spec import FrameworkName
 from dyno.store.server import EmbeddedServer
+from tests.cores import HERE
 from workers.app import Worker
 
 
 def test_a_server_that_may_evict_jobs_ends_the_start_with_a_reason() -> None:
     with EmbeddedServer() as server:
         redis.Redis.from_url(server.url).config_set("maxmemory-policy", "allkeys-lru")
-        ended = failed_start({"DYNO_REDIS_URL": server.url}, "cpu:0-0")
+        ended = failed_start({"DYNO_REDIS_URL": server.url}, HERE)
     assert ended.returncode == 3
     assert "store-unfit" in ended.stderr
 

@@ -90,7 +90,7 @@ def test_a_canceled_job_is_stopped_in_mid_run(
     serving = serve()
     runner_of(here, quick)
     store.cancel(job_id)
-    serving.result(30)
+    serving.result(60)
     assert store.job(job_id).status is Status.CANCELED
     assert device_is_free(client, quick, here)
 
@@ -110,7 +110,7 @@ def test_a_stop_hands_the_job_back_without_an_attempt_and_calls_another_worker(
     serving = background.submit(supervisor.serve)
     runner_of(here, quick)
     supervisor.stop(0.2)
-    serving.result(30)
+    serving.result(60)
     job = store.job(job_id)
     assert (job.status, job.attempt) == (Status.QUEUED, 0)
     assert woken == ["cpu"]
@@ -214,5 +214,5 @@ def test_two_calls_to_serve_never_overlap(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert {store.job(job_id).status for job_id in ids} == {Status.SUCCEEDED}

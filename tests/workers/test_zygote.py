@@ -15,6 +15,7 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.frames import RunRequest
+from tests.cores import CORE, HERE
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, children_of, tiny, until_begun, until_gone, watched
 from workers.launcher import Launcher
@@ -24,7 +25,7 @@ from workers.running import Runner
 JOBS = 8
 SLEEP = "import time; time.sleep(600)"
 
-SUPERVISOR = """
+SUPERVISOR = f"""
 import sys, time
 from dyno.devices import discover
 from dyno.frames import RunRequest
@@ -32,12 +33,12 @@ from dyno.settings import Settings
 from dyno.spec import Spec
 from workers.launcher import Launcher
 
-launcher = Launcher("fork", [0])
-spec = Spec.model_validate({"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu",
-                            "measure": {"processes": 1, "min_s": 600, "max_s": 600}})
-request = RunRequest(job="job", spec=spec, run=0, runs=1, device=discover("cpu:0-0", Settings()))
+launcher = Launcher("fork", [{CORE}])
+spec = Spec.model_validate({{"workload": "matmul", "params": {{"n": 64, "repeats": 1}}, "device": "cpu",
+                            "measure": {{"processes": 1, "min_s": 600, "max_s": 600}}}})
+request = RunRequest(job="job", spec=spec, run=0, runs=1, device=discover("{HERE}", Settings()))
 forked = launcher.start(request)
-spawned = launcher.spawn(["-P", "-c", "import time; time.sleep(600)"], b"{}")
+spawned = launcher.spawn(["-P", "-c", "import time; time.sleep(600)"], b"{{}}")
 for runner in (forked, spawned):
     while runner.pid is None:
         runner.read_status()
@@ -45,10 +46,10 @@ print(forked.pid, spawned.pid, *(zygote.pid for zygote in launcher._zygotes.valu
 time.sleep(600)
 """
 
-IMPATIENT = """
+IMPATIENT = f"""
 import time
 from workers.launcher import Launcher
-launcher = Launcher("fork", [0])
+launcher = Launcher("fork", [{CORE}])
 launcher.prepare("tensorflow")
 print(launcher._zygotes["tensorflow"].pid, flush=True)
 time.sleep(600)
@@ -79,11 +80,11 @@ time.sleep(600)
 """
 
 # Says what its one runner says, until it is told to close its launcher.
-OWNER = """
+OWNER = f"""
 import os, sys
 from workers.launcher import Launcher
-launcher = Launcher("spawn", [0])
-runner = launcher.spawn(["-P", "-c", sys.argv[1]], b"{}")
+launcher = Launcher("spawn", [{CORE}])
+runner = launcher.spawn(["-P", "-c", sys.argv[1]], b"{{}}")
 os.set_blocking(runner.log.read_fd, True)
 runner.log.read()
 print(runner.log.text(), flush=True)
@@ -137,7 +138,7 @@ def test_a_zygote_with_a_second_thread_refuses_to_fork() -> None:
             theirs.close()
             ended = watched(_ask(ours))
             ours.close()
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
     assert ended.exit.refused == "the zygote has 2 threads"
 
 

@@ -1,4 +1,4 @@
-"""Honest chains whose rounding errors are no random walk: small matrices, and TF32, which rounds what it is given."""
+"""Honest chains whose errors are no random walk: small matrices, TF32, and bfloat16 that is cut off, not rounded."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dyno.devices.device import Device
@@ -65,3 +66,36 @@ def test_a_long_chain_in_tf32_is_verified_as_such(tensorflow: TensorFlow, contex
     assert found.warnings == []
     assert found.precision is not None
     assert found.precision.observed == "tf32"
+
+
+class CutOff(TensorFlow):
+    """The real framework, but bfloat16 is cut off, as TensorFlow does it on a processor without AVX-512."""
+
+    def __init__(self, sound: TensorFlow, spoil: Callable[[Any], Any] = lambda product: product) -> None:
+        super().__init__()
+        self._tf, self._keras, self._spoil = sound._tf, sound._keras, spoil
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        tf = self._tf
+        product = super().matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32))
+        bits = tf.bitwise.bitwise_and(tf.bitcast(product, tf.int32), tf.constant(~0xFFFF, tf.int32))
+        return tf.cast(tf.bitcast(bits, tf.float32), tf.bfloat16)
+
+    def repeat(self, count: int, body: Callable[[Any], Any], start: Any) -> Any:
+        return self._spoil(super().repeat(count, body, start))
+
+
+@pytest.mark.parametrize(("n", "repeats"), [(20, 25), (64, 25), (64, 100), (64, 1000)])
+def test_a_chain_that_is_cut_off_is_right_or_too_long_to_be_told(
+    tensorflow: TensorFlow, context: Context, n: int, repeats: int
+) -> None:
+    found = _verified(context(CutOff(tensorflow)), n=n, repeats=repeats, dtype="bfloat16")
+    assert found.warnings == []
+    assert ("RESULT_INCORRECT" in found.verified) is (repeats <= 100)
+    assert ("is cut off here" in found.unchecked.get("RESULT_INCORRECT", "")) is (repeats > 100)
+
+
+def test_a_wrong_chain_is_found_though_it_is_cut_off(tensorflow: TensorFlow, context: Context) -> None:
+    wrong = CutOff(tensorflow, lambda product: product * np.float32(0.8))
+    found = _verified(context(wrong), n=64, repeats=25, dtype="bfloat16")
+    assert [raised.code for raised in found.warnings] == ["RESULT_INCORRECT"]

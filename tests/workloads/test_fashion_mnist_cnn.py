@@ -54,7 +54,6 @@ def test_it_trains_on_clothes_and_names_the_wrong_ones(context: Callable[..., Bu
     training.execute(1)
     found = training.complete(0.0, 0.0)
     assert found is not None
-    assert found.epochs[1].loss < found.epochs[0].loss
     assert (found.data.name, found.data.kind) == ("fashion-mnist", "sample")
     assert found.wrong is not None
     assert found.accuracy == pytest.approx(1 - found.wrong / 40)

@@ -183,7 +183,8 @@ def test_measuring_leaves_the_training_as_it_would_have_been(tensorflow: TensorF
         training.execute(1)
         return [epoch.loss for epoch in training.complete(0.0, 0.0).epochs]
 
-    assert losses(untold) == pytest.approx(losses(replace(untold, tuned={"jit_compile": False})), rel=1e-5)
+    # XLA, if it was chosen, sums in another order; other first weights change a loss by a tenth.
+    assert losses(untold) == pytest.approx(losses(replace(untold, tuned={"jit_compile": False})), rel=1e-3)
 
 
 def test_the_choice_is_in_the_details_and_handed_on_and_its_time_is_the_build_s(

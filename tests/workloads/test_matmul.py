@@ -105,7 +105,7 @@ def test_a_wrong_chain_of_a_hundred_products_does_not_pass_for_a_coarse_precisio
     assert _codes(_verified(context(wrong), n=600, repeats=100)) == ["RESULT_INCORRECT"]
 
 
-@pytest.mark.parametrize(("dtype", "repeats"), [("float32", 30_000), ("bfloat16", 5000)])
+@pytest.mark.parametrize(("dtype", "repeats"), [("float32", 30_000), ("bfloat16", 100)])
 def test_zeros_are_found_at_the_end_of_a_long_chain(
     tensorflow: TensorFlow, context: Context, dtype: str, repeats: int
 ) -> None:
@@ -154,7 +154,9 @@ def test_the_chain_is_the_matrix_power(context: Context) -> None:
     numpy = context().framework.numpy
     start, factor = numpy(chain._start).astype(np.float64), numpy(chain._factor).astype(np.float64)
     expected = start @ np.linalg.matrix_power(factor, 30)
-    np.testing.assert_allclose(numpy(chain._product), expected, atol=1e-5)
+    # Each of 30 products rounds sums of 24 terms, by 2^-24 of the row's length at most, which no product changes.
+    rounding = 30 * 24 * 2.0**-24 * np.linalg.norm(start, axis=1).max()
+    np.testing.assert_allclose(numpy(chain._product), expected, rtol=0, atol=rounding)
 
 
 def test_dispatch_goes_on_where_the_last_execution_ended(context: Context) -> None:

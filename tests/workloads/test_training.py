@@ -109,7 +109,7 @@ def test_the_best_weights_are_those_that_the_model_ends_with(context: Context) -
 def test_validation_is_of_the_model_as_it_was_after_the_epoch(context: Context) -> None:
     training = _trained(context(), Judge(), {"validation": AWAY}, epochs=2, validation_share=0.1)
     losses = [epoch.validation_loss for epoch in training.epochs]
-    assert losses == pytest.approx([1000 + 4 * RATE, 1000 + 8 * RATE], rel=1e-7)
+    assert losses == pytest.approx([1000 + 4 * RATE, 1000 + 8 * RATE], rel=1e-6)  # float32; an epoch is 4e-6
     assert all(epoch.validation_s is not None and epoch.validation_s > 0 for epoch in training.epochs)
 
 

@@ -12,6 +12,9 @@ SAMPLES, CLASSES = 10, 3
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
 TARGETS = np.eye(CLASSES, dtype=np.float32)[np.arange(SAMPLES) % CLASSES]
 DATA = Samples(INPUTS, TARGETS)
+# Of two ways to sum the same in float32: a hundred terms differ by 6e-6 at most, several steps by a few times as much.
+# A sample left out, seen twice or given another's label changes a loss by a hundredth.
+ROUNDING = 1e-4
 
 Maker = Callable[..., Any]
 
@@ -34,11 +37,12 @@ def test_steps_in_one_call_train_as_single_ones_do(framework: Framework, model_o
     """Seven of four in a call, over orders that hold five batches: calls of 4, 1 and 2."""
     singly, together = (framework.trainer(model_of(rate=0.1), DATA, 2, 0, steps) for steps in (1, 4))
     together.compile()
-    assert together.steps(7) == pytest.approx(singly.steps(7), rel=1e-5)
-    assert together.finish_epoch() == pytest.approx(singly.finish_epoch(), rel=1e-5)
+    assert together.steps(7) == pytest.approx(singly.steps(7), rel=ROUNDING)
+    assert together.finish_epoch() == pytest.approx(singly.finish_epoch(), rel=ROUNDING)
 
 
 def test_it_learns(framework: Framework, model_of: Maker) -> None:
+    """One layer's loss has no other minimum than the one that is looked for, whatever the processor rounds."""
     samples = Samples(np.eye(CLASSES, 4, dtype=np.float32)[np.arange(60) % CLASSES], np.tile(TARGETS[:3], (20, 1)))
     trainer = framework.trainer(model_of(rate=1.0), samples, 20, 0)
     trainer.compile()
@@ -70,7 +74,7 @@ def test_the_keras_model_has_what_was_trained_once_it_is_up_to_date(framework: F
     after = _weights(model)
     assert any((old != new).any() for old, new in zip(before, after, strict=True))
     found = framework.keras.ops.convert_to_numpy(framework.keras.ops.stop_gradient(model(INPUTS)))
-    np.testing.assert_allclose(trainer.predict(INPUTS, 4), found, rtol=1e-5)
+    np.testing.assert_allclose(trainer.predict(INPUTS, 4), found, rtol=ROUNDING)
 
 
 def test_a_learning_rate_set_on_the_optimizer_takes_effect(framework: Framework, model_of: Maker) -> None:
@@ -115,4 +119,4 @@ def test_a_loop_on_the_device_trains_as_single_steps_do(framework: Framework, mo
 
     looped = JaxTrainer(jax, jax.devices(), model_of(rate=0.1), DATA, 2, 0, steps_per_execution=4)
     singly = framework.trainer(model_of(rate=0.1), DATA, 2, 0)
-    assert looped.steps(7) == pytest.approx(singly.steps(7), rel=1e-5)
+    assert looped.steps(7) == pytest.approx(singly.steps(7), rel=ROUNDING)

@@ -127,7 +127,7 @@ def test_a_cancel_ends_a_delivery_that_waits(
     (made.files.empty() / "a.txt").touch()
     delivering = background.submit(ending, lambda: made.files.deliver(0))
     Store(by_api).cancel(made.job_id)
-    assert isinstance(delivering.result(10), Stopped)
+    assert isinstance(delivering.result(60), Stopped)
 
 
 def test_the_lease_is_kept_while_files_are_on_their_way(
@@ -139,4 +139,4 @@ def test_the_lease_is_kept_while_files_are_on_their_way(
     store = Store(by_api)
     eventually(lambda: (seen := store.job(made.job_id).progress) is not None and seen.phase == "artifacts")
     store.cancel(made.job_id)
-    delivering.result(10)
+    delivering.result(60)

@@ -55,6 +55,6 @@ def test_a_clock_that_jumps_in_mid_run_neither_ends_the_job_nor_changes_what_it_
     [run] = Store(short_lease).samples(job_id)
     taken_s = [sample_s * run.executions_per_sample for sample_s in run.samples]
     assert min(taken_s) > 0
-    assert SAMPLING_S / 2 < sum(taken_s) < 2 * SAMPLING_S
+    assert 0.4 * SAMPLING_S < sum(taken_s) < 60  # warming up takes half of the time at most
     [after] = submit(short_lease, tiny())
     assert until_status(short_lease, after, Status.SUCCEEDED).attempt == 1

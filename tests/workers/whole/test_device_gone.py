@@ -8,6 +8,7 @@ import sys
 
 from dyno.job import Status
 from dyno.settings import Settings
+from tests.cores import HERE, THERE
 from tests.workers.conftest import tiny
 from tests.workers.whole.looking import (
     StartWorker,
@@ -21,13 +22,13 @@ from tests.workers.whole.looking import (
 )
 
 # A worker as it is, but that its runners are told of a core that no host has.
-ON_LOST_CORES = """
+ON_LOST_CORES = f"""
 import sys
 from workers import app
 from workers.__main__ import main
 given = app.Equipment
-app.Equipment = lambda device, *rest, **more: given(device.model_copy(update={"cores": [4095]}), *rest, **more)
-sys.argv = ["workers", "--device", "cpu:0-0", "--name", "lost"]
+app.Equipment = lambda device, *rest, **more: given(device.model_copy(update={{"cores": [4095]}}), *rest, **more)
+sys.argv = ["workers", "--device", "{HERE}", "--name", "lost"]
 main()
 """
 
@@ -38,12 +39,12 @@ def test_a_worker_without_its_device_hands_over_its_job_and_ends(start_worker: S
         try:
             until_idle(settings, 1)
             [job_id] = submit(settings, tiny())
-            assert lost.wait(30) == 4
+            assert lost.wait(60) == 4
         finally:
             lost.kill()
     [job] = jobs_of(settings, job_id)
     assert (job.status, job.status_reason, job.attempt) == (Status.QUEUED, "no_such_device", 1)
     assert offered(settings) == []
-    start_worker("cpu:1-1", settings)
+    start_worker(THERE, settings)
     assert until_status(settings, job_id, Status.SUCCEEDED).attempt == 2
     assert events_of(settings, job_id) == ["submit", "claim", "requeue", "claim", "succeed"]

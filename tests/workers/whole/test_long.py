@@ -13,6 +13,7 @@ import redis
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.wake import key_prefix
+from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import tiny
 from tests.workers.whole.looking import (
@@ -28,13 +29,14 @@ LEASES = int(os.environ.get("DYNO_TEST_LEASES", "6"))
 LEASE_S = 2.0  # a busy machine may keep a worker from its heartbeat for a second
 
 
+@two_cores
 @pytest.mark.timeout(120 + 2 * LEASES * LEASE_S)
 def test_a_job_of_many_leases_is_one_attempt_while_every_reaper_looks(
     start_worker: StartWorker, settings: Settings, client: redis.Redis
 ) -> None:
     brief = {"lease_s": LEASE_S, "heartbeat_s": LEASE_S / 15, "reap_every_s": LEASE_S / 15}
     there = settings.model_copy(update=brief)
-    for device in ("cpu:0-0", "cpu:1-1"):
+    for device in (HERE, THERE):
         start_worker(device, there)
     until_idle(there, 2)
     long_s = LEASES * LEASE_S

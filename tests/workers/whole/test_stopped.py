@@ -8,7 +8,7 @@ from dyno.devices import discover
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.wake import wake
-from tests.cores import HERE
+from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, tiny, until_gone
 from tests.workers.looking import runner_of
@@ -25,10 +25,11 @@ from tests.workers.whole.looking import (
 )
 
 
+@two_cores
 def test_what_a_worker_that_was_stopped_says_later_counts_no_more(
     start_worker: StartWorker, short_lease: Settings
 ) -> None:
-    workers = {device: start_worker(device, short_lease) for device in ("cpu:0-0", "cpu:1-1")}
+    workers = {device: start_worker(device, short_lease) for device in (HERE, THERE)}
     until_idle(short_lease, 2)
     [job_id] = submit(short_lease, tiny(measure=SHORT))
     first = until_sampling(short_lease, job_id).worker

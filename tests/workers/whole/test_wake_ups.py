@@ -8,11 +8,12 @@ from itertools import cycle
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.wake import WAKE_TASK, app, celery_queue
+from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import tiny
 from tests.workers.whole.looking import StartWorker, events_of, jobs_of, submit, until_idle
 
-DEVICES = ("cpu:0-0", "cpu:1-1")
+DEVICES = (HERE, THERE)
 EACH = 12
 
 
@@ -24,6 +25,7 @@ def send(settings: Settings, *queues: str) -> None:
             publisher.send_task(WAKE_TASK, args=[queue], queue=celery_queue(queue), connection=connection)
 
 
+@two_cores
 def test_whatever_befalls_wake_ups_each_job_runs_once(start_worker: StartWorker, settings: Settings) -> None:
     there = settings.model_copy(update={"reap_every_s": 0.5})
     for device in DEVICES:

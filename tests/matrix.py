@@ -1,0 +1,171 @@
+"""The tests of what measures, under other processors' instructions and in other surroundings; `make matrix` runs it.
+
+    python -m tests.matrix [ROW ...]
+
+A line a row; what pytest said is in build/matrix/. A row that can't be had here says why. Ends non-zero if one failed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+LOGS = ROOT / "build" / "matrix"
+TESTS = ["tests/workloads", "tests/measure", "tests/frameworks", "tests/runner"]
+# Not copied: what git ignores.
+NOT_SOURCES = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
+SOMEBODY = 54321  # a uid and gid that nobody has
+SERVERS = {"redis-server", "valkey-server"}
+
+
+class NotHere(Exception):
+    """Why a row can't be had on this machine."""
+
+
+class Run(NamedTuple):
+    """How pytest is started: its interpreter with what comes before it, the checkout, more options and variables."""
+
+    python: Sequence[str] = (sys.executable,)
+    root: Path = ROOT
+    options: Sequence[str] = ()
+    environment: Mapping[str, str] = {}
+
+
+Row = Callable[[ExitStack], Run]
+
+
+def _with(**variables: str) -> Row:
+    return lambda stack: Run(environment=variables)
+
+
+def _onednn(most: str, tests: str) -> Row:
+    """TensorFlow 2.21 asks the processor, not oneDNN, what to give it, and dies of what oneDNN then may not compute:
+    of float16, and of bfloat16 below AVX-512. A processor that has no more than `most` isn't given it."""
+    return lambda stack: Run(options=["-k", tests], environment={"ONEDNN_MAX_CPU_ISA": most})
+
+
+def _one_core(stack: ExitStack) -> Run:
+    return Run(["taskset", "-c", str(min(os.sched_getaffinity(0))), sys.executable])
+
+
+def _busy(stack: ExitStack) -> Run:
+    """What is marked alone would rightly fail."""
+    for core in os.sched_getaffinity(0):
+        hog = subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"])
+        stack.callback(hog.wait)
+        stack.callback(hog.kill)
+    return Run(options=["-m", "not alone"])
+
+
+def _no_server(stack: ExitStack) -> Run:
+    """PATH is one folder with a link to each other program."""
+    programs = _folder(stack)
+    for place in map(Path, os.environ["PATH"].split(os.pathsep)):
+        for program in place.iterdir() if place.is_dir() else ():
+            link = programs / program.name
+            if program.name not in SERVERS and not os.path.lexists(link):
+                link.symlink_to(program)
+    return Run(environment={"PATH": str(programs)})
+
+
+def _space(stack: ExitStack) -> Run:
+    root = _folder(stack) / "a path with a space"
+    return Run([_installed(root, sys.executable)], root)
+
+
+def _not_root(stack: ExitStack) -> Run:
+    """With an interpreter of its own: root's may lie where nobody else may look."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        raise NotHere("needs root and setpriv, to become somebody else")
+    home = _folder(stack)
+    base = shutil.copytree(sys.base_prefix, home / "base", symlinks=True)
+    python = _installed(home / "dyno", str(base / "bin" / f"python3.{sys.version_info.minor}"))
+    subprocess.run(["chown", "-R", f"{SOMEBODY}:{SOMEBODY}", home], check=True)
+    (home / "tmp").mkdir(mode=0o1777)
+    become = ["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups"]
+    names = {"HOME": str(home), "USER": "somebody", "LOGNAME": "somebody", "TMPDIR": str(home / "tmp")}
+    return Run([*become, python], home / "dyno", environment=names)
+
+
+def _python(version: str) -> Row:
+    def row(stack: ExitStack) -> Run:
+        tell = ["env", f"python{version}", "-c", "import sys; print(sys.executable)"]
+        found = subprocess.run(tell, capture_output=True, text=True, check=False).stdout.strip()
+        if not found:
+            raise NotHere(f"no python{version} that runs on PATH")
+        root = _folder(stack) / "dyno"
+        return Run([_installed(root, found)], root)
+
+    return row
+
+
+def _folder(stack: ExitStack) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dyno-matrix-")))
+
+
+def _installed(root: Path, python: str) -> str:
+    """The interpreter of a copy of this checkout in `root`."""
+    shutil.copytree(ROOT, root, ignore=NOT_SOURCES)
+    subprocess.run(["make", "install", f"PYTHON={python}"], cwd=root, check=True, stdout=subprocess.DEVNULL)
+    return str(root / ".venv" / "bin" / "python")
+
+
+ROWS: dict[str, Row] = {
+    "avx2": _onednn("AVX2", "not float16 and not small_operands"),
+    "avx512": _onednn("AVX512_CORE", "bfloat16 or not float16"),
+    "no-onednn": _with(TF_ENABLE_ONEDNN_OPTS="0"),
+    "xla-avx2": _with(XLA_FLAGS="--xla_cpu_max_isa=AVX2"),
+    "one-core": _one_core,
+    "busy": _busy,
+    "no-redis-server": _no_server,
+    "space": _space,
+    "not-root": _not_root,
+    "python3.12": _python("3.12"),
+    "python3.13": _python("3.13"),
+}
+
+
+def main(names: Sequence[str]) -> int:
+    if unknown := set(names) - ROWS.keys():
+        print(f"no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")  # noqa: T201
+        return 2
+    LOGS.mkdir(parents=True, exist_ok=True)
+    print(f"{'row':16}{'passed':>8}{'failed':>8}{'skipped':>8}{'seconds':>9}", flush=True)  # noqa: T201
+    return max([_ran(name) for name in names or ROWS])
+
+
+def _ran(name: str) -> int:
+    """Whether the row failed, and its line."""
+    print(f"{name:16}", end="", flush=True)  # noqa: T201
+    start_s = time.monotonic()
+    try:
+        with ExitStack() as stack:
+            run = ROWS[name](stack)
+            command = [*run.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *run.options, *TESTS]
+            with (LOGS / f"{name}.txt").open("w") as log:
+                environment = {**os.environ, **run.environment}
+                done = subprocess.run(command, cwd=run.root, env=environment, stdout=log, stderr=log, check=False)
+    except NotHere as reason:
+        print(f"skipped: {reason}", flush=True)  # noqa: T201
+        return 0
+    counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
+    last = (LOGS / f"{name}.txt").read_text().rstrip().rpartition("\n")[2]
+    for count, what in re.findall(r"(\d+) (passed|failed|skipped|error)", last):
+        counts["failed" if what == "error" else what] += int(count)
+    told = "".join(f"{count:8}" for count in counts.values())
+    print(f"{told}{time.monotonic() - start_s:9.0f}", flush=True)  # noqa: T201
+    return int(done.returncode != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,11 @@ LOCKER := build/uv
 LOCK := $(LOCKER)/bin/uv pip compile --python $(LOCKER)/bin/python --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-header --quiet
 
-.PHONY: help install demo test lint bench method workloads reproduce load chaos fuzz openapi lock clean
+PYTEST := $(BIN)/python -m pytest
+# What `make test` leaves to `make verify`.
+QUICK := and not verify
+
+.PHONY: help install demo test verify matrix lint bench method workloads reproduce load chaos fuzz openapi lock clean
 
 help:
 	@grep -hE '^[a-z]+:.*#' $(MAKEFILE_LIST) | sed -E 's/:[^#]*# */\t/' | expand -t 12
@@ -36,10 +40,16 @@ demo: install  # start a Dyno, run a matmul and a short training over HTTP, end 
 	$(BIN)/dyno demo
 
 # Two files at a time, the long ones of api_tests first. What is marked alone follows, unless Ctrl-C or an error came.
-test: install  # everything that must hold, with ruff and mypy among the tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not alone'; first=$$?; \
+test: install  # what protects every change, with ruff and mypy among the tests
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m 'not alone $(QUICK)'; first=$$?; \
 		test $$first -le 1 || exit $$first; \
-		$(BIN)/python -m pytest -m alone && exit $$first
+		$(PYTEST) -m 'alone $(QUICK)' && exit $$first
+
+verify: install  # every test, a real browser's too where Chromium is, then the matrix; hours
+	@$(MAKE) test QUICK=; first=$$?; $(MAKE) matrix && exit $$first
+
+matrix: install  # what measures, under other processors and surroundings (make matrix ROWS='avx2 one-core')
+	@$(BIN)/python -m tests.matrix $(ROWS)
 
 lint: install  # ruff and mypy alone
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . && $(BIN)/mypy

@@ -1,6 +1,7 @@
 """A framework that multiplies with NumPy, under TensorFlow's name: a worker's processes without TensorFlow's import.
 
-It runs `matmul` in float32, which is what tests of workers ask for. Zygote, runner, samples and checks are the real ones.
+It runs `matmul` in float32, which is what tests of workers ask for. Zygote, runner, samples and checks are the real
+ones.
 """
 
 from __future__ import annotations

@@ -139,7 +139,8 @@ def _is_on_tensorflow(request: pytest.FixtureRequest) -> bool:
 def on_numpy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the test starts."""
     if not _is_on_tensorflow(request):
-        monkeypatch.setenv(*ON_NUMPY, prepend=os.pathsep)
+        for name, value in ON_NUMPY.items():
+            monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")

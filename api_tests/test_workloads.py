@@ -158,7 +158,7 @@ def test_every_workload_there_is_has_a_row_here(described: dict[str, Any]) -> No
     assert ROWS.keys() == described.keys()
 
 
-@pytest.mark.parametrize("test", map(marked, TESTS), ids=lambda test: "-".join(map(str, test)))
+@pytest.mark.parametrize("test", [marked(test) for test in TESTS], ids=lambda test: "-".join(map(str, test)))
 def test_a_workload_runs_to_its_result(
     result: dict[str, Any], submitted: dict[Any, Any], described: dict[str, Any], test: tuple[str, str, int]
 ) -> None:

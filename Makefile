@@ -9,6 +9,9 @@ LOCKER := build/uv
 LOCK := $(LOCKER)/bin/uv pip compile --python $(LOCKER)/bin/python --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-header --quiet
 
+# Containers often forbid it, and every process that a test starts would compile again what has changed.
+export PYTHONDONTWRITEBYTECODE :=
+
 PYTEST := $(BIN)/python -m pytest
 # What `make test` leaves to `make verify`.
 QUICK := and not verify

@@ -111,6 +111,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House | None]:
         # Device locks of our own: another Dyno on this host would hold our jobs up for as long as it measures.
         env |= {"DYNO_REDIS_URL": server.url, "DYNO_PORT": "0", "DYNO_RUN_DIR": str(tmp_path_factory.mktemp("run"))}
         stack.callback(_assert_nothing_left, env["DYNO_RUN_DIR"])
+        env["DYNO_HEARTBEAT_S"] = "0.5"  # with which a runner that is to be stopped hears of it
         env["KERAS_HOME"] = str(tmp_path_factory.mktemp("keras"))  # whatever this machine's own cache holds
         env["DYNO_ARTIFACT_DIR"] = str(tmp_path_factory.mktemp("data") / "artifacts")
         api = stack.enter_context(_process(env, "service"))

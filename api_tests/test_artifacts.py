@@ -76,6 +76,7 @@ def test_a_job_that_starts_from_the_weights_of_another_starts_better(api: Api, t
 
 
 @two_cores
+@pytest.mark.verify
 def test_another_worker_recognises_by_the_weights_what_the_first_one_did(
     api: Api, house: House | None, trained: dict[str, Any]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from api_tests.conftest import Api, House
 from tests.cores import THERE, two_cores
+from tests.numpy_runners import ON_NUMPY
 
 FILES = [
     f"{part}-ubyte.gz" for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
@@ -26,7 +27,7 @@ def data_dir(house: House | None, tmp_path: Path) -> Any:
     """Of a second worker, which looks for its data there."""
     if house is None:
         pytest.skip("a second worker can't be given to a service elsewhere")
-    with house.another_worker(DYNO_DATA_DIR=str(tmp_path)):
+    with house.another_worker(DYNO_DATA_DIR=str(tmp_path), **ON_NUMPY):
         yield tmp_path
 
 

@@ -12,12 +12,13 @@ import pytest
 
 from api_tests.conftest import TINY, House
 from tests.cores import THERE, two_cores
+from tests.numpy_runners import ON_NUMPY
 from tests.waiting import eventually
 
 otlp = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason="no tensordyno[otel]")
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"  # of a caller who traces too
-SENT = {"DYNO_TRACES": "1", "OTEL_BSP_SCHEDULE_DELAY": "100"}
+SENT = {"DYNO_TRACES": "1", "OTEL_BSP_SCHEDULE_DELAY": "100"} | ON_NUMPY
 
 
 class Collector(ThreadingHTTPServer):

@@ -12,6 +12,8 @@ import pytest
 
 from chaos.clock import JumpingClock
 
+pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
+
 # Python's way to ask and C's; sleeping goes by the monotonic clock, and has to go on.
 TELL = """
 import ctypes, sys, time

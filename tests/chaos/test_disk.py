@@ -10,6 +10,8 @@ import pytest
 
 from chaos.disk import SmallDisk
 
+pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
+
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:

@@ -20,6 +20,8 @@ from dyno.settings import Durability
 from tests.chaos.parts import SLEEPS, part, pid_of, state_of, until
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
+
 LEAVES_A_CHILD = (
     "import subprocess, sys; "
     "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True); " + SLEEPS

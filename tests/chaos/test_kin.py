@@ -12,6 +12,8 @@ import pytest
 from chaos import kin
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
+
 # A child in a session of its own, with a child of its own that outlives it.
 FAMILY = """
 import os, subprocess, sys, time

@@ -20,6 +20,8 @@ from chaos.rig import Rig
 from chaos.schedule import Fault, Kind
 from tests.chaos.parts import part, pid_of, state_of, until
 
+pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
+
 FOR_EVER_S, PATIENCE_S = 600.0, 20.0
 Look = Callable[[Rig], Awaitable[None]]
 

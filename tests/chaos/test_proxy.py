@@ -15,6 +15,8 @@ from redis.backoff import NoBackoff
 from chaos.proxy import Proxy
 from dyno.store.server import EmbeddedServer
 
+pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
+
 PATIENCE_S = 0.3
 Asking = Callable[[Proxy, Any], Awaitable[None]]
 

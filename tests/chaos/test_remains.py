@@ -17,6 +17,8 @@ from dyno.devices import hold
 from dyno.processes import Part
 from tests.chaos.parts import SLEEPS, part, until
 
+pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
+
 SLEEP = "import time; time.sleep(600)"
 # A worker with a zygote that waits, by its name, and with another child: a runner that it has forgotten.
 WORKER = f"""

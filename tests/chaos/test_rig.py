@@ -14,6 +14,8 @@ from chaos.rig import Rig
 from dyno.processes import Part
 from tests.chaos.parts import SLEEPS, part, pid_of, state_of, until
 
+pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
+
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {SLEEPS}"
 
 

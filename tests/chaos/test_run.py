@@ -20,6 +20,7 @@ from chaos.breach import Breach, Violation
 from chaos.rig import Rig
 from chaos.run import Asked, run
 from chaos.schedule import Kind
+from tests.numpy_runners import ON_NUMPY
 
 ROOT = Path(__file__).parent.parent.parent
 PARTS = ("-m service", "-m workers --device", "-m workers.zygote")
@@ -28,13 +29,14 @@ PARTS = ("-m service", "-m workers --device", "-m workers.zygote")
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "chaos", "--seed", "882", "--minutes", "1", "--jobs", "150"]
-    env = os.environ | {"TMPDIR": str(tmp_path)}
+    env = os.environ | ON_NUMPY | {"TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
     yield process
     process.kill()
     process.wait()
 
 
+@pytest.mark.verify
 @pytest.mark.timeout(300)
 def test_ctrl_c_in_the_middle_of_faults_leaves_no_process_and_no_file(
     running: subprocess.Popen[str], tmp_path: Path
@@ -83,8 +85,10 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
 
 @pytest.mark.timeout(300)
 def test_a_short_run_with_a_killed_worker_and_a_bad_network_breaks_nothing_but_what_is_planted(
-    planted: list[Violation], tmp_path: Path
+    planted: list[Violation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name, value in ON_NUMPY.items():
+        monkeypatch.setenv(name, value)
     kinds = {Kind.KILL, Kind.RESET}
     asked = Asked(seed=52, minutes=0.05, jobs=24, durability="everysec", patience_s=120, kinds=kinds)
     shaken = asyncio.run(run(asked, tmp_path))

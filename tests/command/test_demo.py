@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.command.running import Command
+from tests.numpy_runners import ON_NUMPY
 
 
 @pytest.mark.timeout(400)
@@ -21,16 +22,19 @@ def test_the_demo_prints_both_results_and_leaves_nothing(command: Callable[..., 
     running.assert_nothing_left()
 
 
-@pytest.mark.parametrize("moment", ["", "on a private socket", "API on", "phase", "running"])
+SECOND = [pytest.param(moment, marks=pytest.mark.verify) for moment in ("on a private socket", "phase")]
+
+
+@pytest.mark.parametrize("moment", ["", "API on", "running", *SECOND])
 def test_ctrl_c_leaves_no_process_behind(command: Callable[..., Command], moment: str) -> None:
-    running = command("demo")
+    running = command("demo", **ON_NUMPY)
     running.says(moment)
     assert running.interrupt() != 0
     running.assert_nothing_left()
 
 
 def test_a_demo_whose_worker_dies_ends_and_says_so(command: Callable[..., Command]) -> None:
-    running = command("demo")
+    running = command("demo", **ON_NUMPY)
     running.says("run 1 of")
     os.kill(running.pid_of("-m workers "), signal.SIGKILL)
     assert running.process.wait(60) == 1

@@ -15,6 +15,7 @@ from dyno.client import Client
 from dyno.up import free_port, url_of
 from tests.command.running import Command
 from tests.cores import HERE
+from tests.numpy_runners import ON_NUMPY
 from tests.waiting import eventually
 
 TINY = {
@@ -29,6 +30,7 @@ TINY = {
 def up(command: Callable[..., Command], home: Path) -> Callable[..., tuple[Command, Client]]:
     def start(**env: str) -> tuple[Command, Client]:
         port = free_port()
+        env = ON_NUMPY | env
         running = command("up", "--port", str(port), "--data-dir", str(home / "data"), "--device", HERE, **env)
         running.says("Dyno is up")
         return running, Client(f"http://127.0.0.1:{port}")
@@ -98,7 +100,7 @@ def test_a_port_that_is_taken_is_said_and_nothing_stays(command: Callable[..., C
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        running = command("up", "--port", str(taken.getsockname()[1]), "--data-dir", str(tmp_path))
+        running = command("up", "--port", str(taken.getsockname()[1]), "--data-dir", str(tmp_path), **ON_NUMPY)
         assert running.process.wait(60) == 1
     assert "API ended with exit code" in running.text()
     running.assert_nothing_left()

@@ -35,8 +35,11 @@ OF_EACH = _NOT_TWICE | {
 
 @pytest.mark.parametrize(
     ("keys", "arguments", "unreached"),
-    [(False, EDGES, AT_EDGES), (True, EACH, OF_EACH), (True, IN_TURN, {})],
-    ids=["without-keys-at-the-edges", "an-admin-each-operation", "an-admin-one-after-the-other"],
+    [
+        pytest.param(False, EDGES, AT_EDGES, id="without-keys-at-the-edges"),
+        pytest.param(True, EACH, OF_EACH, id="an-admin-each-operation", marks=pytest.mark.verify),
+        pytest.param(True, IN_TURN, {}, id="an-admin-one-after-the-other", marks=pytest.mark.verify),
+    ],
 )
 def test_every_answer_is_one_that_the_document_tells_of(
     tmp_path: Path, keys: bool, arguments: tuple[str, ...], unreached: dict[str, str]

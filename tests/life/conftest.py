@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from dyno.store.server import EmbeddedServer
-from tests.servers import KINDS, server_binary
+from tests.servers import server_binary
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
+    """Parametrized with its kind."""
     with EmbeddedServer(binary=server_binary(request.param)) as server:
         yield server

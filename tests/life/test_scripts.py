@@ -1,6 +1,6 @@
 """The Lua scripts against the model of them, on Redis and on Valkey.
 
-LIFE_EXAMPLES in the environment is how many lives of up to 40 moves are tried; 60 of them take 6 s.
+LIFE_EXAMPLES in the environment is how many lives of up to 40 moves are tried; 30 of them take 3 s.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from dyno.store.scripts import SOURCES
 from dyno.store.server import EmbeddedServer
 from tests.life.faults import FAULTS
 from tests.life.machine import Life
+from tests.servers import KINDS
 
 MANY = settings(
-    max_examples=int(os.environ.get("LIFE_EXAMPLES", "60")),
+    max_examples=int(os.environ.get("LIFE_EXAMPLES", "30")),
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,
@@ -28,11 +29,19 @@ MANY = settings(
 UNTIL_FOUND = settings(MANY, max_examples=500, derandomize=True, database=None, phases=[Phase.generate])
 
 
+both = pytest.mark.parametrize("server", KINDS, indirect=True, scope="module")
+one = pytest.mark.parametrize(
+    "server", ["valkey", pytest.param("redis", marks=pytest.mark.verify)], indirect=True, scope="module"
+)
+
+
+@both
 @pytest.mark.timeout(24 * 3600 if "LIFE_EXAMPLES" in os.environ else 900)  # an example that fails is made shorter
 def test_whatever_happens_the_scripts_do_what_the_model_does(server: EmbeddedServer) -> None:
     run_state_machine_as_test(lambda: Life(server), settings=MANY)
 
 
+@one
 @pytest.mark.parametrize("fault", FAULTS)
 def test_they_find_the_bug_where(fault: str, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     script, text, instead = FAULTS[fault]

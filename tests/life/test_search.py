@@ -1,4 +1,4 @@
-"""The rules of a job's life, looked at in every order of things: two workers, three jobs, two devices."""
+"""The rules of a job's life, looked at in every order of things: two workers, two or three jobs, two devices."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Forgetful(Scripts):
         return after._replace(queue=ledger.queue), answer
 
 
-@pytest.fixture(scope="module")
-def everything() -> Found:
-    return search(Scripts(), BEGINNING)
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.verify)])
+def everything(request: pytest.FixtureRequest) -> Found:
+    """Of so many jobs: 57,000 transitions between 4,700 worlds, in a second; of three 187,000 between 14,500."""
+    return search(Scripts(), World.beginning(jobs=request.param, devices=2, workers=2))
 
 
 def test_no_order_of_things_loses_a_job_ends_it_twice_or_gives_it_to_two(everything: Found) -> None:
-    """187,000 transitions between 14,500 worlds, in 5 s."""
     assert everything.wrong is None, [*map(str, everything.trace), everything.wrong]
-    assert everything.transitions >= 100_000
+    assert everything.transitions >= 50_000
 
 
 def test_wherever_things_stand_all_jobs_can_still_end_without_any_worker_of_now(everything: Found) -> None:

@@ -1,4 +1,8 @@
-"""Real runners from real zygotes, on one core; misbehaving ones are small programs in a real spawned process."""
+"""Real runners from real zygotes, on one core; misbehaving ones are small programs in a real spawned process.
+
+They multiply with NumPy (`tests/numpy_runners/`), as importing TensorFlow takes seconds of a core; tests marked
+`on_tensorflow` have TensorFlow itself.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.workloads import normalise, registry
 from tests.cores import CORE, HERE
+from tests.numpy_runners import ON_NUMPY
 from workers.equipment import Equipment
 from workers.launcher import Launcher
 from workers.running import Runner
@@ -126,12 +131,38 @@ def here() -> Device:
     return discover(HERE, Settings())
 
 
+def _is_on_tensorflow(request: pytest.FixtureRequest) -> bool:
+    return request.node.get_closest_marker("on_tensorflow") is not None
+
+
+@pytest.fixture(autouse=True)
+def on_numpy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the test starts."""
+    if not _is_on_tensorflow(request):
+        for name, value in ON_NUMPY.items():
+            monkeypatch.setenv(name, value)
+
+
 @pytest.fixture(scope="session")
-def forking(here: Device) -> Iterator[Launcher]:
-    """A launcher whose TensorFlow zygote the tests share; those that break one bring their own."""
+def numpy_launcher(here: Device) -> Iterator[Launcher]:
     with closing(Launcher("fork", here.cores)) as launcher:
-        launcher.prepare("tensorflow")
         yield launcher
+
+
+@pytest.fixture(scope="session")
+def tensorflow_launcher(here: Device) -> Iterator[Launcher]:
+    with closing(Launcher("fork", here.cores)) as launcher:
+        yield launcher
+
+
+@pytest.fixture
+def forking(request: pytest.FixtureRequest, on_numpy: None) -> Launcher:
+    """A launcher whose zygote the tests share; those that break one bring their own."""
+    launcher: Launcher = request.getfixturevalue(
+        "tensorflow_launcher" if _is_on_tensorflow(request) else "numpy_launcher"
+    )
+    launcher.prepare("tensorflow")
+    return launcher
 
 
 @pytest.fixture

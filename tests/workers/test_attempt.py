@@ -18,6 +18,7 @@ from workers.supervisor import Supervisor
 DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "test_samples": 2, "jit_compile": False}
 
 
+@pytest.mark.on_tensorflow
 def test_what_the_first_run_chose_is_told_to_those_after_it(
     quick: Settings,
     store: Store,

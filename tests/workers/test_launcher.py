@@ -28,6 +28,7 @@ def automatic(here: Device) -> Iterator[Launcher]:
         yield launcher
 
 
+@pytest.mark.on_tensorflow
 def test_a_cold_start_is_spawned_and_pays_for_the_import(
     forking: Launcher, request_for: Callable[..., RunRequest]
 ) -> None:
@@ -103,6 +104,7 @@ def test_the_setting_has_the_last_word(here: Device, setting: str, started_with:
         assert launcher.describe(here).started_with == started_with
 
 
+@pytest.mark.on_tensorflow
 def test_a_start_proves_that_a_forked_runner_works(automatic: Launcher, here: Device, settings: Settings) -> None:
     prove_fork(automatic, here, settings)
     assert automatic.forks("tensorflow") == (True, None)

@@ -40,8 +40,11 @@ while True:
 
 @pytest.mark.parametrize(
     ("ended_by", "phase"),
-    [("cancel", phase) for phase in PHASES]
-    + [("timeout", phase) for phase in ("starting", "build", "warmup", "sampling")],
+    [
+        *(("cancel", phase) for phase in PHASES),
+        ("timeout", "sampling"),
+        *(pytest.param("timeout", phase, marks=pytest.mark.verify) for phase in ("starting", "build", "warmup")),
+    ],
 )
 def test_an_end_in_any_phase_leaves_no_process_and_harms_no_other_job(
     quick: Settings,

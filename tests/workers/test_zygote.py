@@ -105,6 +105,7 @@ def zygote_of(launcher: Launcher, framework: str | None = "tensorflow") -> int:
     return launcher._zygotes[framework].pid
 
 
+@pytest.mark.on_tensorflow
 def test_each_job_has_a_process_of_its_own_and_none_is_left(
     forking: Launcher, request_for: Callable[..., RunRequest]
 ) -> None:
@@ -162,6 +163,7 @@ def test_a_killed_supervisor_leaves_neither_zygote_nor_runner() -> None:
     assert [pid for pid in pids if not until_gone(pid)] == []
 
 
+@pytest.mark.on_tensorflow
 def test_a_zygote_that_still_imports_ends_with_its_supervisor_too() -> None:
     with subprocess.Popen([sys.executable, "-P", "-c", IMPATIENT], stdout=subprocess.PIPE, text=True) as supervisor:
         assert supervisor.stdout

@@ -79,13 +79,19 @@ def until_status(settings: Settings, job_id: str, status: Status, within_s: floa
     return jobs_of(settings, job_id)[0]
 
 
-def until_sampling(settings: Settings, job_id: str) -> Job:
-    def sampling() -> bool:
-        progress = jobs_of(settings, job_id)[0].progress
-        return progress is not None and progress.phase == "sampling"
+def until_measuring(settings: Settings, job_id: str, *phases: str) -> Job:
+    """Once its runner has said that it warms up or samples, or is in one of `phases`."""
 
-    eventually(sampling)
+    def measuring() -> bool:
+        progress = jobs_of(settings, job_id)[0].progress
+        return progress is not None and progress.phase in (phases or ("warmup", "sampling"))
+
+    eventually(measuring)
     return jobs_of(settings, job_id)[0]
+
+
+def until_sampling(settings: Settings, job_id: str) -> Job:
+    return until_measuring(settings, job_id, "sampling")
 
 
 def events_of(settings: Settings, job_id: str) -> list[str]:

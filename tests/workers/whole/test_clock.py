@@ -36,17 +36,18 @@ def clock(tmp_path: Path) -> JumpingClock:
     return found
 
 
-@pytest.mark.parametrize("jump_s", [3600, -3600])
 def test_a_clock_that_jumps_in_mid_run_neither_ends_the_job_nor_changes_what_it_measured(
-    jump_s: int, clock: JumpingClock, start_worker: StartWorker, short_lease: Settings
+    clock: JumpingClock, start_worker: StartWorker, short_lease: Settings
 ) -> None:
     start_worker(HERE, short_lease, env=clock.env)
     until_idle(short_lease, 1)
     measure = {"target_rel_ci": 1, "min_samples": 20, "min_s": SAMPLING_S, "max_s": SAMPLING_S}
     [job_id] = submit(short_lease, tiny(measure=measure, params={"n": 256, "repeats": 1}, timeout_s=60))
-    before = until_sampling(short_lease, job_id)
-    clock.jump(jump_s)
-    eventually(lambda: jobs_of(short_lease, job_id)[0].version > before.version, what="a heartbeat after the jump")
+    until_sampling(short_lease, job_id)
+    for jump_s in (3600, -3600):  # an hour ahead, then back, to an hour behind
+        before = jobs_of(short_lease, job_id)[0].version
+        clock.jump(jump_s)
+        eventually(lambda before=before: jobs_of(short_lease, job_id)[0].version > before, what="a heartbeat after it")
     job = until_status(short_lease, job_id, Status.SUCCEEDED)
     assert (job.attempt, events_of(short_lease, job_id)) == (1, ["submit", "claim", "succeed"])
     assert job.started_at is not None

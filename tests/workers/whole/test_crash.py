@@ -16,12 +16,12 @@ from tests.cores import HERE
 from tests.waiting import promised
 from tests.workers.conftest import LONG, tiny
 from tests.workers.looking import runner_of
-from tests.workers.whole.looking import StartWorker, jobs_of, submit, until_idle, until_sampling, until_status
+from tests.workers.whole.looking import StartWorker, jobs_of, submit, until_idle, until_measuring, until_status
 
 AGAIN_WITHIN_S = promised(5.0)  # of a lease of 30 s, before whose end nobody else would notice
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGSEGV, marks=pytest.mark.verify), signal.SIGKILL])
 def test_the_device_is_free_and_runs_the_next_job_within_seconds_of_a_runners_crash(
     number: signal.Signals,
     start_worker: StartWorker,
@@ -31,7 +31,7 @@ def test_the_device_is_free_and_runs_the_next_job_within_seconds_of_a_runners_cr
     start_worker(HERE, settings)
     until_idle(settings, 1)
     crashed, after = submit(settings, tiny(measure=LONG), tiny(measure=LONG))
-    until_sampling(settings, crashed)
+    until_measuring(settings, crashed)
     here = discover(HERE, settings)
     runner = runner_of(here, settings)
     os.kill(runner, number)

@@ -25,7 +25,7 @@ from tests.workers.whole.looking import (
     jobs_of,
     submit,
     until_idle,
-    until_sampling,
+    until_measuring,
     until_status,
 )
 
@@ -57,7 +57,7 @@ def frozen(pids: list[int]) -> Callable[[], None]:
 
 @two_cores
 @pytest.mark.timeout(300 + 5 * LEASE_S)
-@pytest.mark.parametrize("vanish", [lost, frozen])
+@pytest.mark.parametrize("vanish", [lost, pytest.param(frozen, marks=pytest.mark.verify)])
 def test_the_job_of_a_host_that_vanishes_runs_elsewhere_in_time(
     vanish: Callable[[list[int]], Callable[[], None]],
     start_worker: StartWorker,
@@ -68,7 +68,7 @@ def test_the_job_of_a_host_that_vanishes_runs_elsewhere_in_time(
     workers = {device: start_worker(device, there) for device in (HERE, THERE)}
     until_idle(there, 2)
     [job_id] = submit(there, tiny(measure=SHORT))
-    first = until_sampling(there, job_id).worker
+    first = until_measuring(there, job_id).worker
     assert first is not None
     victim = workers[first.id]
     came_back = vanish([victim.pid, *family_of(victim.pid)])

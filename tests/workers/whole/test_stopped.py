@@ -20,7 +20,7 @@ from tests.workers.whole.looking import (
     jobs_of,
     submit,
     until_idle,
-    until_sampling,
+    until_measuring,
     until_status,
 )
 
@@ -32,7 +32,7 @@ def test_what_a_worker_that_was_stopped_says_later_counts_no_more(
     workers = {device: start_worker(device, short_lease) for device in (HERE, THERE)}
     until_idle(short_lease, 2)
     [job_id] = submit(short_lease, tiny(measure=SHORT))
-    first = until_sampling(short_lease, job_id).worker
+    first = until_measuring(short_lease, job_id).worker
     assert first is not None
     workers[first.id].send_signal(signal.SIGSTOP)
     job = until_status(short_lease, job_id, Status.SUCCEEDED)
@@ -52,14 +52,14 @@ def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
     stopped = start_worker(HERE, short_lease, "first")
     until_idle(short_lease, 1)
     [job_id] = submit(short_lease, tiny(measure=LONG))
-    until_sampling(short_lease, job_id)
+    until_measuring(short_lease, job_id)
     runner = runner_of(discover(HERE, short_lease), short_lease)
     assert runner in family_of(stopped.pid)  # its worker's lock would go with its worker
 
     def is_measured_by_the_second() -> bool:
         [job] = jobs_of(short_lease, job_id)
         at_second = job.worker is not None and job.worker.id == "second"
-        return at_second and job.progress is not None and job.progress.phase == "sampling"
+        return at_second and job.progress is not None and job.progress.phase in ("warmup", "sampling")
 
     def is_handed_back() -> bool:
         assert not is_measured_by_the_second(), "beside the first one's runner"

@@ -27,20 +27,19 @@ from tests.workers.whole.looking import (
     offered,
     submit,
     until_idle,
-    until_sampling,
+    until_measuring,
     until_status,
 )
-
-MANY = 200
 
 
 @two_cores
 @pytest.mark.timeout(400)
-def test_two_workers_run_two_hundred_jobs_once_each(start_worker: StartWorker, settings: Settings) -> None:
+@pytest.mark.parametrize("many", [40, pytest.param(200, marks=pytest.mark.verify)])
+def test_two_workers_run_many_jobs_once_each(start_worker: StartWorker, settings: Settings, many: int) -> None:
     for device in (HERE, THERE):
         start_worker(device, settings)
     until_idle(settings, 2)
-    ids = submit(settings, *[tiny()] * MANY)
+    ids = submit(settings, *[tiny()] * many)
     eventually(lambda: jobs_of(settings, ids[-1])[0].done, within_s=300)
     eventually(lambda: all(job.done for job in jobs_of(settings, *ids)))
     jobs = jobs_of(settings, *ids)
@@ -49,13 +48,14 @@ def test_two_workers_run_two_hundred_jobs_once_each(start_worker: StartWorker, s
 
 
 @two_cores
+@pytest.mark.on_tensorflow
 def test_the_job_of_a_killed_worker_is_run_by_another_and_its_device_by_a_successor(
     start_worker: StartWorker, short_lease: Settings, client: redis.Redis
 ) -> None:
     workers = {device: start_worker(device, short_lease) for device in (HERE, THERE)}
     until_idle(short_lease, 2)
     [job_id] = submit(short_lease, tiny(measure=SHORT))
-    first = until_sampling(short_lease, job_id).worker
+    first = until_measuring(short_lease, job_id).worker
     assert first is not None
     victim = workers[first.id]
     family = family_of(victim.pid)
@@ -74,14 +74,14 @@ def test_the_job_of_a_killed_worker_is_run_by_another_and_its_device_by_a_succes
     assert until_status(short_lease, next_id, Status.SUCCEEDED).attempt == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.on_tensorflow), signal.SIGINT])
 def test_a_signal_in_mid_run_hands_the_job_back_and_leaves_no_process(
     start_worker: StartWorker, short_lease: Settings, number: signal.Signals
 ) -> None:
     worker = start_worker(HERE, short_lease)
     until_idle(short_lease, 1)
     [job_id] = submit(short_lease, tiny(measure=LONG))
-    until_sampling(short_lease, job_id)
+    until_measuring(short_lease, job_id)
     family = family_of(worker.pid)
     worker.send_signal(number)
     assert worker.wait(60) == 0
@@ -97,7 +97,7 @@ def test_a_term_to_every_process_of_a_worker_costs_the_job_no_attempt(
     worker = start_worker(HERE, short_lease)
     until_idle(short_lease, 1)
     [job_id] = submit(short_lease, tiny(measure=LONG))
-    until_sampling(short_lease, job_id)
+    until_measuring(short_lease, job_id)
     for pid in [*family_of(worker.pid), worker.pid]:
         with suppress(ProcessLookupError):  # a runner goes with its zygote
             os.kill(pid, signal.SIGTERM)
@@ -111,7 +111,7 @@ def test_a_job_that_is_nearly_done_is_finished_before_the_end(start_worker: Star
     worker = start_worker(HERE, quick)
     until_idle(quick, 1)
     [job_id] = submit(quick, tiny(measure=SHORT))
-    until_sampling(quick, job_id)
+    until_measuring(quick, job_id)
     worker.terminate()
     assert worker.wait(60) == 0
     assert jobs_of(quick, job_id)[0].status is Status.SUCCEEDED
@@ -121,7 +121,7 @@ def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Sett
     worker = start_worker(HERE, settings)
     until_idle(settings, 1)
     [job_id] = submit(settings, tiny(measure=LONG))
-    until_sampling(settings, job_id)
+    until_measuring(settings, job_id)
     for number in (signal.SIGINT, signal.SIGTERM):  # two of a kind may reach Python as one
         worker.send_signal(number)
     assert worker.wait(60) == 0
@@ -129,6 +129,7 @@ def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Sett
 
 
 @two_cores
+@pytest.mark.on_tensorflow
 def test_a_worker_runs_what_waited_for_it_says_what_it_offers_and_keeps_off_its_cores(
     start_worker: StartWorker, settings: Settings
 ) -> None:

@@ -124,7 +124,8 @@ def _compared(
     """(error, bound), both relative to the change of the array in the plain step; infinite where that is nothing."""
     start, one, other, again = (each.astype(np.float64) for each in (before, timed, plain, rounded))
     change = float(np.linalg.norm(other - start))
-    stored = _stored(before) * float(np.linalg.norm(start))  # the weights themselves are rounded
+    # The weights themselves are rounded, before and after.
+    stored = _stored(before) * float(np.linalg.norm(start) + np.linalg.norm(other))
     bound = ALLOWED * (float(np.linalg.norm(again - other)) + stored)
     if change == 0.0:
         return math.inf, math.inf

@@ -50,6 +50,12 @@ def test_an_array_that_rounding_alone_moves_by_half_is_left_out() -> None:
     assert (found.agrees, found.compared, found.array) == (True, 64 / 72, 0)
 
 
+def test_a_change_that_no_rounding_moves_is_held_to_how_weights_are_stored() -> None:
+    found = _found(_after(*CHANGE), off=0.0)
+    assert found.agrees is True
+    assert 0 < found.bound < 1e-4
+
+
 def test_where_rounding_moves_most_of_the_weights_nothing_is_told() -> None:
     found = _found(_after(*CHANGE), off=0.2)
     assert (found.agrees, found.compared, found.array) == (None, 0.0, None)

@@ -66,13 +66,16 @@ def test_what_a_job_left_is_listed_and_downloads_as_it_was_left(
     assert [told.headers[name] for name in same] == [file.headers[name] for name in same]
 
 
-def test_a_job_that_starts_from_the_weights_of_another_starts_better(api: Api, trained: dict[str, Any]) -> None:
-    """On another framework, where the fleet has one: weights belong to the model and not to what trained it."""
+def test_a_job_that_starts_from_the_weights_of_another_starts_where_that_ended(
+    api: Api, trained: dict[str, Any]
+) -> None:
+    """On another framework, where the fleet has one: weights belong to the model and not to what trained it.
+
+    Steps of such a learning rate change no weight."""
     asked = starting_from(trained["job"]) | {"framework": another_framework(api)}
-    again = result(api, api.submit(asked))["training"]["epochs"][0]
-    first, learnt = trained["training"]["epochs"][0], trained["training"]["epochs"][-1]
-    assert again["loss"] < 0.7 * first["loss"]
-    assert again["loss"] < 1.2 * learnt["loss"]
+    asked["params"] |= {"learning_rate": 1e-30, "epochs": 1}
+    again = result(api, api.submit(asked))["training"]
+    assert again["test"]["loss"] == pytest.approx(trained["training"]["test"]["loss"], rel=1e-3)
 
 
 @two_cores
@@ -90,7 +93,8 @@ def test_another_worker_recognises_by_the_weights_what_the_first_one_did(
         found = result(api, api.submit(asked))
     assert found["device"]["id"] == THERE
     of = {metric["name"]: metric["value"] for metric in found["metrics"]}
-    assert of["accuracy_float32"] == trained["training"]["accuracy"]
+    one = 1.01 / TRAINING["params"]["test_samples"]  # type: ignore[index]
+    assert of["accuracy_float32"] == pytest.approx(trained["training"]["accuracy"], abs=one)  # which may be in doubt
     there, here = found["details"]["recognised"], trained["details"]["recognised"]
     assert there["predicted_name"] == here["predicted_name"]
     assert there["probabilities"] == pytest.approx(here["probabilities"], abs=1e-4)

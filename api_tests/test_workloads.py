@@ -166,7 +166,9 @@ def test_a_workload_runs_to_its_result(
     assert job["queue"]["name"] == ("any" if framework == "tensorflow" else f"any+{framework}")
     assert job["spec"]["framework"] == result["environment"]["framework"] == framework
     named = {metric["name"]: metric for metric in result["metrics"]}
-    assert all(named[metric["name"]]["value"] > 0 for metric in described[workload]["metrics"])
+    for metric in described[workload]["metrics"]:
+        value = named[metric["name"]]["value"]
+        assert value > 0 or (value == 0 and metric["unit"] == "1"), metric  # a share, as of what was learned
     assert result["details"].keys() >= row.details
     assert {artifact["name"] for artifact in result["artifacts"]} >= row.artifacts
     assert {raised["code"] for raised in result["warnings"]} >= row.warnings

@@ -83,7 +83,7 @@ def test_one_abuse_is_measured_on_a_real_api() -> None:
 
     found = asyncio.run(run())
     assert found.failed == found.broken == 0
-    assert min(found.asked) > 10
+    assert min(found.asked) > 0
     assert sum(found.theirs.values()) > 0
     assert found.peak_bytes > found.first_bytes / 2 > 0
 

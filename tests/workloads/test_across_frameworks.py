@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dyno.datasets import mnist
+from dyno.frameworks._keras import keras_on
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
@@ -22,6 +23,7 @@ from dyno.workloads._digits import digit_model
 from dyno.workloads._forecast import weather_model
 from dyno.workloads._reviews import review_model
 from dyno.workloads.cifar10_cnn import photographs
+from tests.quick_xla import QUICK_XLA
 
 RANDOM = np.random.default_rng(7)
 SMALL: dict[str, dict[str, Any]] = {
@@ -63,7 +65,7 @@ def by_jax(tensorflow: TensorFlow, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("weights")
     ours = {name: answered(tensorflow.keras, name, folder / f"{name}.weights.h5", draw=True) for name in SMALL}
     command = [sys.executable, "-P", "-m", "tests.workloads.test_across_frameworks", str(folder)]
-    subprocess.run(command, check=True, env=os.environ | {"KERAS_BACKEND": "jax"}, cwd=Path(__file__).parents[2])
+    subprocess.run(command, check=True, env=os.environ | QUICK_XLA, cwd=Path(__file__).parents[2])
     return {name: (ours[name], np.load(folder / f"{name}.npy")) for name in SMALL}
 
 
@@ -79,9 +81,7 @@ def test_jax_answers_the_same_with_the_weights_that_tensorflow_left(
 
 
 if __name__ == "__main__":
-    import keras
-
-    assert keras.backend.backend() == "jax"
+    keras = keras_on("jax")
     for _name in SMALL:
         _folder = Path(sys.argv[1])
         np.save(_folder / f"{_name}.npy", answered(keras, _name, _folder / f"{_name}.weights.h5", draw=False))

@@ -81,7 +81,7 @@ def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Contex
     found = _run(context(), **STARVED).verify()
     [raised] = [each for each in found.warnings if each.code == "INPUT_BOUND"]
     share = found.figures["input_wait_share"]
-    assert 0.1 < share < 1
+    assert 0.1 < share < 1  # 800,000 pixels of each of 16 files are decoded for a step on 784: 0.9 and more
     assert raised.severity == "C"
     assert raised.evidence == {
         "wait_share": share,

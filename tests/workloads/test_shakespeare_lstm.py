@@ -100,9 +100,7 @@ def test_it_learns_more_than_how_frequent_each_character_is(context: Context, tm
     assert training is not None
     learnt = training.test["nats_per_character"]
     assert learnt < 0.9 * training.baselines["unigram_nats_per_character"]
-    assert training.epochs[-1].validation_loss == pytest.approx(
-        learnt, rel=0.1
-    )  # 1 to 4 %: of another part of the text
+    assert training.epochs[-1].validation_loss == pytest.approx(learnt, rel=0.1)  # of another part of the text
     # Three in four of the text's characters are among these; of all that there are, one in 25.
     passage = (tmp_path / "generated.txt").read_text()
     assert sum(character in " etaoinshr\n" for character in passage) > 40

@@ -1,4 +1,4 @@
-"""What every framework must do alike. Here on TensorFlow; test_contract.py has others run the same cases.
+"""What every framework must do alike. Here on TensorFlow; test_contract.py has others run the same cases, in `make verify`.
 
 A process can hold only one Keras backend, so the others come in processes of their own, named by the environment.
 """

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from dyno.devices import installed_frameworks
+from tests.quick_xla import QUICK_XLA
 
 CASES = Path(__file__).parent / "cases"
 
 
+@pytest.mark.verify
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("framework", "replicas"), [("jax", 2), ("torch", 1)])
 def test_it_does_what_the_contract_says(framework: str, replicas: int) -> None:
@@ -21,5 +23,5 @@ def test_it_does_what_the_contract_says(framework: str, replicas: int) -> None:
         pytest.skip(f"{framework} is not installed here")
     asked = {"CASES_FRAMEWORK": framework, "CASES_REPLICAS": str(replicas)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)]
-    ended = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, env=os.environ | QUICK_XLA | asked, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]

@@ -88,6 +88,7 @@ def test_a_network_is_trained_and_judged() -> None:
     assert "RESULT_INCORRECT" in done.record.verified
 
 
+@pytest.mark.verify
 def test_a_step_is_fed_by_threads_and_from_a_batch_that_stays() -> None:
     done = _run("input_pipeline")
     assert isinstance(done, Done), done

@@ -58,6 +58,7 @@ def test_the_convolutions_shrink_as_the_images_do(size: int, sides: list[int]) -
     assert sorted({side for side, *_ in found}, reverse=True) == sides
 
 
+@pytest.mark.verify
 def test_it_trains_and_answers_for_no_accuracy(context: Context) -> None:
     built = _executed(context(), batch_size=4, validation_share=0.25)  # one of the four images
     training = built.complete(1.0, 1.0)

@@ -1,6 +1,7 @@
-"""What every framework must do alike. Here on TensorFlow; test_contract.py has others run the same cases.
+"""What every framework must do alike. Here on TensorFlow; `make verify` has others run the same cases.
 
-A process can hold only one Keras backend, so the others come in processes of their own, named by the environment.
+A process can hold only one Keras backend, so the others come in processes of their own (test_contract.py), named by
+the environment.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.errors import ServerUnavailable
+from dyno.folders import write_error
 from dyno.ports import bind_error, free_port
 from dyno.processes import ENDING, Part, Stack
 from dyno.settings import Settings, WrongSettings, configured
@@ -37,14 +38,16 @@ def together(
 
     A worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, …
     `port` 0: a free one. `data_dir` null: nothing is kept. `DYNO_REDIS_URL` set: that server is used, none is started.
-    Raises WrongSettings before it starts anything: also where the port is taken, and where the API would speak TLS (it
-    is asked over plain HTTP here).
+    Raises WrongSettings before it starts anything: also where the port is taken, `data_dir` can't be written to, or the
+    API would speak TLS (it is asked over plain HTTP here).
     """
     settings = configured()
     if settings.tls_cert_file or settings.tls_key_file:
         raise WrongSettings("DYNO_TLS_CERT_FILE, DYNO_TLS_KEY_FILE: for `dyno serve` alone; here the API speaks HTTP")
     if wrong := bind_error(settings.host, port):
         raise WrongSettings(wrong)
+    if data_dir is not None and (wrong := write_error(data_dir)):
+        raise WrongSettings(f"the data folder {data_dir} can't be used: {wrong}; name another one: --data-dir")
     port = port or free_port(settings.host)
     stack = Stack(say)
     url = url_of(settings.host, port)

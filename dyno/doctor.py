@@ -74,6 +74,9 @@ def _of_api(client: Client) -> Iterator[Check]:
     taking = [each.full_id for each in devices if not each.cordoned and each.state != "draining"]
     found = f"{len(taking)} of {len(devices)} take jobs: {', '.join(taking) or '-'}"
     yield _check("devices", bool(taking), found, "`dyno uncordon` one" if devices else to_start)
+    held = "; ".join(str(each.held_by) for each in devices if each.held_by)
+    to_end = "wait for that process, end it, or give each Dyno cores of its own: `--device cpu:0-1`"
+    yield _check("locks", not held, held or "no other process uses a device that jobs wait for", to_end)
 
 
 def _of_folders(settings: Settings, data_dir: Path) -> Iterator[Check]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from dyno.errors import RecordUnreadable
-from dyno.job import DONE, Job, QueuePlace, Status, Urls
+from dyno.job import DONE, Holder, Job, QueuePlace, Status, Urls
 from dyno.spec import InterleavedSpec, Spec, Webhook, known_spec
 from dyno.store.standing import Standing
 
@@ -58,10 +58,16 @@ def _read(record: Mapping[str, str], standing: Standing) -> Job:
         attempt=int(record["attempt"]),
         version=int(record["version"]),
         spec=_with_webhook(read_spec(record["spec"]), record.get("webhook")),
-        queue=QueuePlace(name=record["queue"], **standing._asdict()),
+        queue=QueuePlace(name=record["queue"], held_by=_held_by(record, status), **standing._asdict()),
         urls=_urls(job_id),
         **fields,
     )
+
+
+def _held_by(record: Mapping[str, str], status: Status) -> Holder | None:
+    if status is not Status.QUEUED or "held_by" not in record:
+        return None
+    return Holder.model_validate_json(record["held_by"])
 
 
 def read_spec(text: str) -> Spec:

@@ -94,6 +94,17 @@ async def test_a_run_that_takes_longer_than_others_did_tells_by_its_own_progress
     assert await etas(waiting) == [7.5]
 
 
+async def test_nobody_can_tell_when_a_device_is_free_that_another_process_uses(
+    offer: Callable, learn: Callable, submit: Callable, etas: Callable
+) -> None:
+    learn("matmul")
+    offer(ONE, state="busy", held_by={"device": ONE.full_id, "pid": 77})
+    waiting = [await submit(), await submit()]
+    assert await etas(*waiting) == [None, None]
+    offer(TWO)
+    assert await etas(*waiting) == [0, 20]
+
+
 @pytest.mark.parametrize("how", ["absent", "cordoned", "draining"])
 async def test_devices_that_take_nothing_count_not_at_all(
     how: str,

@@ -49,6 +49,8 @@ def _unreadable(what: str, error: Exception) -> RecordUnreadable:
 def _read(record: Mapping[str, str], standing: Standing) -> Job:
     job_id, status = record["id"], Status(record["status"])
     fields: dict[str, Any] = {name: json.loads(record[name]) for name in _JSON_FIELDS if name in record}
+    if status in DONE and "progress" in fields:
+        fields["progress"] |= {"fraction": 1.0, "eta_s": 0.0} if status is Status.SUCCEEDED else {"eta_s": None}
     fields |= {name: moment(record[name]) for name in _TIMES if name in record}
     fields |= {name: record[name] for name in ("owner", "rerun_of", "schema", "status_reason") if name in record}
     return Job(

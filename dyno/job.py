@@ -96,7 +96,8 @@ class Failure(Stored):
 class Progress(Stored):
     """Where a running job stands, and how far one got that is done; `fraction` is 0 to 1 over all runs.
 
-    Of a job that succeeded `fraction` is 1 and `eta_s` 0; of one that failed or was canceled `eta_s` is null.
+    `eta_s` is null below 5 %. Of a job that succeeded `fraction` is 1 and `eta_s` 0; of one that failed or was
+    canceled `eta_s` is null.
     """
 
     phase: str

@@ -108,7 +108,7 @@ class Forecasts:
         starts_s, free_s = play(waiting, rests)
         of_devices = {name: Serving(profile(device), free_s[name]) for name, device in devices.items()}
         by_queue = {queue: [of_devices[name] for name in names] for queue, names in serving.items()}
-        return Forecast(starts_s, _turns_s(line, starts_s), by_queue, line.longer)
+        return Forecast(starts_s, _by_queue(line), by_queue, line.longer)
 
     def _needed(self, pairs: Sequence[Pair], devices: Mapping[str, Device]) -> dict[Pair, _Need | None]:
         """What was estimated for the last look isn't estimated again."""
@@ -156,8 +156,8 @@ def _rest_s(running: Running | None, device: str, takes: Mapping[Pair, float | N
     return running.eta_s
 
 
-def _turns_s(line: Line, starts_s: Mapping[str, float | None]) -> dict[str, list[float | None]]:
-    turns_s: dict[str, list[float | None]] = defaultdict(list)
+def _by_queue(line: Line) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
     for job in line.jobs:
-        turns_s[job.queue].append(starts_s[job.id])
-    return turns_s
+        found[job.queue].append(job.id)
+    return found

@@ -20,10 +20,10 @@ from chaos.disk import SmallDisk
 from chaos.proxy import Proxy
 from chaos.schedule import API, JUMPING, WORKERS
 from dyno.errors import ServerUnavailable
+from dyno.ports import free_port
 from dyno.processes import Part
 from dyno.settings import Durability
 from dyno.store.server import EmbeddedServer
-from dyno.up import free_port
 
 LEASE_S = 5.0  # instead of 30: within a run many run out
 READY_S = 120.0

@@ -13,7 +13,7 @@ from dyno.client import Client
 from dyno.errors import ServerUnavailable
 from dyno.job import Job
 from dyno.processes import Stack
-from dyno.up import free_port, together, wait_ready
+from dyno.up import together, wait_ready
 
 MATMUL: dict[str, JsonValue] = {
     "workload": "matmul",
@@ -41,7 +41,7 @@ def _show_while_alive(stack: Stack, show: Callable[[Job], None], job: Job) -> No
 
 def run(console: Console, *, device: str = "cpu") -> None:
     """Start a Dyno of its own, run both jobs, print what they answer. Leaves no process behind."""
-    with together(port=free_port(), data_dir=None, devices=[device], say=console.print) as (stack, url):
+    with together(port=0, data_dir=None, devices=[device], say=console.print) as (stack, url):
         with Client(url) as client:
             with console.status("starting the API and one CPU worker (the worker imports TensorFlow once)"):
                 wait_ready(stack, client, want_devices=1)

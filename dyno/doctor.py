@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.errors import DynoError
+from dyno.folders import nearest, write_error
 from dyno.job import Stored
 from dyno.settings import Settings
 from dyno.store.connect import check_server, store_errors, sync_client
@@ -73,6 +74,9 @@ def _of_api(client: Client) -> Iterator[Check]:
     taking = [each.full_id for each in devices if not each.cordoned and each.state != "draining"]
     found = f"{len(taking)} of {len(devices)} take jobs: {', '.join(taking) or '-'}"
     yield _check("devices", bool(taking), found, "`dyno uncordon` one" if devices else to_start)
+    held = "; ".join(str(each.held_by) for each in devices if each.held_by)
+    to_end = "wait for that process, end it, or give each Dyno cores of its own: `--device cpu:0-1`"
+    yield _check("locks", not held, held or "no other process uses a device that jobs wait for", to_end)
 
 
 def _of_folders(settings: Settings, data_dir: Path) -> Iterator[Check]:
@@ -83,11 +87,12 @@ def _of_folders(settings: Settings, data_dir: Path) -> Iterator[Check]:
         is_well = sets.is_dir() and os.access(sets, os.R_OK | os.X_OK)
         found = f"{sets} " + ("can be read" if is_well else "is no folder that can be read")
         yield _check("data sets", is_well, found, "mend DYNO_DATA_DIR, or unset it")
-    there = next(each for each in (data_dir, *data_dir.absolute().parents) if each.exists())
-    free, is_writable = shutil.disk_usage(there).free, os.access(there, os.W_OK)
-    found = f"{data_dir}: {free / 2**30:.1f} GiB free" + ("" if is_writable else ", and it can't be written to")
-    is_well = is_writable and free >= LEAST_FREE_BYTES
-    yield _check("data folder", is_well, found, "make room, or name another: `dyno up --data-dir`")
+    wrong = write_error(data_dir)
+    free = 0 if wrong else shutil.disk_usage(nearest(data_dir)).free
+    found = f"{data_dir} can't be used: {wrong}" if wrong else f"{data_dir}: {free / 2**30:.1f} GiB free"
+    yield _check(
+        "data folder", free >= LEAST_FREE_BYTES, found, "make room, or name another folder: `dyno up --data-dir`"
+    )
 
 
 def _check(name: str, is_well: bool, found: str, to_do: str | None = None) -> Check:

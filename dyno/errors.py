@@ -22,6 +22,7 @@ DynoError
 ├── RecordUnreadable   a stored job, or what it left, is damaged, or of a version unknown here
 ├── StoreUnfit         Redis is there, but not set up to keep jobs (evicting, cluster)
 ├── DeviceUnavailable  the device isn't on this host; says what was looked at
+│   └── DeviceBusy     … it is, and another process uses it; says which one
 ├── FrameworkMissing   the framework isn't installed here
 ├── TracingMissing     traces are asked for, and OpenTelemetry isn't installed here
 ├── DatasetDamaged     a data file is there, but not what it should be
@@ -187,6 +188,14 @@ class StoreUnfit(DynoError):
 
 class DeviceUnavailable(DynoError):
     code = "device-unavailable"
+
+
+class DeviceBusy(DeviceUnavailable):
+    """`pid`, `command` and `job`: of the process that uses it, each null where its lock file doesn't say."""
+
+    def __init__(self, detail: str, pid: int | None, command: str | None, job: str | None) -> None:
+        super().__init__(detail)
+        self.pid, self.command, self.job = pid, command, job
 
 
 class FrameworkMissing(DynoError):

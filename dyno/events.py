@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, TypeAdapter
 
-from dyno.job import Progress, Status, Stored, WorkerRef
+from dyno.job import Holder, Progress, Status, Stored, WorkerRef
 from dyno.result import Metric, Verdict
 
 
@@ -32,6 +32,7 @@ class StatusEvent(_OfJob):
     done: bool
     reason: str | None = Field(None, description="`status_reason`, where it has one")
     worker: WorkerRef | None = Field(None, description="Who has claimed it; with `claim`")
+    held_by: Holder | None = Field(None, description="Who uses the device that it waits for; with `device_busy`")
 
 
 class ProgressEvent(_OfJob):

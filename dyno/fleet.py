@@ -7,13 +7,16 @@ from typing import Literal
 from pydantic import AwareDatetime
 
 from dyno.devices.device import Device
-from dyno.job import Stored
+from dyno.job import Holder, Stored
 
 WorkerState = Literal["starting", "idle", "busy", "draining"]
 
 
 class WorkerRecord(Stored):
-    """One worker process. `device` is the full id; `last_heartbeat` is set by Redis' clock when published."""
+    """One worker process. `device` is the full id; `last_heartbeat` is set by Redis' clock when published.
+
+    `held_by`: jobs wait for the device, and another process uses it; the worker is `busy` without a job meanwhile.
+    """
 
     id: str
     host: str
@@ -21,6 +24,7 @@ class WorkerRecord(Stored):
     device: str
     state: WorkerState
     job: str | None = None
+    held_by: Holder | None = None
     version: str
     started_at: AwareDatetime
     last_heartbeat: AwareDatetime | None = None
@@ -29,10 +33,11 @@ class WorkerRecord(Stored):
 class DeviceStatus(Device):
     """A device with what its worker does. `queue_length` counts the jobs in its queues, those too that don't fit it.
 
-    `cordoned`: it finishes what it runs and takes nothing more.
+    `cordoned`: it finishes what it runs and takes nothing more. `held_by`: as of its worker.
     """
 
     state: WorkerState
+    held_by: Holder | None = None
     cordoned: bool = False
     queue_length: int
     worker: str

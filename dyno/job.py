@@ -30,7 +30,7 @@ class Event(StrEnum):
 
     SUBMIT = "submit"  # submit.lua
     CLAIM = "claim"  # claim.lua
-    PASS_OVER = "pass_over"  # claim.lua: the worker that would have taken it doesn't know its schema
+    PASS_OVER = "pass_over"  # claim.lua: the worker that would take it doesn't know its schema, or waits for its device
     HEARTBEAT = "heartbeat"  # heartbeat.lua: extends the lease, carries progress
     SUCCEED = "succeed"  # finish.lua
     FAIL = "fail"  # finish.lua
@@ -71,6 +71,7 @@ class FailureClass(StrEnum):
 
 
 NO_SUCH_DEVICE = "no_such_device"  # a `Failure.reason` that a worker acts on
+DEVICE_BUSY = "device_busy"  # a `status_reason`: another process uses the device
 
 
 class Stored(Model):
@@ -93,7 +94,11 @@ class Failure(Stored):
 
 
 class Progress(Stored):
-    """Where a running job stands; `fraction` is 0 to 1 over all runs."""
+    """Where a running job stands, and how far one got that is done; `fraction` is 0 to 1 over all runs.
+
+    `eta_s` is null below 5 %. Of a job that succeeded `fraction` is 1 and `eta_s` 0; of one that failed or was
+    canceled `eta_s` is null.
+    """
 
     phase: str
     run: int
@@ -113,11 +118,29 @@ class WorkerRef(Stored):
     host: str
 
 
+class Holder(Stored):
+    """The process that uses a device while a worker waits for it: of another Dyno on that host, by the device's lock.
+
+    `job`: the one that it runs. Null is what its lock doesn't say.
+    """
+
+    device: str = Field(description="The device that waits, with its host")
+    pid: int | None
+    command: str | None = None
+    job: str | None = None
+
+    def __str__(self) -> str:
+        command = f" ({self.command})" if self.command else ""
+        job = f", which runs {self.job}" if self.job else ""
+        return f"{self.device} is held by process {self.pid or 'unknown'}{command}{job}"
+
+
 class QueuePlace(Stored):
     """Where a queued job waits: `position` jobs are before it. Computed when read, no part of the version.
 
     `passed_over`: a device of the queue was free in the last minute, but the job doesn't fit it and waits for one that
-    it fits; jobs behind it may go first.
+    it fits; jobs behind it may go first. `held_by`: a worker would run the job now, and a process of another Dyno uses
+    the worker's device; `status_reason` is `device_busy` meanwhile.
     """
 
     name: str
@@ -129,6 +152,7 @@ class QueuePlace(Stored):
         "workload took on such devices, for what runs there and what is before it in any queue that they serve. Null "
         "where nobody can tell: fewer than 3 of those have succeeded, or no device takes it now; and once it runs.",
     )
+    held_by: Holder | None = None
 
 
 class SpecWarning(Stored):

@@ -27,6 +27,9 @@ def following(console: Console) -> Iterator[Callable[[Job], None]]:
                 if job.id not in named:
                     named.add(job.id)
                     bars.console.print(job.id, highlight=False)
+                if (held_by := str(job.queue.held_by or "")) not in named | {""}:
+                    named.add(held_by)
+                    bars.console.print(held_by, markup=False, highlight=False)
                 bars.update(bar, description=_where(job), completed=_fraction(job))
 
             yield follow
@@ -49,7 +52,7 @@ def _lines(console: Console) -> Callable[[Job], None]:
 def _where(job: Job, *, detail: bool = True) -> str:
     now = job.progress
     if job.status == "queued":
-        return f"queued in {job.queue.name}"
+        return f"queued in {job.queue.name}" + (f": {job.queue.held_by}" if job.queue.held_by and not detail else "")
     if now is None or job.done:
         return str(job.status)
     done = f" {now.completed}" + (f"/{now.total}" if now.total else "") + f" {now.unit}"

@@ -39,6 +39,7 @@ def devices(console: Console, rows: Iterable[DeviceStatus | AwayDevice]) -> None
         state = f"{row.state}, cordoned" if row.cordoned else row.state
         if isinstance(row, AwayDevice):
             return row.full_id, None, state, None, None, None
+        state += f", held by process {row.held_by.pid or 'unknown'}" if row.held_by else ""
         frameworks = ", ".join(f"{name} {version}" for name, version in row.frameworks.items())
         return row.id, row.model, state, _known_peak(row.peak), frameworks, row.started_with
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import tempfile
 import time
 from collections import Counter
@@ -17,6 +16,8 @@ from typing import NoReturn
 
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.errors import ServerUnavailable
+from dyno.folders import write_error
+from dyno.ports import bind_error, free_port
 from dyno.processes import ENDING, Part, Stack
 from dyno.settings import Settings, WrongSettings, configured
 from dyno.store.server import EmbeddedServer
@@ -36,12 +37,18 @@ def together(
     """Start everything; yields the processes and the API's URL, ends all of them on leaving.
 
     A worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, …
-    `data_dir` null: nothing is kept. `DYNO_REDIS_URL` set: no server is started, that one is used.
-    Raises WrongSettings, also where the API would speak TLS: it is asked over plain HTTP here.
+    `port` 0: a free one. `data_dir` null: nothing is kept. `DYNO_REDIS_URL` set: that server is used, none is started.
+    Raises WrongSettings before it starts anything: also where the port is taken, `data_dir` can't be written to, or the
+    API would speak TLS (it is asked over plain HTTP here).
     """
     settings = configured()
     if settings.tls_cert_file or settings.tls_key_file:
         raise WrongSettings("DYNO_TLS_CERT_FILE, DYNO_TLS_KEY_FILE: for `dyno serve` alone; here the API speaks HTTP")
+    if wrong := bind_error(settings.host, port):
+        raise WrongSettings(wrong)
+    if data_dir is not None and (wrong := write_error(data_dir)):
+        raise WrongSettings(f"the data folder {data_dir} can't be used: {wrong}; name another one: --data-dir")
+    port = port or free_port(settings.host)
     stack = Stack(say)
     url = url_of(settings.host, port)
     with _terminable(), _kept(data_dir) as files_dir, _server(settings, data_dir, stack) as redis_url:
@@ -129,14 +136,6 @@ def _devices(client: Client, hoped_for: int) -> int:
         return hoped_for if error.status == HTTPStatus.UNAUTHORIZED else 0
     except ServerUnreachable:
         return 0
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 
 from dyno import logs
 from dyno.errors import DynoError
+from dyno.ports import bind_error
 from dyno.settings import Settings, WrongSettings, configured
 from service.address import needs_keys
 from service.app import create_app
@@ -89,6 +90,8 @@ def main() -> int:
                 "or set DYNO_ALLOW_UNAUTHENTICATED=true where everybody who reaches it may use it",
                 2,
             )
+        if wrong := bind_error(settings.host, settings.port):
+            return _refuse(wrong, 3)
         app = create_app(settings)
         check_store(settings)
     except DynoError as error:

@@ -14,8 +14,8 @@ import httpx
 import pytest
 import redis
 
+from dyno.ports import free_port
 from dyno.store.server import find_server
-from dyno.up import free_port
 from tests.cores import HERE
 from tests.inbox import Inbox
 from tests.waiting import eventually

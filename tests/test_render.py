@@ -12,8 +12,9 @@ from rich.console import Console
 from dyno.comparison import CompareResults
 from dyno.devices.device import PeakFigure
 from dyno.fleet import AwayDevice, DeviceStatus
+from dyno.job import Holder, Job
 from dyno.measure.comparison import compare
-from dyno.render import _training, comparison, result
+from dyno.render import _training, comparison, following, result
 from dyno.result import DataOrigin, Training, Trial
 from dyno.tables import devices
 from tests.comparisons import an_entry, times
@@ -52,6 +53,40 @@ def test_the_list_of_devices_shows_the_peak_that_is_known_and_of_which_dtype() -
     assert "–" in cpu
     assert "gpu:1@east" in away
     assert "away, cordoned" in away
+
+
+HELD_BY = Holder(device="cpu:0-1@here", pid=77, command="python -m workers --device cpu", job="job_2")
+
+
+def test_the_list_of_devices_says_which_process_uses_one() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    devices(console, [offered("cpu:0", {}).model_copy(update={"state": "busy", "held_by": HELD_BY})])
+    assert "busy, held by process 77" in console.export_text()
+
+
+def test_whoever_follows_a_job_is_told_once_who_uses_its_device(queued_job: Callable[[Holder | None], Job]) -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    with following(console) as follow:
+        for held_by in (None, HELD_BY, HELD_BY):
+            follow(queued_job(held_by))
+    assert console.export_text().splitlines() == ["job_1 queued in cpu", f"job_1 queued in cpu: {HELD_BY}"]
+    terminal = Console(width=200, record=True, file=io.StringIO(), force_terminal=True)
+    with following(terminal) as follow:
+        for held_by in (None, HELD_BY, HELD_BY):
+            follow(queued_job(held_by))
+    assert terminal.export_text().count(str(HELD_BY)) == 1
+
+
+@pytest.fixture
+def queued_job() -> Callable[[Holder | None], Job]:
+    def queued(held_by: Holder | None) -> Job:
+        times = dict.fromkeys(("created_at", "queued_at"), datetime.now(UTC))
+        urls = dict.fromkeys(("self", "result", "cancel"), "/")
+        queue = {"name": "cpu", "position": 0, "held_by": held_by}
+        known = {"id": "job_1", "status": "queued", "done": False, "attempt": 0, "version": 1, "urls": urls}
+        return Job.model_validate(known | times | {"spec": {"workload": "matmul"}, "queue": queue})
+
+    return queued
 
 
 def offered(name: str, peak: dict[str, PeakFigure]) -> DeviceStatus:

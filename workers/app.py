@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -19,10 +20,11 @@ from dyno.artifacts import shared_store
 from dyno.devices import discover, lock_paths
 from dyno.devices.cpulist import parse
 from dyno.devices.device import Device
-from dyno.errors import FrameworkMissing, StoreUnavailable
+from dyno.devices.locks import Turn
+from dyno.errors import DeviceUnavailable, FrameworkMissing, StoreUnavailable
 from dyno.exits import OfWorker
 from dyno.fleet import WorkerRecord
-from dyno.job import WorkerRef
+from dyno.job import Holder, WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import check_server, sync_client
 from dyno.store.leases import Leases
@@ -80,18 +82,31 @@ class Worker:
             )
             stack.callback(self._presence.stop)
             self._presence.start()
-            self._prepare(launcher)
+            prepare = partial(self._prepare, launcher)
+            turn = Turn(self._device, self._settings)
+            try:
+                found = turn.take()
+            except DeviceUnavailable as error:
+                event("not-started", logging.ERROR, code=error.code, why=error.detail)
+                return OfWorker.NOT_STARTED
+            if isinstance(found, Holder):
+                turn.leave()
+                event("device-held", logging.WARNING, why=str(found), then="peaks are measured before the first job")
+                return self._serve(launcher, stack, prepare)
+            with found:
+                prepare()
             return self._serve(launcher, stack)
 
-    def _prepare(self, launcher: Launcher) -> None:
+    def _prepare(self, launcher: Launcher) -> Device:
         """Peaks first: nothing else should run on the device's cores meanwhile."""
         locks = lock_paths(self._device, self._settings)
         self._device = self._device.model_copy(update={"peak": measured_peaks(launcher, self._device, locks)})
         if DEFAULT_FRAMEWORK in self._device.frameworks:
             launcher.prepare(DEFAULT_FRAMEWORK)
         prove_fork(launcher, self._device, self._settings)
+        return self._device
 
-    def _serve(self, launcher: Launcher, stack: ExitStack) -> int:
+    def _serve(self, launcher: Launcher, stack: ExitStack, prepare: Callable[[], Device] | None = None) -> int:
         leases = Leases(self._client, self._settings)
         call = partial(wake, self._settings)
         gone = partial(self._gone, launcher)
@@ -100,7 +115,7 @@ class Worker:
         )
         worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
         supervisor = Supervisor(
-            equipment, worker, call, self._presence.show, lambda: consumer.end(OfWorker.DEVICE_GONE)
+            equipment, worker, call, self._presence.show, lambda: consumer.end(OfWorker.DEVICE_GONE), prepare
         )
         consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
         upkeep = Upkeep(self._settings, call, {"writing what was spooled": lambda _: supervisor.catch_up()})

@@ -11,7 +11,7 @@ from pathlib import Path
 from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.errors import InvalidSpec, UnknownWorkload
 from dyno.frames import RunRequest
-from dyno.job import Failure, FailureClass
+from dyno.job import DEVICE_BUSY, Failure, FailureClass
 from dyno.measure.warnings import in_order
 from dyno.store.leases import Claim
 from dyno.store.paces import Pace, series_of
@@ -117,8 +117,9 @@ class Attempt:
             return HandedBack("worker_shutdown")
         failure = failure_of(ended, limits.deadline_s - self._began_s, limits.stall_s)
         assert failure is not None
-        if failure.reason == "device_busy":  # someone else's runner still lives there: no fault of this job
-            return HandedBack("device_busy")
+        if failure.reason == DEVICE_BUSY:  # someone else's runner still lives there: no fault of this job
+            event("device-busy", logging.WARNING, job=self._claim.job_id, why=failure.message)
+            return HandedBack(DEVICE_BUSY)
         if failure.reason in _KILLED and self._equipment.stop.comes_within(_SIGNAL_SPREAD_S):
             return HandedBack("worker_shutdown")  # whoever ends this worker ended its runner or zygote too
         if gone := errand(lambda _: self._equipment.gone(), _LOOKING, number, self._pulse, self._equipment):

@@ -103,7 +103,8 @@ class Launcher:
         return self._launch(None, arguments, request)
 
     def run(self, module: str, arguments: Sequence[str], timeout_s: float) -> str:
-        """What `python -P -m module arguments…` prints. Raises OSError or subprocess.SubprocessError; never waits on.
+        """What `python -P -m module arguments…` prints. Raises OSError, or subprocess.SubprocessError with what it said
+        last on stderr; never waits on.
 
         `--parent <pid>` comes first, for `dyno.processes.die_with_parent`.
         """
@@ -113,21 +114,24 @@ class Launcher:
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             start_new_session=True,
             text=True,
         ).result()
         try:
-            printed, _ = process.communicate(timeout=timeout_s)
+            printed, complaints = process.communicate(timeout=timeout_s)
         except BaseException:
             process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_KILLED_WITHIN_S)
             raise
         finally:
-            if process.stdout is not None:
-                process.stdout.close()
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
         if process.returncode != 0:
-            raise subprocess.CalledProcessError(process.returncode, command)
+            last = complaints.strip().rpartition("\n")[2]
+            raise subprocess.SubprocessError(f"{module} ended with exit code {process.returncode}: {last}")
         return printed
 
     def close(self) -> None:

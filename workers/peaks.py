@@ -48,7 +48,7 @@ def main() -> None:
     try:
         hold(arguments.locks, _LOCK_TIMEOUT_S)
     except DeviceUnavailable as busy:
-        sys.exit(f"not measured: {busy.detail}")
+        sys.exit(busy.detail)
     os.sched_setaffinity(0, cores)  # before a library is imported that sizes itself by the cores it sees
     from dyno.devices.peak import measure_cpu_peaks
 

@@ -12,6 +12,7 @@ import redis
 from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
 from dyno.fleet import WorkerRecord, WorkerState
+from dyno.job import Holder
 from dyno.settings import Settings
 from dyno.store.fleet import publish, withdraw
 from workers.log import event
@@ -32,8 +33,8 @@ class Presence:
     def start(self) -> None:
         self._thread.start()
 
-    def show(self, state: WorkerState, job: str | None) -> None:
-        self._worker = self._worker.model_copy(update={"state": state, "job": job})
+    def show(self, state: WorkerState, job: str | None = None, held_by: Holder | None = None) -> None:
+        self._worker = self._worker.model_copy(update={"state": state, "job": job, "held_by": held_by})
         self._changed.set()
 
     def stop(self) -> None:

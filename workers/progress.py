@@ -5,6 +5,7 @@ from __future__ import annotations
 from dyno.frames import ProgressFrame
 from dyno.job import Progress
 
+_LEAST_FRACTION = 0.05  # before that the start of the first run weighs too much: measured, 237 s for the last 10
 _TRAINING_SHARE = 0.5  # of a run that trains in full before it samples: a guess that only the bar sees
 
 
@@ -29,7 +30,7 @@ class JobProgress:
             total=frame.total,
             unit=frame.unit,
             fraction=fraction,
-            eta_s=elapsed_s * (1 - fraction) / fraction if fraction > 0 else None,
+            eta_s=elapsed_s * (1 - fraction) / fraction if fraction >= _LEAST_FRACTION else None,
         )
 
     def _within(self, frame: ProgressFrame, run: int) -> float:

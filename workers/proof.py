@@ -13,6 +13,7 @@ from functools import partial
 from dyno.devices.device import Device
 from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.frames import ProgressFrame, RunRequest
+from dyno.job import DEVICE_BUSY
 from dyno.settings import Settings
 from dyno.spec import Measure, Processes, Spec
 from workers.launcher import DEFAULT_FRAMEWORK, Launcher
@@ -69,7 +70,7 @@ def _prove(launcher: Launcher, device: Device, settings: Settings, deadline_s: f
     failure = failure_of(ended, deadline_s, deadline_s)
     if failure is None or (ended.failed is not None and ended.first_op_at_s is not None):
         event("fork-proved", framework=framework, device=device.id)  # an error told in order is no fork's fault
-    elif failure.reason == "device_busy" or ended.exit.passing:
+    elif failure.reason == DEVICE_BUSY or ended.exit.passing:
         event("fork-not-proved", logging.WARNING, framework=framework, device=device.id, why=failure.message)
     else:
         launcher.fall_back(framework, f"a forked runner failed at start: {failure.reason}: {failure.message}")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
 
 from dyno import logs
-from dyno.errors import StoreUnavailable
+from dyno.devices.device import Device
+from dyno.devices.locks import Held, Turn
+from dyno.errors import DeviceUnavailable, StoreUnavailable
 from dyno.fleet import WorkerState
-from dyno.job import WorkerRef
+from dyno.job import Holder, WorkerRef
 from dyno.store.leases import Claim
 from dyno.store.queues import queues_served
 from workers.attempt import Attempt
@@ -22,11 +27,21 @@ from workers.taking import taker
 from workers.telling import catch_up, tell
 from workers.traced import note, traced
 
+_TURN_POLL_S = 0.1  # 30 microseconds each, on cores that another one's benchmark has
+_LOOK_AGAIN_S = 5.0  # while the device is held: jobs may have come, gone or been canceled
+
+
+class Show(Protocol):
+    """Publishes what the worker does."""
+
+    def __call__(self, state: WorkerState, job: str | None = None, held_by: Holder | None = None) -> object: ...
+
 
 class Supervisor:
-    """`wake(queue)` calls the next worker; `show(state, job_id)` is for whoever publishes what this worker does.
+    """`wake(queue)` calls the next worker.
 
-    `leave` is called when the device is gone: there is nothing left to serve.
+    `leave` is called when the device is gone: there is nothing left to serve. `prepare` is called once, before the
+    first job, while no other process uses the device; it returns what is known of the device then.
     """
 
     def __init__(
@@ -34,11 +49,13 @@ class Supervisor:
         equipment: Equipment,
         worker: WorkerRef,
         wake: Callable[[str], object],
-        show: Callable[[WorkerState, str | None], None] = lambda state, job: None,
+        show: Show = lambda state, job=None, held_by=None: None,
         leave: Callable[[], None] = lambda: None,
+        prepare: Callable[[], Device] | None = None,
     ) -> None:
         self._equipment, self._worker, self._wake, self._show = equipment, worker, wake, show
-        self._leave = leave
+        self._leave, self._prepare = leave, prepare
+        self._turn = Turn(equipment.device, equipment.settings)
         self._queues = queues_served(equipment.device)
         self._taker = taker(equipment.device, equipment.workloads)
         self._spool = Spool(equipment.settings.spool_dir, equipment.settings.namespace)
@@ -49,14 +66,19 @@ class Supervisor:
         served = 0
         with self._serving:
             try:
-                while not self._equipment.stop.stopping and (claim := self._claim()):
-                    served += 1
-                    with logs.about_job(claim.job_id):
-                        self._show("busy", claim.job_id)
-                        if not self._see_through(claim):
+                while turn := self._take_turn():
+                    with turn:
+                        if not (claim := self._claim()):
                             break
+                        turn.note(claim.job_id)
+                        served += 1
+                        with logs.about_job(claim.job_id):
+                            self._show("busy", claim.job_id)
+                            if not self._see_through(claim):
+                                break
             finally:
-                self._show("draining" if self._equipment.stop.stopping else "idle", None)
+                self._turn.leave()
+                self._show("draining" if self._equipment.stop.stopping else "idle")
         return served
 
     def catch_up(self) -> None:
@@ -71,8 +93,51 @@ class Supervisor:
         """Claim nothing more, and hand back what still runs after `within_s`. Safe to call from a signal handler."""
         self._equipment.stop.stop(self._equipment.clock() + within_s)
 
+    def _take_turn(self) -> Held | None:
+        """The device, waited for as long as jobs do; None where none waits, or this worker is to end."""
+        holder: Holder | None = None
+        while not self._equipment.stop.stopping:
+            catch_up(self._spool, self._equipment.leases)  # it may end a lease that this device still has
+            try:
+                found = self._look_at_device(unlike=holder)
+            except DeviceUnavailable as error:
+                event("claim-failed", logging.WARNING, why=error.detail)
+                return None
+            if isinstance(found, Held):
+                self._get_ready()
+                return found
+            if (queue := self._pass_over(found)) is None:
+                return None
+            if found != holder:
+                event("device-held", logging.WARNING, why=str(found))
+                self._show("busy", held_by=found)
+                self._call_next(queue)  # another device may take it
+            holder = found
+        return None
+
+    def _look_at_device(self, unlike: Holder | None) -> Held | Holder:
+        """This worker's turn; or who holds the device, after a while where that is the same as before."""
+        until_s = time.monotonic() + (_LOOK_AGAIN_S if unlike else 0)
+        while True:
+            found = self._turn.take()
+            if found != unlike or time.monotonic() >= until_s or self._equipment.stop.stopping:
+                return found
+            time.sleep(_TURN_POLL_S)
+
+    def _pass_over(self, held_by: Holder) -> str | None:
+        """The queue of the job that waits for this device and says now who holds it, if one does."""
+        try:
+            return self._equipment.leases.pass_over(held_by, self._queues, self._taker)
+        except StoreUnavailable as error:
+            event("claim-failed", logging.WARNING, why=error.detail)
+            return None
+
+    def _get_ready(self) -> None:
+        if self._prepare is not None:
+            device = self._prepare()
+            self._equipment, self._prepare = replace(self._equipment, device=device), None
+
     def _claim(self) -> Claim | None:
-        catch_up(self._spool, self._equipment.leases)  # first: it may end a lease that this device still has
         try:
             claim = self._equipment.leases.claim(
                 self._equipment.device.full_id, self._queues, self._worker, self._taker
@@ -109,7 +174,7 @@ class Supervisor:
         """Run the job to its end; False: don't claim again now, what was handed back would come back at once.
 
         At a shutdown another worker is called to it. A job whose device is busy waits for the reconciler's slower
-        wake-up: one sent now would come straight back here.
+        wake-up: one sent now would come straight back here. It is there for what holds the device without a turn.
         """
         equipment = self._equipment
         attempt = Attempt(claim, equipment)

@@ -19,7 +19,7 @@ from dyno.cli.app import AsJson, app, console, errors, exit_codes, show
 from dyno.cli.folders import expanded
 from dyno.cli.processes import DEFAULT_DATA_DIR
 from dyno.errors import DynoError, StoreUnavailable
-from dyno.settings import configured
+from dyno.settings import WrongSettings, configured
 from dyno.store.api_keys import ApiKeys
 from dyno.store.connect import async_client
 from dyno.store.server import url_file
@@ -107,6 +107,10 @@ def _ask(data_dir: Path, question: Callable[[ApiKeys], Awaitable[T]]) -> T:
 def _url(data_dir: Path) -> str:
     try:
         return url_file(data_dir).read_text()
+    except (NotADirectoryError, PermissionError) as error:
+        raise WrongSettings(
+            f"the data folder {data_dir} can't be used: {error.strerror}; name that of `dyno up`: --data-dir"
+        ) from None
     except OSError:
         raise DynoError(
             f"no `dyno up` has run on {data_dir}: start it first, give its --data-dir here, too, where it has one, "

@@ -3,24 +3,33 @@
 `flock` ends with the process however it dies, and a live runner of a dead supervisor still blocks its successor.
 CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other; GPU devices each GPU. Emulated
 devices share the cores they are made of with one another, but not with a CPU device, whose figures count.
+
+A worker takes its turn before it claims a job: while another Dyno's worker has these cores, its jobs stay queued, and
+whoever has waited longest is next. A lock file says who holds it: pid, job and command, a line each.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from dyno.devices import cpulist
 from dyno.devices.device import Device
-from dyno.errors import DeviceUnavailable
+from dyno.errors import DeviceBusy, DeviceUnavailable
+from dyno.job import Holder
 from dyno.settings import Settings
 
 # The kernel has no flock with a deadline; 10 ms is short against the 70 ms that a run's start takes.
 _POLL_S = 0.01
+_DYING_S = 0.5  # a runner dies within 30 ms of its worker
+_MOST_BYTES = 1024  # of what a lock file says
+_COMMAND = " ".join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]])[:200]
 
 
 def lock_paths(device: Device, settings: Settings) -> list[str]:
@@ -40,11 +49,67 @@ def _of_cores(device: Device, settings: Settings) -> list[str]:
     return [str(settings.run_dir / f"cpu-{core:05d}.lock") for core in sorted(device.cores)]
 
 
+class Turn:
+    """A worker's turn on its device. One at a time is first in line; it gets the next turn, whoever else asks."""
+
+    def __init__(self, device: Device, settings: Settings) -> None:
+        self._device = device.full_id
+        self._own, self._shared = lock_paths(device, settings), shared_lock_paths(device, settings)
+        self._first_in_line: Held | None = None
+
+    def take(self) -> Held | Holder:
+        """The device; or who uses it, or goes first: this worker is in line then, until it has a turn or leaves.
+
+        Raises DeviceUnavailable where a lock file can't be opened.
+        """
+        try:
+            self._first_in_line = self._first_in_line or self._hold("next")
+            turn = self._hold("turn")
+        except DeviceBusy as busy:
+            return self._holder(busy)
+        try:
+            # A runner that outlives its worker by a moment, or one of an older version, still has these.
+            _locked(self._own, _DYING_S, self._shared).release()
+        except DeviceUnavailable as error:
+            turn.release()
+            if isinstance(error, DeviceBusy):
+                return self._holder(error)
+            raise
+        self.leave()
+        return turn
+
+    def _holder(self, busy: DeviceBusy) -> Holder:
+        return Holder(device=self._device, pid=busy.pid, command=busy.command, job=busy.job)
+
+    def leave(self) -> None:
+        """Wait no longer."""
+        if self._first_in_line is not None:
+            self._first_in_line.release()
+            self._first_in_line = None
+
+    def _hold(self, what: str) -> Held:
+        own, shared = ([_beside(path, what) for path in paths] for paths in (self._own, self._shared))
+        return hold(own, 0, shared)
+
+
+def _beside(path: str, what: str) -> str:
+    """cpu-00000.lock -> cpu-00000.turn.lock"""
+    return f"{path.removesuffix('.lock')}.{what}.lock"
+
+
 class Held:
     """Locks that are held until `release()`, the end of a `with` block, or the end of the process."""
 
     def __init__(self, descriptors: list[int]) -> None:
         self._descriptors = descriptors
+
+    def note(self, job: str) -> None:
+        """Write into the lock files for which job they are held."""
+        text = f"{os.getpid()}\n{job}\n{_COMMAND}\n".encode()
+        for descriptor in self._descriptors:
+            with suppress(OSError):  # a full disk: they are held all the same
+                os.pwrite(descriptor, text, 0)
+                os.ftruncate(descriptor, len(text))
 
     def release(self) -> None:
         """Let go; repeating it does nothing."""
@@ -58,12 +123,19 @@ class Held:
         self.release()
 
 
-def hold(paths: list[str], timeout_s: float, shared: Sequence[str] = ()) -> Held:
+def hold(paths: Sequence[str], timeout_s: float, shared: Sequence[str] = (), job: str = "") -> Held:
     """Lock every file of `paths`, then of `shared`, in order, within `timeout_s` for all. Creates files and folders.
 
-    Raises DeviceUnavailable, holding none, when one stays locked or can't be opened; it names the file, and the process
-    in it or the reason.
+    Raises DeviceBusy, holding none, when one stays locked, and DeviceUnavailable when one can't be opened; the error
+    names the file, and the process that holds it or the reason.
     """
+    held = _locked(paths, timeout_s, shared)
+    held.note(job)
+    return held
+
+
+def _locked(paths: Sequence[str], timeout_s: float, shared: Sequence[str]) -> Held:
+    """As `hold`; the files still say who held them last."""
     deadline_s = time.monotonic() + timeout_s
     held = Held(descriptors := [])
     try:
@@ -92,13 +164,15 @@ def _lock(descriptor: int, path: str, how: int, deadline_s: float) -> None:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline_s:
-                raise DeviceUnavailable(f"{path} is held by process {_holder(descriptor)}") from None
+                raise _busy(descriptor, path) from None
             time.sleep(_POLL_S)
         else:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
             return
 
 
-def _holder(descriptor: int) -> str:
-    return os.pread(descriptor, 20, 0).decode("ascii", "replace") or "unknown"
+def _busy(descriptor: int, path: str) -> DeviceBusy:
+    text = os.pread(descriptor, _MOST_BYTES, 0).decode(errors="replace")
+    pid, job, command = (text.split("\n") + 3 * [""])[:3]  # an older version wrote its pid alone
+    what = f" ({command})" if command else ""
+    detail = f"{path} is held by process {pid or 'unknown'}{what}" + (f", which runs {job}" if job else "")
+    return DeviceBusy(detail, int(pid) if pid.isdecimal() else None, command or None, job or None)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dyno.devices.clock import measure_clock_hz
-from dyno.devices.device import Device, PeakFigure
+from dyno.devices.device import PeakFigure
 from dyno.devices.environment import environment
 from dyno.devices.locks import hold
 from dyno.devices.sensors import sensing
 from dyno.errors import DeviceUnavailable, RunFailed
 from dyno.frames import FirstOp, RunRecord, RunRequest
 from dyno.frameworks.contract import Framework
-from dyno.job import NO_SUCH_DEVICE
+from dyno.job import DEVICE_BUSY, NO_SUCH_DEVICE
 from dyno.measure.summary import summarise
 from dyno.readings import Memory
 from dyno.result import Phases, ResultWarning, RunSummary, Training
@@ -68,7 +68,7 @@ class Run:
         """All that was measured. Raises whatever goes wrong."""
         if self._request.scratch_dir is not None:
             tempfile.tempdir = self._request.scratch_dir  # a killed runner leaves nothing behind there
-        own_the_device(self._device, self._request.lock_paths, self._request.shared_lock_paths)
+        own_the_device(self._request)
         if self._request.spec.measure.cold_start:
             empty_caches(Path(tempfile.mkdtemp(prefix="caches-")))
             warm = warm_caches(os.environ)
@@ -207,12 +207,13 @@ def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
-def own_the_device(device: Device, lock_paths: list[str], shared_lock_paths: Sequence[str] = ()) -> None:
+def own_the_device(request: RunRequest) -> None:
     """Lock the device until this process ends, and stay on its cores. Raises RunFailed."""
+    device = request.device
     try:
-        hold(lock_paths, _LOCK_TIMEOUT_S, shared_lock_paths)
+        hold(request.lock_paths, _LOCK_TIMEOUT_S, request.shared_lock_paths, request.job)
     except DeviceUnavailable as busy:
-        raise RunFailed("infrastructure", "device_busy", busy.detail) from busy
+        raise RunFailed("infrastructure", DEVICE_BUSY, busy.detail) from busy
     if not device.cores:
         return
     try:

@@ -14,14 +14,18 @@
 -- ARGV[6]  profile of the device (dyno/store/fitting.py); "" for one that every job fits
 -- ARGV[7]  newest schema of a job that the worker knows
 -- ARGV[8]  job that was asked about     ARGV[9]  "+" where it fits that profile, "-" where not; each "" for none
+-- ARGV[10] who uses the device while its worker waits for it, JSON: the job isn't given then, its record says who; "" for
+--          a worker that has its device
 --
 -- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 where a cancel was requested}
+--      or {"held", queue}: with ARGV[10] alone, in place of "claimed"
 --      or {"asked", id, spec}: nobody has said yet whether that job fits; call again and say it
 --      or {"further"}: LOOKS jobs were passed over and more wait; call again
 --      or {"leased", id} or {"cordoned"} or {"empty"}, where no job waits that fits
 
 local LOOKS = 100 -- 1.5 ms, measured on a busy machine of two cores: nobody else waits for longer
 local NEWER = 'newer_schema'
+local BUSY = 'device_busy'
 local REMEMBERED_MS = 60000 -- how far was looked; an API of an older version puts jobs in front without forgetting it
 
 local device, token, profile, known_schema = ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7])
@@ -58,6 +62,15 @@ local function note_newer(id, reason)
   if reason ~= NEWER then
     change(id, 'pass_over', 'queued', { status_reason = NEWER }, NEWER)
   end
+end
+
+-- Once for each process that uses the device, however often its worker looks.
+local function note_held(id, held_by)
+  local record = redis.call('HMGET', key('job', id), 'queue', 'status_reason', 'held_by')
+  if record[2] ~= BUSY or record[3] ~= held_by then
+    change(id, 'pass_over', 'queued', { status_reason = BUSY, held_by = held_by }, BUSY, { 'held_by', held_by })
+  end
+  return record[1]
 end
 
 local heads, looked = {}, {} -- by index of KEYS: the next job to look at, and the score of the last passed over
@@ -130,7 +143,7 @@ local function take(id)
   dequeue(id, record[1])
   take_lease(device, id, token, ARGV[4], ARGV[5])
   observe('wait', kind_of(device), since(record[3]))
-  redis.call('HDEL', key('job', id), 'status_reason')
+  redis.call('HDEL', key('job', id), 'status_reason', 'held_by')
   change(id, 'claim', 'queued', {
     token = token, device = device, worker = ARGV[4], started_at = NOW_S, attempt = attempt,
   }, ARGV[4], whose(attempt, token, device))
@@ -156,6 +169,9 @@ for index = 2, #KEYS do
 end
 local outcome, id = look()
 remember_looks()
+if outcome == 'claimed' and ARGV[10] ~= '' then
+  return { 'held', note_held(id, ARGV[10]) }
+end
 if outcome == 'claimed' then
   return take(id)
 end

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from dyno.access import EVERYBODY, Viewer
 from dyno.events import GapEvent, JobEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
-from dyno.job import DONE, Event, Progress, Status, WorkerRef
+from dyno.job import DONE, Event, Holder, Progress, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.figures import figures_of
@@ -163,7 +163,7 @@ def _events(entry: str, fields: _Fields, beside: str | None) -> Iterator[JobEven
     """Always as many for the same entry, as far as they can be read: places count them."""
     try:
         told = {"id": entry, "job": fields["job"], "owner": fields.get("owner")}
-        known = told | {"version": int(fields["version"]), "at": moment(fields["at"])}
+        known: dict[str, Any] = told | {"version": int(fields["version"]), "at": moment(fields["at"])}
         event, detail = fields["event"], fields.get("detail")
         if event == Event.HEARTBEAT:
             if "log" in fields:
@@ -177,7 +177,9 @@ def _events(entry: str, fields: _Fields, beside: str | None) -> Iterator[JobEven
                 yield MetricEvent(**known, verdict=figures.verdict, metric=metric)
         worker = WorkerRef.model_validate_json(detail) if event == Event.CLAIM and detail else None
         reason = None if worker else detail
-        yield StatusEvent(**known, event=event, status=status, done=status in DONE, reason=reason, worker=worker)
+        held_by = Holder.model_validate_json(fields["held_by"]) if "held_by" in fields else None
+        known |= {"event": event, "status": status, "done": status in DONE, "reason": reason}
+        yield StatusEvent(**known, worker=worker, held_by=held_by)
     except (ValidationError, ValueError, KeyError) as error:  # of another version, say
         log.warning("the event %s can't be told: %s: %s", entry, type(error).__name__, error)
 

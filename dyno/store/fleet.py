@@ -64,11 +64,14 @@ async def devices(client: redis.asyncio.Redis, settings: Settings) -> list[Devic
     return [_status(one, length, shut) for one, length in zip(served, lengths, strict=True)]
 
 
-async def takers(client: redis.asyncio.Redis, settings: Settings) -> list[Device]:
-    """The devices that take jobs now: not cordoned, their workers not about to end. Raises StoreUnavailable."""
+async def takers(client: redis.asyncio.Redis, settings: Settings) -> list[tuple[Device, bool]]:
+    """The devices that take jobs now: not cordoned, their workers not about to end; and whether another process uses
+    it. Raises StoreUnavailable.
+    """
     shut = await cordoned(client, settings)
     latest = {one.device.full_id: one for one in sorted(await _published(client, settings), key=_last_heartbeat)}
-    return [one.device for name, one in latest.items() if name not in shut and one.worker.state != "draining"]
+    taking = [one for name, one in latest.items() if name not in shut and one.worker.state != "draining"]
+    return [(one.device, one.worker.held_by is not None) for one in taking]
 
 
 def resting(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]:
@@ -142,6 +145,7 @@ def _status(published: _Published, queue_length: int, shut: Collection[str]) -> 
     return DeviceStatus(
         **published.device.model_dump(),
         state=published.worker.state,
+        held_by=published.worker.held_by,
         cordoned=published.device.full_id in shut,
         queue_length=queue_length,
         worker=published.worker.id,

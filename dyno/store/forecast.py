@@ -88,7 +88,9 @@ class Forecasts:
         return found
 
     async def _look(self) -> Forecast:
-        devices = {device.full_id: device for device in await takers(self._client, self._settings)}
+        taking = await takers(self._client, self._settings)
+        devices = {device.full_id: device for device, _ in taking}
+        held = {device.full_id for device, is_held in taking if is_held}
         if not devices:
             return Forecast()
         serving: dict[str, list[str]] = defaultdict(list)
@@ -102,11 +104,11 @@ class Forecasts:
         needs = await asyncio.to_thread(self._needed, pairs, devices)
         takes = await self._learned(needs)
         waiting = [Waiting(job.id, _of(job, serving[job.queue], takes)) for job in line.jobs]
-        rests = {name: _rest_s(line.running.get(name), name, takes) for name in devices}
+        rests = {name: None if name in held else _rest_s(line.running.get(name), name, takes) for name in devices}
         starts_s, free_s = play(waiting, rests)
         of_devices = {name: Serving(profile(device), free_s[name]) for name, device in devices.items()}
         by_queue = {queue: [of_devices[name] for name in names] for queue, names in serving.items()}
-        return Forecast(starts_s, _turns_s(line, starts_s), by_queue, line.longer)
+        return Forecast(starts_s, _by_queue(line), by_queue, line.longer)
 
     def _needed(self, pairs: Sequence[Pair], devices: Mapping[str, Device]) -> dict[Pair, _Need | None]:
         """What was estimated for the last look isn't estimated again."""
@@ -154,8 +156,8 @@ def _rest_s(running: Running | None, device: str, takes: Mapping[Pair, float | N
     return running.eta_s
 
 
-def _turns_s(line: Line, starts_s: Mapping[str, float | None]) -> dict[str, list[float | None]]:
-    turns_s: dict[str, list[float | None]] = defaultdict(list)
+def _by_queue(line: Line) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
     for job in line.jobs:
-        turns_s[job.queue].append(starts_s[job.id])
-    return turns_s
+        found[job.queue].append(job.id)
+    return found

@@ -139,7 +139,7 @@ class Jobs:
             raise refused(*reply)
         outcome, flat, position, wake = reply
         written = dict(zip(flat[::2], flat[1::2], strict=True))
-        standing = await standing_of(written, position, self._foresee)
+        standing = await standing_of(self._client, self._keys, written, position, self._foresee)
         return Submitted(to_job(written, standing), wake=bool(wake), replayed=outcome == "replayed")
 
     async def get(self, job_id: str) -> Job:

@@ -10,7 +10,7 @@ import redis
 from pydantic_core import to_json
 
 from dyno.devices.device import Device
-from dyno.job import MAX_ATTEMPTS, SCHEMA, Failure, FailureClass, Outcome, Progress, WorkerRef, new_token
+from dyno.job import MAX_ATTEMPTS, SCHEMA, Failure, FailureClass, Holder, Outcome, Progress, WorkerRef, new_token
 from dyno.peers import Headline, Peer
 from dyno.result import Artifact, Result
 from dyno.settings import Settings
@@ -82,23 +82,23 @@ class Leases:
         out. A job of a newer schema is passed over, as one that doesn't fit; one whose spec can't be read for all that
         fails as `unsupported`, and the next one is tried.
         """
-        keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
-        said = ["", ""]
-        for _ in range(_MOST_CALLS):
+        while True:
             # The same token until there is an answer: a claim that was made, but not heard of, is given again.
             token = self._unanswered.setdefault(device_id, new_token())
-            given = [device_id, token, _json(worker), self._lease_ms, taker.profile, SCHEMA]
-            reply = self._run(Script.CLAIM, keys, [*given, *said])
+            reply = self._look(device_id, queues, worker, taker, token)
             del self._unanswered[device_id]
-            said = ["", ""]
-            if reply[0] == "asked":
-                said = [reply[1], taker.answer(reply[2])]
-            elif reply[0] == "claimed":
-                if claim := self._read(reply, token, device_id):
-                    return claim
-            elif reply[0] != "further":
+            if reply[0] != "claimed":
                 return None
-        return None
+            if claim := self._read(reply, token, device_id):
+                return claim
+
+    def pass_over(self, held_by: Holder, queues: Sequence[str], taker: Taker = ANY_JOB) -> str | None:
+        """Note in the job that `claim` would give that its device is held, and by whom; the queue of that job.
+
+        None where `claim` would give none.
+        """
+        reply = self._look(held_by.device, queues, None, taker, "", held_by)
+        return str(reply[1]) if reply[0] == "held" else None
 
     def unaware(self, device: Device) -> list[str]:
         """Queues to wake after a claim that found nothing for `device`; see `dyno.store.unaware`."""
@@ -193,6 +193,26 @@ class Leases:
     def peers(self, series: str) -> list[Peer]:
         """See `dyno.store.peers`."""
         return read_peers(self._client, self._settings, series)
+
+    def _look(
+        self,
+        device_id: str,
+        queues: Sequence[str],
+        worker: WorkerRef | None,
+        taker: Taker,
+        token: str,
+        held_by: Holder | None = None,
+    ) -> list[Any]:
+        """What claim.lua answers once it asks no more."""
+        keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
+        given = [device_id, token, _json(worker), self._lease_ms, taker.profile, SCHEMA]
+        said = ["", ""]
+        for _ in range(_MOST_CALLS):
+            reply = self._run(Script.CLAIM, keys, [*given, *said, _json(held_by)])
+            if reply[0] not in ("asked", "further"):
+                return reply
+            said = [reply[1], taker.answer(reply[2])] if reply[0] == "asked" else ["", ""]
+        return ["further"]
 
     def _read(self, reply: list[Any], token: str, device_id: str) -> Claim | None:
         _, job_id, text, attempt, queue, left_behind, cancel_requested = reply

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from dyno.errors import RecordUnreadable
-from dyno.job import DONE, Job, QueuePlace, Status, Urls
+from dyno.job import DONE, Holder, Job, QueuePlace, Status, Urls
 from dyno.spec import InterleavedSpec, Spec, Webhook, known_spec
 from dyno.store.standing import Standing
 
@@ -49,6 +49,8 @@ def _unreadable(what: str, error: Exception) -> RecordUnreadable:
 def _read(record: Mapping[str, str], standing: Standing) -> Job:
     job_id, status = record["id"], Status(record["status"])
     fields: dict[str, Any] = {name: json.loads(record[name]) for name in _JSON_FIELDS if name in record}
+    if status in DONE and "progress" in fields:
+        fields["progress"] |= {"fraction": 1.0, "eta_s": 0.0} if status is Status.SUCCEEDED else {"eta_s": None}
     fields |= {name: moment(record[name]) for name in _TIMES if name in record}
     fields |= {name: record[name] for name in ("owner", "rerun_of", "schema", "status_reason") if name in record}
     return Job(
@@ -58,10 +60,16 @@ def _read(record: Mapping[str, str], standing: Standing) -> Job:
         attempt=int(record["attempt"]),
         version=int(record["version"]),
         spec=_with_webhook(read_spec(record["spec"]), record.get("webhook")),
-        queue=QueuePlace(name=record["queue"], **standing._asdict()),
+        queue=QueuePlace(name=record["queue"], held_by=_held_by(record, status), **standing._asdict()),
         urls=_urls(job_id),
         **fields,
     )
+
+
+def _held_by(record: Mapping[str, str], status: Status) -> Holder | None:
+    if status is not Status.QUEUED or "held_by" not in record:
+        return None
+    return Holder.model_validate_json(record["held_by"])
 
 
 def read_spec(text: str) -> Spec:

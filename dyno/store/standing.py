@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import redis.asyncio
 
+from dyno.errors import StoreUnavailable
 from dyno.job import Status
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
@@ -32,27 +33,32 @@ class Serving(NamedTuple):
 class Forecast:
     """When waiting jobs are likely to be claimed; see `dyno.store.forecast`. Empty where nothing is known.
 
-    `starts_s`: by job, of those that were looked at. By queue, `turns_s`: the same, in their order; `serving`: the
+    `starts_s`: by job, of those that were looked at. By queue, `line`: these jobs in their order; `serving`: the
     devices that take its jobs. `longer`: the queues with more jobs than were looked at.
     """
 
     starts_s: Mapping[str, float | None] = field(default_factory=dict)
-    turns_s: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    line: Mapping[str, Sequence[str]] = field(default_factory=dict)
     serving: Mapping[str, Sequence[Serving]] = field(default_factory=dict)
     longer: Collection[str] = ()
 
-    def eta_s(self, job_id: str, queue: str, position: int | None, fits: str = "") -> float | None:
+    def eta_s(
+        self, job_id: str, queue: str, position: int | None, running: Collection[str] = (), fits: str = ""
+    ) -> float | None:
         """Of a job that waits; null where nothing is known. `fits`: of its record, see `dyno.store.fitting`.
 
-        One that came after the look has the turn of whoever stood in its place, or the next one. Far behind those that
-        were looked at it is in proportion to the place.
+        One that came after the look has the turn of whoever stood in its place, or the next one; those that were in
+        line then and are `running` now have had theirs. Far behind those that were looked at it is in proportion to
+        the place.
         """
         if job_id in self.starts_s:
             return self.starts_s[job_id]
         takers = [each for each in self.serving.get(queue, ()) if f"{each.profile}-" not in fits]
         if position is None or not takers:
             return None
-        turns_s = self.turns_s.get(queue, ())
+        line = self.line.get(queue, ())
+        turns_s = [self.starts_s[each] for each in line]
+        position += len(set(line).intersection(running))
         if position < len(turns_s):
             return turns_s[position]
         if queue not in self.longer:
@@ -87,23 +93,41 @@ async def standings(
                 pipeline.zscore(keys.queue(record["queue"]), job_id)
             for queue in queues:
                 pipeline.hvals(keys.passed(queue))
-            replies: list[Any] = await pipeline.execute()
+            _ask_what_runs(pipeline, keys)
+            *replies, running = await pipeline.execute()
     forecast = await foresee()
     of_jobs, of_queues = replies[: 2 * len(waiting)], replies[2 * len(waiting) :]
     reached = {queue: max(map(float, scores), default=None) for queue, scores in zip(queues, of_queues, strict=True)}
     return {
-        job_id: Standing(position, _is_passed(score, reached[record["queue"]]), _eta_s(forecast, record, position))
+        job_id: Standing(
+            position, _is_passed(score, reached[record["queue"]]), _eta_s(forecast, record, position, running)
+        )
         for (job_id, record), position, score in zip(waiting.items(), of_jobs[::2], of_jobs[1::2], strict=True)
     }
 
 
-async def standing_of(record: Mapping[str, str], position: int | None, foresee: Foresee) -> Standing:
+async def standing_of(
+    client: redis.asyncio.Redis, keys: Keys, record: Mapping[str, str], position: int | None, foresee: Foresee
+) -> Standing:
     """Of a job that has just been queued at that place, null where it doesn't wait."""
-    return Standing() if position is None else Standing(position, eta_s=_eta_s(await foresee(), record, position))
+    if position is None:
+        return Standing()
+    try:
+        with store_errors():
+            running = await _ask_what_runs(client, keys)
+    except StoreUnavailable:  # it is queued all the same, and its caller is to hear of that
+        return Standing(position)
+    return Standing(position, eta_s=_eta_s(await foresee(), record, position, running))
 
 
-def _eta_s(forecast: Forecast, record: Mapping[str, str], position: int | None) -> float | None:
-    return forecast.eta_s(record["id"], record["queue"], position, record.get("fits", ""))
+def _ask_what_runs(client: redis.asyncio.Redis, keys: Keys) -> Any:
+    return client.zrange(keys.jobs_with_status(Status.RUNNING), 0, -1)
+
+
+def _eta_s(
+    forecast: Forecast, record: Mapping[str, str], position: int | None, running: Collection[str]
+) -> float | None:
+    return forecast.eta_s(record["id"], record["queue"], position, running, record.get("fits", ""))
 
 
 def _is_passed(score: float | None, reached: float | None) -> bool:

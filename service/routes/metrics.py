@@ -89,7 +89,9 @@ def _standing(found: Tally) -> Iterator[Metric]:
     )
     for labels, number in states.items():
         devices.add_metric(labels, number)
-    busy = GaugeMetricFamily("dyno_device_busy", "Whether the device's worker runs a job", labels=["device", "kind"])
+    busy = GaugeMetricFamily(
+        "dyno_device_busy", "Whether the device's worker runs a job or waits for its lock", labels=["device", "kind"]
+    )
     for device, state in found.devices:
         busy.add_metric([device.full_id, device.kind], state == "busy")
     yield from (jobs, depths, devices, busy)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from dyno.cli import app
+from dyno.folders import write_error
 
 
 def options(command: Any, words: str) -> Iterator[tuple[str, Any, Any]]:
@@ -43,3 +46,47 @@ def test_a_home_that_there_is_not_is_wrong_usage() -> None:
     done = CliRunner().invoke(app, ["doctor", "--data-dir", "~nobody-of-this-name/x"], env={"COLUMNS": "200"})
     assert done.exit_code == 2
     assert "no such home" in done.output
+
+
+NOT_FOLDERS = ("file", "file/below")
+NOT_WRITABLE = ("/proc/none", "/sys")  # for root neither
+
+
+@pytest.mark.parametrize("named", [*NOT_FOLDERS, *NOT_WRITABLE])
+def test_a_data_folder_that_can_not_be_used_is_named_with_the_reason_and_nothing_starts(
+    tmp_path: Path, named: str
+) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / named  # of two absolute paths the second one
+    done = CliRunner().invoke(app, ["up", "--port", "0", "--data-dir", str(folder)], env={"DYNO_REDIS_URL": None})
+    assert done.exit_code == 2
+    why = "is not a folder" if named in NOT_FOLDERS else f"nothing can be written to {named.removesuffix('/none')}: "
+    told = rf"dyno: the data folder {folder} can't be used: .*{why}.*; name another one: --data-dir\n"
+    assert re.fullmatch(told, done.output)
+
+
+@pytest.mark.parametrize("named", [*NOT_FOLDERS, *NOT_WRITABLE])
+def test_the_doctor_finds_a_data_folder_that_can_not_be_used(tmp_path: Path, named: str) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / named
+    words = ["doctor", "--json", "--url", "http://127.0.0.1:9", "--data-dir", str(folder)]
+    done = CliRunner().invoke(app, words, env={"DYNO_REDIS_URL": None})
+    [found] = [each for each in json.loads(done.stdout) if each["name"] == "data folder"]
+    assert not found["is_well"]
+    assert found["found"].startswith(f"{folder} can't be used: ")
+    assert "--data-dir" in found["to_do"]
+
+
+@pytest.mark.parametrize("command", [["list"], ["create", "--name", "n", "--scope", "read"], ["revoke", "k"], ["open"]])
+def test_keys_say_that_their_data_folder_is_none(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "file").touch()
+    words = ["keys", *command, "--data-dir", str(tmp_path / "file")]
+    done = CliRunner().invoke(app, words, env={"DYNO_REDIS_URL": None})
+    assert done.exit_code == 2
+    assert f"the data folder {tmp_path / 'file'} can't be used: Not a directory; name that of `dyno up`" in done.output
+
+
+def test_looking_whether_a_folder_can_be_used_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert write_error(tmp_path) is None
+    assert write_error(tmp_path / "not" / "yet") is None
+    assert not list(tmp_path.iterdir())

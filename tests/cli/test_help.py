@@ -44,13 +44,6 @@ def test_it_says_its_version() -> None:
     assert (done.exit_code, done.output) == (0, f"dyno {version('tensordyno')}\n")
 
 
-def test_a_folder_that_can_not_be_made_is_told_in_a_line() -> None:
-    done = CliRunner().invoke(app, ["up", "--data-dir", "/proc/none"], env=ENV)
-    assert done.exit_code == 1
-    assert "/proc/none" in done.output
-    assert isinstance(done.exception, SystemExit)
-
-
 @pytest.mark.parametrize("key", ["dyno_ключ", "dyno_1\ndyno_2"])
 def test_what_can_be_no_key_is_wrong_usage_and_not_shown(key: str) -> None:
     done = CliRunner().invoke(app, ["jobs"], env=ENV | {"DYNO_API_KEY": key})

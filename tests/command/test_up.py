@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from typer.testing import CliRunner
 
 from dyno.cli import app
 from dyno.client import Client
-from dyno.up import free_port, url_of
+from dyno.ports import free_port
+from dyno.up import url_of
 from tests.command.running import Command
 from tests.cores import HERE
 from tests.numpy_runners import ON_NUMPY
@@ -94,16 +97,33 @@ def test_killing_it_leaves_no_process_behind(up: Callable[[], tuple[Command, Cli
     eventually(lambda: not running.pids(), 30, "all parts are gone")
 
 
-def test_a_port_that_is_taken_is_said_and_nothing_stays(command: Callable[..., Command], tmp_path: Path) -> None:
-    import socket
-
+def test_a_port_that_is_taken_is_told_on_one_line_and_nothing_is_started(
+    command: Callable[..., Command], tmp_path: Path
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        running = command("up", "--port", str(taken.getsockname()[1]), "--data-dir", str(tmp_path), **ON_NUMPY)
-        assert running.process.wait(60) == 1
-    assert "API ended with exit code" in running.text()
-    running.assert_nothing_left()
+        port = taken.getsockname()[1]
+        running = command("up", "--port", str(port), "--data-dir", str(tmp_path / "data"))
+        assert running.process.wait(60) == 2
+    assert re.fullmatch(rf"dyno: port {port} is taken; try --port \d+\n", running.text())
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("words", [["up"], ["demo"]])
+def test_an_address_that_is_not_of_this_host_is_told_on_one_line(
+    command: Callable[..., Command], words: list[str]
+) -> None:
+    running = command(*words, DYNO_HOST="192.0.2.1")
+    assert running.process.wait(60) == 2
+    assert re.fullmatch(r"dyno: 192\.0\.2\.1, port \d+ can't be bound: .*DYNO_HOST\n", running.text())
+
+
+def test_port_0_is_a_free_one(command: Callable[..., Command], home: Path) -> None:
+    running = command("up", "--port", "0", "--data-dir", str(home / "data"), "--device", HERE, **ON_NUMPY)
+    running.says("Dyno is up")
+    [url] = re.findall(r"Dyno is up: (http://127.0.0.1:\d+)/", running.text())
+    assert Client(url).alive()
 
 
 @pytest.mark.parametrize(("host", "url"), [("127.0.0.1", "http://127.0.0.1:80"), ("::1", "http://[::1]:80")])

@@ -12,7 +12,9 @@ import pytest
 
 from dyno.devices import discover, hold, lock_paths, shared_lock_paths
 from dyno.devices.device import Device
-from dyno.errors import DeviceUnavailable
+from dyno.devices.locks import Held, Turn
+from dyno.errors import DeviceBusy, DeviceUnavailable
+from dyno.job import Holder
 from dyno.settings import Settings
 
 HOLDER = """
@@ -105,6 +107,70 @@ def test_a_folder_of_locks_that_can_not_be_made_is_named_too(tmp_path: Path) -> 
     (path,) = lock_paths(cpu(0), Settings(run_dir=tmp_path / "file" / "run"))
     with pytest.raises(DeviceUnavailable, match=path):
         hold([path], 0)
+
+
+def test_a_refusal_says_what_the_holder_runs(settings: Settings) -> None:
+    paths = lock_paths(cpu(0), settings)
+    with hold(paths, 0, job="job_1"), pytest.raises(DeviceBusy, match="which runs job_1") as refused:
+        hold(paths, 0)
+    assert (refused.value.pid, refused.value.job) == (os.getpid(), "job_1")
+    assert "pytest" in str(refused.value.command)
+
+
+def test_the_lock_of_an_older_version_says_its_process_alone(settings: Settings) -> None:
+    [path] = lock_paths(cpu(0), settings)
+    with hold([path], 0):
+        Path(path).write_text("77")
+        with pytest.raises(DeviceBusy) as refused:
+            hold([path], 0)
+    assert (refused.value.pid, refused.value.command, refused.value.job) == (77, None, None)
+
+
+def test_a_device_is_one_worker_s_at_a_time_and_whoever_waits_is_told_whose(settings: Settings) -> None:
+    both, one, other = (Turn(cpu(*cores), settings) for cores in ((0, 1), (0,), (1,)))
+    mine = taken(both)
+    mine.note("job_1")
+    found = one.take()
+    assert isinstance(found, Holder)
+    assert (found.device, found.pid, found.job) == ("cpu:x@h", os.getpid(), "job_1")
+    mine.release()
+    with taken(one), taken(other):
+        assert isinstance(both.take(), Holder)
+    both.leave()
+
+
+def test_whoever_has_waited_has_the_next_turn(settings: Settings) -> None:
+    first, second = Turn(cpu(0), settings), Turn(cpu(0), settings)
+    for _ in range(3):
+        with taken(first):
+            assert isinstance(second.take(), Holder)
+        assert isinstance(first.take(), Holder), "though nobody has the device now"
+        taken(second).release()
+        first, second = second, first
+
+
+def test_who_leaves_lets_the_others_go_on(settings: Settings) -> None:
+    first, second = Turn(cpu(0), settings), Turn(cpu(0), settings)
+    with taken(first):
+        assert isinstance(second.take(), Holder)
+    second.leave()
+    taken(first).release()
+
+
+def test_a_turn_comes_when_the_last_runner_is_gone(settings: Settings) -> None:
+    turn, paths = Turn(cpu(0), settings), lock_paths(cpu(0), settings)
+    with hold(paths, 0, job="job_1"):
+        found = turn.take()
+        assert isinstance(found, Holder)
+        assert found.job == "job_1"
+    with taken(turn):
+        hold(paths, 0).release()
+
+
+def taken(turn: Turn) -> Held:
+    found = turn.take()
+    assert isinstance(found, Held)
+    return found
 
 
 def emulated(number: int) -> Device:

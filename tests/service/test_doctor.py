@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
+import redis
 from typer.testing import CliRunner
 
 from dyno import doctor
 from dyno.cli import app
 from dyno.devices.device import Device
+from dyno.fleet import WorkerRecord
+from dyno.job import Holder
 from dyno.settings import Settings
+from dyno.store import fleet
 
 Examined = Callable[..., dict[str, tuple[bool, str, str | None]]]
 
@@ -34,7 +39,7 @@ def examined(http: httpx.Client, settings: Settings, tmp_path: Path) -> Examined
 
 def test_all_is_well(examined: Examined, offered: Device) -> None:
     found = examined(0)
-    assert found.keys() == {"redis", "clock", "api", "workers", "devices", "data sets", "data folder"}
+    assert found.keys() == {"redis", "clock", "api", "workers", "devices", "locks", "data sets", "data folder"}
     assert all(is_well and to_do is None for is_well, _, to_do in found.values())
     assert offered.full_id in found["devices"][1]
 
@@ -51,6 +56,20 @@ def test_all_devices_are_cordoned(examined: Examined, http: httpx.Client, offere
     http.post(f"/v1/devices/{offered.full_id}/uncordon").raise_for_status()
     assert found["workers"][0]
     assert (found["devices"][0], "uncordon" in str(found["devices"][2])) == (False, True)
+
+
+def test_a_device_that_another_process_uses_while_jobs_wait(
+    examined: Examined, client: redis.Redis, settings: Settings, offered: Device
+) -> None:
+    held_by = Holder(device=offered.full_id, pid=77, command="python -m workers --device cpu", job="job_1")
+    known = {"id": "worker-1", "host": offered.host, "pid": 1, "device": offered.full_id, "version": "0"}
+    known |= {"state": "busy", "held_by": held_by, "started_at": datetime.now(UTC)}
+    fleet.publish(client, settings, offered, WorkerRecord.model_validate(known))
+    is_well, found, to_do = examined(1)["locks"]
+    assert not is_well
+    for words in (offered.full_id, "process 77", "python -m workers --device cpu", "job_1"):
+        assert words in found
+    assert "--device" in str(to_do)
 
 
 def test_redis_is_away_and_the_data_sets_are_nowhere(examined: Examined, tmp_path: Path) -> None:

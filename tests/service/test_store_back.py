@@ -13,10 +13,10 @@ import pytest
 import redis
 from fastapi import FastAPI
 
+from dyno.ports import free_port
 from dyno.settings import Settings
 from dyno.store.connect import ANSWER_TIMEOUT_S
 from dyno.store.server import EmbeddedServer
-from dyno.up import free_port
 from service.app import create_app
 from tests.servers import kill_once_written
 from tests.waiting import eventually, promised

@@ -7,16 +7,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
+import redis.asyncio
 
 from dyno.errors import StoreUnavailable
-from dyno.job import FailureClass, Status, WorkerRef
+from dyno.job import DEVICE_BUSY, FailureClass, Holder, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.connect import sync_client
+from dyno.store.cordon import cordon
+from dyno.store.fitting import Taker
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases
 from dyno.store.scripts import Script
+from tests.store.conftest import DEVICE
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +57,51 @@ async def test_the_best_head_over_all_queues_wins_by_class_and_then_by_arrival(
         order.append(got.job_id)
 
     assert order == [high, normal_any, normal_cpu, low]
+
+
+async def test_a_job_whose_device_is_held_says_by_whom_until_it_is_claimed(
+    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, claim: Callable, client: redis.Redis, keys: Keys
+) -> None:
+    first, second = [(await jobs.submit(a_spec())).job for _ in range(2)]
+    other = Holder(device=DEVICE, pid=77, command="python -m workers", job="job_1")
+    assert [leases.pass_over(other, ["any", "cpu"]) for _ in range(2)] == ["cpu", "cpu"]
+    waiting = await jobs.get(first.id)
+    assert (waiting.status, waiting.status_reason, waiting.attempt) == (Status.QUEUED, DEVICE_BUSY, 0)
+    assert waiting.queue.held_by == other
+    assert waiting.version == first.version + 1, "once for each holder"
+    assert (await jobs.get(second.id)).version == second.version
+
+    later = other.model_copy(update={"job": "job_2"})
+    leases.pass_over(later, ["cpu"])
+    assert (await jobs.get(first.id)).queue.held_by == later
+    got = claim()
+    assert (got.job_id, got.attempt) == (first.id, 1)
+    running = await jobs.get(first.id)
+    assert (running.status_reason, running.queue.held_by) == (None, None)
+    entries = [fields for _, fields in client.xrange(keys.job_events(first.id))]
+    assert [each["event"] for each in entries] == ["submit", "pass_over", "pass_over", "claim"]
+    assert [Holder.model_validate_json(each["held_by"]) for each in entries[1:3]] == [other, later]
+
+
+async def test_no_job_is_passed_over_where_none_would_be_claimed(
+    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, async_redis: redis.asyncio.Redis, settings: Settings
+) -> None:
+    held = Holder(device=DEVICE, pid=77)
+    assert leases.pass_over(held, ["cpu"]) is None
+    job = (await jobs.submit(a_spec())).job
+    assert leases.pass_over(held, ["cpu"], Taker("p", lambda spec: False)) is None
+    await cordon(async_redis, settings, DEVICE)
+    assert leases.pass_over(held, ["cpu"]) is None
+    assert (await jobs.get(job.id)).version == job.version
+
+
+async def test_a_job_that_is_canceled_while_its_device_is_held_is_held_up_no_more(
+    jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases
+) -> None:
+    job_id = (await jobs.submit(a_spec())).job.id
+    leases.pass_over(Holder(device=DEVICE, pid=77), ["cpu"])
+    canceled = (await jobs.cancel(job_id)).job
+    assert (canceled.status, canceled.queue.held_by) == (Status.CANCELED, None)
 
 
 async def test_a_device_takes_nothing_from_queues_it_does_not_serve(

@@ -67,6 +67,34 @@ async def test_a_heartbeat_shows_the_progress_and_extends_the_lease(
     assert client.zscore(keys.leases, DEVICE) > client.time()[0] * 1000
 
 
+@pytest.mark.parametrize(
+    ("outcome", "fraction", "eta_s"),
+    [("succeed", 1.0, 0.0), ("fail", 0.67, None), ("stop", 0.67, None), ("exhaust", 0.67, None)],
+)
+async def test_a_done_job_has_no_time_left_to_wait_for(
+    running: Callable,
+    claim: Callable,
+    leases: Leases,
+    jobs: Jobs,
+    outcome: str,
+    fraction: float,
+    eta_s: float | None,
+) -> None:
+    held = await running()
+    if outcome == "exhaust":
+        leases.requeue(held, reason="runner_crashed", counts_attempt=True)
+        held = claim()
+    progress = Progress(phase="sampling", run=3, runs=5, completed=7, fraction=0.67, eta_s=42.0)
+    leases.heartbeat(held, progress)
+    if outcome == "exhaust":
+        leases.requeue(held, reason="runner_crashed", counts_attempt=True)
+    else:
+        leases.finish(held, outcome)
+    job = await jobs.get(held.job_id)
+    assert job.done
+    assert job.progress == progress.model_copy(update={"fraction": fraction, "eta_s": eta_s})
+
+
 async def test_a_heartbeat_without_news_leaves_the_version_alone(running: Callable, leases: Leases, jobs: Jobs) -> None:
     claim = await running()
     progress = Progress(phase="warmup", run=1, runs=5)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dyno.delivery import Outcome
+from dyno.ports import free_port
 from dyno.settings import Settings
-from dyno.up import free_port
 from dyno.webhooks.sender import Resolve, Sender
 from tests.certificates import certificate_for
 from tests.inbox import Inbox

@@ -27,7 +27,7 @@ def runner_of(here: Device, settings: Settings, not_in: Sequence[int] = ()) -> i
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                found[:] = [int(file.read() or 0)]
+                found[:] = [int(file.readline() or 0)]
         return bool(found) and found[0] not in (0, *not_in)
 
     eventually(held)

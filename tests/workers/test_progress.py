@@ -25,6 +25,15 @@ def test_a_job_that_has_not_got_anywhere_has_no_end_in_sight() -> None:
     assert progress.eta_s is None
 
 
+def test_too_little_of_a_job_says_nothing_of_the_rest() -> None:
+    told = [
+        progress.eta_s
+        for completed in (1, 9, 10)
+        if (progress := JobProgress(1).of(ProgressFrame(phase="sampling", completed=completed, total=200), 0, 4.5))
+    ]
+    assert told == [None, None, 4.5 * 0.95 / 0.05]
+
+
 def test_the_first_run_trains_before_it_samples() -> None:
     frames = [
         ProgressFrame(phase="training", completed=1, total=2, unit="epochs"),

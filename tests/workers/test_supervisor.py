@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -14,8 +15,9 @@ import pytest
 import redis
 
 from dyno import logs
-from dyno.devices.device import Device
-from dyno.job import Status
+from dyno.devices.device import Device, PeakFigure
+from dyno.devices.locks import Held, Turn
+from dyno.job import DEVICE_BUSY, Holder, Status
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from tests.waiting import eventually
@@ -152,6 +154,81 @@ def test_a_busy_device_costs_the_job_nothing_and_calls_nobody_at_once(
     assert woken == []
 
 
+def test_a_job_stays_queued_and_says_who_uses_its_device_until_that_is_free(
+    quick: Settings,
+    store: Store,
+    client: redis.Redis,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    here: Device,
+    background: ThreadPoolExecutor,
+) -> None:
+    shown: list[tuple[str, bool]] = []
+    woken: list[str] = []
+
+    def show(state: str, job: str | None = None, held_by: Holder | None = None) -> None:
+        shown.append((state, held_by is not None))
+
+    supervisor = supervisor_of(quick, forking, show=show, wake=woken.append)
+    other = Turn(here, quick).take()
+    assert isinstance(other, Held)
+    with other:
+        other.note("job_of_another")
+        job_id = store.submit(tiny())
+        serving = background.submit(supervisor.serve)
+        eventually(lambda: store.job(job_id).status_reason == DEVICE_BUSY)
+        waiting = store.job(job_id)
+        assert (waiting.status, waiting.attempt) == (Status.QUEUED, 0)
+        assert waiting.queue.held_by is not None
+        assert (waiting.queue.held_by.pid, waiting.queue.held_by.job) == (os.getpid(), "job_of_another")
+        assert waiting.queue.held_by.device == here.full_id
+        eventually(lambda: woken == ["cpu"], what="another device may take it")
+    assert serving.result(60) == 1
+    assert (store.job(job_id).status, store.job(job_id).attempt) == (Status.SUCCEEDED, 1)
+    assert shown == [("busy", True), ("busy", False), ("idle", False)]
+
+
+def test_a_worker_without_jobs_waits_for_nobody_and_one_that_is_to_end_no_longer(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    misbehaving: Callable[[str], Misbehaving],
+    here: Device,
+    background: ThreadPoolExecutor,
+) -> None:
+    supervisor = supervisor_of(quick, misbehaving("never started"))
+    other = Turn(here, quick).take()
+    assert isinstance(other, Held)
+    with other:
+        assert supervisor.serve() == 0
+        job_id = store.submit(tiny())
+        serving = background.submit(supervisor.serve)
+        eventually(lambda: store.job(job_id).status_reason == DEVICE_BUSY)
+        supervisor.stop(0)
+        assert serving.result(60) == 0
+    taken = Turn(here, quick).take()
+    assert isinstance(taken, Held), "it isn't in line any more"
+    taken.release()
+
+
+def test_what_could_not_be_prepared_beside_another_worker_is_prepared_once_before_the_first_job(
+    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher, here: Device
+) -> None:
+    peak = {"float32": PeakFigure(value=1.0, provenance="measured here")}
+    prepared: list[bool] = []
+
+    def prepare() -> Device:
+        other = Turn(here, quick)
+        prepared.append(isinstance(other.take(), Holder))
+        other.leave()
+        return here.model_copy(update={"peak": peak})
+
+    ids = [store.submit(tiny()) for _ in range(2)]
+    assert supervisor_of(quick, forking, prepare=prepare).serve() == 2
+    assert prepared == [True], "once, and nobody else had the device"
+    assert all(store.result(job_id).peak.value is not None for job_id in ids)
+
+
 def test_a_worker_that_a_broken_queue_stops_from_claiming_is_not_left_shown_as_busy(
     quick: Settings,
     store: Store,
@@ -161,7 +238,7 @@ def test_a_worker_that_a_broken_queue_stops_from_claiming_is_not_left_shown_as_b
 ) -> None:
     shown: list[str] = []
 
-    def show(state: str, job: str | None) -> None:
+    def show(state: str, job: str | None = None, held_by: Holder | None = None) -> None:
         shown.append(state)
         client.set(Keys(quick.namespace).queue("cpu"), "no queue at all")
 

@@ -19,9 +19,10 @@ from fastapi import FastAPI, Request
 from dyno.client import Client, Refused, following
 from dyno.devices.device import Device
 from dyno.events import AnyEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
-from dyno.job import Progress
+from dyno.job import Holder, Progress
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
+from dyno.store.queues import queues_served
 from service.answers import streams
 from service.app import create_app
 from tests.comparisons import a_metric, of_metrics
@@ -47,6 +48,25 @@ def succeed(leases: Leases, claim: Claim) -> None:
 
 def blocks(text: str) -> list[str]:
     return [block for block in text.split("\n\n") if "event:" in block]
+
+
+def test_who_uses_the_device_that_a_job_waits_for_is_told(
+    http: httpx.Client, submitted: Callable[..., str], client: redis.Redis, settings: Settings, offered: Device
+) -> None:
+    job_id = submitted()
+    held_by = Holder(device=offered.full_id, pid=77, command="python -m workers", job="job_1")
+    assert Leases(client, settings).pass_over(held_by, queues_served(offered)) == "cpu"
+    with Client(str(http.base_url)) as caller:
+        first, second = itertools.islice(caller.events(job_id), 2)
+    assert isinstance(first, StatusEvent)
+    assert isinstance(second, StatusEvent)
+    assert (first.reason, first.held_by) == (None, None)
+    assert (second.status, second.event, second.reason, second.held_by) == (
+        "queued",
+        "pass_over",
+        "device_busy",
+        held_by,
+    )
 
 
 def test_a_done_job_s_events_are_sent_and_then_there_is_no_more(http: httpx.Client, claimed: Claimed) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from dyno.ports import free_port
 from dyno.settings import Settings
-from dyno.up import free_port
 from service.server.certificate import wrong_of_tls
 from tests.certificates import certificate_for
 from tests.service.keys.conftest import make_key

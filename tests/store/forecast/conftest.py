@@ -48,10 +48,11 @@ def estimate(spec: Spec, on: Device) -> float | None:
 
 @pytest.fixture
 def offer(client: redis.Redis, settings: Settings) -> Callable[..., None]:
-    def offered(*devices: Device, state: str = "idle") -> None:
+    def offered(*devices: Device, **fields: Any) -> None:
         for one in devices:
             known = {"id": one.id, "host": one.host, "pid": 1, "device": one.full_id, "version": VERSION}
-            record = WorkerRecord.model_validate(known | {"state": state, "started_at": datetime.now(UTC)})
+            known |= {"state": "idle", "started_at": datetime.now(UTC)} | fields
+            record = WorkerRecord.model_validate(known)
             fleet.publish(client, settings, one, record)
 
     return offered

@@ -9,7 +9,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from dyno.job import Job, Progress
+from dyno.job import Job, Progress, Status
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store import forecast
@@ -94,6 +94,17 @@ async def test_a_run_that_takes_longer_than_others_did_tells_by_its_own_progress
     assert await etas(waiting) == [7.5]
 
 
+async def test_nobody_can_tell_when_a_device_is_free_that_another_process_uses(
+    offer: Callable, learn: Callable, submit: Callable, etas: Callable
+) -> None:
+    learn("matmul")
+    offer(ONE, state="busy", held_by={"device": ONE.full_id, "pid": 77})
+    waiting = [await submit(), await submit()]
+    assert await etas(*waiting) == [None, None]
+    offer(TWO)
+    assert await etas(*waiting) == [0, 20]
+
+
 @pytest.mark.parametrize("how", ["absent", "cordoned", "draining"])
 async def test_devices_that_take_nothing_count_not_at_all(
     how: str,
@@ -160,6 +171,25 @@ async def test_a_job_that_came_after_the_look_is_told_the_turn_that_is_its_now(
     told = [job.queue.eta_s for job in (first, second, urgent, elsewhere)]
     assert told == [0, 20, 0, 20]
     assert [(await jobs.get(job.id)).queue.eta_s for job in (first, second)] == [0, 20]
+
+
+async def test_a_job_that_came_after_the_look_waits_for_those_that_were_claimed_since(
+    offer: Callable, learn: Callable, take: Callable, jobs: Jobs, a_spec: Callable[..., Spec], now: list[float]
+) -> None:
+    offer(ONE)
+    learn("matmul")
+    now[0] += 60
+
+    async def submitted(**fields: Any) -> Job:
+        return (await jobs.submit(a_spec(**{"device": "gpu"} | fields))).job
+
+    first, second = await submitted(), await submitted()  # the first of them is looked at
+    assert (first.queue.eta_s, second.queue.eta_s) == (0, 20)
+    take(ONE)
+    third, urgent = await submitted(), await submitted(priority="high")
+    assert [job.queue.eta_s for job in (third, urgent)] == [20, 20]
+    assert [(await jobs.get(job.id)).queue.eta_s for job in (second, urgent)] == [20, 20]
+    assert min(job.queue.eta_s for job in (await jobs.list(status=Status.QUEUED)).data) == 20
 
 
 async def test_a_job_that_came_after_the_look_is_told_nothing_where_nobody_can_tell(

@@ -11,12 +11,12 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.job import WorkerRef
+from dyno.ports import free_port
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases
 from dyno.store.queues import queues_served
-from dyno.up import free_port
 from dyno.workloads import normalise, registry, validate_params
 from tests.workers.conftest import Store
 from workers.artifacts import JobFiles

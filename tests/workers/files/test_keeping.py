@@ -17,10 +17,10 @@ import pytest
 from dyno.artifacts import shared_store
 from dyno.frames import RunRequest
 from dyno.job import Status
+from dyno.ports import free_port
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases
-from dyno.up import free_port
 from service.app import create_app
 from tests.service.conftest import serving
 from tests.waiting import eventually

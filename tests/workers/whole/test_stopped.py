@@ -7,7 +7,6 @@ import signal
 from dyno.devices import discover
 from dyno.job import Status
 from dyno.settings import Settings
-from dyno.wake import wake
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, tiny, until_gone
@@ -61,17 +60,17 @@ def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
         at_second = job.worker is not None and job.worker.id == "second"
         return at_second and job.progress is not None and job.progress.phase in ("warmup", "sampling")
 
-    def is_handed_back() -> bool:
+    def waits_for_the_device() -> bool:
         assert not is_measured_by_the_second(), "beside the first one's runner"
-        return jobs_of(short_lease, job_id)[0].status_reason == "device_busy"
+        held_by = jobs_of(short_lease, job_id)[0].queue.held_by
+        return held_by is not None and (held_by.pid, held_by.job) == (stopped.pid, job_id)
 
     stopped.send_signal(signal.SIGSTOP)
     spawns = short_lease.model_copy(update={"worker_start": "spawn"})  # so that it needn't prove that it can fork
     start_worker(HERE, spawns, "second")
-    eventually(is_handed_back, what="the job is handed back")
+    eventually(waits_for_the_device, what="the job says who has its device")
     assert not until_gone(runner, 0)
     assert jobs_of(short_lease, job_id)[0].attempt <= 1
     stopped.kill()
     assert until_gone(runner)
-    wake(short_lease, "cpu")  # as the reconciler does, within a minute
     eventually(is_measured_by_the_second)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from dyno.devices import discover
+from dyno.devices import discover, hold, lock_paths
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
@@ -22,6 +22,7 @@ from tests.workers.looking import device_is_free
 from tests.workers.whole.looking import (
     SHORT,
     StartWorker,
+    events_of,
     family_of,
     jobs_of,
     offered,
@@ -45,6 +46,28 @@ def test_two_workers_run_many_jobs_once_each(start_worker: StartWorker, settings
     jobs = jobs_of(settings, *ids)
     assert {(job.status, job.attempt) for job in jobs} == {(Status.SUCCEEDED, 1)}
     assert {job.worker.device.partition("@")[0] for job in jobs if job.worker} == {HERE, THERE}
+
+
+def test_a_worker_beside_another_dyno_s_says_whose_cores_it_waits_for_and_measures_its_peaks_later(
+    start_worker: StartWorker, settings: Settings, capfd: pytest.CaptureFixture[str]
+) -> None:
+    here = discover(HERE, settings)
+    with hold(lock_paths(here, settings), 0):
+        start_worker(HERE, settings)
+        until_idle(settings, 1)
+        assert offered(settings)[0].peak == {}
+        [job_id] = submit(settings, tiny())
+        eventually(lambda: jobs_of(settings, job_id)[0].status_reason == "device_busy")
+        eventually(lambda: offered(settings)[0].held_by is not None)
+        device = offered(settings)[0]
+        assert (device.state, device.held_by) == ("busy", jobs_of(settings, job_id)[0].queue.held_by)
+    job = until_status(settings, job_id, Status.SUCCEEDED)
+    assert (job.attempt, events_of(settings, job_id)) == (1, ["submit", "pass_over", "claim", "succeed"])
+    until_idle(settings, 1)
+    assert offered(settings)[0].peak["float32"].value is not None
+    said = capfd.readouterr().err
+    assert f"{here.full_id} is held by process {os.getpid()}" in said
+    assert "non-zero exit status" not in said
 
 
 @two_cores

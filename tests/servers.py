@@ -12,6 +12,7 @@ from dyno.store.server import EmbeddedServer, embedded_server
 from tests.waiting import eventually
 
 KINDS = ("redis", "valkey")
+ONE_KIND = ("valkey", pytest.param("redis", marks=pytest.mark.verify))  # for what takes long
 
 
 def server_binary(kind: str) -> Path:

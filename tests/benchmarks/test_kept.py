@@ -17,6 +17,7 @@ from benchmarks.results import figure, framework, memory, named
 from dyno.devices.device import Device
 from dyno.result import Result
 from dyno.workloads._articles import Article
+from tests.numpy_runners import ON_NUMPY
 
 TINY: Spec = {"workload": "matmul", "params": {"n": 64}, "measure": {"processes": 1, "min_samples": 1, "min_s": 0}}
 REFUSED: Spec = {"workload": "matmul", "params": {"n": 0}}
@@ -32,6 +33,8 @@ def found(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     """What two jobs answered, before somebody pressed Ctrl-C."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DYNO_RUN_DIR", str(tmp_path_factory.mktemp("run")))  # no other Dyno here holds these jobs up
+        for name, value in ON_NUMPY.items():
+            patch.setenv(name, value)
         going = answers({"refused": REFUSED, "first": TINY, "second": TINY}, Kept(folder), "cpu:0-0")
         found = dict([next(going), next(going)])
         going.close()

@@ -66,6 +66,7 @@ def test_who_has_not_heard_of_a_submit_is_counted() -> None:
     assert told.missed == 1
 
 
+@pytest.mark.verify
 def test_readers_of_a_real_api_hear_of_every_submit() -> None:
     async def run() -> Told:
         with api() as one:

@@ -59,6 +59,7 @@ def test_no_workload_that_trains_is_left_out() -> None:
     assert trains - {"quantized_inference"} == SETUPS.keys()
 
 
+@pytest.mark.verify
 def test_both_are_timed_in_turns_on_the_same_work(tensorflow: TensorFlow) -> None:
     from benchmarks.trainings.side_by_side import side_by_side
 

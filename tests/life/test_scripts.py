@@ -15,7 +15,7 @@ from dyno.store.scripts import SOURCES
 from dyno.store.server import EmbeddedServer
 from tests.life.faults import FAULTS
 from tests.life.machine import Life
-from tests.servers import KINDS
+from tests.servers import KINDS, ONE_KIND
 
 MANY = settings(
     max_examples=int(os.environ.get("LIFE_EXAMPLES", "30")),
@@ -30,9 +30,7 @@ UNTIL_FOUND = settings(MANY, max_examples=500, derandomize=True, database=None, 
 
 
 both = pytest.mark.parametrize("server", KINDS, indirect=True, scope="module")
-one = pytest.mark.parametrize(
-    "server", ["valkey", pytest.param("redis", marks=pytest.mark.verify)], indirect=True, scope="module"
-)
+one = pytest.mark.parametrize("server", ONE_KIND, indirect=True, scope="module")
 
 
 @both

@@ -22,7 +22,7 @@ from dyno.store.connect import sync_client
 from dyno.store.keys import Keys
 from dyno.store.server import EmbeddedServer
 from service.app import create_app
-from tests.servers import KINDS, server_binary
+from tests.servers import ONE_KIND, server_binary
 from tests.service.conftest import serving
 from tests.store.power import Power
 from tests.waiting import eventually
@@ -32,7 +32,7 @@ CALLERS = 8
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "cpu", "queue_if_absent": True}
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=ONE_KIND)
 def binary(request: pytest.FixtureRequest) -> Path:
     return server_binary(request.param)
 

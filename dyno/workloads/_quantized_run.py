@@ -140,7 +140,7 @@ class QuantizedRun:
         compiled_s = time.perf_counter()
         training.execute(1)
         self._trained = training.complete(compiled_s - began_s, time.perf_counter() - compiled_s)
-        self._details["training"] = training.verify().details
+        self._details["training"] = training.details()
         return kept[-1]
 
     def _cases(self, image_flops: float) -> list[Case]:

@@ -129,8 +129,7 @@ class ModelTraining:
         return self._training
 
     def verify(self) -> Verification:
-        trainer, validation = self._trainer, self._plan.validation
-        steps = _steps_per_epoch(self._plan, trainer.batch_size)
+        trainer = self._trainer
         diverged = loss_nonfinite(self._timed_loss)
         asked_in = getattr(self._params, "dtype", FLOAT32)
         step = self._step() if self._context.run == 0 else None
@@ -140,16 +139,7 @@ class ModelTraining:
             verified=frozenset(found.verified),
             unchecked=found.unchecked,
             precision=found.precision,
-            details={
-                **of_step(trainer, self._context.framework.name, self._params.steps_per_execution, steps),
-                "jit_compile_choice": self._jit.details,
-                **of_model(self._model),
-                "trained_samples": len(self._plan.train),
-                "validation_samples": 0 if validation is None else len(validation),
-                **self._details,
-                **self._better_than(),
-                **found.details,
-            },
+            details={**self.details(), **found.details},
             amounts={
                 "epoch": float(self._samples_per_epoch()),
                 "step": float(trainer.batch_size),
@@ -159,6 +149,20 @@ class ModelTraining:
             flops=None if self._plan.flops_per_sample is None else self._plan.flops_per_sample * self.work,
             tuned=self._jit.tuned,
         )
+
+    def details(self) -> dict[str, JsonValue]:
+        """How the step was made, of what, and what the training was worth."""
+        trainer, validation = self._trainer, self._plan.validation
+        steps = _steps_per_epoch(self._plan, trainer.batch_size)
+        return {
+            **of_step(trainer, self._context.framework.name, self._params.steps_per_execution, steps),
+            "jit_compile_choice": self._jit.details,
+            **of_model(self._model),
+            "trained_samples": len(self._plan.train),
+            "validation_samples": 0 if validation is None else len(validation),
+            **self._details,
+            **self._better_than(),
+        }
 
     def _step(self) -> Timed:
         """The compiled step, by the data that the plan has for it."""

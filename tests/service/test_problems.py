@@ -37,7 +37,7 @@ def test_every_error_has_a_status_and_a_title(kind: type[DynoError]) -> None:
 
 
 def test_no_two_errors_share_a_code() -> None:
-    codes = [kind.code for kind in raised_here()]
+    codes = [kind.code for kind in raised_here() if "code" in vars(kind)]
     assert len(set(codes)) == len(codes)
 
 

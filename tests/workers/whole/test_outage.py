@@ -18,7 +18,7 @@ from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
 from tests.workers.whole.looking import StartWorker, submit, until_idle, until_sampling, until_status
 
-OUTAGE_S = float(os.environ.get("DYNO_TEST_OUTAGE_S", "4"))
+OUTAGE_S = float(os.environ.get("DYNO_TEST_OUTAGE_S", "5"))
 AROUND_S = 3.0  # how long the benchmark takes beside
 LEASE_S = min(30.0, 0.75 * OUTAGE_S)  # it runs out meanwhile
 

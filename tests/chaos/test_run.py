@@ -85,10 +85,8 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
 
 @pytest.mark.timeout(300)
 def test_a_short_run_with_a_killed_worker_and_a_bad_network_breaks_nothing_but_what_is_planted(
-    planted: list[Violation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planted: list[Violation], tmp_path: Path
 ) -> None:
-    for name, value in ON_NUMPY.items():
-        monkeypatch.setenv(name, value)
     kinds = {Kind.KILL, Kind.RESET}
     asked = Asked(seed=52, minutes=0.05, jobs=24, durability="everysec", patience_s=120, kinds=kinds)
     shaken = asyncio.run(run(asked, tmp_path))

@@ -85,7 +85,13 @@ def test_a_job_waits_for_the_device_that_it_fits_while_the_smaller_one_takes_tho
 
     waiting = http.get(big["urls"]["self"]).json()
     assert (waiting["status"], waiting["version"]) == ("queued", big["version"])
-    assert waiting["queue"] | {"eta_s": None} == {"name": "gpu", "position": 0, "eta_s": None, "passed_over": True, "held_by": None}
+    assert waiting["queue"] | {"eta_s": None} == {
+        "name": "gpu",
+        "position": 0,
+        "eta_s": None,
+        "passed_over": True,
+        "held_by": None,
+    }
     assert take(large) == big["id"]
 
 

@@ -42,7 +42,7 @@ def test_a_canceled_job_never_gets_a_result(api: Any, long: dict[str, Any]) -> N
     waiting = api.submit()
     api.cancel(waiting)
     answer = api.http.get(waiting["urls"]["result"])
-    assert (answer.status_code, answer.json()["code"]) == (409, "result-not-ready")
+    assert (answer.status_code, answer.json()["code"]) == (409, "no-result")
     assert answer.json()["job_status"] == "canceled"
 
 

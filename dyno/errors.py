@@ -13,6 +13,7 @@ DynoError
 ├── JobFinished        a transition came after the end
 ├── JobLive            it isn't done yet, and what was asked is of done jobs only
 ├── ResultNotReady
+│   └── NoResult       … nor ever will be: the job failed, or was canceled
 ├── IdempotencyKeyReused
 ├── JobExpired         the job that an idempotency key made is gone, and the key makes no second one
 ├── LimitReached       the caller's key has no more of something, for now
@@ -147,6 +148,10 @@ class ResultNotReady(DynoError):
         self.job_status = job_status
 
 
+class NoResult(ResultNotReady):
+    code = "no-result"
+
+
 class IdempotencyKeyReused(DynoError):
     code = "idempotency-key-reused"
 
@@ -192,6 +197,8 @@ class DeviceUnavailable(DynoError):
 
 class DeviceBusy(DeviceUnavailable):
     """`pid`, `command` and `job`: of the process that uses it, each null where its lock file doesn't say."""
+
+    code = "device-busy"
 
     def __init__(self, detail: str, pid: int | None, command: str | None, job: str | None) -> None:
         super().__init__(detail)

@@ -24,7 +24,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "job-expired": (409, "The job of this idempotency key is gone"),
     "job-finished": (409, "The job is done already"),
     "job-live": (409, "The job is not done yet"),
-    "result-not-ready": (409, "The job has no result"),
+    "result-not-ready": (409, "The job has no result yet"),
+    "no-result": (409, "The job ended without a result"),
     "not-comparable": (409, "The results can't be compared"),
     "stale-token": (409, "Another attempt owns the job"),
     "body-too-large": (413, "The body is too large"),
@@ -60,5 +61,6 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "store-unfit": (503, "The store is not set up to keep jobs"),
     "tracing-missing": (503, "Traces can't be made"),
     "device-unavailable": (503, "The device is not available"),
+    "device-busy": (503, "Another process uses the device"),
     "server-unavailable": (503, "No store could be found"),
 }

@@ -57,7 +57,9 @@ class Problem(BaseModel):
     errors: list[ProblemError] | None = Field(
         default=None, description="Every wrong field at once; always and only with status 422."
     )
-    job_status: Status | None = Field(default=None, description="Of the job; only with `result-not-ready`.")
+    job_status: Status | None = Field(
+        default=None, description="Of the job; only with `result-not-ready` and `no-result`."
+    )
     differing: list[Difference] | None = Field(
         default=None, description="Every field in which the results differ; only with `not-comparable`."
     )

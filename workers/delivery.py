@@ -131,6 +131,7 @@ _MEANINGS: dict[str, type[DynoError]] = {
     "artifact-not-found": ArtifactNotFound,
     "artifact-too-large": ArtifactTooLarge,
     "job-not-found": StaleToken,
+    "no-result": ArtifactNotFound,
     "result-not-ready": ArtifactNotFound,
     "stale-token": StaleToken,
     "store-unavailable": StoreAway,

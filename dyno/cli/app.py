@@ -27,6 +27,7 @@ errors = Console(stderr=True)
 USAGE = 2
 _START = "; start a Dyno with `dyno up`, or name another: --url, DYNO_URL"
 _KEY = "; this command sends what DYNO_API_KEY holds"
+_NO_RESULT = "no-result"  # the job failed: what `dyno run` of it ended with, `dyno result` does, too
 P = ParamSpec("P")
 
 
@@ -60,7 +61,9 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except Refused as error:
-            _fail(error.detail + _KEY * (error.status == HTTPStatus.UNAUTHORIZED), OfCommand.REFUSED)
+            has_failed = error.problem.get("code") == _NO_RESULT
+            code = OfCommand.FAILED if has_failed else OfCommand.REFUSED
+            _fail(error.detail + _KEY * (error.status == HTTPStatus.UNAUTHORIZED), code)
         except ConnectionBroken as error:
             _fail(error.detail + _START, OfCommand.UNREACHABLE)
         except ServerUnreachable as error:

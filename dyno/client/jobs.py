@@ -78,7 +78,7 @@ class JobCalls:
 
     @call
     def result(self, job_id: str) -> Steps[Result]:
-        """Of a job that succeeded. Raises Refused: `result-not-ready` where there is none, or not yet."""
+        """Of a job that succeeded. Raises Refused: `result-not-ready` before, `no-result` where it ended otherwise."""
         return _result_of(job_id)
 
     @call

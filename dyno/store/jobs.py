@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from dyno.access import EVERYBODY, Limits, Viewer
-from dyno.errors import IdempotencyKeyReused, JobExpired, JobFinished, JobLive, ResultNotReady, UnknownJob
+from dyno.errors import IdempotencyKeyReused, JobExpired, JobFinished, JobLive, NoResult, ResultNotReady, UnknownJob
 from dyno.job import SCHEMA, Job, SpecWarning, Status, new_job_id
 from dyno.result import Result
 from dyno.samples import RunSamples
@@ -176,7 +176,9 @@ class Jobs:
         return reply[1] or None
 
     async def result(self, job_id: str) -> Result:
-        """The job's result. Raises UnknownJob, RecordUnreadable, and without one ResultNotReady (with the status)."""
+        """The job's result. Raises UnknownJob, RecordUnreadable, and without one ResultNotReady, or NoResult where the
+        job is done (both with its status).
+        """
         text = await self._answer(self._keys.result(job_id), job_id)
         return stored(Result.model_validate_json, text, f"the result of {job_id}")
 
@@ -191,9 +193,7 @@ class Jobs:
         with store_errors():
             text: Any = await self._client.get(key)
         if text is None:
-            job = await self.get(job_id)
-            detail = f"{job_id} is {job.status} and has no result" + ("" if job.done else " yet")
-            raise ResultNotReady(detail, job.status)
+            raise _without_result(await self.get(job_id))
         return str(text)
 
     async def list(
@@ -241,6 +241,15 @@ class Jobs:
         with store_errors():
             reply: _Reply = await self._scripts[script](keys=keys, args=[self._keys.namespace, *args])
         return reply
+
+
+def _without_result(job: Job) -> ResultNotReady:
+    if not job.done:
+        return ResultNotReady(f"{job.id} is {job.status} and has no result yet", job.status)
+    if job.status is Status.CANCELED:
+        return NoResult(f"{job.id} was canceled and has no result", job.status)
+    why = f": {job.failure.reason}: {job.failure.message}" if job.failure else ""
+    return NoResult(f"{job.id} {job.status} and has no result{why}", job.status)
 
 
 def _unknown(job_id: str) -> UnknownJob:

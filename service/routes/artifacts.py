@@ -34,11 +34,12 @@ class ArtifactList(BaseModel):
     data: list[Artifact]
 
 
-_OF_LIST = documented("job-not-found", "result-not-ready", "record-unreadable", "store-unavailable")
+_OF_LIST = documented("job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable")
 _OF_FILE: dict[int | str, dict[str, Any]] = {
     304: {"description": "The ETag given is that of the file"},
     **documented(
-        *("job-not-found", "artifact-not-found", "result-not-ready", "record-unreadable", "store-unavailable"),
+        *("job-not-found", "artifact-not-found", "result-not-ready", "no-result"),
+        *("record-unreadable", "store-unavailable"),
         "artifact-store-unavailable",
     ),
 }

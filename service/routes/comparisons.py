@@ -11,7 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
 
 from dyno.comparison import CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
-from dyno.errors import InvalidComparison, RecordUnreadable, ResultNotReady, UnknownComparison, UnknownJob
+from dyno.errors import InvalidComparison, NoResult, RecordUnreadable, ResultNotReady, UnknownComparison, UnknownJob
 from dyno.job import Job, Status
 from dyno.measure.comparable import Entry, check_comparable, same_work
 from dyno.measure.comparison import compare
@@ -67,7 +67,8 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
     responses={
         202: {"model": UnfinishedComparison, "description": "Two specs: the job that runs them is queued"},
         **documented(
-            *("malformed-body", "job-not-found", "body-timeout", "result-not-ready", "not-comparable", "job-expired"),
+            *("malformed-body", "job-not-found", "body-timeout", "result-not-ready", "no-result"),
+            *("not-comparable", "job-expired"),
             *("body-too-large", "unsupported-media-type", "invalid-comparison", "invalid-spec", "does-not-fit"),
             *("exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused", "invalid-request"),
             *("queue-full", "record-unreadable", "store-unavailable"),
@@ -165,13 +166,14 @@ async def show(found: Found) -> Comparison | UnfinishedComparison:
     response_class=Response,
     responses={
         200: {"description": "Bars of the metric with their intervals", "content": _SVG},
-        **documented("comparison-not-found", "result-not-ready", "record-unreadable", "store-unavailable"),
+        **documented("comparison-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"),
     },
 )
 async def picture(found: Found) -> Response:
     """The figures as bars with their intervals; logarithmic where they lie far apart."""
     if isinstance(found, UnfinishedComparison):
-        raise ResultNotReady(f"{found.id} is {found.status}: there is nothing to draw")
+        kind = ResultNotReady if found.status == "running" else NoResult
+        raise kind(f"{found.id} is {found.status}: there is nothing to draw")
     headers = {
         "Cache-Control": "private, max-age=3600",
         "Vary": "Authorization",  # or a browser would show what one key saw to the next one

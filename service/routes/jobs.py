@@ -151,8 +151,8 @@ async def cancel(job_id: JobId, jobs: JobsDep, caller: CallerDep, response: Resp
 
 @router.get(
     "/{job_id}/result",
-    responses=documented("job-not-found", "result-not-ready", "record-unreadable", "store-unavailable"),
+    responses=documented("job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"),
 )
 async def result(job_id: JobId, jobs: JobsDep) -> Result:
-    """The result of a job that succeeded."""
+    """The result of a job that succeeded. `result-not-ready`: ask again later; `no-result`: there will be none."""
     return await jobs.result(job_id)

@@ -25,7 +25,10 @@ _CSV = {"text/csv": {"schema": {"type": "string"}}}
     response_model=SampleList,
     responses={
         200: {"content": _CSV},
-        **documented("job-not-found", "result-not-ready", "invalid-request", "record-unreadable", "store-unavailable"),
+        **documented(
+            *("job-not-found", "result-not-ready", "no-result"),
+            *("invalid-request", "record-unreadable", "store-unavailable"),
+        ),
     },
 )
 async def samples(

@@ -24,7 +24,8 @@ from dyno.cli.params import own_params
 from dyno.cli.waiting import queued, waiting
 from dyno.client import Client, ServerUnreachable, steps
 from dyno.devices.device import Device
-from dyno.job import Job
+from dyno.job import Failure, FailureClass, Job
+from dyno.store.leases import Claim, Leases
 from tests.waiting import eventually
 
 
@@ -115,6 +116,16 @@ def test_workers_and_workloads_are_listed(said: Callable[..., str], offered: Dev
     assert "n" in json.loads(said("workloads", "matmul", "--json"))["params"]["properties"]
     assert "--dtype" in said("workloads", "matmul")
     said("workloads", "none", code=3)
+
+
+def test_the_result_of_a_job_that_failed_is_a_failure_and_of_one_that_waits_a_refusal(
+    said: Callable[..., str], claimed: Callable[[], tuple[Leases, Claim]], submitted: Callable[..., str]
+) -> None:
+    leases, claim = claimed()
+    failure = Failure(failure_class=FailureClass.RESOURCE, reason="out_of_memory", message="9 GiB are too many")
+    leases.finish(claim, "fail", status_reason=failure.reason, failure=failure)
+    assert "9 GiB are too many" in said("result", claim.job_id, code=1)
+    assert "queued" in said("result", submitted(), code=3)
 
 
 @pytest.mark.parametrize("arguments", [["run", "matmul"], ["jobs"], ["workers"], ["result", "job_1"], ["devices"]])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from dyno.errors import ResultNotReady
+from dyno.errors import NoResult, ResultNotReady
 from dyno.job import MAX_ATTEMPTS, Failure, FailureClass, Progress, Status
 from dyno.readings import Energy, Memory
 from dyno.result import Metric, Peak, Phases, Result, Verdict
@@ -168,7 +168,7 @@ async def test_a_failed_job_says_why_and_has_no_result(running: Callable, leases
     assert leases.finish(claim, "fail", status_reason="out_of_memory", failure=failure)
     job = await jobs.get(claim.job_id)
     assert (job.status, job.status_reason, job.failure) == (Status.FAILED, "out_of_memory", failure)
-    with pytest.raises(ResultNotReady, match="failed"):
+    with pytest.raises(NoResult, match="failed and has no result: out_of_memory: killed"):
         await jobs.result(claim.job_id)
 
 

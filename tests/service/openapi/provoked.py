@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import httpx
 
+from dyno.job import Failure, FailureClass
 from tests.service.openapi.house import TINY, House
 
 NO_JOB = "job_01M80PT6VM78YWA14Q3XXHDWDJ"
@@ -38,6 +39,17 @@ def _job_expired(house: House) -> httpx.Response:
 def _limit_reached(house: House) -> httpx.Response:
     house.poor.post("/v1/jobs", json=TINY)
     return house.poor.post("/v1/jobs", json=TINY)
+
+
+def _no_result(house: House) -> httpx.Response:
+    claim = house.claimed()
+    failure = Failure(
+        failure_class=FailureClass.BENCHMARK,
+        reason="too_few_samples",
+        message="a batch of 256 needs more than the 200 samples that there are to train on; the largest is 200",
+    )
+    assert house.leases.finish(claim, "fail", status_reason=failure.reason, failure=failure)
+    return house.http.get(f"/v1/jobs/{claim.job_id}/result")
 
 
 def _queue_full(house: House) -> httpx.Response:
@@ -98,6 +110,7 @@ PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
     "limit-reached": _limit_reached,
     "malformed-body": lambda h: h.http.post("/v1/jobs", content='{"workload": "matmul", "params": {', headers=JSON),
     "no-device-fits": lambda h: h.http.post("/v1/jobs", json=TINY | {"device": "tpu"}),
+    "no-result": _no_result,
     "not-authorized": lambda h: h.http.get("/v1/keys"),
     "not-comparable": _not_comparable,
     "not-ready": lambda h: h.away.get("/readyz"),

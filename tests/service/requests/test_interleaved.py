@@ -91,6 +91,13 @@ def test_two_specs_are_queued_as_one_job_and_compared_when_it_is_done(http: http
     assert "second" in http.get(begun["urls"]["bars"]).text
 
 
+def test_a_comparison_whose_job_was_canceled_is_never_drawn(http: httpx.Client, post: Post) -> None:
+    begun = post().json()
+    http.post(f"/v1/jobs/{begun['job']}/cancel").raise_for_status()
+    bars = http.get(begun["urls"]["bars"])
+    assert (bars.status_code, bars.json()["code"]) == (409, "no-result")
+
+
 def test_the_job_says_what_it_runs(http: httpx.Client, post: Post) -> None:
     job = Job.model_validate(http.get(f"/v1/jobs/{post(margin=0.1).json()['job']}").json())
     assert isinstance(job.spec, InterleavedSpec)

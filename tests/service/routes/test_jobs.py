@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
+from dyno.job import Failure, FailureClass
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.keys import Keys
+from dyno.store.leases import Claim, Leases
 from dyno.ulid import new_ulid
 
 BODY = {"workload": "matmul", "params": {"n": 64}}
@@ -94,6 +97,27 @@ def test_a_job_without_a_result_is_named_with_its_status(http: httpx.Client, off
     answer = http.get(submit(http)["urls"]["result"])
     assert (answer.status_code, answer.json()["code"]) == (409, "result-not-ready")
     assert answer.json()["job_status"] == "queued"
+
+
+@pytest.mark.parametrize("path", ["result", "samples", "artifacts", "artifacts/a.txt"])
+def test_a_job_that_ended_without_a_result_is_told_from_one_that_has_none_yet(
+    http: httpx.Client, claimed: Callable[[], tuple[Leases, Claim]], path: str
+) -> None:
+    leases, claim = claimed()
+    url = f"/v1/jobs/{claim.job_id}/{path}"
+    assert http.get(url).json()["code"] == "result-not-ready"
+    failure = Failure(failure_class=FailureClass.RESOURCE, reason="out_of_memory", message="9 GiB are too many")
+    assert leases.finish(claim, "fail", status_reason=failure.reason, failure=failure)
+    answer = http.get(url)
+    assert (answer.status_code, answer.json()["code"], answer.json()["job_status"]) == (409, "no-result", "failed")
+    assert answer.json()["detail"] == f"{claim.job_id} failed and has no result: out_of_memory: 9 GiB are too many"
+
+
+def test_a_canceled_job_has_no_result(http: httpx.Client, offered: Device) -> None:
+    job = submit(http)
+    http.post(job["urls"]["cancel"]).raise_for_status()
+    answer = http.get(job["urls"]["result"])
+    assert (answer.status_code, answer.json()["code"], answer.json()["job_status"]) == (409, "no-result", "canceled")
 
 
 def test_spaces_and_order_don_t_make_another_body(http: httpx.Client, offered: Device) -> None:

@@ -27,7 +27,7 @@ _TOLD = "tests/workloads/test_training_told.py"
 _COMPARISON = "tests/measure/test_comparison.py"
 _HONEST = f"{_DOUBTED}::test_the_honest_one_raises_none_of_them"
 _AS_LONG = f"{_UNSTEADY}::test_runs_that_take_as_long_as_each_other_are_neither_and_each_is_steady"
-_TWICE_AS_LONG = f"{_UNSTEADY}::test_runs_that_take_once_and_twice_as_long_are_noisy_and_in_two_groups"
+_THRICE_AS_LONG = f"{_UNSTEADY}::test_runs_that_take_once_and_thrice_as_long_are_noisy_and_in_two_groups"
 _CLOCK = "tests/runner/test_skewed_clock.py::test_a_wall_clock_that_jumps_in_a_sample_is_told_and_one_that_stays_is_not"
 _QUOTA = "tests/measure/test_quota.py::test_a_run_in_a_group_of_less_time_than_its_cores_have_is_said"
 _RISING = f"{_UNSTEADY}::test_a_learning_rate_that_is_too_high_lets_the_loss_rise"
@@ -74,8 +74,8 @@ PROVOKED: dict[str, Provoked] = {
         "recorded",
     ),
     "CPU_QUOTA": Provoked(_QUOTA, _QUOTA),
-    "NOISY": Provoked(_TWICE_AS_LONG, _AS_LONG),
-    "MULTIMODAL": Provoked(_TWICE_AS_LONG, _AS_LONG),
+    "NOISY": Provoked(_THRICE_AS_LONG, _AS_LONG),
+    "MULTIMODAL": Provoked(_THRICE_AS_LONG, _AS_LONG),
     "INSUFFICIENT_SAMPLES": Provoked(
         "api_tests/test_job.py::test_so_few_samples_are_never_trusted",
         "tests/measure/test_scatter.py::test_twenty_samples_of_a_tenth_of_a_second_are_sufficient",

@@ -1,12 +1,11 @@
 """Work that grows, that differs from run to run, that doesn't learn: said of real runs, and not of steady ones.
 
-A sleep stands for the work, so that it has a time however busy the machine is.
+The samples' clock goes by what the work says that it lasts, so that it has a time however busy the machine is.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -16,13 +15,14 @@ import pytest
 from dyno.devices.device import Device
 from dyno.frameworks.contract import JitCompile, Samples
 from dyno.frameworks.tensorflow import TensorFlow
+from dyno.measure.clock import HostClock
 from dyno.result import DataOrigin, Result
+from dyno.runner import samples
 from dyno.spec import Measure, Spec
 from dyno.workloads._training import ModelTraining, Outcome, Plan
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext, Estimate, MetricSpec, Params, Verification, Workload
 from tests.running import codes, job_of
-from tests.waiting import eventually
 
 CORES = sorted(os.sched_getaffinity(0))
 DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30)
@@ -32,7 +32,19 @@ ENOUGH = {"min_samples": 50, "min_s": 0, "max_s": 0.3, "target_rel_ci": 0.02}
 LINE = np.linspace(0.9, 1.1, 40, dtype=np.float32)[:, np.newaxis]
 
 
-class Slept:
+class Given(HostClock):
+    """Nothing but work moves it."""
+
+    time_s = 0.0
+
+    def now_s(self) -> float:
+        return Given.time_s
+
+    def epoch_s(self) -> float:
+        return Given.time_s
+
+
+class Lasting:
     """An execution takes `WORK_S` times what `lasts` says of (run, calls so far)."""
 
     work = 1.0
@@ -45,7 +57,7 @@ class Slept:
 
     def execute(self, count: int) -> None:
         self._calls += 1
-        time.sleep(WORK_S * count * self._lasts(self._run, self._calls))
+        Given.time_s += WORK_S * count * self._lasts(self._run, self._calls)
 
     def complete(self, compile_s: float, first_execution_s: float) -> None:
         return None
@@ -54,7 +66,7 @@ class Slept:
         return Verification()
 
 
-def _workload(build: Callable[..., Slept | ModelTraining], params: type[Params] = Params) -> Workload:
+def _workload(build: Callable[..., Lasting | ModelTraining], params: type[Params] = Params) -> Workload:
     return Workload(
         name="some",
         description="some work",
@@ -66,29 +78,31 @@ def _workload(build: Callable[..., Slept | ModelTraining], params: type[Params] 
     )
 
 
-def _slept(lasts: Callable[[int, int], float], runs: int, **measure: float) -> Result:
-    asked = Measure.model_validate({"processes": runs} | ENOUGH | measure)
-    return job_of(_workload(partial(Slept, lasts)), Spec(workload="some", measure=asked), DEVICE)
+@pytest.fixture
+def result_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.setattr(samples, "HostClock", Given)
+
+    def result(lasts: Callable[[int, int], float], runs: int, **measure: float) -> Result:
+        asked = Measure.model_validate({"processes": runs} | ENOUGH | measure)
+        return job_of(_workload(partial(Lasting, lasts)), Spec(workload="some", measure=asked), DEVICE)
+
+    return result
 
 
-def test_work_that_grows_has_no_steady_state() -> None:
+def test_work_that_grows_has_no_steady_state(result_of: Callable[..., Result]) -> None:
     """There is time for more than the samples that would show it steady."""
-    found = _slept(lambda run, calls: 1 + 0.05 * calls, 1, min_samples=200, max_s=0.8)
+    found = result_of(lambda run, calls: 1 + 0.05 * calls, 1, min_samples=200, max_s=0.8)
     assert "NO_STEADY_STATE" in codes(found)
 
 
-def test_runs_that_take_once_and_twice_as_long_are_noisy_and_in_two_groups() -> None:
-    def told() -> bool:
-        found = _slept(lambda run, calls: 1 + 2 * (run % 2), 5, min_samples=3, max_s=0.06)
-        return {"NOISY", "MULTIMODAL", "INSUFFICIENT_SAMPLES"} <= codes(found)
-
-    assert eventually(told, what="both are said")
+def test_runs_that_take_once_and_thrice_as_long_are_noisy_and_in_two_groups(result_of: Callable[..., Result]) -> None:
+    found = result_of(lambda run, calls: 1 + 2 * (run % 2), 5, min_samples=3, max_s=0.06)
+    assert {"NOISY", "MULTIMODAL", "INSUFFICIENT_SAMPLES"} <= codes(found)
 
 
-def test_runs_that_take_as_long_as_each_other_are_neither_and_each_is_steady() -> None:
-    """Unless something else kept this machine busy meanwhile."""
-    unwanted = {"NOISY", "MULTIMODAL", "NO_STEADY_STATE"}
-    assert eventually(lambda: not unwanted & codes(_slept(lambda run, calls: 1.0, 5)), what="none is said")
+def test_runs_that_take_as_long_as_each_other_are_neither_and_each_is_steady(result_of: Callable[..., Result]) -> None:
+    found = result_of(lambda run, calls: 1.0 + 0.001 * ((7 * calls + run) % 3), 5)
+    assert not {"NOISY", "MULTIMODAL", "NO_STEADY_STATE"} & codes(found)
 
 
 def _line(params: TrainingParams, context: BuildContext) -> ModelTraining:

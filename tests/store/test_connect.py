@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import inspect
+from asyncio.selector_events import _SelectorSocketTransport
+
 import pytest
 import redis
 
@@ -8,6 +11,11 @@ from dyno.settings import Durability, Settings
 from dyno.store.connect import async_client, check_server, check_server_async, judge_server, store_errors, sync_client
 from dyno.store.server import EmbeddedServer
 
+# From Python 3.12 on, until this was mended, asyncio's own loop writes to a connection that was lost, whose number the
+# next one has. The API's loop is uvloop's.
+WRITES_TO_LOST = "writelines" in vars(_SelectorSocketTransport) and "_conn_lost" not in inspect.getsource(
+    _SelectorSocketTransport.writelines
+)
 FIT = {"maxmemory_policy": "noeviction", "redis_version": "7.0.15", "redis_mode": "standalone", "aof_enabled": 1}
 
 
@@ -131,7 +139,13 @@ def test_a_restarted_server_is_reached_again_without_a_word(settings: Settings) 
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True}), ("asyncio", {})], ids=["uvloop", "own"])
+@pytest.mark.parametrize(
+    "anyio_backend",
+    [
+        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
+        pytest.param(("asyncio", {}), id="own", marks=pytest.mark.skipif(WRITES_TO_LOST, reason="CPython's gh-136234")),
+    ],
+)
 async def test_a_connection_that_was_lost_a_moment_ago_is_made_anew(settings: Settings) -> None:
     async with async_client(settings) as client:
         assert await client.ping()

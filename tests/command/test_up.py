@@ -100,7 +100,7 @@ def test_a_port_that_is_taken_is_said_and_nothing_stays(command: Callable[..., C
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        running = command("up", "--port", str(taken.getsockname()[1]), "--data-dir", str(tmp_path), **ON_NUMPY)
+        running = command("up", "--port", str(taken.getsockname()[1]), "--data-dir", str(tmp_path))
         assert running.process.wait(60) == 1
     assert "API ended with exit code" in running.text()
     running.assert_nothing_left()

@@ -9,12 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.command.running import Command
+from tests.cores import HERE
 from tests.numpy_runners import ON_NUMPY
 
 
 @pytest.mark.timeout(400)
 def test_the_demo_prints_both_results_and_leaves_nothing(command: Callable[..., Command]) -> None:
-    running = command("demo")
+    running = command("demo", "--device", HERE)
     assert running.process.wait(350) == 0, running.text()
     text = running.text()
     for words in ("FLOP/s", "cold_throughput", "fraction of peak", "indicative", "first epoch", "accuracy", "sample"):

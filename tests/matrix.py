@@ -151,7 +151,8 @@ def _ran(name: str) -> int:
     try:
         with ExitStack() as stack:
             run = ROWS[name](stack)
-            command = [*run.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *run.options, *TESTS]
+            # In a process of pytest-xdist's: where a framework aborts, that is one test's failure.
+            command = [*run.python, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider", *run.options, *TESTS]
             with (LOGS / f"{name}.txt").open("w") as log:
                 environment = {**os.environ, **run.environment}
                 done = subprocess.run(command, cwd=run.root, env=environment, stdout=log, stderr=log, check=False)

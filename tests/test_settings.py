@@ -86,11 +86,19 @@ def test_what_is_left_empty_is_not_set(name: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     "arguments",
-    ["-m service", "-m service.openapi", "-m workers", f"{DYNO} doctor", f"{DYNO} keys list", f"{DYNO} up"],
+    [
+        ("-m", "service"),
+        ("-m", "service.openapi"),
+        ("-m", "workers"),
+        (DYNO, "doctor"),
+        (DYNO, "keys", "list"),
+        (DYNO, "up"),
+    ],
+    ids=lambda arguments: " ".join(arguments[1:]),
 )
-def test_no_part_starts_with_a_wrong_setting_and_each_says_so_on_a_line(arguments: str) -> None:
+def test_no_part_starts_with_a_wrong_setting_and_each_says_so_on_a_line(arguments: tuple[str, ...]) -> None:
     done = subprocess.run(
-        [sys.executable, "-P", *arguments.split()],
+        [sys.executable, "-P", *arguments],
         env=os.environ | {"DYNO_LEASE_S": "soon"},
         capture_output=True,
         text=True,

@@ -105,7 +105,9 @@ def validate_params(
     Raises InvalidSpec with every wrong field: under /params, and /replicas.
     """
     try:
-        valid = workload.params.model_validate(workload.params.defaults_over(replicas) | dict(params))
+        defaults = workload.params.defaults_over(replicas)
+        valid = workload.params.model_validate(defaults | dict(params))
+        valid = workload.params.model_validate(defaults | valid.fitted(replicas) | dict(params))
     except ValidationError as invalid:
         errors = [
             FieldError(

@@ -39,6 +39,7 @@ DROPOUT_RATES = "Of the dropout layers, in order: the share of values that each 
 
 class ImageParams(TrainingParams):
     untimed: ClassVar[frozenset[str]] = TrainingParams.untimed | {"recognise"}
+    shipped: ClassVar[int | None] = None  # images to train on in the sample of the set, where one ships
 
     train_samples: Annotated[int, Field(ge=1, le=60_000)] | None = Field(None, description="null: all there are")
     test_samples: Annotated[int, Field(ge=1, le=10_000)] | None = Field(None, description="null: all there are")
@@ -49,7 +50,12 @@ class ImageParams(TrainingParams):
 
     @property
     def samples_asked_for(self) -> tuple[str, int] | None:
-        return None if self.train_samples is None else ("train_samples", self.train_samples)
+        known = {"train_samples": self.train_samples, "data": self.shipped if self.data == "sample" else None}
+        return min(((name, count) for name, count in known.items() if count is not None), key=_count, default=None)
+
+
+def _count(known: tuple[str, int]) -> int:
+    return known[1]
 
 
 @dataclass(frozen=True)

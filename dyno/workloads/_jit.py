@@ -67,13 +67,12 @@ def _chosen(params: TrainingParams, plan: Plan, context: BuildContext) -> JitCho
         return _settled(False, "TensorFlow's XLA compiles no step over several replicas")
     if plan.jit_unmeasured is not None:
         return _settled(False, plan.jit_unmeasured)
-    return _measured(_batch_size(params, plan, context), plan, context)
+    return _measured(_batch_size(params, context), plan, context)
 
 
-def _batch_size(params: TrainingParams, plan: Plan, context: BuildContext) -> int:
-    full = min(params.batch_size, len(plan.train))
+def _batch_size(params: TrainingParams, context: BuildContext) -> int:
     on_cpu = context.device is None or context.device.driven_as == "cpu"
-    return min(full, _BATCH_ON_CPU) if on_cpu else full
+    return min(params.batch_size, _BATCH_ON_CPU) if on_cpu else params.batch_size
 
 
 def _settled(setting: bool, how: str, details: Mapping[str, JsonValue] | None = None) -> JitChoice:

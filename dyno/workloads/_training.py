@@ -16,6 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
+from dyno.frameworks._even import full_batch
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.measure.checks import loss_nonfinite
 from dyno.result import DataOrigin, Epoch, Training, Trial
@@ -76,6 +77,7 @@ class ModelTraining:
         self._params, self._context = params, context
         self._whole = _started(plan, context.weights)
         self._plan = self._with_validation(context.seed)
+        full_batch(params.batch_size, len(self._plan.train), context.replicas)  # before anything is measured
         with context.phase("build"):
             self._jit = choose(params, self._plan, context)
             self._model, self._trainer = self._new(self._plan, context.seed)
@@ -190,9 +192,8 @@ class ModelTraining:
         params, framework = self._params, self._context.framework
         with framework.scope():
             model = plan.make(self._jit.setting)
-        batch_size = min(params.batch_size, len(plan.train))
         # no execution goes past the end of an epoch: the first epoch would see samples twice
-        steps = min(params.steps_per_execution, _steps_per_epoch(plan, batch_size))
+        steps = min(params.steps_per_execution, _steps_per_epoch(plan, params.batch_size))
         return model, framework.trainer(model, plan.train, params.batch_size, seed, steps)
 
     def _train(

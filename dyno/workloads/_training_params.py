@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from dyno.errors import FieldError
+from dyno.frameworks._even import even
 from dyno.frameworks.contract import JitCompile
 from dyno.spec import FrameworkName, WeightsRef
 from dyno.workloads._holdout import held_out_count
@@ -72,7 +73,7 @@ class TrainingParams(Params):
 
     @property
     def samples_asked_for(self) -> tuple[str, int] | None:
-        """The field that says how many samples there are, and that number; None where all that are found count."""
+        """The field that says how many samples there are at most, and that number; None where all found count."""
         return None
 
     def conflicts(self) -> list[FieldError]:
@@ -86,8 +87,22 @@ class TrainingParams(Params):
         detail = "goes by the validation loss: give a validation_share above 0"
         return [FieldError(f"/{name}", "needs-validation", detail) for name, given in asked.items() if given]
 
+    @property
+    def draws_batches(self) -> bool:
+        """Whether batches are drawn from the samples to train on."""
+        return True
+
+    def fitted(self, replicas: int) -> dict[str, object]:
+        """A batch that isn't asked for is no larger than the samples that are."""
+        most = self._largest_batch(replicas)
+        return {"batch_size": most} if most is not None and 0 < most < self.batch_size else {}
+
     def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
         found = self._too_few(replicas, f"not one for each of {replicas} replicas") if replicas > 1 else []
+        most = self._largest_batch(replicas)
+        if not found and most is not None and 0 < most < self.batch_size:
+            detail = f"a batch of {self.batch_size} needs more samples to train on than there are; at most {most}"
+            found.append(FieldError("/batch_size", "batch-too-large", detail))
         if self.export is not None and framework != "tensorflow":
             detail = f"a SavedModel is made by TensorFlow, not by {framework}"
             found.append(FieldError("/export", "export-unsupported", detail))
@@ -101,6 +116,15 @@ class TrainingParams(Params):
         if self.samples_asked_for is None:
             return []
         name, count = self.samples_asked_for
-        left = count - held_out_count(count, self.validation_share)
+        left = self._left_of(count)
         told = f"{left} of {count} left to train on: {detail}"
         return [FieldError(f"/{name}", "too-few-samples", told)] if left < least else []
+
+    def _left_of(self, samples: int) -> int:
+        return samples - held_out_count(samples, self.validation_share)
+
+    def _largest_batch(self, replicas: int) -> int | None:
+        """That can be drawn from the samples asked for; None where it isn't known how many there are."""
+        if self.samples_asked_for is None or not self.draws_batches:
+            return None
+        return even(self._left_of(self.samples_asked_for[1]), replicas)

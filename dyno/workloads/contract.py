@@ -38,6 +38,10 @@ class Params(Model):
         """Defaults that grow with the replicas; all others are those of the fields."""
         return {}
 
+    def fitted(self, replicas: int) -> dict[str, object]:
+        """Defaults that follow from other fields, for those that weren't given."""
+        return {}
+
     def conflicts(self) -> list[FieldError]:
         """All that is wrong between fields, pointers relative to the params ("/k"). Asked for by `validate_params`."""
         return []

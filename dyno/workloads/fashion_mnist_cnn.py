@@ -11,7 +11,7 @@ pooling, activations and the optimiser are left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -36,6 +36,8 @@ _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 128, 256), 256, (0.25, 0.25, 0.25,
 
 
 class FashionMnistCnnParams(ImageParams):
+    shipped: ClassVar[int | None] = idx_images.SAMPLE_TRAIN
+
     batch_size: Annotated[int, Field(ge=1, le=fashion_mnist.TRAIN_SAMPLES)] = Field(
         1024, description="Of all replicas together"
     )

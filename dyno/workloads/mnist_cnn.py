@@ -8,10 +8,11 @@ framework may skip.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from dyno.datasets.idx_images import SAMPLE_TRAIN
 from dyno.datasets.mnist import TRAIN_SAMPLES
 from dyno.result import Reference
 from dyno.workloads import _digits
@@ -31,6 +32,8 @@ from dyno.workloads._training_workload import training_workload
 
 
 class MnistCnnParams(ImageParams):
+    shipped: ClassVar[int | None] = SAMPLE_TRAIN
+
     batch_size: Annotated[int, Field(ge=1, le=TRAIN_SAMPLES)] = Field(1024, description="Of all replicas together")
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     filters: list[Channels] = Field([*_digits.FILTERS], min_length=2, max_length=2, description=FILTERS)

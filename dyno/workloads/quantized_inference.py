@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from dyno.datasets.idx_images import SAMPLE_TRAIN
 from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.frameworks.contract import JitCompile
@@ -32,6 +33,7 @@ _CASE_S = 4.0  # the default budget of one case, whose calls are short
 
 class QuantizedInferenceParams(ImageParams):
     how: ClassVar[frozenset[str]] = ImageParams.how | {"engine"}
+    shipped: ClassVar[int | None] = SAMPLE_TRAIN
 
     model: Literal["mnist_cnn", "cifar10_cnn"] = "mnist_cnn"
     batch_size: Annotated[int, Field(ge=2, le=10_000)] = Field(256, description="Of throughput, and of the training")
@@ -54,6 +56,10 @@ class QuantizedInferenceParams(ImageParams):
         if self.engine == "litert" and framework != LITERT_ON:
             found.append(FieldError("/engine", "engine-unsupported", LITERT_NEEDS))
         return found
+
+    @property
+    def draws_batches(self) -> bool:
+        return self.weights is None
 
     @property
     def dtype(self) -> str:

@@ -89,7 +89,7 @@ def _work(params: Resnet50Params) -> Work:
 def flops(params: Resnet50Params) -> float:
     """Of one execution: training steps on full batches, or one batch forward."""
     if params.mode == "inference":
-        return forward_flops(params.image_size, params.classes) * _batch(params)
+        return forward_flops(params.image_size, params.classes) * params.batch_size
     return 3 * forward_flops(params.image_size, params.classes) * schedule(params, _work(params)).execution
 
 
@@ -99,10 +99,6 @@ def estimate(
     """As a training, with the time that so many layers take to build, trace and compile; inference trains nothing."""
     full = estimated(params, device, _work(params), replicas)
     return replace(full, time_s=full.time_s + _COMPILING_S, train_s=full.train_s if params.mode == "train" else 0.0)
-
-
-def _batch(params: Resnet50Params) -> int:
-    return min(params.batch_size, params.count)
 
 
 def build(params: Resnet50Params, context: BuildContext) -> Built:
@@ -138,7 +134,7 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
         model = plan.make(params.jit_compile is True)
         if context.weights is not None:
             load_weights(model, context.weights)
-        return Inference(model, images[: _batch(params)], context)
+        return Inference(model, images[: params.batch_size], context)
 
 
 def lint(params: Resnet50Params, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyno.errors import RunFailed
 from dyno.frameworks.contract import Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.frameworks.tensorflow_step import kept_as
@@ -73,10 +74,9 @@ def test_steps_go_on_into_a_new_order_when_no_full_batch_is_left(tensorflow: Ten
     assert np.isfinite(trainer.steps(9))
 
 
-def test_a_batch_larger_than_the_data_is_all_of_it(tensorflow: TensorFlow) -> None:
-    _, trainer = _still(tensorflow, 1000)
-    assert trainer.batch_size == SAMPLES
-    trainer.steps(1)
+def test_a_batch_larger_than_the_data_is_refused(tensorflow: TensorFlow) -> None:
+    with pytest.raises(RunFailed, match=f"a batch of 1000 needs more than the {SAMPLES} samples"):
+        _still(tensorflow, 1000)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])

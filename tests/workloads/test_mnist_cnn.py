@@ -121,9 +121,15 @@ def test_metrics_are_told_what_an_epoch_is_and_how_long_the_first_took(built: Bu
     assert {spec.name for spec in MNIST.metrics if spec.once} <= found.figures.keys()
 
 
-def test_one_execution_is_one_full_batch_even_of_less_data_than_was_asked_for(context: Context) -> None:
+def test_one_execution_is_one_full_batch(context: Context) -> None:
     assert MNIST.build(_params(), context()).work == 64
-    assert MNIST.build(_params(batch_size=1024), context()).work == 200
+
+
+def test_a_batch_of_more_images_than_are_there_fails_before_anything_is_measured(context: Context) -> None:
+    asked = _params(jit_compile="auto").model_copy(update={"batch_size": 1024})  # as of data that only a worker knows
+    with pytest.raises(RunFailed, match="a batch of 1024 needs more than the 200 samples") as failed:
+        MNIST.build(asked, context())
+    assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_few_samples")
 
 
 def test_timing_goes_on_past_the_end_of_the_data(built: Built) -> None:
@@ -181,7 +187,7 @@ def test_an_estimate_and_the_flops_count_no_more_data_than_the_sample_has(device
     ("params", "samples", "words"),
     [
         ({"batch_size": 100}, 100, "one training step on a full batch of 100 samples"),
-        ({"batch_size": 200, "validation_share": 0.5}, 100, "one training step on a full batch of 100 samples"),
+        ({"batch_size": 100, "validation_share": 0.5}, 100, "one training step on a full batch of 100 samples"),
         ({"batch_size": 50, "steps_per_execution": 3}, 150, "3 training steps on full batches of 50 samples"),
         ({"batch_size": 50, "steps_per_execution": 9}, 200, "4 training steps on full batches of 50 samples"),
     ],
@@ -203,7 +209,7 @@ def test_the_linter_says_when_accuracy_will_not_be_comparable() -> None:
 
 
 def test_the_linter_tells_of_the_batch_that_is_left_of_few_samples() -> None:
-    asked = _params(data="auto", train_samples=100, validation_share=0.1, batch_size=1024)
+    asked = _params(data="auto", train_samples=100, validation_share=0.1, batch_size=90)
     assert [(raised.code, raised.evidence) for raised in MNIST.lint(asked)] == [
         ("BATCH_UNEVEN", {"batch_size_per_replica": 90, "multiple": 8})
     ]

@@ -61,6 +61,51 @@ def test_samples_that_are_too_few_to_share_out(
 
 
 @pytest.mark.parametrize(
+    ("name", "params", "envelope", "most"),
+    [
+        ("mnist_cnn", {"train_samples": 200, "batch_size": 60_000}, {}, 200),
+        ("fashion_mnist_cnn", {"train_samples": 200, "batch_size": 181, "validation_share": 0.1}, {}, 180),
+        ("cifar10_cnn", {"train_samples": 15, "batch_size": 16}, {"replicas": 4}, 12),
+        ("imdb_lstm", {"train_samples": 63, "batch_size": 64}, {}, 63),
+        ("resnet50", {"images": 7, "batch_size": 8}, {}, 7),
+        ("resnet50", {"images": 7, "batch_size": 8, "mode": "inference"}, {}, 7),
+        ("quantized_inference", {"train_samples": 255, "batch_size": 256}, {}, 255),
+        ("mnist_cnn", {"data": "sample", "batch_size": 8001}, {}, 8000),
+        ("fashion_mnist_cnn", {"data": "sample", "train_samples": 60_000, "batch_size": 8001}, {}, 8000),
+    ],
+)
+def test_a_batch_of_more_samples_than_were_asked_for(
+    name: str, params: dict[str, Any], envelope: dict[str, Any], most: int
+) -> None:
+    with pytest.raises(InvalidSpec, match=f"at most {most}$") as raised:
+        normalise(Spec.model_validate({"workload": name, "params": params} | envelope))
+    assert [(each.pointer, each.code) for each in raised.value.errors] == [("/params/batch_size", "batch-too-large")]
+    largest = {"workload": name, "params": params | {"batch_size": most}} | envelope
+    assert normalise(Spec.model_validate(largest)).params["batch_size"] == most
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "envelope", "batch_size"),
+    [
+        ("mnist_cnn", {}, {}, 1024),
+        ("mnist_cnn", {"train_samples": 200}, {}, 200),
+        ("mnist_cnn", {"train_samples": 200, "validation_share": 0.1}, {}, 180),
+        ("cifar10_cnn", {"train_samples": 1001}, {"replicas": 8}, 1000),
+        ("cifar10_cnn", {"train_samples": 5000}, {"replicas": 8}, 1024),
+        ("imdb_lstm", {"train_samples": 10}, {}, 10),
+        ("resnet50", {"images": 5}, {}, 5),
+        ("quantized_inference", {"train_samples": 100}, {}, 100),
+    ],
+)
+def test_a_batch_that_is_not_asked_for_is_no_larger_than_the_samples_and_is_recorded_so(
+    name: str, params: dict[str, Any], envelope: dict[str, Any], batch_size: int
+) -> None:
+    spec = normalise(Spec.model_validate({"workload": name, "params": params} | envelope))
+    assert spec.params["batch_size"] == batch_size
+    assert normalise(spec) == spec
+
+
+@pytest.mark.parametrize(
     ("name", "params", "pointers"),
     [
         ("weather_gru", {"window": 4000}, ["/params/window", "/params/validation_share"]),

@@ -66,6 +66,7 @@ def test_a_loop_that_waits_for_a_job_ends_where_there_is_none(url: str, tools: s
     )
 
 
+@pytest.mark.verify
 def test_the_callers_lines_work_as_they_stand(http: httpx.Client, url: str, tools: str) -> None:
     script = "\n".join(block for block in BLOCKS if _is_for_a_caller(block))
     environment = {**os.environ, "DYNO": url, "PATH": tools, "COLUMNS": "200"}

@@ -83,6 +83,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
     return made
 
 
+@pytest.mark.verify
 @pytest.mark.timeout(300)
 def test_a_short_run_with_a_killed_worker_and_a_bad_network_breaks_nothing_but_what_is_planted(
     planted: list[Violation], tmp_path: Path

@@ -34,6 +34,7 @@ def test_ctrl_c_leaves_no_process_behind(command: Callable[..., Command], moment
     running.assert_nothing_left()
 
 
+@pytest.mark.verify
 def test_a_demo_whose_worker_dies_ends_and_says_so(command: Callable[..., Command]) -> None:
     running = command("demo", **ON_NUMPY)
     running.says("run 1 of")

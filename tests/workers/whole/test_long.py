@@ -31,6 +31,7 @@ LEASE_S = 2.0  # a busy machine may keep a worker from its heartbeat for a secon
 
 @two_cores
 @pytest.mark.timeout(120 + 2 * LEASES * LEASE_S)
+@pytest.mark.verify
 def test_a_job_of_many_leases_is_one_attempt_while_every_reaper_looks(
     start_worker: StartWorker, settings: Settings, client: redis.Redis
 ) -> None:

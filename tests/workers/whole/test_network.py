@@ -83,7 +83,8 @@ def each_ended_once(direct: Settings, ids: list[str]) -> None:
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize("keys", [("one",), pytest.param(("one", "two"), marks=pytest.mark.verify)])
+@pytest.mark.verify
+@pytest.mark.parametrize("keys", [("one",), ("one", "two")])
 def test_where_each_answer_takes_half_a_second_jobs_are_taken_and_done_once(
     http: httpx.Client, network: Network, direct: Settings, keys: tuple[str, ...]
 ) -> None:

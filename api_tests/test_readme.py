@@ -19,7 +19,8 @@ BLOCKS = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.
 # What starts a whole Dyno or a developer's run is tested elsewhere, or is what runs this test.
 TESTED_ELSEWHERE = {
     "make demo": "tests/command/test_demo.py",
-    ".venv/bin/dyno up": "tests/command/test_up.py",
+    "make install\n.venv/bin/dyno up": "tests/command/test_up.py",
+    "pip install '.[cpu]'": "tests/test_packaging.py",
     "docker compose up": "tests/test_deploy.py",
     ".venv/bin/dyno keys create --scope admin --name me": "tests/command/test_up.py",
     "make test": "this very run",

@@ -94,5 +94,7 @@ def test_others_weights_are_found_before_a_step_is_tried(made: Made, context: Co
     samples = Samples(np.ones((8, 2), np.float32), np.ones((8, 1), np.float32))
     ready = replace(context(), tuned={}, weights=tmp_path / "model.weights.h5")
     with pytest.raises(RunFailed, match=r"has \(2, 4\) where the model has \(2, 3\)"):
-        ModelTraining(TrainingParams(), Plan(make, samples, origin, lambda model, trainer: Outcome()), ready)
+        ModelTraining(
+            TrainingParams(batch_size=8), Plan(make, samples, origin, lambda model, trainer: Outcome()), ready
+        )
     assert settings == [False]

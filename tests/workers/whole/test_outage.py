@@ -34,7 +34,7 @@ def silent(server: EmbeddedServer) -> Callable[[], object]:
 
 
 @pytest.mark.timeout(300 + 3 * OUTAGE_S)
-@pytest.mark.parametrize("fault", [dead, silent])
+@pytest.mark.parametrize("fault", [pytest.param(dead, marks=pytest.mark.verify), silent])
 def test_a_benchmark_goes_on_while_redis_is_away_and_its_result_arrives_once_it_is_back(
     fault: Callable[[EmbeddedServer], Callable[[], object]], start_worker: StartWorker, settings: Settings
 ) -> None:

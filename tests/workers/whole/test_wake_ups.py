@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import cycle
 
+import pytest
+
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.wake import WAKE_TASK, app, celery_queue
@@ -13,7 +15,6 @@ from tests.workers.conftest import tiny
 from tests.workers.whole.looking import StartWorker, events_of, jobs_of, submit, until_idle
 
 DEVICES = ("cpu:0-0", "cpu:1-1")
-EACH = 12
 
 
 def send(settings: Settings, *queues: str) -> None:
@@ -24,17 +25,18 @@ def send(settings: Settings, *queues: str) -> None:
             publisher.send_task(WAKE_TASK, args=[queue], queue=celery_queue(queue), connection=connection)
 
 
-def test_whatever_befalls_wake_ups_each_job_runs_once(start_worker: StartWorker, settings: Settings) -> None:
+@pytest.mark.parametrize("each", [5, pytest.param(12, marks=pytest.mark.verify)])
+def test_whatever_befalls_wake_ups_each_job_runs_once(start_worker: StartWorker, settings: Settings, each: int) -> None:
     there = settings.model_copy(update={"reap_every_s": 0.5})
     for device in DEVICES:
         start_worker(device, there)
     until_idle(there, 2)
     queues: Iterator[str] = cycle(("cpu", *DEVICES))
-    specs = [tiny(device=next(queues)) for _ in range(3 * EACH)]
-    ids = submit(there, *specs[:EACH], call=lambda *_: None)  # lost
+    specs = [tiny(device=next(queues)) for _ in range(3 * each)]
+    ids = submit(there, *specs[:each], call=lambda *_: None)  # lost
     held: list[str] = []
-    ids += submit(there, *specs[EACH : 2 * EACH], call=lambda _, queue: held.append(queue))
-    ids += submit(there, *specs[2 * EACH :], call=lambda _, queue: send(there, *[queue] * 20))  # many times
+    ids += submit(there, *specs[each : 2 * each], call=lambda _, queue: held.append(queue))
+    ids += submit(there, *specs[2 * each :], call=lambda _, queue: send(there, *[queue] * 20))  # many times
     send(there, *reversed(held))  # late, and the other way round
     send(there, *["any"] * 20)  # for nothing
     eventually(lambda: all(job.done for job in jobs_of(there, *ids)), 150)

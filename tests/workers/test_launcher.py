@@ -104,7 +104,6 @@ def test_the_setting_has_the_last_word(here: Device, setting: str, started_with:
         assert launcher.describe(here).started_with == started_with
 
 
-@pytest.mark.on_tensorflow
 def test_a_start_proves_that_a_forked_runner_works(automatic: Launcher, here: Device, settings: Settings) -> None:
     prove_fork(automatic, here, settings)
     assert automatic.forks("tensorflow") == (True, None)

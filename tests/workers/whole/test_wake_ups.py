@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import cycle
 
+import pytest
+
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.wake import WAKE_TASK, app, celery_queue
@@ -32,11 +34,11 @@ def test_whatever_befalls_wake_ups_each_job_runs_once(start_worker: StartWorker,
         start_worker(device, there)
     until_idle(there, 2)
     queues: Iterator[str] = cycle(("cpu", *DEVICES))
-    specs = [tiny(device=next(queues)) for _ in range(3 * EACH)]
-    ids = submit(there, *specs[:EACH], call=lambda *_: None)  # lost
+    specs = [tiny(device=next(queues)) for _ in range(3 * each)]
+    ids = submit(there, *specs[:each], call=lambda *_: None)  # lost
     held: list[str] = []
-    ids += submit(there, *specs[EACH : 2 * EACH], call=lambda _, queue: held.append(queue))
-    ids += submit(there, *specs[2 * EACH :], call=lambda _, queue: send(there, *[queue] * 20))  # many times
+    ids += submit(there, *specs[each : 2 * each], call=lambda _, queue: held.append(queue))
+    ids += submit(there, *specs[2 * each :], call=lambda _, queue: send(there, *[queue] * 20))  # many times
     send(there, *reversed(held))  # late, and the other way round
     send(there, *["any"] * 20)  # for nothing
     eventually(lambda: all(job.done for job in jobs_of(there, *ids)), 150)

@@ -97,7 +97,7 @@ def test_the_job_of_a_killed_worker_is_run_by_another_and_its_device_by_a_succes
     assert until_status(short_lease, next_id, Status.SUCCEEDED).attempt == 1
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.on_tensorflow), signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.verify)])
 def test_a_signal_in_mid_run_hands_the_job_back_and_leaves_no_process(
     start_worker: StartWorker, short_lease: Settings, number: signal.Signals
 ) -> None:

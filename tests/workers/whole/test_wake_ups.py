@@ -16,7 +16,6 @@ from tests.workers.conftest import tiny
 from tests.workers.whole.looking import StartWorker, events_of, jobs_of, submit, until_idle
 
 DEVICES = (HERE, THERE)
-EACH = 12
 
 
 def send(settings: Settings, *queues: str) -> None:
@@ -28,7 +27,8 @@ def send(settings: Settings, *queues: str) -> None:
 
 
 @two_cores
-def test_whatever_befalls_wake_ups_each_job_runs_once(start_worker: StartWorker, settings: Settings) -> None:
+@pytest.mark.parametrize("each", [5, pytest.param(12, marks=pytest.mark.verify)])
+def test_whatever_befalls_wake_ups_each_job_runs_once(start_worker: StartWorker, settings: Settings, each: int) -> None:
     there = settings.model_copy(update={"reap_every_s": 0.5})
     for device in DEVICES:
         start_worker(device, there)

@@ -43,6 +43,7 @@ def test_a_param_that_there_is_not_is_named(api: Any, schemas: dict[str, dict[st
         ("mnist_cnn", {"train_samples": 1, "validation_share": 0.5}, {"train_samples"}),
         ("weather_gru", {"window": 4000}, {"window", "validation_share"}),
         ("cifar10_cnn", {"data": "sample"}, {"data"}),
+        ("mnist_cnn", {"train_samples": 200, "batch_size": 60_000}, {"batch_size"}),
     ],
 )
 def test_params_that_contradict_each_other_are_named(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from benchmarks import alarms, cost, coverage, matmul, mnist_cnn, repeatability, resampled, scatter, start
+from benchmarks import alarms, cost, coverage, matmul, mnist_cnn, plain_step, repeatability, resampled, scatter, start
 from benchmarks.settings import USAGE, checked
 from benchmarks.trainings import __main__ as trainings
 
@@ -28,6 +28,7 @@ METHOD: dict[str, Callable[[], None]] = {
     "cost": cost.main,
     "repeatability": repeatability.main,
     "alarms": alarms.main,
+    "plain_step": plain_step.main,
 }
 BY_NAME = SPEED | METHOD
 

@@ -20,7 +20,7 @@ from chaos.disk import SmallDisk
 from chaos.proxy import Proxy
 from chaos.schedule import API, JUMPING, WORKERS
 from dyno.errors import ServerUnavailable
-from dyno.ports import free_port
+from dyno.preflight import free_port
 from dyno.processes import Part
 from dyno.settings import Durability
 from dyno.store.server import EmbeddedServer

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.errors import DynoError
-from dyno.folders import nearest, write_error
 from dyno.job import Stored
+from dyno.preflight import nearest, write_error
 from dyno.settings import Settings
 from dyno.store.connect import check_server, store_errors, sync_client
 from dyno.store.server import url_file

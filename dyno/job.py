@@ -119,9 +119,9 @@ class WorkerRef(Stored):
 
 
 class Holder(Stored):
-    """The process that uses a device while a worker waits for it: of another Dyno on that host, by the device's lock.
+    """The process that uses a device while a worker of another Dyno on the same host waits for it.
 
-    `job`: the one that it runs. Null is what its lock doesn't say.
+    `command` and `job` (what it runs) are null if the device's lock file doesn't name them.
     """
 
     device: str = Field(description="The device that waits, with its host")

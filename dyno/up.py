@@ -16,8 +16,7 @@ from typing import NoReturn
 
 from dyno.client import Client, Refused, ServerUnreachable
 from dyno.errors import ServerUnavailable
-from dyno.folders import write_error
-from dyno.ports import bind_error, free_port
+from dyno.preflight import bind_error, free_port, write_error
 from dyno.processes import ENDING, Part, Stack
 from dyno.settings import Settings, WrongSettings, configured
 from dyno.store.server import EmbeddedServer

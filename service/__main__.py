@@ -20,7 +20,7 @@ from fastapi import FastAPI
 
 from dyno import logs
 from dyno.errors import DynoError
-from dyno.ports import bind_error
+from dyno.preflight import bind_error
 from dyno.settings import Settings, WrongSettings, configured
 from service.address import needs_keys
 from service.app import create_app

@@ -24,7 +24,9 @@ LOGS = ROOT / "build" / "matrix"
 TESTS = ["tests/workloads", "tests/measure", "tests/frameworks", "tests/runner"]
 # Not copied: what git ignores.
 NOT_SOURCES = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
-SOMEBODY = 54321  # a uid and gid that nobody has
+USER_ID = 54321  # a uid and gid without an account
+# Two files at a time, as in `make test`, so without what is marked alone. If a framework aborts, one test fails.
+WORKERS = ["-n", "2", "--dist", "loadfile", "-m", "not alone"]
 SERVERS = {"redis-server", "valkey-server"}
 
 
@@ -59,12 +61,11 @@ def _one_core(stack: ExitStack) -> Run:
 
 
 def _busy(stack: ExitStack) -> Run:
-    """What is marked alone would rightly fail."""
     for core in os.sched_getaffinity(0):
         hog = subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"])
         stack.callback(hog.wait)
         stack.callback(hog.kill)
-    return Run(options=["-m", "not alone"])
+    return Run()
 
 
 def _no_server(stack: ExitStack) -> Run:
@@ -84,16 +85,16 @@ def _space(stack: ExitStack) -> Run:
 
 
 def _not_root(stack: ExitStack) -> Run:
-    """With an interpreter of its own: root's may lie where nobody else may look."""
+    """With a copy of the interpreter: root's may lie in a folder that other users can't read."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        raise NotHere("needs root and setpriv, to become somebody else")
+        raise NotHere("needs root and setpriv, to change the user")
     home = _folder(stack)
     base = shutil.copytree(sys.base_prefix, home / "base", symlinks=True)
     python = _installed(home / "dyno", str(base / "bin" / f"python3.{sys.version_info.minor}"))
-    subprocess.run(["chown", "-R", f"{SOMEBODY}:{SOMEBODY}", home], check=True)
+    subprocess.run(["chown", "-R", f"{USER_ID}:{USER_ID}", home], check=True)
     (home / "tmp").mkdir(mode=0o1777)
-    become = ["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups"]
-    names = {"HOME": str(home), "USER": "somebody", "LOGNAME": "somebody", "TMPDIR": str(home / "tmp")}
+    become = ["setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups"]
+    names = {"HOME": str(home), "USER": "tester", "LOGNAME": "tester", "TMPDIR": str(home / "tmp")}
     return Run([*become, python], home / "dyno", environment=names)
 
 
@@ -151,8 +152,7 @@ def _ran(name: str) -> int:
     try:
         with ExitStack() as stack:
             run = ROWS[name](stack)
-            # In a process of pytest-xdist's: where a framework aborts, that is one test's failure.
-            command = [*run.python, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider", *run.options, *TESTS]
+            command = [*run.python, "-m", "pytest", "-q", *WORKERS, "-p", "no:cacheprovider", *run.options, *TESTS]
             with (LOGS / f"{name}.txt").open("w") as log:
                 environment = {**os.environ, **run.environment}
                 done = subprocess.run(command, cwd=run.root, env=environment, stdout=log, stderr=log, check=False)

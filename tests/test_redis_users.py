@@ -14,7 +14,7 @@ import httpx
 import pytest
 import redis
 
-from dyno.ports import free_port
+from dyno.preflight import free_port
 from dyno.store.server import find_server
 from tests.cores import HERE
 from tests.inbox import Inbox

@@ -4,8 +4,8 @@
 CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other; GPU devices each GPU. Emulated
 devices share the cores they are made of with one another, but not with a CPU device, whose figures count.
 
-A worker takes its turn before it claims a job: while another Dyno's worker has these cores, its jobs stay queued, and
-whoever has waited longest is next. A lock file says who holds it: pid, job and command, a line each.
+A worker takes its turn before it claims a job: while another Dyno's worker has these cores, its jobs stay queued. The
+worker that has waited longest is next. A lock file names its holder: pid, job and command, a line each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COMMAND = " ".join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]])[:200]
 
 
 def lock_paths(device: Device, settings: Settings) -> list[str]:
-    """The files a runner must hold to use `device`, in the one order that everybody takes them in (no deadlock)."""
+    """The files a runner must hold to use `device`, in the order in which every process takes them (no deadlock)."""
     if device.kind == "cpu":
         return _of_cores(device, settings)
     numbers = cpulist.parse(device.id.partition(":")[2])
@@ -41,7 +41,7 @@ def lock_paths(device: Device, settings: Settings) -> list[str]:
 
 
 def shared_lock_paths(device: Device, settings: Settings) -> list[str]:
-    """The files that it locks together with others who share them: an emulated device's cores."""
+    """The files that emulated devices lock in shared mode: one for each of their cores."""
     return _of_cores(device, settings) if device.emulated else []
 
 
@@ -50,7 +50,7 @@ def _of_cores(device: Device, settings: Settings) -> list[str]:
 
 
 class Turn:
-    """A worker's turn on its device. One at a time is first in line; it gets the next turn, whoever else asks."""
+    """A worker's turn on its device. One waiting worker at a time is first in line; the next turn is its own."""
 
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device.full_id
@@ -58,7 +58,7 @@ class Turn:
         self._first_in_line: Held | None = None
 
     def take(self) -> Held | Holder:
-        """The device; or who uses it, or goes first: this worker is in line then, until it has a turn or leaves.
+        """The device, or the process that has it or is first in line; then it stays in line until it has it or leaves.
 
         Raises DeviceUnavailable where a lock file can't be opened.
         """

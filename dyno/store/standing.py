@@ -45,11 +45,11 @@ class Forecast:
     def eta_s(
         self, job_id: str, queue: str, position: int | None, running: Collection[str] = (), fits: str = ""
     ) -> float | None:
-        """Of a job that waits; null where nothing is known. `fits`: of its record, see `dyno.store.fitting`.
+        """Seconds until a queued job starts; None if unknown. `fits`: of its record, see `dyno.store.fitting`.
 
-        One that came after the look has the turn of whoever stood in its place, or the next one; those that were in
-        line then and are `running` now have had theirs. Far behind those that were looked at it is in proportion to
-        the place.
+        A job queued after the forecast starts when the forecast's job at its position would, or the next one; jobs of
+        the forecast that are `running` now are left out. Beyond the forecast's last job, the time grows in proportion
+        to the position.
         """
         if job_id in self.starts_s:
             return self.starts_s[job_id]

@@ -20,6 +20,7 @@ from dyno.workloads.contract import BuildContext
 
 LOOKS = 3  # steps; a step that disagrees is confirmed by others before anything is raised
 FLOAT32 = "float32"
+_STEPS = 3  # a look makes: the timed one, the plain one and the rounded one
 _GROWS = 2
 
 
@@ -65,8 +66,7 @@ def _compared(context: BuildContext, timed: Timed, precision: str) -> Finding:
     same = precision == FLOAT32
     rounded = exact if same else framework.plain_step(model, exact=False)
     for look in range(1, LOOKS + 1):
-        context.report("verify", look - 1, LOOKS, "plain steps")
-        found = _one(context, timed, model, exact, rounded, precision)
+        found = _one(context, timed, model, exact, rounded, precision, look)
         if found.agrees is not False:
             break
     details: dict[str, JsonValue] = {"plain_step": {"precision": precision, "steps": look, **found.details()}}
@@ -84,19 +84,23 @@ def _compared(context: BuildContext, timed: Timed, precision: str) -> Finding:
 
 
 def _one(
-    context: BuildContext, timed: Timed, model: Any, exact: PlainStep, rounded: PlainStep, precision: str
+    context: BuildContext, timed: Timed, model: Any, exact: PlainStep, rounded: PlainStep, precision: str, look: int
 ) -> Agreement:
-    seed = context.framework.seed  # before each: PyTorch's dropout draws from the generator of the whole process
+    def begin(made: int) -> None:
+        # Before each step: a silent run counts as stalled, and PyTorch's dropout draws from the process' own generator.
+        context.report("verify", _STEPS * (look - 1) + made, _STEPS * LOOKS, "steps")
+        context.framework.seed(context.seed)
+
     timed.sync()
     put_state(model, state_of(timed.model))
     before = arrays_of(model.trainable_variables)
-    seed(context.seed)
+    begin(0)
     inputs, targets, loss = timed.step()
     timed.sync()
     made = Step(loss, arrays_of(timed.model.trainable_variables))
-    seed(context.seed)
+    begin(1)
     plain = Step(*exact(inputs, targets, parts=timed.parts))
-    seed(context.seed)
+    begin(2)
     off = Step(*rounded(inputs, targets, at=_off(before, precision, context.seed), parts=timed.parts))
     return agreement(before, made, plain, off, precision)
 

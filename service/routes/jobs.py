@@ -154,5 +154,5 @@ async def cancel(job_id: JobId, jobs: JobsDep, caller: CallerDep, response: Resp
     responses=documented("job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"),
 )
 async def result(job_id: JobId, jobs: JobsDep) -> Result:
-    """The result of a job that succeeded. `result-not-ready`: ask again later; `no-result`: there will be none."""
+    """The result of a job that succeeded. `result-not-ready`: ask again later; `no-result`: it ended without one."""
     return await jobs.result(job_id)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dyno.cli import app
 from dyno.client import Client
-from dyno.ports import free_port
+from dyno.preflight import free_port
 from dyno.up import url_of
 from tests.command.running import Command
 from tests.cores import HERE

@@ -126,7 +126,7 @@ def test_the_lock_of_an_older_version_says_its_process_alone(settings: Settings)
     assert (refused.value.pid, refused.value.command, refused.value.job) == (77, None, None)
 
 
-def test_a_device_is_one_worker_s_at_a_time_and_whoever_waits_is_told_whose(settings: Settings) -> None:
+def test_a_device_is_one_worker_s_at_a_time_and_names_its_holder(settings: Settings) -> None:
     both, one, other = (Turn(cpu(*cores), settings) for cores in ((0, 1), (0,), (1,)))
     mine = taken(both)
     mine.note("job_1")
@@ -139,7 +139,7 @@ def test_a_device_is_one_worker_s_at_a_time_and_whoever_waits_is_told_whose(sett
     both.leave()
 
 
-def test_whoever_has_waited_has_the_next_turn(settings: Settings) -> None:
+def test_the_worker_that_waited_longest_has_the_next_turn(settings: Settings) -> None:
     first, second = Turn(cpu(0), settings), Turn(cpu(0), settings)
     for _ in range(3):
         with taken(first):

@@ -13,7 +13,7 @@ import pytest
 import redis
 from fastapi import FastAPI
 
-from dyno.ports import free_port
+from dyno.preflight import free_port
 from dyno.settings import Settings
 from dyno.store.connect import ANSWER_TIMEOUT_S
 from dyno.store.server import EmbeddedServer

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dyno.delivery import Outcome
-from dyno.ports import free_port
+from dyno.preflight import free_port
 from dyno.settings import Settings
 from dyno.webhooks.sender import Resolve, Sender
 from tests.certificates import certificate_for

@@ -46,7 +46,7 @@ def _no_result(house: House) -> httpx.Response:
     failure = Failure(
         failure_class=FailureClass.BENCHMARK,
         reason="too_few_samples",
-        message="a batch of 256 needs more than the 200 samples that there are to train on; the largest is 200",
+        message="a batch of 256 is larger than the 200 training samples; the largest is 200",
     )
     assert house.leases.finish(claim, "fail", status_reason=failure.reason, failure=failure)
     return house.http.get(f"/v1/jobs/{claim.job_id}/result")

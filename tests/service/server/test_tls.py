@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dyno.ports import free_port
+from dyno.preflight import free_port
 from dyno.settings import Settings
 from service.server.certificate import wrong_of_tls
 from tests.certificates import certificate_for

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from standardwebhooks import Webhook
 
 from dyno.job import Failure, FailureClass, WorkerRef
-from dyno.ports import free_port
+from dyno.preflight import free_port
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from dyno.webhooks.deliverer import MOST_AT_ONCE, MOST_FOR_ONE

@@ -11,7 +11,7 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.job import WorkerRef
-from dyno.ports import free_port
+from dyno.preflight import free_port
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.connect import sync_client

@@ -17,7 +17,7 @@ import pytest
 from dyno.artifacts import shared_store
 from dyno.frames import RunRequest
 from dyno.job import Status
-from dyno.ports import free_port
+from dyno.preflight import free_port
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases

@@ -1,12 +1,32 @@
-"""TCP ports of this host: a free one, and whether a service can listen on a given one."""
+"""Checks before a service starts: whether files can be written to a folder, whether a TCP port is free."""
 
 from __future__ import annotations
 
 import errno
 import socket
+import tempfile
+from pathlib import Path
 
-_LAST = 65535
+_LAST_PORT = 65535
 _TRIES = 100
+
+
+def nearest(folder: Path) -> Path:
+    """`folder`, or the nearest of its parents that exists. Raises OSError where that can't be seen."""
+    return next(each for each in (folder, *folder.absolute().parents) if each.exists())
+
+
+def write_error(folder: Path) -> str | None:
+    """Why nothing can be written there, None where it can. Tried for real, since root may write where modes say no."""
+    there = folder
+    try:
+        there = nearest(folder)
+        if not there.is_dir():
+            return "it is not a folder" if there == folder else f"{there} is not a folder"
+        with tempfile.TemporaryDirectory(prefix=".dyno-", dir=there):
+            return None
+    except OSError as error:
+        return f"nothing can be written to {there}: {error.strerror}"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -19,16 +39,16 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 def bind_error(host: str, port: int) -> str | None:
     """Why no service can listen there, with what to do about it; None where one can. Port 0 is any free one."""
-    if (error := _error(host, port)) is None:
+    if (error := _listen_error(host, port)) is None:
         return None
     if error.errno != errno.EADDRINUSE:
         return f"{host}, port {port} can't be bound: {error.strerror}; choose another with --port or DYNO_HOST"
-    others = range(port + 1, min(port + _TRIES, _LAST) + 1)
-    free = next((other for other in others if _error(host, other) is None), 0)
+    others = range(port + 1, min(port + _TRIES, _LAST_PORT) + 1)
+    free = next((other for other in others if _listen_error(host, other) is None), 0)
     return f"port {port} is taken; try --port {free}"
 
 
-def _error(host: str, port: int) -> OSError | None:
+def _listen_error(host: str, port: int) -> OSError | None:
     """As a server binds: with SO_REUSEADDR, and to every address of a name."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -1,4 +1,4 @@
-"""The two cores that tests measure on: of two pytest processes side by side (`pytest -n 2`) each has one to itself.
+"""The two cores that tests measure on. Pytest processes side by side (`pytest -n 3`) take the first in turns.
 
 Where this process may use but one, both are that one, and the tests marked `two_cores` are skipped.
 """
@@ -11,6 +11,7 @@ import pytest
 
 _MINE = sorted(os.sched_getaffinity(0))
 _ENDS = (_MINE[1 % len(_MINE)], _MINE[0])
-CORE, OTHER_CORE = _ENDS if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" else _ENDS[::-1]
+_PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+CORE, OTHER_CORE = _ENDS if _PROCESS % 2 else _ENDS[::-1]
 HERE, THERE = f"cpu:{CORE}-{CORE}", f"cpu:{OTHER_CORE}-{OTHER_CORE}"
 two_cores = pytest.mark.skipif(CORE == OTHER_CORE, reason="one core here: no second device")

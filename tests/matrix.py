@@ -25,7 +25,7 @@ TESTS = ["tests/workloads", "tests/measure", "tests/frameworks", "tests/runner"]
 # Not copied: what git ignores.
 NOT_SOURCES = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
 USER_ID = 54321  # a uid and gid without an account
-# Two files at a time, as in `make test`, so without what is marked alone. If a framework aborts, one test fails.
+# Two files at a time, so without what is marked alone. If a framework aborts, one test fails.
 WORKERS = ["-n", "2", "--dist", "loadfile", "-m", "not alone"]
 SERVERS = {"redis-server", "valkey-server"}
 

@@ -102,7 +102,7 @@ def test_each_way_executes_the_work_and_keeps_one_block_of_it(
         executed.clear()
         engine.drained = engine.asked = 0
         turns.take(way)
-        assert len(executed) > 3
+        assert len(executed) >= 3  # on a busy core the three samples take all of max_s
         assert sum(len(turns.medians_s[each]) for each in WAYS) == blocks
         assert (engine.drained > 0, engine.asked > 3) == ((False, False) if way == "off" else (True, True))
     os.close(descriptor)

@@ -18,7 +18,9 @@ def test_a_batch_is_the_largest_that_the_replicas_share_evenly(
 
 
 def test_a_batch_of_more_samples_than_there_are_is_refused_with_the_largest() -> None:
-    with pytest.raises(RunFailed, match=r"a batch of 8 needs more than the 7 samples .* the largest is 4") as failed:
+    with pytest.raises(
+        RunFailed, match=r"a batch of 8 is larger than the 7 training samples; the largest is 4"
+    ) as failed:
         full_batch(8, 7, 4)
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_few_samples")
 

@@ -75,7 +75,7 @@ def test_steps_go_on_into_a_new_order_when_no_full_batch_is_left(tensorflow: Ten
 
 
 def test_a_batch_larger_than_the_data_is_refused(tensorflow: TensorFlow) -> None:
-    with pytest.raises(RunFailed, match=f"a batch of 1000 needs more than the {SAMPLES} samples"):
+    with pytest.raises(RunFailed, match=f"a batch of 1000 is larger than the {SAMPLES} training samples"):
         _still(tensorflow, 1000)
 
 

@@ -82,6 +82,7 @@ def test_a_product_runs_on_it_and_is_untrusted(emulated: Store) -> None:
     assert (result.peak.value, result.peak.reason) == (None, "an emulated device has no peak of its own")
 
 
+@pytest.mark.verify
 def test_digits_are_learnt_over_eight_replicas(emulated: Store) -> None:
     result = _result(emulated, _spec(workload="mnist_cnn", params=DIGITS, replicas=8))
     assert _distrusted(result)

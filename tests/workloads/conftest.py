@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ PRODUCTS = {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "MatMul"}
 
 @pytest.fixture(scope="session")
 def device() -> Device:
-    """A CPU with a small cache, so that rotating operands stay few."""
+    """A CPU with a small cache, so that rotating operands stay few, and too little memory for plain training steps.
+
+    Those take a third of a training's time here; `with_room` has them.
+    """
     return Device(
-        id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=64 << 30, last_cache_bytes=1 << 20
+        id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=1 << 30, last_cache_bytes=1 << 20
     )
 
 
@@ -47,6 +51,13 @@ def context(tensorflow: TensorFlow, device: Device) -> Callable[..., BuildContex
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def with_room(context: Callable[..., BuildContext], device: Device) -> Callable[..., BuildContext]:
+    """As `context`, on a device with enough memory for plain steps."""
+    roomy = device.model_copy(update={"memory_bytes": 64 << 30})
+    return lambda *given, **named: replace(context(*given, **named), device=roomy)
 
 
 @pytest.fixture(scope="session")

@@ -154,17 +154,17 @@ def test_batches_made_ahead_of_one_call_serve_the_next_even_after_the_checks(con
     assert all(part.done() for batch in run._feed._batches for part in batch.parts)
 
 
-def test_the_fed_step_agrees_with_a_plain_one(context: Context) -> None:
-    found = _run(context()).verify()
+def test_the_fed_step_agrees_with_a_plain_one(with_room: Context) -> None:
+    found = _run(with_room()).verify()
     assert found.verified == {"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"}
     assert found.unchecked == {}
     assert _codes(found) - {"INPUT_BOUND"} == {"SYNTHETIC_DATA"}  # how long a batch took is no part of what it taught
     assert found.details["data"]["train_samples"] == 512
-    assert "RESULT_INCORRECT" not in _run(context(run=1)).verify().verified
+    assert "RESULT_INCORRECT" not in _run(with_room(run=1)).verify().verified
 
 
-def test_labels_that_are_not_those_of_their_images_are_found(context: Context, tensorflow: TensorFlow) -> None:
-    assert "RESULT_INCORRECT" in _codes(_run(context(framework=Mislabelled(tensorflow))).verify())
+def test_labels_that_are_not_those_of_their_images_are_found(with_room: Context, tensorflow: TensorFlow) -> None:
+    assert "RESULT_INCORRECT" in _codes(_run(with_room(framework=Mislabelled(tensorflow))).verify())
 
 
 def test_a_loss_that_is_no_number_is_told(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def test_one_execution_is_one_full_batch(context: Context) -> None:
 
 def test_a_batch_of_more_images_than_are_there_fails_before_anything_is_measured(context: Context) -> None:
     asked = _params(jit_compile="auto").model_copy(update={"batch_size": 1024})  # as of data that only a worker knows
-    with pytest.raises(RunFailed, match="a batch of 1024 needs more than the 200 samples") as failed:
+    with pytest.raises(RunFailed, match="a batch of 1024 is larger than the 200 training samples") as failed:
         MNIST.build(asked, context())
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_few_samples")
 

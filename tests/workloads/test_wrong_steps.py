@@ -53,8 +53,8 @@ def _raised(found: Verification) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", [*QUICK, pytest.param("resnet50", marks=pytest.mark.verify)])
-def test_the_right_step_agrees_with_a_plain_one(name: str, context: Context) -> None:
-    found = _trained(name, context())
+def test_the_right_step_agrees_with_a_plain_one(name: str, with_room: Context) -> None:
+    found = _trained(name, with_room())
     assert CODE not in _raised(found)
     assert (found.unchecked, CODE in found.verified) == ({}, True)
     told: Any = found.details["plain_step"]
@@ -65,9 +65,9 @@ def test_the_right_step_agrees_with_a_plain_one(name: str, context: Context) -> 
 
 @pytest.mark.parametrize("params", [{"jit_compile": True}, {"steps_per_execution": 3}])
 def test_a_step_that_xla_compiled_or_that_is_one_of_several_agrees_too_its_dropout_included(
-    params: dict[str, Any], context: Context
+    params: dict[str, Any], with_room: Context
 ) -> None:
-    found = _trained("mnist_cnn", replace(context(), tuned={}), **params)
+    found = _trained("mnist_cnn", replace(with_room(), tuned={}), **params)
     assert (_raised(found).keys() & {CODE}, found.unchecked, CODE in found.verified) == (set(), {}, True)
 
 
@@ -77,17 +77,17 @@ def test_a_step_that_xla_compiled_or_that_is_one_of_several_agrees_too_its_dropo
         ("mnist_cnn", without_gradients),
         ("mnist_cnn", on_shuffled_targets),
         ("weather_gru", on_shuffled_targets),
-        ("shakespeare_lstm", on_shuffled_targets),
+        pytest.param("shakespeare_lstm", on_shuffled_targets, marks=pytest.mark.verify),
         pytest.param("resnet50", on_shuffled_targets, marks=pytest.mark.verify),
         ("mnist_cnn", with_the_last_layer_s_alone),
-        ("mnist_cnn", on_targets_shuffled_in_every_step),
+        pytest.param("mnist_cnn", on_targets_shuffled_in_every_step, marks=pytest.mark.verify),
         ("mnist_cnn", on_three_quarters_of_each_batch),
-        ("shakespeare_lstm", on_three_quarters_of_each_batch),
+        pytest.param("shakespeare_lstm", on_three_quarters_of_each_batch, marks=pytest.mark.verify),
         pytest.param("resnet50", with_the_last_layer_s_alone, marks=pytest.mark.verify),
     ],
 )
-def test_a_wrong_step_is_found(name: str, spoil: Spoil, context: Context, tensorflow: TensorFlow) -> None:
-    found = _trained(name, context(Wrong(tensorflow, spoil)))
+def test_a_wrong_step_is_found(name: str, spoil: Spoil, with_room: Context, tensorflow: TensorFlow) -> None:
+    found = _trained(name, with_room(Wrong(tensorflow, spoil)))
     if spoil is without_gradients:
         assert found.unchecked[CODE] == "timed steps that changed no weight: 2"
         return
@@ -97,8 +97,8 @@ def test_a_wrong_step_is_found(name: str, spoil: Spoil, context: Context, tensor
 
 
 @pytest.mark.verify
-def test_in_bfloat16_the_right_step_is_held_to_what_bfloat16_rounds(context: Context) -> None:
-    found = _trained("resnet50", context(), precision="mixed_bfloat16")
+def test_in_bfloat16_the_right_step_is_held_to_what_bfloat16_rounds(with_room: Context) -> None:
+    found = _trained("resnet50", with_room(), precision="mixed_bfloat16")
     assert CODE not in _raised(found)
     told: Any = found.details["plain_step"]
     assert told["precision"] == "bfloat16"
@@ -107,32 +107,32 @@ def test_in_bfloat16_the_right_step_is_held_to_what_bfloat16_rounds(context: Con
 
 
 def test_a_plain_step_that_fails_is_a_reason_and_loses_nothing(
-    context: Context, monkeypatch: pytest.MonkeyPatch, tensorflow: TensorFlow
+    with_room: Context, monkeypatch: pytest.MonkeyPatch, tensorflow: TensorFlow
 ) -> None:
     def fail(*arguments: Any, **named: Any) -> Any:
         raise tensorflow._tf.errors.ResourceExhaustedError(None, None, "no memory left")
 
     monkeypatch.setattr(TensorFlow, "plain_step", fail)
-    found = _trained("mnist_cnn", context())
+    found = _trained("mnist_cnn", with_room())
     assert "ResourceExhaustedError" in found.unchecked[CODE]
     assert CODE not in found.verified
 
 
-def test_a_plain_step_that_may_not_fit_in_memory_is_not_tried(context: Context, device: Device) -> None:
-    found = _trained("mnist_cnn", replace(context(), device=device.model_copy(update={"memory_bytes": 1 << 20})))
+def test_a_plain_step_that_may_not_fit_in_memory_is_not_tried(with_room: Context, device: Device) -> None:
+    found = _trained("mnist_cnn", replace(with_room(), device=device.model_copy(update={"memory_bytes": 1 << 20})))
     assert found.unchecked[CODE].endswith("GB of memory; there are 0.0 GB")
     assert "plain_step" not in found.details
 
 
-def test_steps_from_another_job_s_weights_are_held_to_the_same(context: Context, tmp_path: Path) -> None:
-    _trained("mnist_cnn", context(artifacts=tmp_path))
+def test_steps_from_another_job_s_weights_are_held_to_the_same(with_room: Context, tmp_path: Path) -> None:
+    _trained("mnist_cnn", with_room(artifacts=tmp_path))
     weights = {"job": "job_1", "name": "model.weights.h5"}
-    found = _trained("mnist_cnn", replace(context(), weights=tmp_path / weights["name"]), weights=weights)
+    found = _trained("mnist_cnn", replace(with_room(), weights=tmp_path / weights["name"]), weights=weights)
     assert (found.unchecked, CODE in found.verified) == ({}, True)
 
 
-def test_further_runs_leave_it_to_the_first(context: Context) -> None:
-    later = workload("mnist_cnn").build(validate_params(workload("mnist_cnn"), DIGITS), context(run=1))
+def test_further_runs_leave_it_to_the_first(with_room: Context) -> None:
+    later = workload("mnist_cnn").build(validate_params(workload("mnist_cnn"), DIGITS), with_room(run=1))
     later.compile()
     later.execute(1)
     found = later.verify()

@@ -35,7 +35,7 @@ from tests.workers.whole.looking import (
 
 @two_cores
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("many", [40, pytest.param(200, marks=pytest.mark.verify)])
+@pytest.mark.parametrize("many", [20, pytest.param(200, marks=pytest.mark.verify)])
 def test_two_workers_run_many_jobs_once_each(start_worker: StartWorker, settings: Settings, many: int) -> None:
     for device in (HERE, THERE):
         start_worker(device, settings)
@@ -70,10 +70,13 @@ def test_a_worker_beside_another_dyno_s_says_whose_cores_it_waits_for_and_measur
     assert "non-zero exit status" not in said
 
 
+ON_TENSORFLOW = [pytest.mark.on_tensorflow, pytest.mark.verify]
+
+
 @two_cores
-@pytest.mark.on_tensorflow
+@pytest.mark.parametrize("runners", ["numpy", pytest.param("tensorflow", marks=ON_TENSORFLOW)])
 def test_the_job_of_a_killed_worker_is_run_by_another_and_its_device_by_a_successor(
-    start_worker: StartWorker, short_lease: Settings, client: redis.Redis
+    start_worker: StartWorker, short_lease: Settings, client: redis.Redis, runners: str
 ) -> None:
     workers = {device: start_worker(device, short_lease) for device in (HERE, THERE)}
     until_idle(short_lease, 2)

@@ -125,8 +125,8 @@ def test_an_id_that_no_event_has_is_refused(
 
 def test_no_job_has_no_events(http: httpx.Client) -> None:
     assert http.get(f"/v1/jobs/job_{'0' * 26}/events").json()["code"] == "job-not-found"
-    with Client(str(http.base_url)) as dyno, pytest.raises(Refused):
-        next(dyno.events(f"job_{'0' * 26}"))
+    with Client(str(http.base_url)) as api, pytest.raises(Refused):
+        next(api.events(f"job_{'0' * 26}"))
 
 
 def test_a_connection_on_which_nothing_happens_says_that_it_lives(
@@ -210,10 +210,10 @@ def test_a_client_that_is_cut_again_and_again_misses_nothing_and_repeats_nothing
 
     assert http.base_url.port is not None
     cuts = [places.randrange(2000) for _ in range(CUTS)]
-    with Cutting(http.base_url.port, cuts) as network, Client(network.url) as dyno:
+    with Cutting(http.base_url.port, cuts) as network, Client(network.url) as api:
         with ThreadPoolExecutor(1) as background:
             living = background.submit(live_on)
-            told = list(dyno.events(claim.job_id))
+            told = list(api.events(claim.job_id))
             living.result()
         assert (network.cuts, network.resets) == ([], CUTS)
     _assert_whole(told)

@@ -16,7 +16,8 @@ import pytest
 import redis
 from fastapi import FastAPI, Request
 
-from dyno.client import Client, Refused, following
+from dyno.client import Client, Refused
+from dyno.client import following as client_streams
 from dyno.devices.device import Device
 from dyno.events import AnyEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
 from dyno.job import Holder, Progress
@@ -199,7 +200,7 @@ def test_a_hundred_readers_hear_of_all_and_share_a_few_connections_to_redis(
 def test_a_client_that_is_cut_again_and_again_misses_nothing_and_repeats_nothing(
     http: httpx.Client, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "RETRY_S", 0.0)
+    monkeypatch.setattr(client_streams, "RETRY_S", 0.0)
     places = Random(7)
     leases, claim = claimed()
     beat(leases, claim, range(BEATS // 2))

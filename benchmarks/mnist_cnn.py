@@ -54,7 +54,8 @@ def _reported(dyno: Fleet) -> float:
 
 
 def _data(dyno: Fleet) -> DataOrigin:
-    last = dyno.client.result(dyno.client.jobs(limit=1)[0].id)
+    client = dyno.client
+    last = client.result(client.jobs(limit=1)[0].id)
     assert last.training is not None
     return last.training.data
 

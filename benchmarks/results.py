@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
-from dyno.render import quantity
+from dyno.quantity import quantity
 from dyno.result import Metric, Result, Training
 
 

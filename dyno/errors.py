@@ -242,7 +242,7 @@ class ServerUnavailable(DynoError):
 
 
 class RunFailed(DynoError):
-    """A run ended without a result. `failure_class` is one of `dyno.job.FailureClass`, `reason` a status_reason."""
+    """A run ended without a result. `failure_class`: a `dyno.job.FailureClass`; `reason`: a status_reason."""
 
     code = "run-failed"
 

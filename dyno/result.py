@@ -201,6 +201,10 @@ class Artifact(Stored):
     url: str
 
 
+class ArtifactList(Stored):
+    data: list[Artifact]
+
+
 class Reference(Stored):
     """A published figure for the same kind of work, with the doubts about it. History, never a pass mark."""
 

@@ -14,7 +14,6 @@ from dyno.catalogue import WorkloadEntry
 from dyno.columns import Cells, show
 from dyno.delivery import Delivery
 from dyno.devices.device import PeakFigure
-from dyno.doctor import Check
 from dyno.fleet import AwayDevice, DeviceStatus, WorkerRecord
 from dyno.job import Job
 from dyno.quantity import quantity
@@ -77,11 +76,6 @@ def deliveries(console: Console, rows: Iterable[Delivery]) -> None:
         return row.id, row.job, row.type, row.status, str(row.attempts_made), last, _second(row.next_attempt_at)
 
     show(console, ("delivery", "job", "what", "status", "attempts", "last outcome", "next"), map(cells, rows))
-
-
-def checks(console: Console, rows: Iterable[Check]) -> None:
-    cells = ((row.name, "well" if row.is_well else "amiss", row.found, row.to_do) for row in rows)
-    show(console, ("part", "state", "found", "to do"), cells)
 
 
 def keys(console: Console, rows: Iterable[ApiKey]) -> None:

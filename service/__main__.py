@@ -18,8 +18,8 @@ from typing import cast
 import uvicorn
 from fastapi import FastAPI
 
-from dyno import logs
 from dyno.errors import DynoError
+from dyno.logs import set_up_logging
 from dyno.preflight import bind_error
 from dyno.settings import Settings, WrongSettings, configured
 from service.address import needs_keys
@@ -77,7 +77,7 @@ def main() -> int:
         settings = configured()
     except WrongSettings as error:
         return _refuse(error.detail, 2)
-    logs.set_up(settings.log_format)
+    set_up_logging(settings.log_format)
     settings = settings.model_copy(update={"max_connections": places(settings.max_connections)})
     ACCESS.setLevel(logging.INFO if settings.access_log else logging.WARNING)
     if wrong := wrong_of_tls(settings):

@@ -11,9 +11,9 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Query, Request, params
 from fastapi.dependencies.utils import get_flat_params
 
-from dyno import logs
 from dyno.artifacts.names import is_name
 from dyno.errors import ArtifactNotFound, FieldError, UnknownJob
+from dyno.logs import current_job_id
 from dyno.store.jobs import Jobs
 from dyno.store.keys import JOB_ID
 from service import strict_json
@@ -42,7 +42,7 @@ async def _jobs(state: Annotated[State, Depends(_state)]) -> Jobs:
 async def _job_id(job_id: Annotated[str, Path(description="`job_` and a ULID")]) -> str:
     if not JOB_ID.fullmatch(job_id):
         raise UnknownJob(f'"{job_id[:64]}" is not the id of a job')
-    logs.job_id.set(job_id)
+    current_job_id.set(job_id)
     return job_id
 
 

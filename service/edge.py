@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dyno import logs
+from dyno.logs import current_job_id, current_request_id, log_event
 from dyno.settings import Settings
 from dyno.ulid import new_ulid
 from service.headers_only import HeadersOnly
@@ -118,8 +118,8 @@ class _Exchange:
         self._began_s = time.monotonic()
         self._id = _own_id(scope) or f"req_{new_ulid()}"
         self._status: int | None = None
-        logs.request_id.set(self._id)
-        logs.job_id.set(None)
+        current_request_id.set(self._id)
+        current_job_id.set(None)
         held.set(False)
         caller.set(None)
 
@@ -145,7 +145,7 @@ class _Exchange:
             "request_id": self._id,
             "key": caller.get(),
         }
-        logs.event(ACCESS, logging.INFO, "request", facts)
+        log_event(ACCESS, logging.INFO, "request", facts)
 
     @property
     def begun(self) -> bool:

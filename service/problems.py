@@ -16,10 +16,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 
-from dyno import logs
 from dyno.comparison import Difference
 from dyno.errors import DynoError, FieldError, InvalidSpec, LimitReached, NotComparable, ResultNotReady
 from dyno.job import Status
+from dyno.logs import current_request_id
 from dyno.sentences import sentence
 from service.codes import PROBLEMS
 from service.strict_json import pointer
@@ -83,7 +83,7 @@ def problem(
         "code": code,
         "detail": detail,
     }
-    if (asked := logs.request_id.get()) is not None:
+    if (asked := current_request_id.get()) is not None:
         content["request_id"] = asked
     if errors is not None:
         content["errors"] = [{"pointer": e.pointer, "code": e.code, "detail": e.detail} for e in errors[:MAX_ERRORS]]

@@ -14,6 +14,7 @@ import redis
 import redis.asyncio
 
 from dyno.artifacts.store import ArtifactStore
+from dyno.celery_app import send_wake_up
 from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys, any_key
@@ -25,7 +26,6 @@ from dyno.store.jobs import Jobs
 from dyno.store.upkeep import Upkeep
 from dyno.store.watch import Watch
 from dyno.tracing import Traces
-from dyno.wake import wake
 from dyno.webhooks.deliverer import delivering
 from dyno.workloads.contract import Workload
 from service.address import needs_keys
@@ -98,7 +98,7 @@ async def opened(
     watch = Watch(blocking, settings)
     # Not in workers too: what they do beside a benchmark is in its figures, and the folder may be the API's own.
     chores = {"tidying artifacts": partial(tidy_files, settings=settings, files=artifacts)}
-    upkeep = Upkeep(settings, partial(wake, settings), chores)
+    upkeep = Upkeep(settings, partial(send_wake_up, settings), chores)
     await watch.start()
     upkeep.start()
     try:

@@ -27,7 +27,7 @@ ALLOWED = {
     "workloads": WORDS | {"measure", "devices", "datasets", "frameworks"},
     "store": WORDS | {"devices", "tasks"},
     "client": WORDS,
-    "wake": WORDS | {"store"},
+    "celery_app": WORDS | {"store"},
     "webhooks": WORDS | {"store", "tasks"},
 }
 # package of the service -> the parts of it that it may import besides itself
@@ -169,9 +169,9 @@ def _first(inner: str) -> str:
     return inner.split(".")[0]
 
 
-def test_celery_is_imported_by_wake_and_workers_alone() -> None:
+def test_celery_is_imported_by_celery_app_and_workers_alone() -> None:
     users = {m for m, path in MODULES.items() if _uses(path, {"celery", "kombu"})}
-    assert users <= {"dyno.wake"} | {m for m in MODULES if m.startswith("workers")}
+    assert users <= {"dyno.celery_app"} | {m for m in MODULES if m.startswith("workers")}
 
 
 def test_no_web_framework_in_the_library() -> None:

@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from dyno import logs
+from dyno.logs import (
+    PLAIN_FORMAT,
+    JsonFormatter,
+    PlainFormatter,
+    current_job_id,
+    current_request_id,
+    log_event,
+    set_up_logging,
+)
 
 NASTY = 'a\nb\r\n2026-01-01 00:00:00,000 ERROR root: forged\x1b[2J\x00\u2028\u202e\ud800 "q" \\'
 
@@ -45,7 +53,7 @@ def fail() -> None:
 
 
 def test_a_plain_line_is_what_it_always_was(log: Callable) -> None:
-    logger, text = log(logs.Plain(logs.PLAIN))
+    logger, text = log(PlainFormatter(PLAIN_FORMAT))
     logger.warning("no upkeep until Redis is back (%s)", "größer …")
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING dyno\.tested: no upkeep until Redis is back \(größer …\)\n",
@@ -54,7 +62,7 @@ def test_a_plain_line_is_what_it_always_was(log: Callable) -> None:
 
 
 def test_nobody_forges_a_plain_line(log: Callable) -> None:
-    logger, text = log(logs.Plain(logs.PLAIN))
+    logger, text = log(PlainFormatter(PLAIN_FORMAT))
     logger.warning("asked for %s", NASTY)
     fail()
     lines = text.getvalue().splitlines()  # also at U+2028
@@ -66,7 +74,7 @@ def test_nobody_forges_a_plain_line(log: Callable) -> None:
 
 
 def test_a_json_record_is_one_object_on_one_line(log: Callable) -> None:
-    logger, text = log(logs.Json())
+    logger, text = log(JsonFormatter())
     logger.warning("asked for %s", NASTY)
     fail()
     first, second = map(json.loads, text.getvalue().splitlines())
@@ -81,8 +89,8 @@ def test_a_json_record_is_one_object_on_one_line(log: Callable) -> None:
 
 def test_an_event_is_a_name_with_facts_in_json_and_pairs_in_a_plain_line(log: Callable) -> None:
     facts: dict[str, Any] = {"job": "job_1", "attempt": 2, "why": "a b", "level": "mine"}
-    logger, text = log(logs.Json())
-    logs.event(logger, logging.INFO, "claimed", facts)
+    logger, text = log(JsonFormatter())
+    log_event(logger, logging.INFO, "claimed", facts)
     said = json.loads(text.getvalue())
     assert {name: said[name] for name in ("message", "level", "job_id", "attempt", "why")} == {
         "message": "claimed",
@@ -91,19 +99,19 @@ def test_an_event_is_a_name_with_facts_in_json_and_pairs_in_a_plain_line(log: Ca
         "attempt": 2,
         "why": "a b",
     }
-    logger, text = log(logs.Plain("%(message)s"))
-    logs.event(logger, logging.INFO, "claimed", facts)
+    logger, text = log(PlainFormatter("%(message)s"))
+    log_event(logger, logging.INFO, "claimed", facts)
     assert text.getvalue() == 'claimed job="job_1" attempt=2 why="a b" level="mine"\n'
 
 
 def test_a_record_says_which_request_and_job_it_belongs_to(log: Callable) -> None:
-    logger, text = log(logs.Json())
-    tokens = logs.request_id.set("req_1"), logs.job_id.set("job_1")
+    logger, text = log(JsonFormatter())
+    tokens = current_request_id.set("req_1"), current_job_id.set("job_1")
     try:
         logger.warning("x")
     finally:
-        logs.request_id.reset(tokens[0])
-        logs.job_id.reset(tokens[1])
+        current_request_id.reset(tokens[0])
+        current_job_id.reset(tokens[1])
     logger.warning("y")
     first, second = map(json.loads, text.getvalue().splitlines())
     assert (first["request_id"], first["job_id"]) == ("req_1", "job_1")
@@ -117,7 +125,7 @@ def test_other_libraries_write_alike(log_format: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "stderr", text)
     try:
         root.handlers[:] = []
-        logs.set_up(log_format)
+        set_up_logging(log_format)
         for name in ("uvicorn.error", "celery.worker.consumer", "kombu"):
             logging.getLogger(name).warning("hello")
             logging.getLogger(name).info("not told")

@@ -17,6 +17,7 @@ from pathlib import Path
 import redis
 
 from dyno.artifacts import shared_store
+from dyno.celery_app import send_wake_up
 from dyno.devices import discover, lock_paths
 from dyno.devices.cpulist import parse
 from dyno.devices.device import Device
@@ -30,7 +31,6 @@ from dyno.store.connect import check_server, sync_client
 from dyno.store.leases import Leases
 from dyno.store.upkeep import Upkeep
 from dyno.tracing import traces_of
-from dyno.wake import wake
 from dyno.workloads import registry
 from workers.bounds import host_share_bytes
 from workers.cgroup import runner_cgroup
@@ -108,7 +108,7 @@ class Worker:
 
     def _serve(self, launcher: Launcher, stack: ExitStack, prepare: Callable[[], Device] | None = None) -> int:
         leases = Leases(self._client, self._settings)
-        call = partial(wake, self._settings)
+        call = partial(send_wake_up, self._settings)
         gone = partial(self._gone, launcher)
         equipment = Equipment(
             self._device, leases, launcher, self._settings, self._workloads, gone=gone, traces=self._traces

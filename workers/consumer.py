@@ -13,11 +13,11 @@ from celery.worker import WorkController, state
 from celery.worker.consumer import Consumer as CeleryConsumer
 from kombu.asynchronous import get_event_loop
 
+from dyno.celery_app import WAKE_TASK, app, celery_queue, send_wake_up
 from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
 from dyno.store.queues import queues_served
-from dyno.wake import WAKE_TASK, app, celery_queue, wake
 from workers.log import event
 
 
@@ -94,7 +94,7 @@ class Consumer:
         """Connected, or connected again: jobs may have waited for that, so call ourselves."""
         event("ready")
         try:
-            wake(self._settings, self._queues[0])
+            send_wake_up(self._settings, self._queues[0])
         except StoreUnavailable as error:  # gone again; the next connection, or the reconciler, does it
             event("wake-failed", logging.WARNING, why=error.detail)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from dyno import logs
+from dyno.logs import log_event, set_up_logging
 from dyno.settings import LogFormat
 
 LOG = logging.getLogger("dyno.worker")
@@ -12,10 +12,10 @@ LOG = logging.getLogger("dyno.worker")
 
 def event(name: str, level: int = logging.INFO, **facts: object) -> None:
     """Say that `name` happened."""
-    logs.event(LOG, level, name, facts)
+    log_event(LOG, level, name, facts)
 
 
 def set_up(log_format: LogFormat, *, verbose: bool) -> None:
     """Send the worker's events to stderr, from INFO on if `verbose`; other libraries' from WARNING on."""
-    logs.set_up(log_format, plain="%(asctime)s %(levelname)s %(message)s")
+    set_up_logging(log_format, plain="%(asctime)s %(levelname)s %(message)s")
     LOG.setLevel(logging.INFO if verbose else logging.WARNING)

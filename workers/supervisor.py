@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from dyno import logs
 from dyno.devices.device import Device
 from dyno.devices.locks import Held, Turn
 from dyno.errors import DeviceUnavailable, StoreUnavailable
 from dyno.fleet import WorkerState
 from dyno.job import Holder, WorkerRef
+from dyno.logs import log_context_of_job
 from dyno.store.leases import Claim
 from dyno.store.queues import queues_served
 from workers.attempt import Attempt
@@ -72,7 +72,7 @@ class Supervisor:
                             break
                         turn.note(claim.job_id)
                         served += 1
-                        with logs.about_job(claim.job_id):
+                        with log_context_of_job(claim.job_id):
                             self._show("busy", claim.job_id)
                             if not self._see_through(claim):
                                 break

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dyno.cli import compare, doctor, fleet, jobs, keys, named, processes, webhooks
+from dyno.cli import compare, doctor, fleet, jobs, keys, named, processes, webhooks  # noqa: F401 - each adds commands
 from dyno.cli.app import app
-
-__all__ = ["app", "compare", "doctor", "fleet", "jobs", "keys", "main", "named", "processes", "webhooks"]
 
 
 def main() -> None:

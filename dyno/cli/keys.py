@@ -12,13 +12,13 @@ from typing import Annotated, TypeVar
 import typer
 from pydantic import ValidationError
 
-from dyno import logs, tables
+from dyno import tables
 from dyno.access import Limits, NewKey, Scope
-from dyno.audit import LOG, audit
 from dyno.cli.app import AsJson, app, console, errors, exit_codes, show
 from dyno.cli.folders import expanded
 from dyno.cli.processes import DEFAULT_DATA_DIR
 from dyno.errors import DynoError, StoreUnavailable
+from dyno.logs import AUDIT_LOG, PLAIN_FORMAT, PlainFormatter, audit
 from dyno.settings import WrongSettings, configured
 from dyno.store.api_keys import ApiKeys
 from dyno.store.connect import async_client
@@ -121,7 +121,7 @@ def _url(data_dir: Path) -> str:
 def _audit(action: str, **facts: object) -> None:
     """On stderr, so that stdout is the secret alone."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logs.Plain(logs.PLAIN))
-    LOG.addHandler(handler)
+    handler.setFormatter(PlainFormatter(PLAIN_FORMAT))
+    AUDIT_LOG.addHandler(handler)
     audit(action, HOST, **facts)
-    LOG.removeHandler(handler)
+    AUDIT_LOG.removeHandler(handler)

@@ -8,13 +8,8 @@ from dyno.client.call import call
 from dyno.client.errors import DownloadDamaged
 from dyno.client.paths import in_path
 from dyno.client.steps import Receive, Steps, asked, text_of
-from dyno.job import Stored
-from dyno.result import Artifact
+from dyno.result import Artifact, ArtifactList
 from dyno.samples import RunSamples, SampleList
-
-
-class ArtifactList(Stored):
-    data: list[Artifact]
 
 
 class FileCalls:

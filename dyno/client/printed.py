@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 
 from dyno.client.errors import ServerUnreachable
-from dyno.client.jobs import job_of
 from dyno.client.paths import in_path
+from dyno.client.steps import asked
 from dyno.client.transport import AsyncTransport, Transport
 from dyno.job import Job
 
@@ -19,7 +19,7 @@ def printed(http: Transport, job_id: str) -> Iterator[str]:
     """Over one connection. Raises Refused and ServerUnreachable, also where it ends before the job is done."""
     with http.open(_path(job_id), **_OPTIONS) as answer:
         yield from answer.iter_text()
-    _check(http.through(job_of(job_id)))
+    _check(http.through(asked(Job, "GET", f"/v1/jobs/{in_path(job_id)}")))
 
 
 async def printed_awaiting(http: AsyncTransport, job_id: str) -> AsyncIterator[str]:
@@ -27,7 +27,7 @@ async def printed_awaiting(http: AsyncTransport, job_id: str) -> AsyncIterator[s
     async with http.open(_path(job_id), **_OPTIONS) as answer:
         async for text in answer.aiter_text():
             yield text
-    _check(await http.through(job_of(job_id)))
+    _check(await http.through(asked(Job, "GET", f"/v1/jobs/{in_path(job_id)}")))
 
 
 def _path(job_id: str) -> str:

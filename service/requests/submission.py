@@ -9,8 +9,9 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from dyno import logs, wake
+from dyno import celery_app
 from dyno.fleet import DeviceStatus
+from dyno.logs import current_job_id
 from dyno.spec import Spec
 from dyno.store import fleet
 from dyno.store.jobs import Submitted
@@ -52,7 +53,7 @@ async def queue(
         rerun_of=rerun_of,
         traceparent=state.traces.carried(),
     )
-    logs.job_id.set(submitted.job.id)
+    current_job_id.set(submitted.job.id)
     if submitted.wake:
         await wake_up(state, submitted.job.queue.name)
     return submitted
@@ -75,7 +76,7 @@ async def wake_up(state: State, queue: str) -> None:
     try:
         with anyio.fail_after(WAKE_WITHIN_S):
             await anyio.to_thread.run_sync(
-                wake.wake, state.settings, queue, abandon_on_cancel=True, limiter=_wake_threads
+                celery_app.send_wake_up, state.settings, queue, abandon_on_cancel=True, limiter=_wake_threads
             )
     except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
         log.warning("the wake-up for queue %s was not sent: %s: %s", queue, type(error).__name__, error)

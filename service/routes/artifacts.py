@@ -8,12 +8,11 @@ from typing import Any, BinaryIO
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
 
 from dyno.artifacts.names import ANY, MEDIA_TYPES, media_type
 from dyno.artifacts.store import PIECE_BYTES, url_of
 from dyno.errors import ArtifactNotFound
-from dyno.result import Artifact
+from dyno.result import Artifact, ArtifactList
 from dyno.store.artifacts import check_token, note_files_async
 from service.answers.conditional import matches
 from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep
@@ -28,10 +27,6 @@ _JSON = "application/json"
 _BYTES: dict[str, Any] = {ANY: {"schema": {"type": "string", "format": "binary"}}}
 # Bytes first: clients made of the document take the first one that they know.
 _SERVED = _BYTES | {each.partition(";")[0]: {} if each == _JSON else _BYTES[ANY] for each in MEDIA_TYPES.values()}
-
-
-class ArtifactList(BaseModel):
-    data: list[Artifact]
 
 
 _OF_LIST = documented("job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable")

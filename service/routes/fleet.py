@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from dyno.audit import audit
 from dyno.errors import UnknownDevice
 from dyno.fleet import Cordon, DeviceList, WorkerList
+from dyno.logs import audit
 from dyno.store import cordon, fleet
 from dyno.store.queues import queues_served
 from service.access import CallerDep

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from dyno.audit import audit
 from dyno.job import Job, Status, Validation
+from dyno.logs import audit
 from dyno.result import Result
 from dyno.spec import FrameworkName
 from service.access import CallerDep

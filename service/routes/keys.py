@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from dyno.access import CreatedKey, KeyList, Me, NewKey
-from dyno.audit import audit
 from dyno.errors import InvalidKey
+from dyno.logs import audit
 from service import strict_json
 from service.access import CallerDep
 from service.dependencies import StateDep

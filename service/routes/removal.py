@@ -8,8 +8,8 @@ import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Response
 
-from dyno.audit import audit
 from dyno.errors import ArtifactStoreUnavailable
+from dyno.logs import audit
 from service.access import CallerDep
 from service.dependencies import JobId, StateDep
 from service.problems import documented

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from dyno.audit import audit
 from dyno.delivery import Delivery, DeliveryStatus
+from dyno.logs import audit
 from dyno.store.deliveries import Deliveries, WantedDeliveries
 from dyno.store.keys import JOB_ID
 from dyno.webhooks.signing import secret_of

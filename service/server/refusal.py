@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from starlette.datastructures import MutableHeaders
 
-from dyno import logs
+from dyno.logs import current_request_id
 from dyno.ulid import new_ulid
 from service.edge import HEADERS
 from service.problems import problem
@@ -20,7 +20,7 @@ def refusal(code: str, detail: str) -> bytes:
 
 def _written(code: str, detail: str) -> bytes:
     request_id = f"req_{new_ulid()}"
-    logs.request_id.set(request_id)  # from here the problem takes it
+    current_request_id.set(request_id)  # from here the problem takes it
     answer = problem(code, detail, headers={"Connection": "close"})
     headers = MutableHeaders(raw=list(answer.raw_headers))
     headers.update({**HEADERS, "X-Request-ID": request_id})

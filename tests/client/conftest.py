@@ -42,9 +42,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long a client would have waited each time; it goes on at once."""
     kept: list[float] = []
 
-    def at_once(time_s: float) -> Pause:
-        kept.append(time_s)
-        return Pause(0.0)
+    class AtOnce(Pause):
+        def __new__(cls, time_s: float) -> AtOnce:
+            kept.append(time_s)
+            return super().__new__(cls, 0.0)
 
-    monkeypatch.setattr(steps, "Pause", at_once)
+    monkeypatch.setattr(steps, "Pause", AtOnce)
     return kept

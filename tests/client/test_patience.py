@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from dyno.client import AsyncClient, Client, JobNotSucceeded, Refused, ServerUnreachable, following, jobs, steps
+from dyno.client import AsyncClient, Client, JobNotSucceeded, Refused, ServerUnreachable, following, steps
+from dyno.client.jobs import waited
 from dyno.events import AnyEvent
 from dyno.job import Job, Status
 from tests.asking import Ask, Through
@@ -167,7 +168,7 @@ def test_what_is_no_stream_of_events_is_not_followed(through: Through, payload: 
 
 def test_who_would_wait_and_is_answered_at_once_asks_again_when_it_was_told_to() -> None:
     """Else it would ask again at once, for as long as too many wait."""
-    call = jobs.waited("job_1", None)
+    call = waited("job_1", None)
     next(call)
     call.send(httpx.Response(200, content=canceled().replace(b'"done":true', b'"done":false')))
     assert call.send(httpx.Response(304, headers={"Retry-After": "2"})) == steps.Pause(2.0)

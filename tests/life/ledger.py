@@ -1,10 +1,10 @@
 """What the Lua scripts do to records, the queue and leases, once more in plain Python: a witness against them.
 
-Both read the table of transitions in dyno/job.py; all else here was written from the heads of the scripts, not from
-their text. Left out, because no rule of a job's life rests on it: what a job is and says (specs, progress, results),
-versions, events and indexes (the stateful tests compare those with the records themselves), priorities, routing and
-devices that don't fit (one queue, jobs leave it in the order of their numbers), the end of a record after its time,
-and Redis' own death, which loses nothing. Time is one bit of a lease: it has run out or it hasn't.
+Both read the table of transitions in dyno/job.py; all else here was written from the heads of the scripts, not
+from their text. Left out, because no rule of a job's life rests on it: what a job is and says (specs, progress,
+results), versions, events and indexes (the stateful tests compare those with the records themselves), priorities,
+routing and devices that don't fit (one queue, jobs leave it in the order of their numbers), the end of a record after
+its time, and Redis' own death, which loses nothing. Time is one bit of a lease: it has run out or it hasn't.
 """
 
 from __future__ import annotations

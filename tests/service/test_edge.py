@@ -24,7 +24,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
-from dyno import logs
+from dyno.logs import JsonFormatter
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
 from service.app import create_app
@@ -145,7 +145,7 @@ def test_also_an_answer_to_a_fault_of_ours_has_id_and_headers(failing: httpx.Cli
 def test_what_the_server_itself_logs_of_a_request_names_it_too(failing: httpx.Client) -> None:
     text, log = io.StringIO(), logging.getLogger("uvicorn.error")
     handler = logging.StreamHandler(text)
-    handler.setFormatter(logs.Json())
+    handler.setFormatter(JsonFormatter())
     log.addHandler(handler)
     try:
         answer = failing.get("/broken")

@@ -9,6 +9,7 @@ import pytest
 import redis
 import redis.asyncio
 
+from dyno.celery_app import celery_queue
 from dyno.devices.device import Device
 from dyno.fleet import WorkerRecord
 from dyno.job import WorkerRef
@@ -18,7 +19,6 @@ from dyno.store import fleet
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.queues import fits, queue_for, queues_served
-from dyno.wake import celery_queue
 
 DEVICE = Device(
     id="cpu:0-1",

@@ -1,4 +1,4 @@
-"""Every (state, event) pair, legal or not, through Lua on a real server: what happens is the table in dyno/job.py."""
+"""Every (state, event) pair, legal or not, through Lua on a real server, against the table in dyno/job.py."""
 
 from __future__ import annotations
 

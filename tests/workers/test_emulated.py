@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from dyno.celery_app import send_wake_up
 from dyno.job import Job, Status
 from dyno.settings import Settings
 from dyno.spec import Spec
 from dyno.store.connect import async_client
 from dyno.store.fleet import devices
-from dyno.wake import wake
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
 from tests.workers.whole.looking import environment_of
@@ -54,7 +54,7 @@ def _state(settings: Settings) -> str | None:
 
 def _ended(store: Store, spec: Spec) -> Job:
     job_id = store.submit(spec)
-    wake(store.settings, store.job(job_id).queue.name)
+    send_wake_up(store.settings, store.job(job_id).queue.name)
     eventually(lambda: store.job(job_id).done, within_s=150)
     return store.job(job_id)
 

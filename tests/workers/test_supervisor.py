@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import redis
 
-from dyno import logs
 from dyno.devices.device import Device, PeakFigure
 from dyno.devices.locks import Held, Turn
 from dyno.job import DEVICE_BUSY, Holder, Status
+from dyno.logs import current_job_id
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from tests.waiting import eventually
@@ -58,7 +58,7 @@ def test_what_is_logged_of_an_attempt_names_its_job_and_what_comes_before_it_doe
 ) -> None:
     said: list[tuple[str, str | None]] = []
     listening = logging.Handler()
-    monkeypatch.setattr(listening, "emit", lambda record: said.append((record.event, logs.job_id.get())))
+    monkeypatch.setattr(listening, "emit", lambda record: said.append((record.event, current_job_id.get())))
     monkeypatch.setattr(logging.getLogger("dyno.worker"), "handlers", [listening])
     caplog.set_level(logging.INFO, "dyno.worker")
     job_ids = [store.submit(tiny()) for _ in range(2)]

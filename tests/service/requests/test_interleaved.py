@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dyno.cli import app as command
-from dyno.client import Client, ComparisonNotMade, comparisons
+from dyno.client import Client, ComparisonNotMade
+from dyno.client import comparisons as client_module
 from dyno.client.steps import Steps
 from dyno.comparison import Comparative, UnfinishedComparison
 from dyno.devices.device import Device
@@ -232,14 +233,14 @@ def test_the_command_takes_files_with_specs(
     files = [tmp_path / "one.json", tmp_path / "two.json"]
     for file, spec in zip(files, (ONE, TWO), strict=True):
         file.write_text(json.dumps(spec))
-    began = comparisons.begun_comparison
+    began = client_module.begun_comparison
 
     def begin(*asked: Any) -> Steps[UnfinishedComparison]:
         begun = yield from began(*asked)
         end(0.5)
         return begun
 
-    monkeypatch.setattr(comparisons, "begun_comparison", begin)
+    monkeypatch.setattr(client_module, "begun_comparison", begin)
     asked = ["compare", *map(str, files), "--pairs", "4", "--url", str(http.base_url)]
     told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})
     assert told.exit_code == 5, told.output

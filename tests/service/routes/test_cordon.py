@@ -8,10 +8,10 @@ import httpx
 import redis
 from typer.testing import CliRunner
 
+from dyno.celery_app import celery_queue, key_prefix
 from dyno.cli import app
 from dyno.devices.device import Device
 from dyno.settings import Settings
-from dyno.wake import celery_queue, key_prefix
 
 
 def test_an_uncordoned_device_is_woken(

@@ -16,7 +16,8 @@ import pytest
 import redis
 from fastapi import FastAPI, Request
 
-from dyno.client import Client, Refused, following
+from dyno.client import Client, Refused
+from dyno.client import following as client_streams
 from dyno.devices.device import Device
 from dyno.events import AnyEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
 from dyno.job import Holder, Progress
@@ -125,8 +126,8 @@ def test_an_id_that_no_event_has_is_refused(
 
 def test_no_job_has_no_events(http: httpx.Client) -> None:
     assert http.get(f"/v1/jobs/job_{'0' * 26}/events").json()["code"] == "job-not-found"
-    with Client(str(http.base_url)) as dyno, pytest.raises(Refused):
-        next(dyno.events(f"job_{'0' * 26}"))
+    with Client(str(http.base_url)) as api, pytest.raises(Refused):
+        next(api.events(f"job_{'0' * 26}"))
 
 
 def test_a_connection_on_which_nothing_happens_says_that_it_lives(
@@ -199,7 +200,7 @@ def test_a_hundred_readers_hear_of_all_and_share_a_few_connections_to_redis(
 def test_a_client_that_is_cut_again_and_again_misses_nothing_and_repeats_nothing(
     http: httpx.Client, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "RETRY_S", 0.0)
+    monkeypatch.setattr(client_streams, "RETRY_S", 0.0)
     places = Random(7)
     leases, claim = claimed()
     beat(leases, claim, range(BEATS // 2))
@@ -210,10 +211,10 @@ def test_a_client_that_is_cut_again_and_again_misses_nothing_and_repeats_nothing
 
     assert http.base_url.port is not None
     cuts = [places.randrange(2000) for _ in range(CUTS)]
-    with Cutting(http.base_url.port, cuts) as network, Client(network.url) as dyno:
+    with Cutting(http.base_url.port, cuts) as network, Client(network.url) as api:
         with ThreadPoolExecutor(1) as background:
             living = background.submit(live_on)
-            told = list(dyno.events(claim.job_id))
+            told = list(api.events(claim.job_id))
             living.result()
         assert (network.cuts, network.resets) == ([], CUTS)
     _assert_whole(told)

@@ -26,10 +26,10 @@ def test_a_reader_who_comes_back_too_late_is_told_of_the_gap(
     entries = [entry for entry, _ in client.xrange(stream)]  # type: ignore[union-attr]
     client.xtrim(stream, minid=entries[2], approximate=False)
     succeed(leases, claim)
-    with Client(str(http.base_url)) as dyno:
-        late = [event.kind for event in dyno.events(claim.job_id, after=entries[0])]
+    with Client(str(http.base_url)) as api:
+        late = [event.kind for event in api.events(claim.job_id, after=entries[0])]
         assert late[:3] == ["gap", "log", "progress"]
-        assert "gap" not in [event.kind for event in dyno.events(claim.job_id, after=entries[2])]
+        assert "gap" not in [event.kind for event in api.events(claim.job_id, after=entries[2])]
 
 
 def test_a_reader_is_told_of_what_is_dropped_while_it_reads(

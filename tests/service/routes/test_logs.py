@@ -35,8 +35,8 @@ def test_a_log_is_text_of_jobs_that_run_failed_and_have_not_begun(
         assert answer.headers["x-content-type-options"] == "nosniff"
         leases.finish(claim, "fail")
     assert http.get(f"/v1/jobs/{submitted()}/logs").text == ""
-    with Client(str(http.base_url)) as dyno:
-        assert dyno.logs(claim.job_id) == "<b>é</b>\n"
+    with Client(str(http.base_url)) as api:
+        assert api.logs(claim.job_id) == "<b>é</b>\n"
 
 
 @pytest.mark.parametrize("follow", ["false", "true"])

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from dyno.celery_app import send_wake_up
 from dyno.fleet import DeviceStatus
 from dyno.job import Job, Status
 from dyno.settings import Settings
@@ -15,7 +16,6 @@ from dyno.store.connect import async_client, sync_client
 from dyno.store.fleet import devices
 from dyno.store.jobs import Jobs, Submitted
 from dyno.store.keys import Keys
-from dyno.wake import wake
 from tests.waiting import eventually
 from tests.workers.conftest import children_of
 
@@ -38,7 +38,7 @@ def family_of(pid: int) -> set[int]:
     return family
 
 
-def submit(settings: Settings, *specs: Spec, call: Callable[[Settings, str], object] = wake) -> list[str]:
+def submit(settings: Settings, *specs: Spec, call: Callable[[Settings, str], object] = send_wake_up) -> list[str]:
     """As the API does it: record first, then a wake-up where the queue was empty."""
 
     async def submitted() -> list[str]:

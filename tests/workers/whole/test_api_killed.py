@@ -37,12 +37,12 @@ MOMENTS = {"before the wake-up": "pass", "before the answer": "sent(settings, qu
 # The API as it is, and its death by SIGKILL where it would send a wake-up, or where it has sent one.
 DOOMED = """
 import os, signal, sys
-from dyno import wake
-sent = wake.wake
+from dyno import celery_app
+sent = celery_app.send_wake_up
 def doomed(settings, queue):
     {what}
     os.kill(os.getpid(), signal.SIGKILL)
-wake.wake = doomed
+celery_app.send_wake_up = doomed
 from service.__main__ import main
 sys.exit(main())
 """

@@ -10,9 +10,9 @@ import os
 import pytest
 import redis
 
+from dyno.celery_app import key_prefix
 from dyno.job import Status
 from dyno.settings import Settings
-from dyno.wake import key_prefix
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import tiny

@@ -7,9 +7,9 @@ from itertools import cycle
 
 import pytest
 
+from dyno.celery_app import WAKE_TASK, app, celery_queue
 from dyno.job import Status
 from dyno.settings import Settings
-from dyno.wake import WAKE_TASK, app, celery_queue
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import tiny

@@ -80,7 +80,7 @@ def celery_queue(queue: str) -> Queue:
     return Queue(name, Exchange("dyno"), routing_key=name, no_ack=True)  # type: ignore[no-untyped-call]
 
 
-def wake(settings: Settings, queue: str) -> bool:
+def send_wake_up(settings: Settings, queue: str) -> bool:
     """Send one wake-up to the workers that serve `queue`, unless one waits there already. False: one did.
 
     Blocks for a few seconds at most. Raises StoreUnavailable.

@@ -10,7 +10,7 @@ import pytest
 import redis
 from celery.app.defaults import NAMESPACES, flatten
 
-from dyno import wake
+from dyno import celery_app
 from dyno.errors import StoreUnavailable, StoreUnfit
 from dyno.settings import Settings
 
@@ -22,7 +22,7 @@ def messages(client: redis.Redis, settings: Settings) -> Callable[[str], list[di
     """What waits in the Celery queue of a store queue."""
 
     def waiting(queue: str) -> list[dict]:
-        name = wake.key_prefix(settings) + wake.celery_queue(queue).name
+        name = celery_app.key_prefix(settings) + celery_app.celery_queue(queue).name
         return [json.loads(text) for text in client.lrange(name, 0, -1)]
 
     return waiting
@@ -30,7 +30,7 @@ def messages(client: redis.Redis, settings: Settings) -> Callable[[str], list[di
 
 @pytest.mark.parametrize("queue", NAMES)
 def test_a_wake_up_is_a_task_that_names_its_queue(settings: Settings, messages: Callable, queue: str) -> None:
-    assert wake.wake(settings, queue)
+    assert celery_app.send_wake_up(settings, queue)
     (message,) = messages(queue)
     assert message["headers"]["task"] == "dyno.wake"
     assert message["headers"]["expires"] is None
@@ -38,32 +38,32 @@ def test_a_wake_up_is_a_task_that_names_its_queue(settings: Settings, messages: 
 
 
 def test_wake_ups_do_not_pile_up(settings: Settings, messages: Callable) -> None:
-    assert wake.wake(settings, "cpu")
-    assert not wake.wake(settings, "cpu")
-    assert wake.wake(settings, "any")
+    assert celery_app.send_wake_up(settings, "cpu")
+    assert not celery_app.send_wake_up(settings, "cpu")
+    assert celery_app.send_wake_up(settings, "any")
     assert (len(messages("cpu")), len(messages("any"))) == (1, 1)
 
 
 def test_namespaces_do_not_wake_each_other(settings: Settings, messages: Callable) -> None:
     other = settings.model_copy(update={"namespace": settings.namespace + "-other"})
-    assert wake.wake(other, "cpu")
+    assert celery_app.send_wake_up(other, "cpu")
     assert messages("cpu") == []
 
 
 def test_a_worker_that_serves_the_queue_gets_the_message(settings: Settings, messages: Callable) -> None:
-    wake.wake(settings, "cpu:0-1@alpha")
+    celery_app.send_wake_up(settings, "cpu:0-1@alpha")
     with (
-        wake.app(settings).connection_for_read() as connection,
-        connection.SimpleQueue(wake.celery_queue("cpu:0-1@alpha")) as queue,
+        celery_app.app(settings).connection_for_read() as connection,
+        connection.SimpleQueue(celery_app.celery_queue("cpu:0-1@alpha")) as queue,
     ):
         message = queue.get(timeout=60)
-        assert message.headers["task"] == wake.WAKE_TASK
+        assert message.headers["task"] == celery_app.WAKE_TASK
         message.ack()
     assert messages("cpu:0-1@alpha") == []
 
 
 def test_celery_names_are_plain_and_no_two_queues_share_one() -> None:
-    names = [wake.celery_queue(queue).name for queue in NAMES]
+    names = [celery_app.celery_queue(queue).name for queue in NAMES]
     assert len(set(names)) == len(NAMES)
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_.-") for name in names)
 
@@ -72,18 +72,18 @@ def test_a_broker_that_is_away_is_reported_soon(settings: Settings, tmp_path: Pa
     nowhere = settings.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"})
     began_s = time.monotonic()
     with pytest.raises(StoreUnavailable):
-        wake.wake(nowhere, "cpu")
+        celery_app.send_wake_up(nowhere, "cpu")
     assert time.monotonic() - began_s < 20
 
 
 def test_a_broker_that_goes_away_in_mid_publish_is_reported_soon(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: redis.Redis
 ) -> None:
-    nowhere = wake.app(settings.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}))
-    monkeypatch.setattr(wake, "_publisher", lambda settings: (nowhere, client))
+    nowhere = celery_app.app(settings.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}))
+    monkeypatch.setattr(celery_app, "_publisher", lambda settings: (nowhere, client))
     began_s = time.monotonic()
     with pytest.raises(StoreUnavailable):
-        wake.wake(settings, "cpu")
+        celery_app.send_wake_up(settings, "cpu")
     assert time.monotonic() - began_s < 20
 
 
@@ -97,21 +97,21 @@ def test_a_broker_that_goes_away_in_mid_publish_is_reported_soon(
     ],
 )
 def test_celery_is_told_the_same_server_in_its_own_words(url: str, broker: str) -> None:
-    assert wake.app(Settings(redis_url=url)).conf.broker_url == broker
+    assert celery_app.app(Settings(redis_url=url)).conf.broker_url == broker
 
 
 def test_without_a_server_there_is_no_app() -> None:
     with pytest.raises(StoreUnfit):
-        wake.app(Settings(redis_url=None))
+        celery_app.app(Settings(redis_url=None))
 
 
 def test_every_setting_is_one_that_celery_knows(settings: Settings) -> None:
     known = {name for name, _ in flatten(NAMESPACES)}
-    assert set(wake._CONFIG) <= known
+    assert set(celery_app._CONFIG) <= known
 
 
 def test_what_reliability_rests_on_is_set(settings: Settings) -> None:
-    conf = wake.app(settings).conf
+    conf = celery_app.app(settings).conf
     assert conf.result_backend is None
     assert (conf.task_acks_late, conf.task_create_missing_queues, conf.worker_disable_prefetch) == (False, False, True)
     assert conf.worker_soft_shutdown_timeout == settings.shutdown_s

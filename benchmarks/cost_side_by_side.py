@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.in_process import compiled
 from benchmarks.watched import Watcher
-from dyno.devices import discover
+from dyno.devices.discover import discover
 from dyno.devices.sensors import sensing
 from dyno.frameworks import framework
 from dyno.frameworks.contract import Framework

@@ -7,8 +7,9 @@ import re
 
 import pytest
 
-from dyno.devices import discover, installed_frameworks
+from dyno.devices.discover import discover
 from dyno.devices.emulated import parse
+from dyno.devices.frameworks import installed_frameworks
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 from dyno.spec import DEVICE_ID

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices import discover, hold, lock_paths, shared_lock_paths
 from dyno.devices.device import Device
-from dyno.devices.locks import Held, Turn
+from dyno.devices.discover import discover
+from dyno.devices.locks import Held, Turn, hold, lock_paths, shared_lock_paths
 from dyno.errors import DeviceBusy, DeviceUnavailable
 from dyno.job import Holder
 from dyno.settings import Settings

@@ -65,9 +65,9 @@ def _upwards(root: Path, folder: Path) -> Iterator[Path]:
 
 
 def _cores(folder: Path) -> float | None:
-    words = _read(folder / "cpu.max").split()
+    words = read_kernel_file(folder / "cpu.max").split()
     if not words:
-        words = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
+        words = [read_kernel_file(folder / "cpu.cfs_quota_us"), read_kernel_file(folder / "cpu.cfs_period_us")]
     quota, period = words if len(words) == 2 else ("", "")
     if not quota.isdigit() or not period.isdigit() or int(period) == 0:
         return None  # "max" in v2, -1 in v1
@@ -75,15 +75,16 @@ def _cores(folder: Path) -> float | None:
 
 
 def _memory(folder: Path) -> int | None:
-    text = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+    text = read_kernel_file(folder / "memory.max") or read_kernel_file(folder / "memory.limit_in_bytes")
     return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
 
 
 def _lines(path: Path) -> list[str]:
-    return _read(path).splitlines()
+    return read_kernel_file(path).splitlines()
 
 
-def _read(path: Path) -> str:
+def read_kernel_file(path: Path) -> str:
+    """The stripped text of a file below /proc or /sys; empty where it can't be read."""
     try:
         return path.read_text().strip()
     except OSError:

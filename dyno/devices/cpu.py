@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from dyno.devices.cgroup import _read, cgroup_limits
+from dyno.devices.cgroup import cgroup_limits, read_kernel_file
 from dyno.devices.cpulist import format_cpulist, parse_cpulist
 from dyno.devices.device import Device
 from dyno.devices.identity import processor
@@ -66,13 +66,15 @@ def last_cache_bytes(cores: list[int], topology: Path = TOPOLOGY) -> int | None:
 
 def physical_cores(cores: list[int], topology: Path = TOPOLOGY) -> int:
     """How many cores of silicon stand behind the logical `cores`: siblings of one core share its pipes."""
-    siblings = {_read(topology / f"cpu{core}" / "topology" / "thread_siblings_list") or str(core) for core in cores}
+    siblings = {
+        read_kernel_file(topology / f"cpu{core}" / "topology" / "thread_siblings_list") or str(core) for core in cores
+    }
     return len(siblings)
 
 
 def siblings(cores: Collection[int], topology: Path = TOPOLOGY) -> set[int]:
     """The other logical cores (hyperthreads) on the silicon of `cores`; empty where sysfs doesn't say."""
-    lists = [_read(topology / f"cpu{core}" / "topology" / "thread_siblings_list") for core in cores]
+    lists = [read_kernel_file(topology / f"cpu{core}" / "topology" / "thread_siblings_list") for core in cores]
     return {sibling for text in lists if text for sibling in parse_cpulist(text)} - set(cores)
 
 
@@ -110,9 +112,9 @@ def _last_cache(folder: Path) -> tuple[str, int] | None:
     """(the cores that share it, bytes) of the highest level, instruction caches left out."""
     found: list[tuple[int, str, int]] = []
     for index in folder.glob("index[0-9]*"):
-        match = re.fullmatch(r"(\d+)([KMG]?)", _read(index / "size"))
-        if match and _read(index / "type") != "Instruction":
-            level, shared = _read(index / "level"), _read(index / "shared_cpu_list")
+        match = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(index / "size"))
+        if match and read_kernel_file(index / "type") != "Instruction":
+            level, shared = read_kernel_file(index / "level"), read_kernel_file(index / "shared_cpu_list")
             found.append((int(level or 0), shared, int(match[1]) * _UNITS[match[2]]))
     if not found:
         return None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dyno.devices.cgroup import _read
+from dyno.devices.cgroup import read_kernel_file
 from dyno.devices.cpulist import format_cpulist, parse_cpulist
 from dyno.devices.identity import processor
 
@@ -64,7 +64,7 @@ class Topology:
 
 def topology(architecture: str, root: Path = ROOT) -> Topology:
     """Of the host whose /proc and /sys lie under `root`. Raises OSError without a /proc/meminfo."""
-    cpuinfo, folder = _read(root / _CPUINFO), root / _SYSTEM / "cpu"
+    cpuinfo, folder = read_kernel_file(root / _CPUINFO), root / _SYSTEM / "cpu"
     facts = processor(root / _CPUINFO)
     numbers = _online(folder, cpuinfo)
     places = [folder / f"cpu{number}" / "topology" for number in numbers]
@@ -77,8 +77,8 @@ def topology(architecture: str, root: Path = ROOT) -> Topology:
         isa=facts.isa,
         virtual="hypervisor" in (_field(cpuinfo, "flags") or "").split(),
         processors=format_cpulist(numbers),
-        sockets=len({_read(place / "physical_package_id") for place in places}),
-        cores=len({_read(place / "thread_siblings_list") or str(place) for place in places}),
+        sockets=len({read_kernel_file(place / "physical_package_id") for place in places}),
+        cores=len({read_kernel_file(place / "thread_siblings_list") or str(place) for place in places}),
         threads=len(numbers),
         nodes=_nodes(root / _SYSTEM / "node"),
         caches=_caches([folder / f"cpu{number}" / "cache" for number in numbers]),
@@ -92,27 +92,27 @@ def topology(architecture: str, root: Path = ROOT) -> Topology:
 
 
 def _online(folder: Path, cpuinfo: str) -> list[int]:
-    online = _read(folder / "online")
+    online = read_kernel_file(folder / "online")
     return parse_cpulist(online) if online else list(range(len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE))))
 
 
 def _nodes(folder: Path) -> dict[str, str]:
     found = sorted(folder.glob("node[0-9]*"), key=lambda node: int(node.name.removeprefix("node")))
-    return {node.name: _read(node / "cpulist") for node in found}
+    return {node.name: read_kernel_file(node / "cpulist") for node in found}
 
 
 def _caches(folders: Iterable[Path]) -> tuple[Cache, ...]:
     """Each cache once, though every processor that shares it lists it."""
     seen: dict[tuple[int, str, int, int | None, int | None], set[str]] = {}
     for index in _indices(folders):
-        size = re.fullmatch(r"(\d+)([KMG]?)", _read(index / "size"))
+        size = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(index / "size"))
         level = _read_int(index / "level")
         if size and level:
             key = (
-                *(level, _read(index / "type").lower(), int(size[1]) * _UNITS[size[2]]),
+                *(level, read_kernel_file(index / "type").lower(), int(size[1]) * _UNITS[size[2]]),
                 *(_read_int(index / "coherency_line_size"), _read_int(index / "ways_of_associativity")),
             )
-            seen.setdefault(key, set()).add(_read(index / "shared_cpu_list"))
+            seen.setdefault(key, set()).add(read_kernel_file(index / "shared_cpu_list"))
     caches = [
         Cache(level, kind, each_bytes, len(shared), line_bytes, ways)
         for (level, kind, each_bytes, line_bytes, ways), shared in seen.items()
@@ -141,5 +141,5 @@ def _field(cpuinfo: str, name: str) -> str | None:
 
 
 def _read_int(path: Path) -> int | None:
-    text = _read(path)
+    text = read_kernel_file(path)
     return int(text) if text.isdigit() else None

@@ -12,10 +12,7 @@ from dyno.devices.gpu import opened_nvml
 from dyno.devices.sensors.host import HostSensors
 from dyno.devices.sensors.nvml import GpuSensors
 from dyno.devices.sensors.source import NoSensors, Source
-from dyno.devices.sensors.watch import Watch
 from dyno.errors import DeviceUnavailable
-
-__all__ = ["Source", "Watch", "sensing"]
 
 _NONE_OF_A_TPU = "no sensor of a TPU is read"
 

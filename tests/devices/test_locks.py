@@ -19,8 +19,8 @@ from dyno.settings import Settings
 
 HOLDER = """
 import sys
-from dyno.devices.locks import hold
-held = hold(sys.argv[1:], 0)
+import dyno.devices.locks
+held = dyno.devices.locks.hold(sys.argv[1:], 0)
 print("held", flush=True)
 sys.stdin.read()
 """

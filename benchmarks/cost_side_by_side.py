@@ -20,12 +20,13 @@ from typing import Any
 
 from benchmarks.in_process import compiled
 from benchmarks.watched import Watcher
-from dyno.devices import discover
+from dyno.devices.discover import discover
 from dyno.devices.sensors import sensing
 from dyno.frameworks import framework
 from dyno.frameworks.contract import Framework
 from dyno.measure.clock import HostClock
-from dyno.measure.sampling import Samples, StoppingRule, sample
+from dyno.measure.rule import StoppingRule
+from dyno.measure.sampling import Samples, sample
 from dyno.measure.statistics import median
 from dyno.readings import Sensors
 from dyno.runner.doubts import doubts

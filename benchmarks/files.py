@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dyno.devices import discover
+from dyno.devices.discover import discover
 from dyno.devices.environment import hardware_id
 from dyno.result import METHOD_VERSION
 from dyno.settings import Settings

@@ -15,7 +15,8 @@ import tensorflow as tf
 from benchmarks.bare_matmul import chain_of
 from benchmarks.in_process import compiled
 from dyno.measure.clock import HostClock
-from dyno.measure.sampling import StoppingRule, sample
+from dyno.measure.rule import StoppingRule
+from dyno.measure.sampling import sample
 from dyno.spec import Measure
 
 

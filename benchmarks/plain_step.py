@@ -59,13 +59,14 @@ ON_TENSORFLOW: dict[str, Spoil] = {"three quarters of each batch": shortened_bat
 
 def main() -> None:
     rows = [row for name in TRAININGS for on in _installed() for row in json.loads(printed("plain_step", name, on))]
-    text = f"""Each training is built and compiled as a job does it, and its step compared with the plain step after the
-        timed steps. *Error*: of the array of weights that lies furthest from the plain step by its bound, relative to
-        the array's change in the step. *Bound*: {ALLOWED:g} times what one rounding of every weight does, as relative.
-        *Of bound*: error by bound; above 1 the step is wrong (a loss beyond its bound makes it so, too). *Compared*:
-        the share of the weights whose bound is at most 0.5. *Looks*: steps compared. *Check*: all of `verify()`,
-        *compile*: tracing, compiling and the first execution. One process for each training and framework, one
-        measurement each; sizes are in `benchmarks/plain_step.py`."""
+    text = f"""Each training is built and compiled as a job does it, and its step compared with the plain
+        step after the timed steps. *Error*: of the array of weights that lies furthest from the plain step
+        by its bound, relative to the array's change in the step. *Bound*: {ALLOWED:g} times what one
+        rounding of every weight does, as relative. *Of bound*: error by bound; above 1 the step is wrong (a
+        loss beyond its bound makes it so, too). *Compared*: the share of the weights whose bound is at most
+        0.5. *Looks*: steps compared. *Check*: all of `verify()`, *compile*: tracing, compiling and the
+        first execution. One process for each training and framework, one measurement each; sizes are in
+        `benchmarks/plain_step.py`."""
     head = (
         "training",
         "framework",

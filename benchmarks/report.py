@@ -8,8 +8,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dyno.devices import discover, environment
 from dyno.devices.clock import measure_clock_hz
+from dyno.devices.discover import discover
+from dyno.devices.environment import environment
 from dyno.settings import Settings
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"

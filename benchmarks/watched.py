@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dyno.devices import discover
+from dyno.devices.discover import discover
 from dyno.frames import ProgressFrame
 from dyno.job import WorkerRef
 from dyno.processes import die_with_parent

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from dyno import runner
 from dyno.devices.device import Device
 from dyno.frames import FRAME, Done, Failed, Frame, RunRecord, RunRequest
 from dyno.measure.assemble import assemble
@@ -41,7 +40,7 @@ def pipe() -> Iterator[tuple[int, list[Frame]]]:
 
 def in_process(request: RunRequest) -> list[Frame]:
     with pipe() as (fd, frames):
-        runner.main(request, fd)
+        run.main(request, fd)
     return frames
 
 

@@ -18,10 +18,10 @@ import redis
 
 from dyno.artifacts import shared_store
 from dyno.celery_app import send_wake_up
-from dyno.devices import discover, lock_paths
-from dyno.devices.cpulist import parse
+from dyno.devices.cpulist import parse_cpulist
 from dyno.devices.device import Device
-from dyno.devices.locks import Turn
+from dyno.devices.discover import discover
+from dyno.devices.locks import Turn, lock_paths
 from dyno.errors import DeviceUnavailable, FrameworkMissing, StoreUnavailable
 from dyno.exits import OfWorker
 from dyno.fleet import WorkerRecord
@@ -162,4 +162,4 @@ def _keep_off(device: Device, settings: Settings) -> None:
     if settings.reserved_cores is None or device.driven_as != "cpu":
         return
     for thread in Path("/proc/self/task").iterdir():
-        os.sched_setaffinity(int(thread.name), parse(settings.reserved_cores))
+        os.sched_setaffinity(int(thread.name), parse_cpulist(settings.reserved_cores))

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from dyno.devices import installed_frameworks
 from dyno.devices.device import Device
+from dyno.devices.frameworks import installed_frameworks
 from dyno.frames import RunRequest
 from workers.cgroup import Cgroup
 from workers.child import FRAMES_FD, REQUEST_FD

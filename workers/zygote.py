@@ -145,7 +145,7 @@ def _run_child(zygote_pid: int, argv: list[str] | None, frames: int, log: int, r
 
 def _run_forked() -> None:
     from dyno.frames import RunRequest
-    from dyno.runner import main as run
+    from dyno.runner.run import main as run
 
     with os.fdopen(REQUEST_FD, "rb") as file:
         request = RunRequest.model_validate_json(file.read())
@@ -180,7 +180,7 @@ def _load(name: str) -> str | None:
 
 
 def _preload() -> None:
-    import dyno.runner  # noqa: F401
+    import dyno.runner.run  # noqa: F401
     from dyno.workloads import registry
 
     registry()

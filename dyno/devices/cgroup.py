@@ -19,19 +19,19 @@ _NO_LIMIT_BYTES = 2**62
 
 
 @dataclass(frozen=True)
-class Limits:
+class CgroupLimits:
     """`cpu_cores`: processor seconds per second; null where nothing limits it."""
 
     cpu_cores: float | None = None
     memory_bytes: int | None = None
 
 
-def limits(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> Limits:
+def cgroup_limits(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> CgroupLimits:
     """The tightest limits on this process."""
     cpu, memories = (_with_ancestors(controller, mount, membership) for controller in ("cpu", "memory"))
     cores = [value for folder in cpu if (value := _cores(folder)) is not None]
     memory = [value for folder in memories if (value := _memory(folder)) is not None]
-    return Limits(min(cores, default=None), min(memory, default=None))
+    return CgroupLimits(min(cores, default=None), min(memory, default=None))
 
 
 def own_cgroups(controller: str, mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> Iterator[tuple[Path, Path]]:
@@ -65,9 +65,9 @@ def _upwards(root: Path, folder: Path) -> Iterator[Path]:
 
 
 def _cores(folder: Path) -> float | None:
-    words = _text(folder / "cpu.max").split()
+    words = read_kernel_file(folder / "cpu.max").split()
     if not words:
-        words = [_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")]
+        words = [read_kernel_file(folder / "cpu.cfs_quota_us"), read_kernel_file(folder / "cpu.cfs_period_us")]
     quota, period = words if len(words) == 2 else ("", "")
     if not quota.isdigit() or not period.isdigit() or int(period) == 0:
         return None  # "max" in v2, -1 in v1
@@ -75,15 +75,16 @@ def _cores(folder: Path) -> float | None:
 
 
 def _memory(folder: Path) -> int | None:
-    text = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
+    text = read_kernel_file(folder / "memory.max") or read_kernel_file(folder / "memory.limit_in_bytes")
     return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
 
 
 def _lines(path: Path) -> list[str]:
-    return _text(path).splitlines()
+    return read_kernel_file(path).splitlines()
 
 
-def _text(path: Path) -> str:
+def read_kernel_file(path: Path) -> str:
+    """The stripped text of a file below /proc or /sys; empty where it can't be read."""
     try:
         return path.read_text().strip()
     except OSError:

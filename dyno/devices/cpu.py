@@ -7,7 +7,8 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from dyno.devices import cgroup, cpulist
+from dyno.devices.cgroup import cgroup_limits, read_kernel_file
+from dyno.devices.cpulist import format_cpulist, parse_cpulist
 from dyno.devices.device import Device
 from dyno.devices.identity import processor
 from dyno.errors import DeviceUnavailable
@@ -27,7 +28,7 @@ def discover_cpu(index: str | None, host: str, settings: Settings) -> Device:
     cores = _cores(index, settings)
     facts = processor()
     return Device(
-        id=f"cpu:{cpulist.render(cores)}",
+        id=f"cpu:{format_cpulist(cores)}",
         kind="cpu",
         model=facts.model,
         host=host,
@@ -50,7 +51,7 @@ def memory_bytes(meminfo: Path = MEMINFO) -> int:
     match = re.search(r"^MemTotal:\s*(\d+) kB$", text, re.MULTILINE)
     if match is None:
         raise DeviceUnavailable(f"{meminfo} has no MemTotal")
-    total, limit = int(match[1]) * 1024, cgroup.limits().memory_bytes
+    total, limit = int(match[1]) * 1024, cgroup_limits().memory_bytes
     return total if limit is None else min(total, limit)
 
 
@@ -65,14 +66,16 @@ def last_cache_bytes(cores: list[int], topology: Path = TOPOLOGY) -> int | None:
 
 def physical_cores(cores: list[int], topology: Path = TOPOLOGY) -> int:
     """How many cores of silicon stand behind the logical `cores`: siblings of one core share its pipes."""
-    siblings = {_read(topology / f"cpu{core}" / "topology" / "thread_siblings_list") or str(core) for core in cores}
+    siblings = {
+        read_kernel_file(topology / f"cpu{core}" / "topology" / "thread_siblings_list") or str(core) for core in cores
+    }
     return len(siblings)
 
 
 def siblings(cores: Collection[int], topology: Path = TOPOLOGY) -> set[int]:
     """The other logical cores (hyperthreads) on the silicon of `cores`; empty where sysfs doesn't say."""
-    lists = [_read(topology / f"cpu{core}" / "topology" / "thread_siblings_list") for core in cores]
-    return {sibling for text in lists if text for sibling in cpulist.parse(text)} - set(cores)
+    lists = [read_kernel_file(topology / f"cpu{core}" / "topology" / "thread_siblings_list") for core in cores]
+    return {sibling for text in lists if text for sibling in parse_cpulist(text)} - set(cores)
 
 
 def _cores(index: str | None, settings: Settings) -> list[int]:
@@ -82,11 +85,11 @@ def _cores(index: str | None, settings: Settings) -> list[int]:
             raise DeviceUnavailable(f"no core is left: {_mask()}; reserved are {settings.reserved_cores}")
         return free
     try:
-        wanted = cpulist.parse(index)
+        wanted = parse_cpulist(index)
     except ValueError as error:
         raise DeviceUnavailable(f"cpu:{index}: {error}") from None
     if reserved := sorted(_reserved(settings) & set(wanted)):
-        raise DeviceUnavailable(f"cpu:{index}: DYNO_RESERVED_CORES keeps {cpulist.render(reserved)} free of runners")
+        raise DeviceUnavailable(f"cpu:{index}: DYNO_RESERVED_CORES keeps {format_cpulist(reserved)} free of runners")
     if missing := sorted(set(wanted) - set(free)):
         raise DeviceUnavailable(f"cpu:{index}: no core {', '.join(map(str, missing))} here; {_mask()}")
     return wanted
@@ -96,31 +99,24 @@ def _reserved(settings: Settings) -> set[int]:
     if not settings.reserved_cores:
         return set()
     try:
-        return set(cpulist.parse(settings.reserved_cores))
+        return set(parse_cpulist(settings.reserved_cores))
     except ValueError as error:
         raise DeviceUnavailable(f"DYNO_RESERVED_CORES: {error}") from None
 
 
 def _mask() -> str:
-    return f"this process may use {cpulist.render(os.sched_getaffinity(0))} (its affinity mask)"
+    return f"this process may use {format_cpulist(os.sched_getaffinity(0))} (its affinity mask)"
 
 
 def _last_cache(folder: Path) -> tuple[str, int] | None:
     """(the cores that share it, bytes) of the highest level, instruction caches left out."""
     found: list[tuple[int, str, int]] = []
     for index in folder.glob("index[0-9]*"):
-        match = re.fullmatch(r"(\d+)([KMG]?)", _read(index / "size"))
-        if match and _read(index / "type") != "Instruction":
-            level, shared = _read(index / "level"), _read(index / "shared_cpu_list")
+        match = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(index / "size"))
+        if match and read_kernel_file(index / "type") != "Instruction":
+            level, shared = read_kernel_file(index / "level"), read_kernel_file(index / "shared_cpu_list")
             found.append((int(level or 0), shared, int(match[1]) * _UNITS[match[2]]))
     if not found:
         return None
     _, shared, size_bytes = max(found)
     return shared, size_bytes
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 _PART = re.compile(r"^(\d{1,5})(?:-(\d{1,5}))?$")
 
 
-def parse(text: str) -> list[int]:
+def parse_cpulist(text: str) -> list[int]:
     """The cores named by `text`, sorted, each once. Raises ValueError on anything that is no cpulist."""
     cores: set[int] = set()
     for part in text.strip().split(","):
@@ -22,7 +22,7 @@ def parse(text: str) -> list[int]:
     return sorted(cores)
 
 
-def render(cores: Iterable[int]) -> str:
+def format_cpulist(cores: Iterable[int]) -> str:
     """The shortest cpulist of `cores`: [0, 1, 2, 4] gives "0-2,4", [0] gives "0-0" (one core is a range too).
 
     A set of one core is written "0-0" when it is the whole set, so that a device id looks alike for any number.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import socket
 
-from dyno.devices import emulated
 from dyno.devices.cpu import discover_cpu
 from dyno.devices.device import Device
+from dyno.devices.emulated import emulated_device, parse_emulated
 from dyno.devices.frameworks import installed_frameworks
 from dyno.devices.gpu import discover_gpu
 from dyno.devices.tpu import discover_tpu
@@ -40,10 +40,10 @@ def _found(kind: str, index: str | None, host: str, settings: Settings) -> Devic
 
 def _made(what: str, kind: str, index: str | None, host: str, settings: Settings) -> Device:
     """Raises DeviceUnavailable where a real device of that id is there: two may not share one id."""
-    emulated_kind, units = emulated.parse(what)
+    emulated_kind, units = parse_emulated(what)
     if kind != emulated_kind:
         raise DeviceUnavailable(f"{what} emulates no {kind}")
-    device = emulated.emulate(emulated_kind, units, index, host, settings)
+    device = emulated_device(emulated_kind, units, index, host, settings)
     try:
         _found(kind, device.id.partition(":")[2], host, settings)
     except DeviceUnavailable:

@@ -18,7 +18,7 @@ _FORM = re.compile(r"^(?P<kind>gpu|tpu):(?P<units>[0-9]{1,4})$")
 _NO_PEAK = PeakFigure(value=None, reason="an emulated device has no peak of its own")
 
 
-def parse(text: str) -> tuple[DeviceKind, int]:
+def parse_emulated(text: str) -> tuple[DeviceKind, int]:
     """(kind, units) of "tpu:8" or "gpu:1". Raises DeviceUnavailable for anything else."""
     match = _FORM.match(text)
     if match is None or not 1 <= int(match["units"]) <= VIRTUAL_UNITS:
@@ -27,7 +27,7 @@ def parse(text: str) -> tuple[DeviceKind, int]:
     return ("gpu" if match["kind"] == "gpu" else "tpu"), int(match["units"])
 
 
-def emulate(kind: DeviceKind, units: int, index: str | None, host: str, settings: Settings) -> Device:
+def emulated_device(kind: DeviceKind, units: int, index: str | None, host: str, settings: Settings) -> Device:
     """The device `kind`:`index` (0 by default) on all cores that are free for it, shared with other emulated ones.
 
     Raises DeviceUnavailable where no core is free, or `index` is no number.

@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dyno.devices import cgroup
+from dyno.devices.cgroup import cgroup_limits
 from dyno.devices.device import Device
 from dyno.devices.gpu_facts import driver_versions
 from dyno.errors import DeviceUnavailable
@@ -57,7 +57,7 @@ def _of_the_host() -> dict[str, Any]:
         "libc": " ".join(platform.libc_ver()).strip() or None,
         "packages": _packages(),
         "governor": _governor(),
-        "container": asdict(cgroup.limits()),
+        "container": asdict(cgroup_limits()),
         "flags": {name: _PATH.sub("<path>", os.environ[name]) for name in FLAGS if name in os.environ},
     }
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dyno.devices import cpulist
 from dyno.devices.cpu import free_cores
+from dyno.devices.cpulist import format_cpulist, parse_cpulist
 from dyno.devices.datasheet import Peaks, datasheet_peaks, no_peaks
 from dyno.devices.device import Device
 from dyno.errors import DeviceUnavailable
@@ -106,13 +106,13 @@ def _visible(count: int) -> list[int]:
 
 def _numbers(index: str) -> list[int]:
     try:
-        return cpulist.parse(index)
+        return parse_cpulist(index)
     except ValueError:
         raise DeviceUnavailable(f'gpu:{index}: GPUs are numbered, as in "gpu:0" or "gpu:0-1"') from None
 
 
 def _listed(numbers: list[int]) -> str:
-    return cpulist.render(numbers) if len(numbers) > 1 else str(numbers[0])
+    return format_cpulist(numbers) if len(numbers) > 1 else str(numbers[0])
 
 
 def _one_model(names: list[str]) -> str:

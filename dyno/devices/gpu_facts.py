@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dyno.devices.gpu import opened_nvml
+from dyno.devices.gpu import _text, opened_nvml
 
 _READ: dict[str, Callable[[Any, Any], JsonValue]] = {
     "model": lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)),
@@ -53,7 +53,3 @@ def _read(nvml: Any, handle: Any, read: Callable[[Any, Any], JsonValue]) -> Json
         return read(nvml, handle)
     except nvml.NVMLError:  # not supported by this model, or not allowed for this user
         return None
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

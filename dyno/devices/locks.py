@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from dyno.devices import cpulist
+from dyno.devices.cpulist import parse_cpulist
 from dyno.devices.device import Device
 from dyno.errors import DeviceBusy, DeviceUnavailable
 from dyno.job import Holder
@@ -36,7 +36,7 @@ def lock_paths(device: Device, settings: Settings) -> list[str]:
     """The files a runner must hold to use `device`, in the order in which every process takes them (no deadlock)."""
     if device.kind == "cpu":
         return _of_cores(device, settings)
-    numbers = cpulist.parse(device.id.partition(":")[2])
+    numbers = parse_cpulist(device.id.partition(":")[2])
     return [str(settings.run_dir / f"{device.kind}-{number}.lock") for number in numbers]
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dyno.devices import cpulist
+from dyno.devices.cgroup import read_kernel_file
+from dyno.devices.cpulist import format_cpulist, parse_cpulist
 from dyno.devices.identity import processor
 
 ROOT = Path("/")
@@ -63,7 +64,7 @@ class Topology:
 
 def topology(architecture: str, root: Path = ROOT) -> Topology:
     """Of the host whose /proc and /sys lie under `root`. Raises OSError without a /proc/meminfo."""
-    cpuinfo, folder = _text(root / _CPUINFO), root / _SYSTEM / "cpu"
+    cpuinfo, folder = read_kernel_file(root / _CPUINFO), root / _SYSTEM / "cpu"
     facts = processor(root / _CPUINFO)
     numbers = _online(folder, cpuinfo)
     places = [folder / f"cpu{number}" / "topology" for number in numbers]
@@ -75,9 +76,9 @@ def topology(architecture: str, root: Path = ROOT) -> Topology:
         marketing_name=_field(cpuinfo, "model name"),
         isa=facts.isa,
         virtual="hypervisor" in (_field(cpuinfo, "flags") or "").split(),
-        processors=cpulist.render(numbers),
-        sockets=len({_text(place / "physical_package_id") for place in places}),
-        cores=len({_text(place / "thread_siblings_list") or str(place) for place in places}),
+        processors=format_cpulist(numbers),
+        sockets=len({read_kernel_file(place / "physical_package_id") for place in places}),
+        cores=len({read_kernel_file(place / "thread_siblings_list") or str(place) for place in places}),
         threads=len(numbers),
         nodes=_nodes(root / _SYSTEM / "node"),
         caches=_caches([folder / f"cpu{number}" / "cache" for number in numbers]),
@@ -91,27 +92,27 @@ def topology(architecture: str, root: Path = ROOT) -> Topology:
 
 
 def _online(folder: Path, cpuinfo: str) -> list[int]:
-    online = _text(folder / "online")
-    return cpulist.parse(online) if online else list(range(len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE))))
+    online = read_kernel_file(folder / "online")
+    return parse_cpulist(online) if online else list(range(len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE))))
 
 
 def _nodes(folder: Path) -> dict[str, str]:
     found = sorted(folder.glob("node[0-9]*"), key=lambda node: int(node.name.removeprefix("node")))
-    return {node.name: _text(node / "cpulist") for node in found}
+    return {node.name: read_kernel_file(node / "cpulist") for node in found}
 
 
 def _caches(folders: Iterable[Path]) -> tuple[Cache, ...]:
     """Each cache once, though every processor that shares it lists it."""
     seen: dict[tuple[int, str, int, int | None, int | None], set[str]] = {}
     for index in _indices(folders):
-        size = re.fullmatch(r"(\d+)([KMG]?)", _text(index / "size"))
-        level = _number(index / "level")
+        size = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(index / "size"))
+        level = _read_int(index / "level")
         if size and level:
             key = (
-                *(level, _text(index / "type").lower(), int(size[1]) * _UNITS[size[2]]),
-                *(_number(index / "coherency_line_size"), _number(index / "ways_of_associativity")),
+                *(level, read_kernel_file(index / "type").lower(), int(size[1]) * _UNITS[size[2]]),
+                *(_read_int(index / "coherency_line_size"), _read_int(index / "ways_of_associativity")),
             )
-            seen.setdefault(key, set()).add(_text(index / "shared_cpu_list"))
+            seen.setdefault(key, set()).add(read_kernel_file(index / "shared_cpu_list"))
     caches = [
         Cache(level, kind, each_bytes, len(shared), line_bytes, ways)
         for (level, kind, each_bytes, line_bytes, ways), shared in seen.items()
@@ -130,7 +131,7 @@ def _memory(meminfo: Path) -> dict[str, int]:
 
 
 def _hertz(path: Path) -> float | None:
-    kilohertz = _number(path)
+    kilohertz = _read_int(path)
     return None if kilohertz is None else kilohertz * 1e3
 
 
@@ -139,13 +140,6 @@ def _field(cpuinfo: str, name: str) -> str | None:
     return match[1].strip() if match else None
 
 
-def _number(path: Path) -> int | None:
-    text = _text(path)
+def _read_int(path: Path) -> int | None:
+    text = read_kernel_file(path)
     return int(text) if text.isdigit() else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from dyno.devices.cgroup import read_kernel_file
 from dyno.devices.cpu import free_cores
 from dyno.devices.datasheet import datasheet_peaks
 from dyno.devices.device import Device
@@ -130,8 +131,8 @@ def _as_list(value: JsonValue) -> list[str]:
 
 def _pci_numbers(pci: Path) -> list[str]:
     """Device numbers of Google's TPUs, one for each chip."""
-    google = [folder for folder in sorted(pci.glob("*")) if _read(folder / "vendor") == _GOOGLE]
-    return [number for folder in google if (number := _read(folder / "device")) in _GENERATIONS]
+    google = [folder for folder in sorted(pci.glob("*")) if read_kernel_file(folder / "vendor") == _GOOGLE]
+    return [number for folder in google if (number := read_kernel_file(folder / "device")) in _GENERATIONS]
 
 
 def _generation(numbers: list[str]) -> Generation:
@@ -147,10 +148,3 @@ def _libtpu() -> str | None:
         return metadata.version("libtpu")
     except metadata.PackageNotFoundError:
         return "unknown"
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -40,7 +40,7 @@ def compare(
         _compared(entry, metric, None if place == 0 else ratio(metrics[0], metric, asked, estimator), asked.confidence)
         for place, (entry, metric) in enumerate(zip(entries, metrics, strict=True))
     ]
-    doubts = weak_baseline(results), cherry_pick_risk(entries, name, asked.margin)
+    raised = weak_baseline(results), cherry_pick_risk(entries, name, asked.margin)
     comparison_id = new_comparison_id()
     return Comparison(
         id=comparison_id,
@@ -54,7 +54,7 @@ def compare(
         verdict=min((each.verdict for each in results), key=lambda verdict: verdict.rank),
         results=results,
         differences=differences(entries),
-        warnings=in_order(filter(None, doubts)),
+        warnings=in_order(filter(None, raised)),
         notes=_notes(entries, results, asked.confidence),
         urls=urls_of(comparison_id),
     )

@@ -50,7 +50,8 @@ def _at_its_best(device: Device, records: Sequence[RunRecord]) -> Device:
 def peak(device: Device, params: Any, flops: float, records: Sequence[RunRecord]) -> Peak:
     """The device's peak for `params.dtype` (float32 where there is none) and the share that `flops` per execution had.
 
-    The fraction is null, with a reason, where the peak isn't known. `device` as `in_use` gives it.
+    The fraction is null, with a reason, where the peak isn't known.
+    `device` as `dyno.measure.fraction.in_use` gives it.
     """
     cases = records[0].cases  # the first one is the run's own figures, and knows what it really computed in
     return peak_of(device, cases[0].dtype if cases else getattr(params, "dtype", "float32"), flops, records)

@@ -26,8 +26,6 @@ from dyno.measure.reading import Instant, Reading
 from dyno.measure.rule import StoppingRule
 from dyno.measure.statistics import change_point, median, median_interval, separated
 
-__all__ = ["Samples", "StoppingRule", "sample"]
-
 StoppedBecause = Literal["target", "max_samples", "max_s"]
 Execute = Callable[[int], None]  # execute so often, then drain the device
 Report = Callable[[int, int | None], None]  # samples taken, samples expected

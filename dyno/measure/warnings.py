@@ -76,8 +76,8 @@ def unchecked(
 ) -> list[str]:
     """The codes that nobody looked for in this result, in the table's order.
 
-    `precisions`: one per run. `verified`: which of `OF_AN_OUTPUT` the workload looked for itself. `further`: what no
-    sensor told (see `dyno.measure.sensed`), what a run couldn't check.
+    `precisions`: one per run. `verified`: which of `dyno.measure.warnings.OF_AN_OUTPUT` the workload checked itself.
+    `further`: what no sensor reported (see `dyno.measure.sensed`), what a run couldn't check.
     """
     missing = {*further, *OF_AN_OUTPUT.difference(verified)}
     if any(each is None or each.observed is None for each in precisions):
@@ -90,8 +90,8 @@ def unchecked(
 def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: int, target_reached: bool) -> Verdict:
     """Untrusted with any warning of class A; trusted with none of A or B, five runs and the target reached.
 
-    Nothing is trusted while any check is `missing` (see `unchecked`). Forked runs count as spawned ones do: they
-    scatter alike (docs/decisions/0007).
+    Nothing is trusted while any check is `missing` (see `dyno.measure.warnings.unchecked`).
+    Forked runs count as spawned ones do: they scatter alike (docs/decisions/0007).
     """
     severities = {raised.severity for raised in warnings}
     if "A" in severities:

@@ -7,7 +7,7 @@ import os
 import signal
 
 from dyno.frames import RunRequest
-from dyno.runner import main
+from dyno.runner.run import main
 
 
 def _read_request(fd: int) -> RunRequest:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dyno.devices.device import Device
-from dyno.devices.sensors import Source
+from dyno.devices.sensors.source import Source
 from dyno.frames import CaseRecord
 from dyno.frameworks.contract import Framework
 from dyno.result import RunSummary

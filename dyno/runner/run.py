@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from dyno.devices.environment import environment
 from dyno.devices.locks import hold
 from dyno.devices.sensors import sensing
 from dyno.errors import DeviceUnavailable, RunFailed
-from dyno.frames import FirstOp, RunRecord, RunRequest
+from dyno.frames import Done, FirstOp, RunRecord, RunRequest, Started
+from dyno.frameworks import framework as framework_named
 from dyno.frameworks.contract import Framework
 from dyno.job import DEVICE_BUSY, NO_SUCH_DEVICE
 from dyno.measure.summary import summarise
@@ -24,6 +26,7 @@ from dyno.result import Phases, ResultWarning, RunSummary, Training
 from dyno.runner.caches import empty_caches, warm_caches
 from dyno.runner.cases import Sampled, case_records, sample_all
 from dyno.runner.doubts import Doubts, doubts
+from dyno.runner.failures import failed
 from dyno.runner.memory import memory, reset_host_peak
 from dyno.runner.peaks import measured_anew
 from dyno.runner.phases import PhaseTimer
@@ -47,9 +50,9 @@ class _Measured:
     cases: list[Sampled]
     clock_hz: float | None
     found: Verification
-    memory: Memory
+    memory_peak: Memory
     peak: dict[str, PeakFigure]
-    doubts: Doubts
+    findings: Doubts
 
 
 class Run:
@@ -85,8 +88,8 @@ class Run:
         taken = memory(self._framework, self._device.driven_as)  # before the checks take some of their own
         self._frames.report("verify")
         found = built.verify()
-        examined = self._subjects(built, own, cases, found.flops)
-        peak, doubted = measured_anew(self._device, examined), self._doubts(examined)
+        examined = self._cases_to_check(built, own, cases, found.flops)
+        peak, doubted = measured_anew(self._device, examined), self._run_checks(examined)
         return self._assembled(
             built.work, _Measured(first_op_at_s, training, own, cases, clock_hz, found, taken, peak, doubted)
         )
@@ -133,12 +136,12 @@ class Run:
             return None
         return built.complete(self._timer.seconds("compile"), self._timer.seconds("first_execution"))
 
-    def _subjects(self, built: Built, own: Taken, cases: Sequence[Sampled], flops: float | None) -> list[Subject]:
+    def _cases_to_check(self, built: Built, own: Taken, cases: Sequence[Sampled], flops: float | None) -> list[Subject]:
         chosen, params = workload(self._request.spec.workload), self._params()
         declared = chosen.flops(params) if flops is None else flops
         return subjects(built, own, cases, declared, getattr(params, "dtype", "float32"))
 
-    def _doubts(self, examined: Sequence[Subject]) -> Doubts:
+    def _run_checks(self, examined: Sequence[Subject]) -> Doubts:
         """The first run speaks for all: they execute the same."""
         framework, found = self._framework, Doubts()
         if self._request.run == 0:
@@ -168,12 +171,12 @@ class Run:
             samples=samples.samples,
             sample_cpu_s=samples.sample_cpu_s,
             work=work,
-            warnings=[*self._found_before, *found.warnings, *measured.own.disturbances, *measured.doubts.raised],
-            unchecked=found.unchecked | measured.doubts.unchecked,
+            warnings=[*self._found_before, *found.warnings, *measured.own.disturbances, *measured.findings.raised],
+            unchecked=found.unchecked | measured.findings.unchecked,
             verified=sorted(found.verified),
             precision=found.precision,
             training=measured.training,
-            memory=measured.memory,
+            memory=measured.memory_peak,
             environment=environment(self._device.driven_as) | {"framework": self._framework.name},
             details=found.details,
             amounts=found.amounts,
@@ -221,3 +224,22 @@ def own_the_device(request: RunRequest) -> None:
     except OSError as error:
         detail = f"this process may not run on cores {device.cores}: {error}"
         raise RunFailed("infrastructure", NO_SUCH_DEVICE, detail) from error
+
+
+def main(request: RunRequest, frames_fd: int) -> None:
+    """Run `request` and write its frames to `frames_fd`; the last one is `done` or `failed`.
+
+    Never raises: the caller ends the process with `os._exit` (a framework's own teardown costs 0.5 s). The device's
+    locks are held until then.
+    """
+    frames = FrameWriter(frames_fd)
+    framework = None
+    try:
+        started = Started(pid=os.getpid(), at_s=time.time())
+        frames.write(started)
+        framework = framework_named(request.spec.framework)
+        frames.write(Done(record=Run(request, framework, frames, started.at_s).record()))
+    except BaseException as error:  # noqa: BLE001 - whatever ends a run must reach the supervisor as a frame
+        if not isinstance(error, RunFailed):
+            traceback.print_exc()
+        frames.write(failed(error, framework))

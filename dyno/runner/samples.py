@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dyno.devices.device import Device
-from dyno.devices.sensors import Source, Watch
+from dyno.devices.sensors.source import Source
+from dyno.devices.sensors.watch import Watch
 from dyno.frameworks.contract import Framework
 from dyno.measure.checks import clock_skew
 from dyno.measure.clock import HostClock
 from dyno.measure.neighbours import Neighbours, noisy_neighbour
-from dyno.measure.sampling import Samples, StoppingRule, sample
+from dyno.measure.rule import StoppingRule
+from dyno.measure.sampling import Samples, sample
 from dyno.readings import CoreShares, Sensors
 from dyno.result import ResultWarning
 from dyno.runner.traces import Traces

@@ -13,7 +13,7 @@ import pytest
 from chaos import kin, remains
 from chaos.breach import Breach, Violation
 from chaos.rig import Rig
-from dyno.devices import hold
+from dyno.devices.locks import hold
 from dyno.processes import Part
 from tests.chaos.parts import SLEEPS, part, until
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dyno.devices import cgroup
-from dyno.devices.cgroup import Limits
+from dyno.devices.cgroup import CgroupLimits, cgroup_limits
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -27,7 +26,7 @@ def test_version_2_takes_the_tightest_limit_of_the_group_and_its_ancestors(tmp_p
         },
     )
     write(tmp_path, {"membership": "0::/job/inner"})
-    assert cgroup.limits(mount, tmp_path / "membership") == Limits(1.5, 2**30)
+    assert cgroup_limits(mount, tmp_path / "membership") == CgroupLimits(1.5, 2**30)
 
 
 def test_version_1_reads_quota_period_and_bytes(tmp_path: Path) -> None:
@@ -42,14 +41,14 @@ def test_version_1_reads_quota_period_and_bytes(tmp_path: Path) -> None:
         },
     )
     write(tmp_path, {"membership": "4:memory:/box\n2:cpu,cpuacct:/box"})
-    assert cgroup.limits(mount, tmp_path / "membership") == Limits(0.5, 2**29)
+    assert cgroup_limits(mount, tmp_path / "membership") == CgroupLimits(0.5, 2**29)
 
 
 def test_no_files_and_no_membership_mean_no_limits(tmp_path: Path) -> None:
-    assert cgroup.limits(tmp_path, tmp_path / "none") == Limits(None, None)
+    assert cgroup_limits(tmp_path, tmp_path / "none") == CgroupLimits(None, None)
 
 
 def test_this_machine_answers_without_an_error() -> None:
-    limits = cgroup.limits()
+    limits = cgroup_limits()
     assert limits.cpu_cores is None or limits.cpu_cores > 0
     assert limits.memory_bytes is None or limits.memory_bytes > 0

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices import discover, host_name, installed_frameworks
 from dyno.devices.cpu import last_cache_bytes, memory_bytes, physical_cores
+from dyno.devices.discover import discover, host_name
+from dyno.devices.frameworks import installed_frameworks
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 from dyno.spec import DEVICE_ID

@@ -7,8 +7,9 @@ import re
 
 import pytest
 
-from dyno.devices import discover, installed_frameworks
-from dyno.devices.emulated import parse
+from dyno.devices.discover import discover
+from dyno.devices.emulated import parse_emulated
+from dyno.devices.frameworks import installed_frameworks
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 from dyno.spec import DEVICE_ID
@@ -43,7 +44,7 @@ def test_it_takes_jobs_for_its_kind_and_none_for_a_cpu() -> None:
 @pytest.mark.parametrize("what", ["tpu", "tpu:0", "tpu:65", "cpu:8", "gpu:-1", "tpu:8x", ""])
 def test_what_can_not_be_emulated_is_refused_with_what_can(what: str) -> None:
     with pytest.raises(DeviceUnavailable, match=r'it would be "tpu:8" or "gpu:1", with 1 to 64'):
-        parse(what)
+        parse_emulated(what)
 
 
 def test_another_kind_s_id_or_no_number_is_refused() -> None:

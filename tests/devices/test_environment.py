@@ -8,8 +8,8 @@ import types
 
 import pytest
 
-from dyno.devices import context_id, environment, hardware_id
 from dyno.devices.device import Device
+from dyno.devices.environment import context_id, environment, hardware_id
 
 
 def device(**changes: object) -> Device:

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices import discover, hold, lock_paths, shared_lock_paths
 from dyno.devices.device import Device
-from dyno.devices.locks import Held, Turn
+from dyno.devices.discover import discover
+from dyno.devices.locks import Held, Turn, hold, lock_paths, shared_lock_paths
 from dyno.errors import DeviceBusy, DeviceUnavailable
 from dyno.job import Holder
 from dyno.settings import Settings
 
 HOLDER = """
 import sys
-from dyno.devices.locks import hold
-held = hold(sys.argv[1:], 0)
+import dyno.devices.locks
+held = dyno.devices.locks.hold(sys.argv[1:], 0)
 print("held", flush=True)
 sys.stdin.read()
 """

@@ -164,9 +164,9 @@ def test_cores_that_are_fast_in_turns_are_not_added_up() -> None:
         if not hasattr(here, "calls"):
             with lock:
                 here.calls, here.place = 0, next(places)
-        bursts = here.calls - 2  # the first two calls find how many iterations make a burst
+        burst = here.calls - 2  # the first two calls find how many iterations make a burst
         here.calls += 1
-        fast = bursts >= 0 and bursts % 2 == here.place
+        fast = burst >= 0 and burst % 2 == here.place
         end_ns = time.thread_time_ns() + (1_000_000 if fast else 10_000_000)
         while time.thread_time_ns() < end_ns:
             pass

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices import discover, installed_frameworks
+from dyno.devices.discover import discover
+from dyno.devices.frameworks import installed_frameworks
 from dyno.devices.tpu import discover_tpu, looked_at
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dyno.devices import installed_frameworks
 from dyno.devices.device import Device, DeviceKind
+from dyno.devices.frameworks import installed_frameworks
 from dyno.frames import FRAME, Done, Failed, RunRequest
 from dyno.spec import Measure, Spec
 from tests.quick_xla import QUICK_XLA

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dyno.measure.sampling import Samples, StoppingRule, sample
+from dyno.measure.rule import StoppingRule
+from dyno.measure.sampling import Samples, sample
 
 
 class Bench:

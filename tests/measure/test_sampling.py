@@ -8,8 +8,8 @@ from itertools import chain, repeat
 import pytest
 
 from dyno.measure.clock import HostClock
-from dyno.measure.rule import MAX_SAMPLES
-from dyno.measure.sampling import StoppingRule, sample
+from dyno.measure.rule import MAX_SAMPLES, StoppingRule
+from dyno.measure.sampling import sample
 from dyno.spec import Measure, Processes
 from tests.measure.bench import Bench, run
 

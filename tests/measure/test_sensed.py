@@ -14,7 +14,7 @@ import pytest
 from dyno.devices.clock import measure_clock_hz
 from dyno.devices.device import Device
 from dyno.frames import RunRecord
-from dyno.measure.sampling import StoppingRule
+from dyno.measure.rule import StoppingRule
 from dyno.measure.sensed import clock_drift, device_shared, throttled, unsensed
 from dyno.readings import Sensors
 from dyno.result import Result

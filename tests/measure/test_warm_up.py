@@ -8,7 +8,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from dyno.measure.sampling import StoppingRule
+from dyno.measure.rule import StoppingRule
 from tests.measure.bench import run
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from dyno.devices import discover
 from dyno.devices.device import Device
+from dyno.devices.discover import discover
 from dyno.frames import ProgressFrame, RunRequest
 from dyno.job import Job, WorkerRef
 from dyno.settings import Settings

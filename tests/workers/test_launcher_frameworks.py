@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices import installed_frameworks
 from dyno.devices.device import Device
+from dyno.devices.frameworks import installed_frameworks
 from dyno.frames import RunRequest
 from dyno.settings import Settings
 from tests.workers.conftest import tiny, watched

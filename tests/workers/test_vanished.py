@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from dyno.devices import discover
 from dyno.devices.device import Device
+from dyno.devices.discover import discover
 from dyno.errors import DeviceUnavailable
 from dyno.job import FailureClass, Job, Status, WorkerRef
 from dyno.settings import Settings

@@ -27,7 +27,7 @@ SLEEP = "import time; time.sleep(600)"
 
 SUPERVISOR = f"""
 import sys, time
-from dyno.devices import discover
+from dyno.devices.discover import discover
 from dyno.frames import RunRequest
 from dyno.settings import Settings
 from dyno.spec import Spec

@@ -6,16 +6,13 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from dyno.devices import cpulist
+from dyno.devices.cpulist import parse_cpulist
 from dyno.devices.device import Device
 from dyno.devices.gpu import opened_nvml
 from dyno.devices.sensors.host import HostSensors
 from dyno.devices.sensors.nvml import GpuSensors
 from dyno.devices.sensors.source import NoSensors, Source
-from dyno.devices.sensors.watch import Watch
 from dyno.errors import DeviceUnavailable
-
-__all__ = ["Source", "Watch", "sensing"]
 
 _NONE_OF_A_TPU = "no sensor of a TPU is read"
 
@@ -39,4 +36,4 @@ def _source(device: Device, stack: ExitStack) -> Source:
         nvml = stack.enter_context(opened_nvml())
     except DeviceUnavailable as absent:
         return NoSensors(absent.detail)
-    return GpuSensors(nvml, cpulist.parse(device.id.partition(":")[2]), os.getpid())
+    return GpuSensors(nvml, parse_cpulist(device.id.partition(":")[2]), os.getpid())

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from dyno.devices.device import Device
-from dyno.devices.sensors import Watch, sensing
+from dyno.devices.sensors import sensing
 from dyno.devices.sensors.host import HostSensors
 from dyno.devices.sensors.source import NoSensors
+from dyno.devices.sensors.watch import Watch
 
 TOLD = {
     *("energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "throttle_events"),

@@ -10,7 +10,8 @@ import pytest
 from dyno.devices.sensors.source import Look, Users
 from dyno.devices.sensors.watch import Watch
 from dyno.measure.clock import HostClock
-from dyno.measure.sampling import StoppingRule, sample
+from dyno.measure.rule import StoppingRule
+from dyno.measure.sampling import sample
 from dyno.readings import Sensors
 
 

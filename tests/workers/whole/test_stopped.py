@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from dyno.devices import discover
+from dyno.devices.discover import discover
 from dyno.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE, THERE, two_cores

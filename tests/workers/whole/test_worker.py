@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from dyno.devices import discover, hold, lock_paths
+from dyno.devices.discover import discover
+from dyno.devices.locks import hold, lock_paths
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer

@@ -18,7 +18,8 @@ from dyno.settings import Settings
 
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CLASSES = len(CLASS_NAMES)
-SIDE, CHANNELS = 32, 3
+SIDE = 32
+CHANNELS = 3
 TRAIN_SAMPLES = 50_000
 TEST_SAMPLES = 10_000
 NAME = "cifar10"

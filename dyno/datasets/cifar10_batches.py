@@ -18,7 +18,8 @@ from dyno.datasets.images import Images
 from dyno.errors import DatasetDamaged
 from dyno.result import DataOrigin
 
-SIDE, CHANNELS = 32, 3
+SIDE = 32
+CHANNELS = 3
 RECORD_BYTES = 1 + CHANNELS * SIDE * SIDE
 BATCH = 10_000
 FIRST = 1_000  # records of the test batch's first part

@@ -76,12 +76,13 @@ class IdxSet:
         Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
         """
         of_keras = f", and for {self._kerass_own}" if self._kerass_own else ""
+        looked = looked_in(settings, self.name)
         forms = Forms(
             self.name,
             real=lambda: self._real(settings),
             sample=lambda: self.sample(shipped),
             synthetic=lambda: patterns.synthetic(self.name, self.classes, SIDE, 1, TRAIN_SAMPLES, TEST_SAMPLES),
-            absent=f"no {self.title} here: looked for its four files in {looked_in(settings, self.name)}{of_keras}",
+            absent=f"no {self.title} here: looked for its four files in {looked}{of_keras}",
             remotes=self.remotes,
         )
         return choose(settings, kind, forms)

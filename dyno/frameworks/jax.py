@@ -10,7 +10,10 @@ from weakref import WeakKeyDictionary
 
 from dyno.errors import DeviceUnavailable
 from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them, keras_on
+from dyno.frameworks.jax_count import counted_flops
+from dyno.frameworks.jax_fed import JaxFedStep
 from dyno.frameworks.jax_state import values_of
+from dyno.frameworks.jax_trainer import JaxTrainer
 from dyno.frameworks.plain_step import PlainStep, mean_of
 
 if TYPE_CHECKING:
@@ -93,8 +96,6 @@ class Jax(OnKeras):
         return function
 
     def counted_flops(self, compiled: Callable[..., Any]) -> float | None:
-        from dyno.frameworks.jax_count import counted_flops
-
         return counted_flops(self._jaxprs[compiled])
 
     def traced(self) -> Sequence[str]:
@@ -150,8 +151,6 @@ class Jax(OnKeras):
     def trainer(
         self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
-        from dyno.frameworks.jax_trainer import JaxTrainer
-
         if self._devices[0].platform == "cpu":
             # Inside a loop XLA's CPU compiler leaves convolutions as they are written: their gradients took 30 times
             # as long (jax-ml/jax#12868). A call costs 0.1 ms, so nothing is lost by a call for each step.
@@ -186,8 +185,6 @@ class Jax(OnKeras):
         return PlainStep(model, gradients, apply, exact=exact)
 
     def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
-        from dyno.frameworks.jax_fed import JaxFedStep
-
         return JaxFedStep(self._jax, self._devices[0], model, inputs, targets)
 
     def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class JaxTrainer:
-    """See `dyno.frameworks.contract.Trainer`. Between `sync`s the weights are in its own state (see `jax_state`)."""
+    """See `dyno.frameworks.contract.Trainer`. Between `sync`s the weights are in its own `State`."""
 
     def __init__(
         self,

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 from dyno.errors import DeviceUnavailable, FrameworkMissing
 from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them
 from dyno.frameworks.plain_step import PlainStep
+from dyno.frameworks.tensorflow_count import counted_flops
+from dyno.frameworks.tensorflow_fed import TensorFlowFedStep
+from dyno.frameworks.tensorflow_lite import LiteModel
+from dyno.frameworks.tensorflow_trainer import TensorFlowTrainer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,8 +78,6 @@ class TensorFlow(OnKeras):
         )
 
     def counted_flops(self, compiled: Callable[..., Any]) -> float | None:
-        from dyno.frameworks.tensorflow_count import counted_flops
-
         return counted_flops(compiled.graph)  # type: ignore[attr-defined]
 
     def traced(self) -> Sequence[str]:
@@ -140,8 +142,6 @@ class TensorFlow(OnKeras):
     def trainer(
         self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
-        from dyno.frameworks.tensorflow_trainer import TensorFlowTrainer
-
         strategy = self._strategy or self._tf.distribute.get_strategy()
         return TensorFlowTrainer(self._tf, strategy, model, samples, batch_size, seed, steps_per_execution)
 
@@ -177,8 +177,6 @@ class TensorFlow(OnKeras):
         return PlainStep(model, gradients, apply, exact=exact)
 
     def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
-        from dyno.frameworks.tensorflow_fed import TensorFlowFedStep
-
         return TensorFlowFedStep(self._tf, model, inputs, targets)
 
     def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
@@ -193,8 +191,6 @@ class TensorFlow(OnKeras):
         )
 
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:
-        from dyno.frameworks.tensorflow_lite import LiteModel
-
         if not hasattr(self._tf, "lite"):
             return None
         return LiteModel(self._tf, model, cores, int8_examples)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dyno.errors import DeviceUnavailable, FrameworkMissing
 from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them, keras_on
 from dyno.frameworks.plain_step import PlainStep, mean_of
+from dyno.frameworks.torch_fed import TorchFedStep
+from dyno.frameworks.torch_trainer import TorchTrainer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,8 +99,6 @@ class Torch(OnKeras):
     def trainer(
         self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
-        from dyno.frameworks.torch_trainer import TorchTrainer
-
         return TorchTrainer(self._torch, self._device, model, samples, batch_size, seed, steps_per_execution)
 
     def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
@@ -124,8 +124,6 @@ class Torch(OnKeras):
         return PlainStep(model, gradients, apply, exact=exact)
 
     def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
-        from dyno.frameworks.torch_fed import TorchFedStep
-
         return TorchFedStep(self._torch, self._device, model, inputs, targets)
 
     def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:

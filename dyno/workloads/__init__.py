@@ -29,7 +29,7 @@ __all__ = [
     "workload",
 ]
 
-_NOT_WORKLOADS = frozenset({"contract"})
+_NOT_WORKLOADS = frozenset({"contract", "estimates", "references", "training"})
 
 
 @cache

@@ -5,15 +5,13 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dyno.frameworks.contract import Samples, Trainer
 from dyno.result import CallbackEvent, Epoch
 from dyno.workloads._evaluation import evaluate
+from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext
-
-if TYPE_CHECKING:
-    from dyno.workloads._training_params import TrainingParams
 
 _FACTOR = 0.1  # of ReduceLROnPlateau, as Keras has it
 _MONITOR = "val_loss"

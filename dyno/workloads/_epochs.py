@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
 
 from dyno.errors import RunFailed
+from dyno.frameworks.contract import Trainer
 from dyno.result import Epoch
-
-if TYPE_CHECKING:
-    from dyno.frameworks.contract import Trainer
-    from dyno.workloads._callbacks import Callbacks
-    from dyno.workloads.contract import BuildContext
+from dyno.workloads._callbacks import Callbacks
+from dyno.workloads.contract import BuildContext
 
 _REPORTS_PER_EPOCH = 10
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from dyno.errors import RunFailed
 from dyno.frameworks.contract import Samples
@@ -26,8 +27,6 @@ from dyno.workloads._training_details import of_model
 from dyno.workloads.contract import BuildContext, Case, Verification
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from dyno.workloads.input_pipeline import InputPipelineParams
 
 RESIDENT = "resident"

@@ -19,11 +19,11 @@ from pydantic import JsonValue
 
 from dyno.frameworks.contract import Samples, Trainer
 from dyno.measure.statistics import median
+from dyno.workloads._training_params import TrainingParams
+from dyno.workloads.contract import BuildContext
 
 if TYPE_CHECKING:
     from dyno.workloads._training import Plan
-    from dyno.workloads._training_params import TrainingParams
-    from dyno.workloads.contract import BuildContext
 
 _BATCH_ON_CPU = 32
 _BATCHES = 8  # of the samples taken, so that drawing their order is spread over so many steps

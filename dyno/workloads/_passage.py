@@ -6,13 +6,12 @@ by the framework: it costs a 100th of predicting a whole window for each charact
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from dyno.workloads.contract import BuildContext
+from dyno.workloads.contract import BuildContext
 
 ALPHABET = 256  # characters are bytes
 

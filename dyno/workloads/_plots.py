@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from dyno.result import Epoch
+from dyno.result import Epoch
 
 _Values = Sequence[float | None] | Sequence[float] | NDArray[Any]
 

@@ -110,12 +110,12 @@ class Worker:
         leases = Leases(self._client, self._settings)
         call = partial(wake, self._settings)
         gone = partial(self._gone, launcher)
-        equipment = Equipment(
+        context = Equipment(
             self._device, leases, launcher, self._settings, self._workloads, gone=gone, traces=self._traces
         )
         worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
         supervisor = Supervisor(
-            equipment, worker, call, self._presence.show, lambda: consumer.end(OfWorker.DEVICE_GONE), prepare
+            context, worker, call, self._presence.show, lambda: consumer.end(OfWorker.DEVICE_GONE), prepare
         )
         consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
         upkeep = Upkeep(self._settings, call, {"writing what was spooled": lambda _: supervisor.catch_up()})

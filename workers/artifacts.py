@@ -18,7 +18,7 @@ from dyno.spec import WeightsRef
 from dyno.store.leases import Claim
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Params
-from workers.delivery import Delivery, Sender, StoreAway, delivery
+from workers.delivery import Delivery, Sender, StoreAway, artifact_transport
 from workers.ending import Dropped, Failed
 from workers.equipment import Equipment
 from workers.errand import EndsHere, errand
@@ -38,9 +38,9 @@ _PROBE_PATIENCE_S = 5.0  # before the first run little is lost by giving up: an 
 class JobFiles:
     """Deletes all that is on this host at the end of the block. Methods raise EndsHere with how the attempt ends."""
 
-    def __init__(self, claim: Claim, pulse: Pulse, equipment: Equipment) -> None:
-        self._claim, self._pulse, self._equipment = claim, pulse, equipment
-        self._settings = equipment.settings
+    def __init__(self, claim: Claim, heartbeat: Pulse, context: Equipment) -> None:
+        self._claim, self._heartbeat, self._context = claim, heartbeat, context
+        self._settings = context.settings
         self._stack = ExitStack()
         self.weights: Path | None = None
 
@@ -58,8 +58,8 @@ class JobFiles:
         self._stack.close()
 
     @cached_property
-    def _delivery(self) -> Delivery:
-        return delivery(self._settings, self._equipment.leases)
+    def _transport(self) -> Delivery:
+        return artifact_transport(self._settings, self._context.leases)
 
     @property
     def scratch(self) -> Path:
@@ -102,10 +102,10 @@ class JobFiles:
     def _fetch(self, ref: WeightsRef) -> None:
         folder = self._folder / "weights"
         folder.mkdir()
-        leases, max_bytes = self._equipment.leases, self._settings.artifact_max_bytes
+        leases, max_bytes = self._context.leases, self._settings.artifact_max_bytes
 
         def fetch(_: threading.Event) -> Path | Failure:
-            return fetch_weights(ref, self._claim, leases, self._delivery, folder, max_bytes)
+            return fetch_weights(ref, self._claim, leases, self._transport, folder, max_bytes)
 
         found = self._on_a_thread(fetch)
         if isinstance(found, Failure):
@@ -114,14 +114,14 @@ class JobFiles:
 
     def deliver(self, run: int) -> Kept:
         """After the last run, number `run`: store every file that run 0 left. A store that fails ends no attempt."""
-        return Keeping(self._sender, self._claim, self._pulse, self._equipment, run).keep(self._folder / "artifacts")
+        return Keeping(self._sender, self._claim, self._heartbeat, self._context, run).keep(self._folder / "artifacts")
 
     def _sender(self) -> Sender:
-        return Sender(self._delivery, self._claim, self._equipment.clock)
+        return Sender(self._transport, self._claim, self._context.clock)
 
     def _on_a_thread(self, work: Callable[[threading.Event], T]) -> T:
         try:
-            return errand(work, _BEFORE, 0, self._pulse, self._equipment)
+            return errand(work, _BEFORE, 0, self._heartbeat, self._context)
         except StaleToken as error:
             raise EndsHere(Dropped()) from error
         except (ArtifactStoreUnavailable, ArtifactTooLarge, StoreUnavailable) as error:

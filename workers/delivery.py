@@ -41,7 +41,7 @@ class Delivery(Protocol):
         """Fetch a file that the claimed job starts from, and check it. Raises ArtifactNotFound, DownloadDamaged."""
 
 
-def delivery(settings: Settings, leases: Leases) -> Delivery:
+def artifact_transport(settings: Settings, leases: Leases) -> Delivery:
     """To the shared store where there is one, else through the API. Raises ArtifactStoreUnfit."""
     store = shared_store(settings)
     if store is not None:
@@ -53,7 +53,7 @@ def delivery(settings: Settings, leases: Leases) -> Delivery:
 class Sender:
     """Puts files of one claimed job, each again and again for what passes."""
 
-    delivery: Delivery
+    transport: Delivery
     claim: Claim
     clock: Callable[[], float]
 
@@ -65,7 +65,7 @@ class Sender:
         deadline_s = math.inf
         while True:
             try:
-                self.delivery.put(self.claim, name, sha256, source)
+                self.transport.put(self.claim, name, sha256, source)
                 return Artifact(name=name, bytes=size_bytes, sha256=sha256, url=url_of(self.claim.job_id, name))
             except passing as error:
                 deadline_s = min(deadline_s, self.clock() + patience_s)

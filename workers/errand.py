@@ -33,24 +33,24 @@ def errand(
     work: Callable[[threading.Event], T],
     phase: str,
     run: int,
-    pulse: Pulse,
-    equipment: Equipment,
+    heartbeat: Pulse,
+    context: Equipment,
     within_s: float = math.inf,
 ) -> T:
     """What `work(abandoned)` returns or raises. Raises EndsHere where the job is canceled, lost or handed back first,
     and TookTooLong after `within_s`: then `abandoned` is set, and what `work` does from there on counts no more.
     """
     abandoned, outcome = threading.Event(), Future[T]()
-    deadline_s = equipment.clock() + within_s
+    deadline_s = context.clock() + within_s
     threading.Thread(target=_fulfil, args=(outcome, work, abandoned), name=phase, daemon=True).start()
     try:
         while not outcome.done():
-            wait([outcome], max(0.0, min(pulse.due_s, deadline_s) - equipment.clock()))
-            if equipment.clock() >= pulse.due_s:
-                _beat(phase, run, pulse)
-            if not outcome.done() and equipment.clock() >= equipment.stop.deadline_s:
+            wait([outcome], max(0.0, min(heartbeat.due_s, deadline_s) - context.clock()))
+            if context.clock() >= heartbeat.due_s:
+                _beat(phase, run, heartbeat)
+            if not outcome.done() and context.clock() >= context.stop.deadline_s:
                 raise EndsHere(HandedBack("worker_shutdown"))
-            if not outcome.done() and equipment.clock() >= deadline_s:
+            if not outcome.done() and context.clock() >= deadline_s:
                 raise TookTooLong(f"no end after {within_s:.0f} s")
         return outcome.result()
     finally:
@@ -64,8 +64,8 @@ def _fulfil(outcome: Future[T], work: Callable[[threading.Event], T], abandoned:
         outcome.set_exception(error)
 
 
-def _beat(phase: str, run: int, pulse: Pulse) -> None:
-    order = pulse.beat(ProgressFrame(phase=phase), run)
+def _beat(phase: str, run: int, heartbeat: Pulse) -> None:
+    order = heartbeat.beat(ProgressFrame(phase=phase), run)
     if order is StopReason.SUPERSEDED:
         raise EndsHere(Dropped())
     if order is StopReason.CANCEL:

@@ -69,11 +69,11 @@ class Keeping:
     """`keep` once. Raises EndsHere where the job is canceled meanwhile, or another attempt has it."""
 
     def __init__(
-        self, sender: Callable[[], Sender], claim: Claim, pulse: Pulse, equipment: Equipment, run: int
+        self, sender: Callable[[], Sender], claim: Claim, heartbeat: Pulse, context: Equipment, run: int
     ) -> None:
         """`run`: the number of the last one, for the heartbeats that go on."""
-        self._sender, self._claim, self._pulse, self._equipment, self._run = sender, claim, pulse, equipment, run
-        self._patience_s = equipment.settings.artifact_patience_s
+        self._sender, self._claim, self._heartbeat, self._context, self._run = sender, claim, heartbeat, context, run
+        self._patience_s = context.settings.artifact_patience_s
         self._given_up: str | None = None
         self._kept = Kept()
 
@@ -117,11 +117,11 @@ class Keeping:
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a file, the measurement stands
             LOG.exception("file-broke job=%s file=%s", self._claim.job_id, path.name)
             return f"{type(error).__name__}: {error}"
-        self._patience_s = self._equipment.settings.artifact_patience_s
+        self._patience_s = self._context.settings.artifact_patience_s
         return None
 
     def _send(self, path: Path) -> Artifact:
-        size_bytes, limit = path.stat().st_size, self._equipment.settings.artifact_max_bytes
+        size_bytes, limit = path.stat().st_size, self._context.settings.artifact_max_bytes
         if size_bytes > limit:
             raise ArtifactTooLarge(f"it has {size_bytes} bytes, at most {limit} are kept")
         patience_s = self._patience_s
@@ -129,9 +129,9 @@ class Keeping:
             within_s = _LEAST_S + 2 * (patience_s + size_bytes / _SLOWEST_BYTES_PER_S)
             work = partial(self._sender().send, _named_again(path), patience_s, _PASSING)
             try:
-                return errand(work, PHASE, self._run, self._pulse, self._equipment, within_s)
+                return errand(work, PHASE, self._run, self._heartbeat, self._context, within_s)
             except (*_PASSING, TookTooLong):
-                if self._pulse.heard:
+                if self._heartbeat.heard:
                     raise
                 patience_s = _LEAST_S  # while Redis is away the result can't be written either: nothing is lost by this
 

@@ -1,20 +1,25 @@
 """The Lua scripts beside this file, one per transition, those of API keys and webhooks, loaded by file name.
 
 Each is sent as `_ledger.lua` (what all of them do alike, with the table of transitions from `dyno.job` and the bounds
-of histograms from `dyno.store.tally`) and its own text. A script that isn't named here, or a name without a script,
+of the histograms that they count) and its own text. A script that isn't named here, or a name without a script,
 stops the import.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from dyno.job import TRANSITIONS
-from dyno.store.tally import BOUNDS_S
 
 _FOLDER = Path(__file__).parent
+# Histogram bounds, in seconds, of the readings that the scripts count.
+BOUNDS_S: Final[Mapping[str, Sequence[float]]] = {
+    "wait": (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400),
+    "attempt": (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400),
+}
 
 
 class Script(StrEnum):

@@ -238,9 +238,9 @@ def supervisor_of(here: Device) -> Iterator[Callable[..., Supervisor]]:
 
     def supervisor(settings: Settings, launcher: Launcher, **changes: Any) -> Supervisor:
         leases = Leases(sync_client(settings), settings)
-        equipment = Equipment(here, leases, launcher, settings, changes.pop("workloads", registry()))
+        context = Equipment(here, leases, launcher, settings, changes.pop("workloads", registry()))
         worker = WorkerRef(id="w", device=here.full_id, host=here.host)
-        made.append(Supervisor(equipment, worker, changes.pop("wake", lambda queue: None), **changes))
+        made.append(Supervisor(context, worker, changes.pop("wake", lambda queue: None), **changes))
         return made[-1]
 
     yield supervisor

@@ -76,8 +76,8 @@ def test_the_runs_take_turns_and_every_other_round_goes_backwards(
 def test_the_control_follows_what_the_first_spec_chose_and_the_second_chooses_for_itself(
     quick: Settings, client: redis.Redis, here: Device, forking: Launcher
 ) -> None:
-    equipment = Equipment(here, Leases(client, quick), forking, quick, registry())
-    first, second, control = arms_of(BOTH, equipment, lambda: cast(JobFiles, None))
+    context = Equipment(here, Leases(client, quick), forking, quick, registry())
+    first, second, control = arms_of(BOTH, context, lambda: cast(JobFiles, None))
     assert [first.tuned, second.tuned, control.tuned] == [{}, {}, {}]
     for arm, chosen in ((first, True), (second, False), (control, False)):
         arm.records.append(make_record([1.0], tuned={"jit_compile": chosen}))

@@ -132,7 +132,7 @@ async def test_devices_that_take_nothing_count_not_at_all(
 async def test_far_behind_the_front_it_is_told_in_proportion(
     offer: Callable, learn: Callable, submit: Callable, etas: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forecast, "MOST_JOBS", 3)
+    monkeypatch.setattr(forecast, "MAX_FORECAST_JOBS", 3)
     offer(ONE)
     learn("matmul")
     waiting = [await submit() for _ in range(6)]

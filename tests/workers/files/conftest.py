@@ -55,9 +55,9 @@ class Attempted:
         claim = self.leases.claim(here.full_id, queues_served(here), ref)
         assert claim is not None
         self.claim: Claim = claim
-        self.equipment = Equipment(here, self.leases, Launcher("spawn", here.cores), settings, registry())
-        pulse = Pulse(claim, self.leases, settings.heartbeat_s, self.equipment.clock)
-        self.files = JobFiles(claim, pulse, self.equipment)
+        self.context = Equipment(here, self.leases, Launcher("spawn", here.cores), settings, registry())
+        heartbeat = Pulse(claim, self.leases, settings.heartbeat_s, self.context.clock)
+        self.files = JobFiles(claim, heartbeat, self.context)
         self.params = validate_params(registry()[spec.workload], spec.params)
 
 
@@ -67,7 +67,7 @@ def attempt(here: Device) -> Iterator[Callable[..., Attempted]]:
 
         def attempted(settings: Settings, spec: Spec | None = None) -> Attempted:
             made = Attempted(settings, here, spec or training())
-            stack.enter_context(closing(made.equipment.launcher))
+            stack.enter_context(closing(made.context.launcher))
             stack.enter_context(made.files)
             return made
 

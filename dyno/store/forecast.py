@@ -30,7 +30,7 @@ from dyno.store.records import read_spec
 from dyno.store.standing import Forecast, Serving
 from dyno.store.turns import Waiting, play
 
-FRESH_S = 1.0
+FORECAST_FRESH_S = 1.0
 MAX_FORECAST_JOBS = 300
 _MOST_PAIRS = 5_000  # of a job and a device
 FORECAST_TIMEOUT_S = 1.0  # whoever is told of a job is not to wait for its forecast
@@ -66,11 +66,11 @@ class Forecasts:
         self._looking = asyncio.Lock()
 
     async def latest(self) -> Forecast:
-        """At most FRESH_S old; empty where it can't be made."""
-        if self._clock() - self._looked_s <= FRESH_S:
+        """At most FORECAST_FRESH_S old; empty where it can't be made."""
+        if self._clock() - self._looked_s <= FORECAST_FRESH_S:
             return self._latest
         async with self._looking:
-            if self._clock() - self._looked_s > FRESH_S:
+            if self._clock() - self._looked_s > FORECAST_FRESH_S:
                 self._latest = await self._attempted()
                 self._looked_s = self._clock()
         return self._latest

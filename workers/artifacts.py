@@ -18,10 +18,10 @@ from dyno.spec import WeightsRef
 from dyno.store.leases import Claim
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Params
-from workers.delivery import Delivery, Sender, StoreAway, artifact_transport
+from workers.delivery import ArtifactStoreUnreachable, Delivery, Sender, artifact_transport
 from workers.ending import Dropped, Failed
 from workers.equipment import Equipment
-from workers.errand import EndsHere, errand
+from workers.errand import AttemptEnded, errand
 from workers.fetch import fetch_weights
 from workers.keeping import Keeping, Kept
 from workers.pulse import Pulse
@@ -36,7 +36,7 @@ _PROBE_PATIENCE_S = 5.0  # before the first run little is lost by giving up: an 
 
 
 class JobFiles:
-    """Deletes all that is on this host at the end of the block. Methods raise EndsHere with how the attempt ends."""
+    """Deletes its files on this host at the end of the block. Methods raise AttemptEnded with how the attempt ends."""
 
     def __init__(self, claim: Claim, heartbeat: Pulse, context: Equipment) -> None:
         self._claim, self._heartbeat, self._context = claim, heartbeat, context
@@ -49,7 +49,7 @@ class JobFiles:
             self._folder = self._stack.enter_context(scratch(self._settings.run_dir))
         except OSError as error:
             detail = f"no folder for the job's files in {self._settings.run_dir}: {error}"
-            raise EndsHere(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
+            raise AttemptEnded(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
         return self
 
     def __exit__(
@@ -97,7 +97,7 @@ class JobFiles:
         source = self._folder / _PROBE
         source.write_bytes(bytes(min(_PROBE_BYTES, self._settings.artifact_max_bytes)))
         patience_s = min(_PROBE_PATIENCE_S, self._settings.artifact_patience_s)
-        self._sender().send(source, patience_s, (StoreAway, StoreUnavailable), abandoned)
+        self._sender().send(source, patience_s, (ArtifactStoreUnreachable, StoreUnavailable), abandoned)
 
     def _fetch(self, ref: WeightsRef) -> None:
         folder = self._folder / "weights"
@@ -109,7 +109,7 @@ class JobFiles:
 
         found = self._on_a_thread(fetch)
         if isinstance(found, Failure):
-            raise EndsHere(Failed(found))
+            raise AttemptEnded(Failed(found))
         self.weights = found
 
     def deliver(self, run: int) -> Kept:
@@ -123,10 +123,10 @@ class JobFiles:
         try:
             return errand(work, _BEFORE, 0, self._heartbeat, self._context)
         except StaleToken as error:
-            raise EndsHere(Dropped()) from error
+            raise AttemptEnded(Dropped()) from error
         except (ArtifactStoreUnavailable, ArtifactTooLarge, StoreUnavailable) as error:
             detail = f"the job's files can't be stored: {error.detail}"
-            raise EndsHere(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
+            raise AttemptEnded(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
 
 
 def _failed(failure_class: FailureClass, reason: str, message: str) -> Failed:

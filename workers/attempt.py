@@ -20,7 +20,7 @@ from workers.artifacts import JobFiles
 from workers.bounds import Bounds
 from workers.ending import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
 from workers.equipment import Equipment
-from workers.errand import EndsHere, errand
+from workers.errand import AttemptEnded, errand
 from workers.keeping import Kept
 from workers.log import LOG, event
 from workers.outcome import failure_of, lost_device
@@ -59,7 +59,7 @@ class Attempt:
                 for variant in variants:
                     stack.enter_context(variant.files).prepare(variant.params, leaves_files=variant.name is None)
                 return self._measure(variants)
-        except EndsHere as early:
+        except AttemptEnded as early:
             return early.ending
         except Exception as error:  # noqa: BLE001 - a fault of ours: the job must not wait for its lease to run out
             LOG.exception("attempt-broke job=%s", self._claim.job_id)

@@ -27,12 +27,12 @@ Passing = tuple[type[Exception], ...]
 _PAUSE_S = 0.5
 
 
-class StoreAway(ArtifactStoreUnavailable):
+class ArtifactStoreUnreachable(ArtifactStoreUnavailable):
     """Nobody answers there: it may just be starting again."""
 
 
 class Delivery(Protocol):
-    """Both may be repeated. Raise ArtifactStoreUnavailable (StoreAway), and StoreUnavailable with Redis away."""
+    """Both may be repeated. They raise ArtifactStoreUnavailable, and StoreUnavailable while Redis is away."""
 
     def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
         """Store a file of the claimed job. Raises StaleToken, ArtifactTooLarge."""
@@ -119,7 +119,7 @@ class ThroughApi:
         try:
             yield
         except ServerUnreachable as error:
-            raise StoreAway(
+            raise ArtifactStoreUnreachable(
                 f"the API can't be reached to store or fetch files: {error.detail}. DYNO_API_URL says where it is; "
                 "DYNO_ARTIFACT_URL names a store that needs no API"
             ) from error
@@ -134,7 +134,7 @@ _MEANINGS: dict[str, type[DynoError]] = {
     "no-result": ArtifactNotFound,
     "result-not-ready": ArtifactNotFound,
     "stale-token": StaleToken,
-    "store-unavailable": StoreAway,
+    "store-unavailable": ArtifactStoreUnreachable,
 }
 
 

@@ -17,7 +17,7 @@ from workers.stop import StopReason
 T = TypeVar("T")
 
 
-class EndsHere(Exception):
+class AttemptEnded(Exception):
     """The attempt ends before it has a result, and how."""
 
     def __init__(self, ending: Ending) -> None:
@@ -25,7 +25,7 @@ class EndsHere(Exception):
         self.ending = ending
 
 
-class TookTooLong(Exception):
+class CallTimedOut(Exception):
     """Nothing was heard of it for as long as it may take at most: a mount, for one, can hang for ever."""
 
 
@@ -37,8 +37,10 @@ def errand(
     context: Equipment,
     within_s: float = math.inf,
 ) -> T:
-    """What `work(abandoned)` returns or raises. Raises EndsHere where the job is canceled, lost or handed back first,
-    and TookTooLong after `within_s`: then `abandoned` is set, and what `work` does from there on counts no more.
+    """What `work(abandoned)` returns or raises.
+
+    Raises AttemptEnded where the job is canceled, lost or handed back first, and CallTimedOut after `within_s`: then
+    `abandoned` is set, and the outcome of `work` is ignored.
     """
     abandoned, outcome = threading.Event(), Future[T]()
     deadline_s = context.clock() + within_s
@@ -49,9 +51,9 @@ def errand(
             if context.clock() >= heartbeat.due_s:
                 _beat(phase, run, heartbeat)
             if not outcome.done() and context.clock() >= context.stop.deadline_s:
-                raise EndsHere(HandedBack("worker_shutdown"))
+                raise AttemptEnded(HandedBack("worker_shutdown"))
             if not outcome.done() and context.clock() >= deadline_s:
-                raise TookTooLong(f"no end after {within_s:.0f} s")
+                raise CallTimedOut(f"no end after {within_s:.0f} s")
         return outcome.result()
     finally:
         abandoned.set()
@@ -67,6 +69,6 @@ def _fulfil(outcome: Future[T], work: Callable[[threading.Event], T], abandoned:
 def _beat(phase: str, run: int, heartbeat: Pulse) -> None:
     order = heartbeat.beat(ProgressFrame(phase=phase), run)
     if order is StopReason.SUPERSEDED:
-        raise EndsHere(Dropped())
+        raise AttemptEnded(Dropped())
     if order is StopReason.CANCEL:
-        raise EndsHere(Stopped())
+        raise AttemptEnded(Stopped())

@@ -23,7 +23,7 @@ from dyno.store.leases import Claim
 from workers.delivery import Sender
 from workers.ending import Dropped, HandedBack
 from workers.equipment import Equipment
-from workers.errand import EndsHere, TookTooLong, errand
+from workers.errand import AttemptEnded, CallTimedOut, errand
 from workers.log import LOG, event
 from workers.pulse import Pulse
 
@@ -66,7 +66,7 @@ class Kept:
 
 
 class Keeping:
-    """`keep` once. Raises EndsHere where the job is canceled meanwhile, or another attempt has it."""
+    """`keep` once. Raises AttemptEnded where the job is canceled meanwhile, or another attempt has it."""
 
     def __init__(
         self, sender: Callable[[], Sender], claim: Claim, heartbeat: Pulse, context: Equipment, run: int
@@ -100,15 +100,15 @@ class Keeping:
         try:
             self._kept.artifacts.append(self._send(path))
         except StaleToken as error:
-            raise EndsHere(Dropped()) from error
-        except EndsHere as early:
+            raise AttemptEnded(Dropped()) from error
+        except AttemptEnded as early:
             if not isinstance(early.ending, HandedBack):
                 raise
             self._given_up = "the worker had to end before the store had taken it"
             return self._given_up
         except ArtifactTooLarge as error:
             return error.detail
-        except TookTooLong as error:
+        except CallTimedOut as error:
             self._given_up = f"the store hangs: {error}"
             return self._given_up
         except _PASSING as error:
@@ -130,7 +130,7 @@ class Keeping:
             work = partial(self._sender().send, _named_again(path), patience_s, _PASSING)
             try:
                 return errand(work, PHASE, self._run, self._heartbeat, self._context, within_s)
-            except (*_PASSING, TookTooLong):
+            except (*_PASSING, CallTimedOut):
                 if self._heartbeat.heard:
                     raise
                 patience_s = _LEAST_S  # while Redis is away the result can't be written either: nothing is lost by this

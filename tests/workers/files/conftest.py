@@ -22,7 +22,7 @@ from tests.workers.conftest import Store
 from workers.artifacts import JobFiles
 from workers.ending import Ending, Failed
 from workers.equipment import Equipment
-from workers.errand import EndsHere
+from workers.errand import AttemptEnded
 from workers.launcher import Launcher
 from workers.pulse import Pulse
 
@@ -75,7 +75,7 @@ def attempt(here: Device) -> Iterator[Callable[..., Attempted]]:
 
 
 def ending(of: Callable[[], object]) -> Ending:
-    with pytest.raises(EndsHere) as raised:
+    with pytest.raises(AttemptEnded) as raised:
         of()
     return raised.value.ending
 

@@ -20,7 +20,7 @@ from dyno.spec import Spec
 from dyno.workloads import check_units, validate_params
 from dyno.workloads.contract import Estimate, Params, Workload
 from workers.artifacts import JobFiles
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 
 _NAMES: tuple[ArmName, ...] = ("first", "second", "control")
 
@@ -67,7 +67,7 @@ class Arm:
         return [each.model_copy(update={"arm": self.name}) for each in raw_samples(self.records)]
 
 
-def arms_of(spec: Spec, context: Equipment, new_files: Callable[[], JobFiles]) -> list[Arm]:
+def arms_of(spec: Spec, context: WorkerContext, new_files: Callable[[], JobFiles]) -> list[Arm]:
     """In the order of their first runs.
 
     Raises UnknownWorkload, and InvalidSpec for what this worker or its device can't run.
@@ -91,7 +91,7 @@ def turns(variants: Sequence[Arm]) -> Iterator[Arm]:
         yield from reversed(waiting) if number % 2 else waiting
 
 
-def _resolved(spec: Spec, context: Equipment) -> tuple[Workload, Params]:
+def _resolved(spec: Spec, context: WorkerContext) -> tuple[Workload, Params]:
     try:
         workload = context.workloads[spec.workload]
     except KeyError:

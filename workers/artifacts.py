@@ -20,12 +20,12 @@ from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Params
 from workers.delivery import ArtifactStoreUnreachable, Delivery, Sender, artifact_transport
 from workers.ending import Dropped, Failed
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.errand import AttemptEnded, errand
 from workers.fetch import fetch_weights
 from workers.keeping import Keeping, Kept
 from workers.pulse import Pulse
-from workers.scratch import scratch
+from workers.scratch import scratch_folder
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ _PROBE_PATIENCE_S = 5.0  # before the first run little is lost by giving up: an 
 class JobFiles:
     """Deletes its files on this host at the end of the block. Methods raise AttemptEnded with how the attempt ends."""
 
-    def __init__(self, claim: Claim, heartbeat: Pulse, context: Equipment) -> None:
+    def __init__(self, claim: Claim, heartbeat: Pulse, context: WorkerContext) -> None:
         self._claim, self._heartbeat, self._context = claim, heartbeat, context
         self._settings = context.settings
         self._stack = ExitStack()
@@ -46,7 +46,7 @@ class JobFiles:
 
     def __enter__(self) -> Self:
         try:
-            self._folder = self._stack.enter_context(scratch(self._settings.run_dir))
+            self._folder = self._stack.enter_context(scratch_folder(self._settings.run_dir))
         except OSError as error:
             detail = f"no folder for the job's files in {self._settings.run_dir}: {error}"
             raise AttemptEnded(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error

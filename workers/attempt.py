@@ -19,7 +19,7 @@ from workers.arms import Arm, arms_of, turns
 from workers.artifacts import JobFiles
 from workers.bounds import Bounds
 from workers.ending import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.errand import AttemptEnded, errand
 from workers.keeping import Kept
 from workers.log import LOG, event
@@ -40,7 +40,7 @@ _KILLED = ("runner_killed", "runner_not_started")
 class Attempt:
     """`run()` once; it says how the job ends and writes nothing itself but heartbeats."""
 
-    def __init__(self, claim: Claim, context: Equipment) -> None:
+    def __init__(self, claim: Claim, context: WorkerContext) -> None:
         self._claim, self._spec, self._context = claim, claim.spec, context
         self._heartbeat = Pulse(claim, context.leases, context.settings.heartbeat_s, context.clock)
         self._began_s = context.clock()

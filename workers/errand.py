@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from dyno.frames import ProgressFrame
 from workers.ending import Dropped, Ending, HandedBack, Stopped
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.pulse import Pulse
 from workers.stop import StopReason
 
@@ -34,7 +34,7 @@ def errand(
     phase: str,
     run: int,
     heartbeat: Pulse,
-    context: Equipment,
+    context: WorkerContext,
     within_s: float = math.inf,
 ) -> T:
     """What `work(abandoned)` returns or raises.

@@ -22,7 +22,7 @@ from dyno.result import Artifact, ResultWarning
 from dyno.store.leases import Claim
 from workers.delivery import Sender
 from workers.ending import Dropped, HandedBack
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.errand import AttemptEnded, CallTimedOut, errand
 from workers.log import LOG, event
 from workers.pulse import Pulse
@@ -69,7 +69,7 @@ class Keeping:
     """`keep` once. Raises AttemptEnded where the job is canceled meanwhile, or another attempt has it."""
 
     def __init__(
-        self, sender: Callable[[], Sender], claim: Claim, heartbeat: Pulse, context: Equipment, run: int
+        self, sender: Callable[[], Sender], claim: Claim, heartbeat: Pulse, context: WorkerContext, run: int
     ) -> None:
         """`run`: the number of the last one, for the heartbeats that go on."""
         self._sender, self._claim, self._heartbeat, self._context, self._run = sender, claim, heartbeat, context, run

@@ -19,7 +19,7 @@ from dyno.store.leases import Claim
 from dyno.store.queues import queues_served
 from workers.attempt import Attempt
 from workers.ending import Failed, HandedBack
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.log import event
 from workers.outcome import has_lost_device
 from workers.spool import Spool
@@ -46,7 +46,7 @@ class Supervisor:
 
     def __init__(
         self,
-        context: Equipment,
+        context: WorkerContext,
         worker: WorkerRef,
         wake: Callable[[str], object],
         show: Show = lambda state, job=None, held_by=None: None,

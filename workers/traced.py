@@ -10,12 +10,12 @@ from dyno.job import FailureClass
 from dyno.store.leases import Claim
 from dyno.tracing import Carrier, Facts, Span, Traces
 from workers.ending import Ending, Failed
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.watch import Ended
 
 
 @contextmanager
-def traced(claim: Claim, context: Equipment) -> Iterator[Span]:
+def traced(claim: Claim, context: WorkerContext) -> Iterator[Span]:
     """The attempt, and before it the time for which the job has waited. All is sent at its end: not beside a run."""
     traces = context.traces
     if not traces.on:
@@ -64,7 +64,7 @@ def _why(ended: Ended) -> str:
     return ended.failed.message if ended.failed else FailureClass.INFRASTRUCTURE
 
 
-def _waited(claim: Claim, context: Equipment) -> Carrier:
+def _waited(claim: Claim, context: WorkerContext) -> Carrier:
     try:
         origin = context.leases.origin(claim)
     except StoreUnavailable:  # the trace is cut in two; the job isn't

@@ -27,7 +27,7 @@ from dyno.workloads import registry
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Store, tiny, until_gone
 from tests.workers.looking import runner_of
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.launcher import Launcher
 from workers.second_look import lost
 from workers.supervisor import Supervisor
@@ -61,7 +61,7 @@ class Worker(Supervisor):
         self.left, self.woken = 0, list[str]()
         leases = Leases(sync_client(settings), settings)
         ref = WorkerRef(id="w", device=device.full_id, host=device.host)
-        made = Equipment(device, leases, launcher, settings, registry(), **context)
+        made = WorkerContext(device, leases, launcher, settings, registry(), **context)
         super().__init__(made, ref, self.woken.append, leave=self._count)
 
     def _count(self) -> None:

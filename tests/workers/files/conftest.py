@@ -21,7 +21,7 @@ from dyno.workloads import normalise, registry, validate_params
 from tests.workers.conftest import Store
 from workers.artifacts import JobFiles
 from workers.ending import Ending, Failed
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.errand import AttemptEnded
 from workers.launcher import Launcher
 from workers.pulse import Pulse
@@ -55,7 +55,7 @@ class Attempted:
         claim = self.leases.claim(here.full_id, queues_served(here), ref)
         assert claim is not None
         self.claim: Claim = claim
-        self.context = Equipment(here, self.leases, Launcher("spawn", here.cores), settings, registry())
+        self.context = WorkerContext(here, self.leases, Launcher("spawn", here.cores), settings, registry())
         heartbeat = Pulse(claim, self.leases, settings.heartbeat_s, self.context.clock)
         self.files = JobFiles(claim, heartbeat, self.context)
         self.params = validate_params(registry()[spec.workload], spec.params)

@@ -1,8 +1,8 @@
 """The Lua scripts beside this file, one per transition, those of API keys and webhooks, loaded by file name.
 
-Each is sent as `_ledger.lua` (what all of them do alike, with the table of transitions from `dyno.job` and the bounds
-of the histograms that they count) and its own text. A script that isn't named here, or a name without a script,
-stops the import.
+Each is sent as `_ledger.lua` (what all of them do alike, with the table of transitions from `dyno.job` and the
+bounds of histograms from `dyno.store.tally`) and its own text. A script that isn't named here, or a name without a
+script, stops the import.
 """
 
 from __future__ import annotations

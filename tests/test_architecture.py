@@ -107,6 +107,13 @@ def test_a_chaos_run_knows_the_house_from_outside_and_the_house_knows_no_chaos()
     assert not {name.split(".")[0] for name in used} & {"service", "workers", "tests", "api_tests"}
     assert "dyno.job" not in used
     assert {name for name in used if name.startswith("dyno.store")} <= {"dyno.store.keys", "dyno.store.server"}
+    assert _taken_by_chaos("dyno.store.keys") == {"JOB_ID", "Keys"}
+
+
+def _taken_by_chaos(module: str) -> set[str]:
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "chaos").rglob("*.py")]
+    found = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {alias.name for node in found if node.module == module for alias in node.names}
 
 
 @pytest.mark.parametrize("part", sorted(ALLOWED))

@@ -35,7 +35,7 @@ from dyno.workloads import registry
 from workers.bounds import host_share_bytes
 from workers.cgroup import runner_cgroup
 from workers.consumer import Consumer, on_signals
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.launcher import DEFAULT_FRAMEWORK, Launcher
 from workers.log import event
 from workers.peaks import measured_peaks
@@ -110,12 +110,12 @@ class Worker:
         leases = Leases(self._client, self._settings)
         call = partial(send_wake_up, self._settings)
         gone = partial(self._gone, launcher)
-        equipment = Equipment(
+        context = WorkerContext(
             self._device, leases, launcher, self._settings, self._workloads, gone=gone, traces=self._traces
         )
         worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
         supervisor = Supervisor(
-            equipment, worker, call, self._presence.show, lambda: consumer.end(OfWorker.DEVICE_GONE), prepare
+            context, worker, call, self._presence.show, lambda: consumer.end(OfWorker.DEVICE_GONE), prepare
         )
         consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
         upkeep = Upkeep(self._settings, call, {"writing what was spooled": lambda _: supervisor.catch_up()})

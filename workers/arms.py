@@ -20,7 +20,7 @@ from dyno.spec import Spec
 from dyno.workloads import check_units, validate_params
 from dyno.workloads.contract import Estimate, Params, Workload
 from workers.artifacts import JobFiles
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 
 _NAMES: tuple[ArmName, ...] = ("first", "second", "control")
 
@@ -29,7 +29,7 @@ _NAMES: tuple[ArmName, ...] = ("first", "second", "control")
 class Arm:
     """One spec with what its runs have measured so far. `name` is None where it is all that the job has.
 
-    `repeats`: the arm that it runs once more, as a control: it doesn't choose anew what was left to the first run.
+    `repeats`: the variant that it runs once more as a control, with what that one chose in its first run.
     """
 
     name: ArmName | None
@@ -47,7 +47,7 @@ class Arm:
 
     @property
     def tuned(self) -> dict[str, JsonValue]:
-        """What its first run chose by measuring, or that of the arm which it repeats."""
+        """What its first run chose by measuring, or that of the variant which it repeats."""
         records = (self.repeats or self).records
         return records[0].tuned if records else {}
 
@@ -67,33 +67,35 @@ class Arm:
         return [each.model_copy(update={"arm": self.name}) for each in raw_samples(self.records)]
 
 
-def arms_of(spec: Spec, equipment: Equipment, new_files: Callable[[], JobFiles]) -> list[Arm]:
+def arms_of(spec: Spec, context: WorkerContext, new_files: Callable[[], JobFiles]) -> list[Arm]:
     """In the order of their first runs.
 
     Raises UnknownWorkload, and InvalidSpec for what this worker or its device can't run.
     """
     specs = spec.arms
     names: Sequence[ArmName | None] = _NAMES if len(specs) > 1 else [None]
-    arms = [Arm(name, each, *_resolved(each, equipment), new_files()) for name, each in zip(names, specs, strict=False)]
-    for control in arms[2:]:
-        control.repeats = arms[0]
-    return arms
+    variants = [
+        Arm(name, each, *_resolved(each, context), new_files()) for name, each in zip(names, specs, strict=False)
+    ]
+    for control in variants[2:]:
+        control.repeats = variants[0]
+    return variants
 
 
-def turns(arms: Sequence[Arm]) -> Iterator[Arm]:
-    """Whose run is next: rounds of all arms, every other one backwards, until each has enough."""
+def turns(variants: Sequence[Arm]) -> Iterator[Arm]:
+    """Whose run is next: rounds of all variants, every other one backwards, until each has enough."""
     for number in itertools.count():
-        waiting = [arm for arm in arms if not arm.enough]
+        waiting = [variant for variant in variants if not variant.enough]
         if not waiting:
             return
         yield from reversed(waiting) if number % 2 else waiting
 
 
-def _resolved(spec: Spec, equipment: Equipment) -> tuple[Workload, Params]:
+def _resolved(spec: Spec, context: WorkerContext) -> tuple[Workload, Params]:
     try:
-        workload = equipment.workloads[spec.workload]
+        workload = context.workloads[spec.workload]
     except KeyError:
         raise UnknownWorkload(f'this worker has no workload "{spec.workload}"') from None
-    if errors := check_units(spec.replicas, equipment.device):
+    if errors := check_units(spec.replicas, context.device):
         raise InvalidSpec(errors)
     return workload, validate_params(workload, spec.params, spec.replicas, spec.framework)

@@ -18,14 +18,14 @@ from dyno.spec import WeightsRef
 from dyno.store.leases import Claim
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Params
-from workers.delivery import Delivery, Sender, StoreAway, delivery
+from workers.delivery import ArtifactStoreUnreachable, Delivery, Sender, artifact_transport
 from workers.ending import Dropped, Failed
-from workers.equipment import Equipment
-from workers.errand import EndsHere, errand
+from workers.equipment import WorkerContext
+from workers.errand import AttemptEnded, errand
 from workers.fetch import fetch_weights
 from workers.keeping import Keeping, Kept
 from workers.pulse import Pulse
-from workers.scratch import scratch
+from workers.scratch import scratch_folder
 
 T = TypeVar("T")
 
@@ -36,20 +36,20 @@ _PROBE_PATIENCE_S = 5.0  # before the first run little is lost by giving up: an 
 
 
 class JobFiles:
-    """Deletes all that is on this host at the end of the block. Methods raise EndsHere with how the attempt ends."""
+    """Deletes its files on this host at the end of the block. Methods raise AttemptEnded with how the attempt ends."""
 
-    def __init__(self, claim: Claim, pulse: Pulse, equipment: Equipment) -> None:
-        self._claim, self._pulse, self._equipment = claim, pulse, equipment
-        self._settings = equipment.settings
+    def __init__(self, claim: Claim, heartbeat: Pulse, context: WorkerContext) -> None:
+        self._claim, self._heartbeat, self._context = claim, heartbeat, context
+        self._settings = context.settings
         self._stack = ExitStack()
         self.weights: Path | None = None
 
     def __enter__(self) -> Self:
         try:
-            self._folder = self._stack.enter_context(scratch(self._settings.run_dir))
+            self._folder = self._stack.enter_context(scratch_folder(self._settings.run_dir))
         except OSError as error:
             detail = f"no folder for the job's files in {self._settings.run_dir}: {error}"
-            raise EndsHere(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
+            raise AttemptEnded(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
         return self
 
     def __exit__(
@@ -58,8 +58,8 @@ class JobFiles:
         self._stack.close()
 
     @cached_property
-    def _delivery(self) -> Delivery:
-        return delivery(self._settings, self._equipment.leases)
+    def _transport(self) -> Delivery:
+        return artifact_transport(self._settings, self._context.leases)
 
     @property
     def scratch(self) -> Path:
@@ -97,36 +97,36 @@ class JobFiles:
         source = self._folder / _PROBE
         source.write_bytes(bytes(min(_PROBE_BYTES, self._settings.artifact_max_bytes)))
         patience_s = min(_PROBE_PATIENCE_S, self._settings.artifact_patience_s)
-        self._sender().send(source, patience_s, (StoreAway, StoreUnavailable), abandoned)
+        self._sender().send(source, patience_s, (ArtifactStoreUnreachable, StoreUnavailable), abandoned)
 
     def _fetch(self, ref: WeightsRef) -> None:
         folder = self._folder / "weights"
         folder.mkdir()
-        leases, max_bytes = self._equipment.leases, self._settings.artifact_max_bytes
+        leases, max_bytes = self._context.leases, self._settings.artifact_max_bytes
 
         def fetch(_: threading.Event) -> Path | Failure:
-            return fetch_weights(ref, self._claim, leases, self._delivery, folder, max_bytes)
+            return fetch_weights(ref, self._claim, leases, self._transport, folder, max_bytes)
 
         found = self._on_a_thread(fetch)
         if isinstance(found, Failure):
-            raise EndsHere(Failed(found))
+            raise AttemptEnded(Failed(found))
         self.weights = found
 
     def deliver(self, run: int) -> Kept:
         """After the last run, number `run`: store every file that run 0 left. A store that fails ends no attempt."""
-        return Keeping(self._sender, self._claim, self._pulse, self._equipment, run).keep(self._folder / "artifacts")
+        return Keeping(self._sender, self._claim, self._heartbeat, self._context, run).keep(self._folder / "artifacts")
 
     def _sender(self) -> Sender:
-        return Sender(self._delivery, self._claim, self._equipment.clock)
+        return Sender(self._transport, self._claim, self._context.clock)
 
     def _on_a_thread(self, work: Callable[[threading.Event], T]) -> T:
         try:
-            return errand(work, _BEFORE, 0, self._pulse, self._equipment)
+            return errand(work, _BEFORE, 0, self._heartbeat, self._context)
         except StaleToken as error:
-            raise EndsHere(Dropped()) from error
+            raise AttemptEnded(Dropped()) from error
         except (ArtifactStoreUnavailable, ArtifactTooLarge, StoreUnavailable) as error:
             detail = f"the job's files can't be stored: {error.detail}"
-            raise EndsHere(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
+            raise AttemptEnded(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
 
 
 def _failed(failure_class: FailureClass, reason: str, message: str) -> Failed:

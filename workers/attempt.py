@@ -19,8 +19,8 @@ from workers.arms import Arm, arms_of, turns
 from workers.artifacts import JobFiles
 from workers.bounds import Bounds
 from workers.ending import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
-from workers.equipment import Equipment
-from workers.errand import EndsHere, errand
+from workers.equipment import WorkerContext
+from workers.errand import AttemptEnded, errand
 from workers.keeping import Kept
 from workers.log import LOG, event
 from workers.outcome import failure_of, lost_device
@@ -40,26 +40,26 @@ _KILLED = ("runner_killed", "runner_not_started")
 class Attempt:
     """`run()` once; it says how the job ends and writes nothing itself but heartbeats."""
 
-    def __init__(self, claim: Claim, equipment: Equipment) -> None:
-        self._claim, self._spec, self._equipment = claim, claim.spec, equipment
-        self._pulse = Pulse(claim, equipment.leases, equipment.settings.heartbeat_s, equipment.clock)
-        self._began_s = equipment.clock()
+    def __init__(self, claim: Claim, context: WorkerContext) -> None:
+        self._claim, self._spec, self._context = claim, claim.spec, context
+        self._heartbeat = Pulse(claim, context.leases, context.settings.heartbeat_s, context.clock)
+        self._began_s = context.clock()
 
     def run(self) -> Ending:
         if self._claim.cancel_requested:
             return Stopped()
         try:
-            arms = arms_of(self._spec, self._equipment, self._new_files)
+            variants = arms_of(self._spec, self._context, self._new_files)
         except UnknownWorkload as error:
             return _unsupported("unknown_workload", error.detail)
         except InvalidSpec as error:
             return _unsupported("invalid_spec", error.detail)
         try:
             with ExitStack() as stack:
-                for arm in arms:
-                    stack.enter_context(arm.files).prepare(arm.params, leaves_files=arm.name is None)
-                return self._measure(arms)
-        except EndsHere as early:
+                for variant in variants:
+                    stack.enter_context(variant.files).prepare(variant.params, leaves_files=variant.name is None)
+                return self._measure(variants)
+        except AttemptEnded as early:
             return early.ending
         except Exception as error:  # noqa: BLE001 - a fault of ours: the job must not wait for its lease to run out
             LOG.exception("attempt-broke job=%s", self._claim.job_id)
@@ -68,44 +68,44 @@ class Attempt:
 
     def tell_log(self) -> None:
         """What its runners printed last, before its ending is told."""
-        self._pulse.tell_log()
+        self._heartbeat.tell_log()
 
     def _new_files(self) -> JobFiles:
-        return JobFiles(self._claim, self._pulse, self._equipment)
+        return JobFiles(self._claim, self._heartbeat, self._context)
 
-    def _measure(self, arms: Sequence[Arm]) -> Ending:
-        deadline_s = self._deadline_s(arms)
-        for number, arm in enumerate(turns(arms)):
-            limits = self._limits(arm, deadline_s)
-            ended = self._run_once(arm, number, limits)
-            if ending := self._early(ended, arm, number, limits):
+    def _measure(self, variants: Sequence[Arm]) -> Ending:
+        deadline_s = self._deadline_s(variants)
+        for number, variant in enumerate(turns(variants)):
+            limits = self._limits(variant, deadline_s)
+            ended = self._run_once(variant, number, limits)
+            if ending := self._early(ended, variant, number, limits):
                 return ending
             assert ended.record is not None
-            arm.records.append(ended.record)
-        return self._succeeded(arms)
+            variant.records.append(ended.record)
+        return self._succeeded(variants)
 
-    def _succeeded(self, arms: Sequence[Arm]) -> Succeeded:
-        """Files are kept of a lone arm: those of several would have the same names."""
-        first = arms[0]
+    def _succeeded(self, variants: Sequence[Arm]) -> Succeeded:
+        """Files are kept of a lone variant: those of several would have the same names."""
+        first = variants[0]
         kept = first.files.deliver(len(first.records) - 1) if first.name is None else Kept()
-        device = self._equipment.launcher.describe(self._equipment.device)
-        result, *others = (arm.result(self._claim.job_id, device) for arm in arms)
-        result, headline = against_peers(result, first.spec, first.params, self._equipment.leases)
+        device = self._context.launcher.describe(self._context.device)
+        result, *others = (variant.result(self._claim.job_id, device) for variant in variants)
+        result, headline = against_peers(result, first.spec, first.params, self._context.leases)
         warnings = in_order([*result.warnings, *kept.warnings])
         return Succeeded(
             result.model_copy(update={"artifacts": kept.artifacts, "warnings": warnings, "arms": others}),
-            [sample for arm in arms for sample in arm.samples()],
+            [sample for variant in variants for sample in variant.samples()],
             headline,
-            self._pace(arms),
+            self._pace(variants),
         )
 
-    def _pace(self, arms: Sequence[Arm]) -> Pace:
+    def _pace(self, variants: Sequence[Arm]) -> Pace:
         """What was to be expected of the attempt, for its series to learn from what it really took."""
-        device = self._equipment.device
-        expected_s = math.fsum(arm.estimate(device).in_all_s(arm.spec.measure) for arm in arms)
+        device = self._context.device
+        expected_s = math.fsum(variant.estimate(device).in_all_s(variant.spec.measure) for variant in variants)
         return Pace(series_of(self._spec, device), expected_s)
 
-    def _early(self, ended: Ended, arm: Arm, number: int, limits: Limits) -> Ending | None:
+    def _early(self, ended: Ended, variant: Arm, number: int, limits: Limits) -> Ending | None:
         """How the job ends with this run, if it does."""
         if ended.stopped_for is StopReason.SUPERSEDED:
             return Dropped()
@@ -120,67 +120,67 @@ class Attempt:
         if failure.reason == DEVICE_BUSY:  # someone else's runner still lives there: no fault of this job
             event("device-busy", logging.WARNING, job=self._claim.job_id, why=failure.message)
             return HandedBack(DEVICE_BUSY)
-        if failure.reason in _KILLED and self._equipment.stop.comes_within(_SIGNAL_SPREAD_S):
+        if failure.reason in _KILLED and self._context.stop.comes_within(_SIGNAL_SPREAD_S):
             return HandedBack("worker_shutdown")  # whoever ends this worker ended its runner or zygote too
-        if gone := errand(lambda _: self._equipment.gone(), _LOOKING, number, self._pulse, self._equipment):
+        if gone := errand(lambda _: self._context.gone(), _LOOKING, number, self._heartbeat, self._context):
             failure = lost_device(gone, failure)
         event("run-failed", job=self._claim.job_id, run=number + 1, reason=failure.reason, message=failure.message)
-        if arm.name is not None:
-            failure = failure.model_copy(update={"message": f"the {arm.name} spec: {failure.message}"})
+        if variant.name is not None:
+            failure = failure.model_copy(update={"message": f"the {variant.name} spec: {failure.message}"})
         return Failed(failure)
 
-    def _run_once(self, arm: Arm, number: int, limits: Limits) -> Ended:
+    def _run_once(self, variant: Arm, number: int, limits: Limits) -> Ended:
         """One runner, from start to end; if its zygote dies first, one from a new zygote; if none forks, spawned."""
-        ended = self._watch(arm, number, limits)
+        ended = self._watch(variant, number, limits)
         if ended.exit.lost and _unforked(ended):
-            ended = self._watch(arm, number, limits)
+            ended = self._watch(variant, number, limits)
         refused = _unforked(ended)
         if refused is None or ended.exit.passing:  # a host that is full has no room for a spawned one either
             return ended
-        if not self._equipment.launcher.fall_back(arm.spec.framework, refused):
+        if not self._context.launcher.fall_back(variant.spec.framework, refused):
             return ended
-        event("fell-back-to-spawn", logging.WARNING, framework=arm.spec.framework, why=refused)
-        return self._watch(arm, number, limits)
+        event("fell-back-to-spawn", logging.WARNING, framework=variant.spec.framework, why=refused)
+        return self._watch(variant, number, limits)
 
-    def _watch(self, arm: Arm, number: int, limits: Limits) -> Ended:
-        equipment = self._equipment
-        bounds = Bounds(equipment.settings, equipment.launcher.cgroup, arm.files.scratch)
+    def _watch(self, variant: Arm, number: int, limits: Limits) -> Ended:
+        context = self._context
+        bounds = Bounds(context.settings, context.launcher.cgroup, variant.files.scratch)
         with (
-            traced_run(equipment.traces, number, arm.name) as span,
-            arm.files.room() as room,
-            equipment.launcher.start(self._request(arm, room)) as runner,
+            traced_run(context.traces, number, variant.name) as span,
+            variant.files.room() as room,
+            context.launcher.start(self._request(variant, room)) as runner,
         ):
-            self._pulse.log.begin(number)
-            runner.log.pass_on = self._pulse.log.add
-            ended = Watch(runner, number, limits, self._pulse, equipment.stop, equipment.clock, bounds).until_ended()
+            self._heartbeat.log.begin(number)
+            runner.log.pass_on = self._heartbeat.log.add
+            ended = Watch(runner, number, limits, self._heartbeat, context.stop, context.clock, bounds).until_ended()
             note_run(span, ended)
         return ended
 
-    def _request(self, arm: Arm, room: Path) -> RunRequest:
-        settings, run = self._equipment.settings, len(arm.records)
+    def _request(self, variant: Arm, room: Path) -> RunRequest:
+        settings, run = self._context.settings, len(variant.records)
         return RunRequest(
             job=self._claim.job_id,
-            spec=arm.spec,
+            spec=variant.spec,
             run=run,
-            runs=arm.spec.measure.processes.max,
-            device=self._equipment.device,
-            lock_paths=lock_paths(self._equipment.device, settings),
-            shared_lock_paths=shared_lock_paths(self._equipment.device, settings),
+            runs=variant.spec.measure.processes.max,
+            device=self._context.device,
+            lock_paths=lock_paths(self._context.device, settings),
+            shared_lock_paths=shared_lock_paths(self._context.device, settings),
             data_dir=str(settings.data_dir) if settings.data_dir else None,
-            artifact_dir=str(arm.files.empty()) if run == 0 and arm.name is None else None,
+            artifact_dir=str(variant.files.empty()) if run == 0 and variant.name is None else None,
             scratch_dir=str(room),
-            weights_path=str(arm.files.weights) if arm.files.weights else None,
-            tuned=arm.tuned,
+            weights_path=str(variant.files.weights) if variant.files.weights else None,
+            tuned=variant.tuned,
         )
 
-    def _deadline_s(self, arms: Sequence[Arm]) -> float:
+    def _deadline_s(self, variants: Sequence[Arm]) -> float:
         """A timeout as asked for, else three times the estimate, from when the attempt began."""
-        estimate_s = math.fsum(arm.time_s(self._equipment.device) for arm in arms)
+        estimate_s = math.fsum(variant.time_s(self._context.device) for variant in variants)
         return self._began_s + (self._spec.timeout_s or max(_LEAST_TIMEOUT_S, _ESTIMATE_FACTOR * estimate_s))
 
-    def _limits(self, arm: Arm, deadline_s: float) -> Limits:
+    def _limits(self, variant: Arm, deadline_s: float) -> Limits:
         """No frame comes while one execution lasts, so a run may be silent for three times its estimate."""
-        settings, one = self._equipment.settings, arm.estimate(self._equipment.device)
+        settings, one = self._context.settings, variant.estimate(self._context.device)
         return Limits(max(settings.stall_s, _ESTIMATE_FACTOR * one.time_s), settings.term_grace_s, deadline_s)
 
 

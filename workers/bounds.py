@@ -13,7 +13,6 @@ from typing import Literal
 from dyno.devices.cpu import memory_bytes
 from dyno.settings import Settings
 from workers.cgroup import Cgroup
-from workers.running import Runner
 from workers.tree import descendants, proportional_bytes, resident_bytes
 
 MOST_FILES = 10_000  # so that a look stays one: 20 ms at most
@@ -43,9 +42,9 @@ class Bounds:
         self._cgroup, self._folder = cgroup, folder
         self._oom_kills, self._refused_tasks = cgroup.oom_kills(), cgroup.refused_tasks()
 
-    def exceeded(self, runner: Runner) -> Excess | None:
+    def exceeded(self, zygote_pid: int | None) -> Excess | None:
         """A look at all that the kernel doesn't see to, and at what it counted."""
-        return self.counted() or self._files() or self._processes(runner)
+        return self.counted() or self._files() or self._processes(zygote_pid)
 
     def counted(self) -> Excess | None:
         """What the kernel had to refuse the runner so far."""
@@ -67,13 +66,13 @@ class Bounds:
             return Excess("artifacts_too_large", f"it had more than {MOST_FILES} files")
         return None
 
-    def _processes(self, runner: Runner) -> Excess | None:
-        if runner.zygote_pid is None:
+    def _processes(self, zygote_pid: int | None) -> Excess | None:
+        if zygote_pid is None:
             return None
-        memory_held = self._cgroup.holds_memory_of(runner.zygote_pid)
-        if memory_held and self._cgroup.holds_tasks_of(runner.zygote_pid):
+        memory_held = self._cgroup.holds_memory_of(zygote_pid)
+        if memory_held and self._cgroup.holds_tasks_of(zygote_pid):
             return None
-        found = descendants(runner.zygote_pid)
+        found = descendants(zygote_pid)
         if (tasks := sum(found.values())) > self._tasks:
             message = f"the runner had {tasks} processes and threads at once, at most {self._tasks} are allowed"
             return Excess("too_many_processes", message)

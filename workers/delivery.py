@@ -27,12 +27,12 @@ Passing = tuple[type[Exception], ...]
 _PAUSE_S = 0.5
 
 
-class StoreAway(ArtifactStoreUnavailable):
+class ArtifactStoreUnreachable(ArtifactStoreUnavailable):
     """Nobody answers there: it may just be starting again."""
 
 
 class Delivery(Protocol):
-    """Both may be repeated. Raise ArtifactStoreUnavailable (StoreAway), and StoreUnavailable with Redis away."""
+    """Both may be repeated. They raise ArtifactStoreUnavailable, and StoreUnavailable while Redis is away."""
 
     def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
         """Store a file of the claimed job. Raises StaleToken, ArtifactTooLarge."""
@@ -41,7 +41,7 @@ class Delivery(Protocol):
         """Fetch a file that the claimed job starts from, and check it. Raises ArtifactNotFound, DownloadDamaged."""
 
 
-def delivery(settings: Settings, leases: Leases) -> Delivery:
+def artifact_transport(settings: Settings, leases: Leases) -> Delivery:
     """To the shared store where there is one, else through the API. Raises ArtifactStoreUnfit."""
     store = shared_store(settings)
     if store is not None:
@@ -53,7 +53,7 @@ def delivery(settings: Settings, leases: Leases) -> Delivery:
 class Sender:
     """Puts files of one claimed job, each again and again for what passes."""
 
-    delivery: Delivery
+    transport: Delivery
     claim: Claim
     clock: Callable[[], float]
 
@@ -65,7 +65,7 @@ class Sender:
         deadline_s = math.inf
         while True:
             try:
-                self.delivery.put(self.claim, name, sha256, source)
+                self.transport.put(self.claim, name, sha256, source)
                 return Artifact(name=name, bytes=size_bytes, sha256=sha256, url=url_of(self.claim.job_id, name))
             except passing as error:
                 deadline_s = min(deadline_s, self.clock() + patience_s)
@@ -119,7 +119,7 @@ class ThroughApi:
         try:
             yield
         except ServerUnreachable as error:
-            raise StoreAway(
+            raise ArtifactStoreUnreachable(
                 f"the API can't be reached to store or fetch files: {error.detail}. DYNO_API_URL says where it is; "
                 "DYNO_ARTIFACT_URL names a store that needs no API"
             ) from error
@@ -134,7 +134,7 @@ _MEANINGS: dict[str, type[DynoError]] = {
     "no-result": ArtifactNotFound,
     "result-not-ready": ArtifactNotFound,
     "stale-token": StaleToken,
-    "store-unavailable": StoreAway,
+    "store-unavailable": ArtifactStoreUnreachable,
 }
 
 

@@ -16,7 +16,7 @@ from workers.stop import StopSwitch
 
 
 @dataclass(frozen=True)
-class Equipment:
+class WorkerContext:
     """`clock` is monotonic, in seconds; the deadlines of `stop` are on it.
 
     `gone` looks whether the device is still there: why it isn't, or None. It may take as long as a driver does.

@@ -10,14 +10,14 @@ from typing import TypeVar
 
 from dyno.frames import ProgressFrame
 from workers.ending import Dropped, Ending, HandedBack, Stopped
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.pulse import Pulse
 from workers.stop import StopReason
 
 T = TypeVar("T")
 
 
-class EndsHere(Exception):
+class AttemptEnded(Exception):
     """The attempt ends before it has a result, and how."""
 
     def __init__(self, ending: Ending) -> None:
@@ -25,7 +25,7 @@ class EndsHere(Exception):
         self.ending = ending
 
 
-class TookTooLong(Exception):
+class CallTimedOut(Exception):
     """Nothing was heard of it for as long as it may take at most: a mount, for one, can hang for ever."""
 
 
@@ -33,25 +33,27 @@ def errand(
     work: Callable[[threading.Event], T],
     phase: str,
     run: int,
-    pulse: Pulse,
-    equipment: Equipment,
+    heartbeat: Pulse,
+    context: WorkerContext,
     within_s: float = math.inf,
 ) -> T:
-    """What `work(abandoned)` returns or raises. Raises EndsHere where the job is canceled, lost or handed back first,
-    and TookTooLong after `within_s`: then `abandoned` is set, and what `work` does from there on counts no more.
+    """What `work(abandoned)` returns or raises.
+
+    Raises AttemptEnded where the job is canceled, lost or handed back first, and CallTimedOut after `within_s`: then
+    `abandoned` is set, and the outcome of `work` is ignored.
     """
     abandoned, outcome = threading.Event(), Future[T]()
-    deadline_s = equipment.clock() + within_s
+    deadline_s = context.clock() + within_s
     threading.Thread(target=_fulfil, args=(outcome, work, abandoned), name=phase, daemon=True).start()
     try:
         while not outcome.done():
-            wait([outcome], max(0.0, min(pulse.due_s, deadline_s) - equipment.clock()))
-            if equipment.clock() >= pulse.due_s:
-                _beat(phase, run, pulse)
-            if not outcome.done() and equipment.clock() >= equipment.stop.deadline_s:
-                raise EndsHere(HandedBack("worker_shutdown"))
-            if not outcome.done() and equipment.clock() >= deadline_s:
-                raise TookTooLong(f"no end after {within_s:.0f} s")
+            wait([outcome], max(0.0, min(heartbeat.due_s, deadline_s) - context.clock()))
+            if context.clock() >= heartbeat.due_s:
+                _beat(phase, run, heartbeat)
+            if not outcome.done() and context.clock() >= context.stop.deadline_s:
+                raise AttemptEnded(HandedBack("worker_shutdown"))
+            if not outcome.done() and context.clock() >= deadline_s:
+                raise CallTimedOut(f"no end after {within_s:.0f} s")
         return outcome.result()
     finally:
         abandoned.set()
@@ -64,9 +66,9 @@ def _fulfil(outcome: Future[T], work: Callable[[threading.Event], T], abandoned:
         outcome.set_exception(error)
 
 
-def _beat(phase: str, run: int, pulse: Pulse) -> None:
-    order = pulse.beat(ProgressFrame(phase=phase), run)
+def _beat(phase: str, run: int, heartbeat: Pulse) -> None:
+    order = heartbeat.beat(ProgressFrame(phase=phase), run)
     if order is StopReason.SUPERSEDED:
-        raise EndsHere(Dropped())
+        raise AttemptEnded(Dropped())
     if order is StopReason.CANCEL:
-        raise EndsHere(Stopped())
+        raise AttemptEnded(Stopped())

@@ -18,7 +18,7 @@ REASON = "weights_unavailable"
 
 
 def fetch_weights(
-    ref: WeightsRef, claim: Claim, leases: Leases, delivery: Delivery, folder: Path, max_bytes: int
+    ref: WeightsRef, claim: Claim, leases: Leases, transport: Delivery, folder: Path, max_bytes: int
 ) -> Path | Failure:
     """A file in `folder`, checked against what the other job's result lists, its name and suffix kept; or why not."""
     try:
@@ -30,7 +30,7 @@ def fetch_weights(
             why = f"{ref.name} has {artifact.bytes} bytes, at most {max_bytes} are loaded"
             return _failure(FailureClass.RESOURCE, why)
         path = folder / artifact.name
-        delivery.get(claim, ref.job, artifact, path)
+        transport.get(claim, ref.job, artifact, path)
     except ArtifactNotFound as error:
         return _failure(FailureClass.UNSUPPORTED, error.detail)
     except (ArtifactStoreUnavailable, StoreUnavailable, DownloadDamaged) as error:

@@ -22,8 +22,8 @@ from dyno.result import Artifact, ResultWarning
 from dyno.store.leases import Claim
 from workers.delivery import Sender
 from workers.ending import Dropped, HandedBack
-from workers.equipment import Equipment
-from workers.errand import EndsHere, TookTooLong, errand
+from workers.equipment import WorkerContext
+from workers.errand import AttemptEnded, CallTimedOut, errand
 from workers.log import LOG, event
 from workers.pulse import Pulse
 
@@ -66,14 +66,14 @@ class Kept:
 
 
 class Keeping:
-    """`keep` once. Raises EndsHere where the job is canceled meanwhile, or another attempt has it."""
+    """`keep` once. Raises AttemptEnded where the job is canceled meanwhile, or another attempt has it."""
 
     def __init__(
-        self, sender: Callable[[], Sender], claim: Claim, pulse: Pulse, equipment: Equipment, run: int
+        self, sender: Callable[[], Sender], claim: Claim, heartbeat: Pulse, context: WorkerContext, run: int
     ) -> None:
         """`run`: the number of the last one, for the heartbeats that go on."""
-        self._sender, self._claim, self._pulse, self._equipment, self._run = sender, claim, pulse, equipment, run
-        self._patience_s = equipment.settings.artifact_patience_s
+        self._sender, self._claim, self._heartbeat, self._context, self._run = sender, claim, heartbeat, context, run
+        self._patience_s = context.settings.artifact_patience_s
         self._given_up: str | None = None
         self._kept = Kept()
 
@@ -100,15 +100,15 @@ class Keeping:
         try:
             self._kept.artifacts.append(self._send(path))
         except StaleToken as error:
-            raise EndsHere(Dropped()) from error
-        except EndsHere as early:
+            raise AttemptEnded(Dropped()) from error
+        except AttemptEnded as early:
             if not isinstance(early.ending, HandedBack):
                 raise
             self._given_up = "the worker had to end before the store had taken it"
             return self._given_up
         except ArtifactTooLarge as error:
             return error.detail
-        except TookTooLong as error:
+        except CallTimedOut as error:
             self._given_up = f"the store hangs: {error}"
             return self._given_up
         except _PASSING as error:
@@ -117,11 +117,11 @@ class Keeping:
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a file, the measurement stands
             LOG.exception("file-broke job=%s file=%s", self._claim.job_id, path.name)
             return f"{type(error).__name__}: {error}"
-        self._patience_s = self._equipment.settings.artifact_patience_s
+        self._patience_s = self._context.settings.artifact_patience_s
         return None
 
     def _send(self, path: Path) -> Artifact:
-        size_bytes, limit = path.stat().st_size, self._equipment.settings.artifact_max_bytes
+        size_bytes, limit = path.stat().st_size, self._context.settings.artifact_max_bytes
         if size_bytes > limit:
             raise ArtifactTooLarge(f"it has {size_bytes} bytes, at most {limit} are kept")
         patience_s = self._patience_s
@@ -129,9 +129,9 @@ class Keeping:
             within_s = _LEAST_S + 2 * (patience_s + size_bytes / _SLOWEST_BYTES_PER_S)
             work = partial(self._sender().send, _named_again(path), patience_s, _PASSING)
             try:
-                return errand(work, PHASE, self._run, self._pulse, self._equipment, within_s)
-            except (*_PASSING, TookTooLong):
-                if self._pulse.heard:
+                return errand(work, PHASE, self._run, self._heartbeat, self._context, within_s)
+            except (*_PASSING, CallTimedOut):
+                if self._heartbeat.heard:
                     raise
                 patience_s = _LEAST_S  # while Redis is away the result can't be written either: nothing is lost by this
 

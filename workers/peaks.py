@@ -5,7 +5,6 @@ The worker itself stays clean: no numerical library, no threads of one, nothing 
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import subprocess
@@ -16,7 +15,6 @@ from pydantic import TypeAdapter
 from dyno.devices.device import Device, PeakFigure
 from dyno.devices.locks import hold
 from dyno.errors import DeviceUnavailable
-from dyno.processes import die_with_parent
 from workers.launcher import Launcher
 from workers.log import event
 
@@ -30,30 +28,20 @@ def measured_peaks(launcher: Launcher, device: Device, locks: list[str]) -> dict
     if device.kind != "cpu":
         return device.peak
     try:
-        printed = launcher.run("workers.peaks", [",".join(map(str, device.cores)), *locks], _TIMEOUT_S)
+        printed = launcher.run("workers.second_look", ["peaks", ",".join(map(str, device.cores)), *locks], _TIMEOUT_S)
         return _FIGURES.validate_json(printed)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         event("peaks-not-measured", logging.WARNING, device=device.id, why=str(error))
         return {}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="workers.peaks")
-    parser.add_argument("--parent", type=int, required=True)
-    parser.add_argument("cores")
-    parser.add_argument("locks", nargs="*")
-    arguments = parser.parse_args()
-    die_with_parent(arguments.parent)
-    cores = [int(core) for core in arguments.cores.split(",")]
+def write_peaks(cores: list[int], locks: list[str]) -> None:
+    """The command's part: measure, and write the figures to stdout as JSON."""
     try:
-        hold(arguments.locks, _LOCK_TIMEOUT_S)
+        hold(locks, _LOCK_TIMEOUT_S)
     except DeviceUnavailable as busy:
         sys.exit(busy.detail)
     os.sched_setaffinity(0, cores)  # before a library is imported that sizes itself by the cores it sees
     from dyno.devices.peak import measure_cpu_peaks
 
     sys.stdout.write(_FIGURES.dump_json(measure_cpu_peaks(cores)).decode())
-
-
-if __name__ == "__main__":
-    main()

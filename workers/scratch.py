@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 @contextmanager
-def scratch(run_dir: Path) -> Iterator[Path]:
+def scratch_folder(run_dir: Path) -> Iterator[Path]:
     """An empty folder under `run_dir`, deleted with all that is in it at the end of the block.
 
     Its owner holds a lock on it, which ends with the process however it dies: by that others know what is left over.

@@ -17,6 +17,7 @@ from dyno.processes import die_with_parent
 from dyno.settings import Settings
 from workers.launcher import Launcher
 from workers.log import event
+from workers.peaks import write_peaks
 
 ANSWERS_WITHIN_S = 30.0  # without persistence mode NVML takes seconds for each GPU, all one after the other
 
@@ -24,7 +25,7 @@ ANSWERS_WITHIN_S = 30.0  # without persistence mode NVML takes seconds for each 
 def lost(launcher: Launcher, device_id: str) -> str | None:
     """Why it is gone, or None. One that doesn't answer is: it serves no job. A look that breaks says nothing of it."""
     try:
-        return launcher.run("workers.second_look", [device_id], ANSWERS_WITHIN_S) or None
+        return launcher.run("workers.second_look", ["presence", device_id], ANSWERS_WITHIN_S) or None
     except subprocess.TimeoutExpired:
         return f"{device_id} didn't answer within {ANSWERS_WITHIN_S:g} s"
     except (OSError, subprocess.SubprocessError) as error:
@@ -32,16 +33,28 @@ def lost(launcher: Launcher, device_id: str) -> str | None:
         return None
 
 
+def write_loss(device_id: str) -> None:
+    """The command's part: write to stdout why the device is gone, nothing where it is there."""
+    try:
+        discover(device_id, Settings())
+    except DeviceUnavailable as error:
+        sys.stdout.write(error.detail)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="workers.second_look")
     parser.add_argument("--parent", type=int, required=True)
-    parser.add_argument("device")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("presence").add_argument("device")
+    peaks = commands.add_parser("peaks")
+    peaks.add_argument("cores")
+    peaks.add_argument("locks", nargs="*")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
-    try:
-        discover(arguments.device, Settings())
-    except DeviceUnavailable as error:
-        sys.stdout.write(error.detail)
+    if arguments.command == "peaks":
+        write_peaks([int(core) for core in arguments.cores.split(",")], arguments.locks)
+    else:
+        write_loss(arguments.device)
 
 
 if __name__ == "__main__":

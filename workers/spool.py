@@ -17,7 +17,7 @@ from dyno.store.fitting import VERSION
 from dyno.store.leases import Claim
 from workers.ending import Ending
 from workers.log import event
-from workers.spooled import Spooled, WrittenByNewer, read, text_of
+from workers.spooled import NewerVersion, Spooled, read, text_of
 
 MOST_BYTES: Final = 2**30  # of the whole folder; the largest ending known, 100,000 samples, takes 10 MB
 _UNFINISHED_S = 3600  # what is older was begun by a process that died
@@ -82,7 +82,7 @@ class Spool:
             found = read(path, self._namespace, self._most_bytes, self._version)
         except FileNotFoundError:  # another worker was quicker
             return None
-        except WrittenByNewer as error:
+        except NewerVersion as error:
             event("spool-newer", logging.WARNING, file=path, version=error.version, own=self._version)
             found = None
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one file, the others go on

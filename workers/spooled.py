@@ -49,7 +49,7 @@ class Spooled:
     ending: Ending
 
 
-class WrittenByNewer(Exception):
+class NewerVersion(Exception):
     """A file of a newer Dyno, or with a kind of ending that isn't known here."""
 
     def __init__(self, version: str) -> None:
@@ -74,14 +74,14 @@ def text_of(ending: Ending, claim: Claim, namespace: str, version: str) -> bytes
 
 
 def read(path: Path, namespace: str, most_bytes: int, version: str) -> Spooled | None:
-    """None for another namespace's. Raises WrittenByNewer (than `version`), OSError, whatever else damage leads to."""
+    """None for another namespace's. Raises NewerVersion (than `version`), OSError, whatever else damage leads to."""
     first, _, second = _content(path, most_bytes).partition(b"\n")
     writer = _Writer.model_validate_json(first)
     if writer.schema_version > SCHEMA or _release(writer.version) > _release(version):
-        raise WrittenByNewer(writer.version)
+        raise NewerVersion(writer.version)
     header = _Header.model_validate_json(first)
     if header.kind not in _KINDS:
-        raise WrittenByNewer(writer.version)
+        raise NewerVersion(writer.version)
     if header.namespace != namespace:
         return None
     return Spooled(path, _claim(header), _KINDS[header.kind].validate_json(second))

@@ -19,7 +19,7 @@ from dyno.store.leases import Claim
 from dyno.store.queues import queues_served
 from workers.attempt import Attempt
 from workers.ending import Failed, HandedBack
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.log import event
 from workers.outcome import has_lost_device
 from workers.spool import Spool
@@ -46,19 +46,19 @@ class Supervisor:
 
     def __init__(
         self,
-        equipment: Equipment,
+        context: WorkerContext,
         worker: WorkerRef,
         wake: Callable[[str], object],
         show: Show = lambda state, job=None, held_by=None: None,
         leave: Callable[[], None] = lambda: None,
         prepare: Callable[[], Device] | None = None,
     ) -> None:
-        self._equipment, self._worker, self._wake, self._show = equipment, worker, wake, show
+        self._context, self._worker, self._wake, self._show = context, worker, wake, show
         self._leave, self._prepare = leave, prepare
-        self._turn = Turn(equipment.device, equipment.settings)
-        self._queues = queues_served(equipment.device)
-        self._taker = taker(equipment.device, equipment.workloads)
-        self._spool = Spool(equipment.settings.spool_dir, equipment.settings.namespace)
+        self._turn = Turn(context.device, context.settings)
+        self._queues = queues_served(context.device)
+        self._taker = taker(context.device, context.workloads)
+        self._outbox = Spool(context.settings.spool_dir, context.settings.namespace)
         self._serving = threading.Lock()
 
     def serve(self) -> int:
@@ -78,26 +78,26 @@ class Supervisor:
                                 break
             finally:
                 self._turn.leave()
-                self._show("draining" if self._equipment.stop.stopping else "idle")
+                self._show("draining" if self._context.stop.stopping else "idle")
         return served
 
     def catch_up(self) -> None:
         """Write what a worker of this host has spooled, unless a job runs here: no benchmark is to notice that."""
         if self._serving.acquire(blocking=False):
             try:
-                catch_up(self._spool, self._equipment.leases)
+                catch_up(self._outbox, self._context.leases)
             finally:
                 self._serving.release()
 
     def stop(self, within_s: float) -> None:
         """Claim nothing more, and hand back what still runs after `within_s`. Safe to call from a signal handler."""
-        self._equipment.stop.stop(self._equipment.clock() + within_s)
+        self._context.stop.stop(self._context.clock() + within_s)
 
     def _take_turn(self) -> Held | None:
         """The device, waited for as long as jobs do; None where none waits, or this worker is to end."""
         holder: Holder | None = None
-        while not self._equipment.stop.stopping:
-            catch_up(self._spool, self._equipment.leases)  # it may end a lease that this device still has
+        while not self._context.stop.stopping:
+            catch_up(self._outbox, self._context.leases)  # it may end a lease that this device still has
             try:
                 found = self._look_at_device(unlike=holder)
             except DeviceUnavailable as error:
@@ -120,14 +120,14 @@ class Supervisor:
         until_s = time.monotonic() + (_LOOK_AGAIN_S if unlike else 0)
         while True:
             found = self._turn.take()
-            if found != unlike or time.monotonic() >= until_s or self._equipment.stop.stopping:
+            if found != unlike or time.monotonic() >= until_s or self._context.stop.stopping:
                 return found
             time.sleep(_TURN_POLL_S)
 
     def _pass_over(self, held_by: Holder) -> str | None:
         """The queue of the job that waits for this device and says now who holds it, if one does."""
         try:
-            return self._equipment.leases.pass_over(held_by, self._queues, self._taker)
+            return self._context.leases.pass_over(held_by, self._queues, self._taker)
         except StoreUnavailable as error:
             event("claim-failed", logging.WARNING, why=error.detail)
             return None
@@ -135,13 +135,11 @@ class Supervisor:
     def _get_ready(self) -> None:
         if self._prepare is not None:
             device = self._prepare()
-            self._equipment, self._prepare = replace(self._equipment, device=device), None
+            self._context, self._prepare = replace(self._context, device=device), None
 
     def _claim(self) -> Claim | None:
         try:
-            claim = self._equipment.leases.claim(
-                self._equipment.device.full_id, self._queues, self._worker, self._taker
-            )
+            claim = self._context.leases.claim(self._context.device.full_id, self._queues, self._worker, self._taker)
         except StoreUnavailable as error:
             event("claim-failed", logging.WARNING, why=error.detail)
             return None
@@ -156,7 +154,7 @@ class Supervisor:
     def _pass_on(self) -> None:
         """Jobs may wait that don't fit this device: call those resting workers that haven't looked at them."""
         try:
-            queues = self._equipment.leases.unaware(self._equipment.device)
+            queues = self._context.leases.queues_to_notify(self._context.device)
         except StoreUnavailable as error:
             event("pass-on-failed", logging.WARNING, why=error.detail)
             return
@@ -176,17 +174,15 @@ class Supervisor:
         At a shutdown another worker is called to it. A job whose device is busy waits for the reconciler's slower
         wake-up: one sent now would come straight back here. It is there for what holds the device without a turn.
         """
-        equipment = self._equipment
-        attempt = Attempt(claim, equipment)
-        with traced(claim, equipment) as span:
+        context = self._context
+        attempt = Attempt(claim, context)
+        with traced(claim, context) as span:
             ending = attempt.run()
-            counted = tell(
-                ending, claim, equipment.leases, self._spool, equipment.stop, equipment.clock, attempt.tell_log
-            )
+            counted = tell(ending, claim, context.leases, self._outbox, context.stop, context.clock, attempt.tell_log)
             note(span, ending, counted)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
         if isinstance(ending, Failed) and has_lost_device(ending.failure):
-            event("device-gone", logging.ERROR, device=equipment.device.full_id, why=ending.failure.message)
+            event("device-gone", logging.ERROR, device=context.device.full_id, why=ending.failure.message)
             self.stop(0)
             self._leave()
             self._call_next(claim.queue)

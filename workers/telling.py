@@ -25,7 +25,7 @@ def tell(
     ending: Ending,
     claim: Claim,
     leases: Leases,
-    spool: Spool,
+    outbox: Spool,
     stop: StopSwitch,
     clock: Callable[[], float],
     tell_log: Callable[[], None] = lambda: None,
@@ -44,13 +44,13 @@ def tell(
         except StoreUnavailable as error:
             event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)
         except redis.RedisError:  # refused for good, by missing rights say: for whoever looks into that
-            _keep(ending, claim, spool)
+            _keep(ending, claim, outbox)
             raise
         else:
             if kept is not None:
-                spool.drop(kept)
+                outbox.drop(kept)
             return counted
-        kept = kept or _keep(ending, claim, spool)
+        kept = kept or _keep(ending, claim, outbox)
         if clock() + pause_s >= stop.deadline_s:
             _leave(ending, claim, kept)
             return False
@@ -58,34 +58,34 @@ def tell(
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def catch_up(spool: Spool, leases: Leases) -> None:
-    """Write all that waits in the spool; what can't be written now goes on waiting."""
-    for spooled in spool.waiting():
+def catch_up(outbox: Spool, leases: Leases) -> None:
+    """Write all that waits in the outbox; what can't be written now goes on waiting."""
+    for spooled in outbox.waiting():
         try:
-            _write(spooled, spool, leases)
+            _write(spooled, outbox, leases)
         except StoreUnavailable as error:
             event("spool-not-written", logging.WARNING, why=error.detail)
             return
         except redis.RedisError as error:  # it refuses this one: the others may still be taken
-            spool.pass_over(spooled.path)
+            outbox.pass_over(spooled.path)
             event("spool-refused", logging.ERROR, file=spooled.path, why=repr(error))
 
 
-def _write(spooled: Spooled, spool: Spool, leases: Leases) -> None:
+def _write(spooled: Spooled, outbox: Spool, leases: Leases) -> None:
     claim = spooled.claim
     counted = spooled.ending.write(leases, claim)
     if not counted and not leases.knows(claim.job_id):
-        spool.pass_over(spooled.path)  # of another store with the same namespace, or this one has lost the job
+        outbox.pass_over(spooled.path)  # of another store with the same namespace, or this one has lost the job
         event("spool-foreign", logging.WARNING, job=claim.job_id, file=spooled.path)
         return
-    spool.drop(spooled.path)
+    outbox.drop(spooled.path)
     level = logging.INFO if counted else logging.WARNING  # not counted: another attempt owns the job, or ended it
     event("unspooled", level, job=claim.job_id, ending=type(spooled.ending).__name__, counted=counted)
 
 
-def _keep(ending: Ending, claim: Claim, spool: Spool) -> Path | None:
+def _keep(ending: Ending, claim: Claim, outbox: Spool) -> Path | None:
     try:
-        return spool.keep(ending, claim)
+        return outbox.keep(ending, claim)
     except OSError as error:  # the disk is full: then there is still the next attempt to write it
         event("not-spooled", logging.ERROR, job=claim.job_id, why=str(error))
         return None

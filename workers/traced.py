@@ -10,18 +10,18 @@ from dyno.job import FailureClass
 from dyno.store.leases import Claim
 from dyno.tracing import Carrier, Facts, Span, Traces
 from workers.ending import Ending, Failed
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.watch import Ended
 
 
 @contextmanager
-def traced(claim: Claim, equipment: Equipment) -> Iterator[Span]:
+def traced(claim: Claim, context: WorkerContext) -> Iterator[Span]:
     """The attempt, and before it the time for which the job has waited. All is sent at its end: not beside a run."""
-    traces = equipment.traces
+    traces = context.traces
     if not traces.on:
         yield Span()
         return
-    follows = _waited(claim, equipment)
+    follows = _waited(claim, context)
     facts: Facts = {
         "dyno.job": claim.job_id,
         "dyno.workload": claim.spec.workload,
@@ -46,9 +46,9 @@ def note(span: Span, ending: Ending, counted: bool) -> None:
     )
 
 
-def traced_run(traces: Traces, number: int, arm: str | None) -> AbstractContextManager[Span]:
-    """`number` counts from 0, what is told from 1. `arm`: which spec of a comparison it is of."""
-    return traces.span("run", {"dyno.run": number + 1, "dyno.arm": arm})
+def traced_run(traces: Traces, number: int, variant: str | None) -> AbstractContextManager[Span]:
+    """`number` counts from 0, what is told from 1. `variant`: which spec of a comparison it is of."""
+    return traces.span("run", {"dyno.run": number + 1, "dyno.arm": variant})
 
 
 def note_run(span: Span, ended: Ended) -> None:
@@ -64,13 +64,13 @@ def _why(ended: Ended) -> str:
     return ended.failed.message if ended.failed else FailureClass.INFRASTRUCTURE
 
 
-def _waited(claim: Claim, equipment: Equipment) -> Carrier:
+def _waited(claim: Claim, context: WorkerContext) -> Carrier:
     try:
-        origin = equipment.leases.origin(claim)
+        origin = context.leases.origin(claim)
     except StoreUnavailable:  # the trace is cut in two; the job isn't
         return {}
     follows = {"traceparent": origin.traceparent} if origin.traceparent else {}
     facts = {"dyno.job": claim.job_id, "dyno.queue": claim.queue}
     if origin.queued_at_s is not None and origin.started_at_s is not None:
-        equipment.traces.past("queued", facts, follows=follows, began_s=origin.queued_at_s, ended_s=origin.started_at_s)
+        context.traces.past("queued", facts, follows=follows, began_s=origin.queued_at_s, ended_s=origin.started_at_s)
     return follows

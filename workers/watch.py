@@ -29,7 +29,7 @@ class Heart(Protocol):
 class Bounds(Protocol):
     """What a runner may take of its host; see `workers.bounds.Bounds`."""
 
-    def exceeded(self, runner: Runner) -> Excess | None: ...
+    def exceeded(self, zygote_pid: int | None) -> Excess | None: ...
 
     def counted(self) -> Excess | None: ...
 
@@ -66,12 +66,12 @@ class Watch:
         runner: Runner,
         run: int,
         limits: Limits,
-        heart: Heart,
+        heartbeat: Heart,
         stop: StopSwitch,
         clock: Callable[[], float],
         bounds: Bounds | None = None,
     ) -> None:
-        self._runner, self._run, self._limits, self._heart = runner, run, limits, heart
+        self._runner, self._run, self._limits, self._heartbeat = runner, run, limits, heartbeat
         self._bounds = bounds
         self._excess: Excess | None = None
         self._switch, self._clock = stop, clock
@@ -98,7 +98,7 @@ class Watch:
         return self._ended(oom_kills() > oom_kills_before)
 
     def _rest_s(self) -> float | None:
-        due_s = [self._heart.due_s, self._kill_at_s, self._give_up_at_s]
+        due_s = [self._heartbeat.due_s, self._kill_at_s, self._give_up_at_s]
         if self._stopped_for is None and self._last is None:
             due_s += [self._limits.deadline_s, self._last_frame_s + self._limits.stall_s, self._switch.deadline_s]
         rest_s = min(due_s) - self._clock()
@@ -135,7 +135,7 @@ class Watch:
         if now_s >= self._give_up_at_s:
             self._give_up_at_s = math.inf
             self._runner.give_up()
-        reason = self._on_beat() if now_s >= self._heart.due_s else None
+        reason = self._on_beat() if now_s >= self._heartbeat.due_s else None
         reason = reason or self._due(now_s)
         if reason and self._stopped_for is None:
             self._stop(reason)
@@ -143,10 +143,10 @@ class Watch:
     def _on_beat(self) -> StopReason | None:
         """Its bounds first: a store that is slow mustn't put that off."""
         if self._bounds is not None and self._stopped_for is None and self._last is None:
-            self._excess = self._bounds.exceeded(self._runner)
+            self._excess = self._bounds.exceeded(self._runner.zygote_pid)
             if self._excess is not None:
                 self._stop(StopReason.EXCESS)
-        return self._heart.beat(self._progress, self._run)
+        return self._heartbeat.beat(self._progress, self._run)
 
     def _due(self, now_s: float) -> StopReason | None:
         if self._last is not None:

@@ -32,7 +32,6 @@ _AT_ONCE = 32  # entries; each may have a piece of log, 16 KiB: what one slow re
 _PLACE = re.compile(r"(\d{1,19})-(\d{1,19})(?:\.(\d{1,2}))?", re.ASCII)
 _BEGINNING = "0-0"
 _Fields = Mapping[str, str]
-_Question = tuple[str | None, "Place", Viewer]
 
 
 class Place(NamedTuple):
@@ -43,6 +42,9 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.entry}.{self.told}" if self.told else self.entry
+
+
+_Question = tuple[str | None, Place, Viewer]
 
 
 class Page(NamedTuple):

@@ -30,10 +30,10 @@ from dyno.store.records import read_spec
 from dyno.store.standing import Forecast, Serving
 from dyno.store.turns import Waiting, play
 
-FRESH_S = 1.0
-MOST_JOBS = 300
+FORECAST_FRESH_S = 1.0
+MAX_FORECAST_JOBS = 300
 _MOST_PAIRS = 5_000  # of a job and a device
-WITHIN_S = 1.0  # whoever is told of a job is not to wait for its forecast
+FORECAST_TIMEOUT_S = 1.0  # whoever is told of a job is not to wait for its forecast
 
 # Seconds that a job is to have the device by its workload's estimate; null where it can't run there.
 Estimate = Callable[[Spec, Device], float | None]
@@ -66,18 +66,18 @@ class Forecasts:
         self._looking = asyncio.Lock()
 
     async def latest(self) -> Forecast:
-        """At most FRESH_S old; empty where it can't be made."""
-        if self._clock() - self._looked_s <= FRESH_S:
+        """At most FORECAST_FRESH_S old; empty where it can't be made."""
+        if self._clock() - self._looked_s <= FORECAST_FRESH_S:
             return self._latest
         async with self._looking:
-            if self._clock() - self._looked_s > FRESH_S:
+            if self._clock() - self._looked_s > FORECAST_FRESH_S:
                 self._latest = await self._attempted()
                 self._looked_s = self._clock()
         return self._latest
 
     async def _attempted(self) -> Forecast:
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(FORECAST_TIMEOUT_S):
                 found = await self._look()
         except Exception as error:
             if not self._failing:
@@ -97,7 +97,7 @@ class Forecasts:
         for name, device in devices.items():
             for queue in queues_served(device):
                 serving[queue].append(name)
-        most = min(MOST_JOBS, max(1, _MOST_PAIRS // len(devices)))
+        most = min(MAX_FORECAST_JOBS, max(1, _MOST_PAIRS // len(devices)))
         line = await read_line(self._client, self._keys, serving, most)
         pairs = [(job.spec, name) for job in line.jobs for name in serving[job.queue]]
         pairs += [(running.spec, name) for name, running in line.running.items() if name in devices]

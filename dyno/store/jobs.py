@@ -27,9 +27,9 @@ from dyno.store.limits import full, refused
 from dyno.store.listing import Listing, Wanted
 from dyno.store.pages import Page
 from dyno.store.queues import queue_for
-from dyno.store.records import stored, to_job
+from dyno.store.records import Standing, stored, to_job
 from dyno.store.scripts import SOURCES, Script
-from dyno.store.standing import Foresee, Standing, foresee_nothing, standing_of, standings
+from dyno.store.standing import Foresee, foresee_nothing, standing_of, standings
 
 IDEMPOTENCY_S = 24 * 3600
 _CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
@@ -139,8 +139,8 @@ class Jobs:
             raise refused(*reply)
         outcome, flat, position, wake = reply
         written = dict(zip(flat[::2], flat[1::2], strict=True))
-        standing = await standing_of(self._client, self._keys, written, position, self._foresee)
-        return Submitted(to_job(written, standing), wake=bool(wake), replayed=outcome == "replayed")
+        queue_state = await standing_of(self._client, self._keys, written, position, self._foresee)
+        return Submitted(to_job(written, queue_state), wake=bool(wake), replayed=outcome == "replayed")
 
     async def get(self, job_id: str) -> Job:
         """The job as it is now. Raises UnknownJob, RecordUnreadable."""

@@ -100,7 +100,7 @@ class Leases:
         reply = self._look(held_by.device, queues, None, taker, "", held_by)
         return str(reply[1]) if reply[0] == "held" else None
 
-    def unaware(self, device: Device) -> list[str]:
+    def queues_to_notify(self, device: Device) -> list[str]:
         """Queues to wake after a claim that found nothing for `device`; see `dyno.store.unaware`."""
         return unaware(self._client, self._settings, device)
 

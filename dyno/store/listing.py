@@ -13,8 +13,8 @@ from dyno.job import Job, Status
 from dyno.store.keys import Keys
 from dyno.store.pages import Index, Page, page_of
 from dyno.store.places import Place
-from dyno.store.records import to_job
-from dyno.store.standing import Foresee, Standing, standings
+from dyno.store.records import Standing, to_job
+from dyno.store.standing import Foresee, standings
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ class Listing:
         return [_read(record, waiting.get(place[1], Standing())) for place, record in zip(behind, records, strict=True)]
 
 
-def _read(record: dict[str, str], standing: Standing) -> Job | None:
+def _read(record: dict[str, str], queue_state: Standing) -> Job | None:
     """None for a record that has expired or can't be read: one of those must not hide all the others."""
     if "status" not in record:
         return None
     try:
-        return to_job(record, standing)
+        return to_job(record, queue_state)
     except RecordUnreadable:  # logged already
         return None

@@ -14,7 +14,7 @@ from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
 
-_AT_ONCE = 1000  # pieces asked for: a runner that prints a character every 2 s has left thousands after an hour or two
+_PIECES_AT_ONCE = 1000  # a runner that prints a character every 2 s has left thousands after an hour or two
 _LEFT_OUT = "[what came before isn't kept]\n"
 
 
@@ -42,8 +42,8 @@ async def read_log(
             raise UnknownJob(f"there is no job {job_id}")
         numbers = range(max(start, int(first or 0)), int(following or 0))
         texts: list[Any] = []
-        for at in range(0, len(numbers), _AT_ONCE):
-            texts += await client.hmget(keys.log(job_id), *map(str, numbers[at : at + _AT_ONCE]))
+        for at in range(0, len(numbers), _PIECES_AT_ONCE):
+            texts += await client.hmget(keys.log(job_id), *map(str, numbers[at : at + _PIECES_AT_ONCE]))
     pieces = [text for text in texts if text is not None]  # null: dropped since
     missing = len(pieces) < int(following or 0) - start
     return LogPart((_LEFT_OUT if missing else "") + "".join(pieces), int(following or 0), status in DONE)

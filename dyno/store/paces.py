@@ -17,7 +17,7 @@ from dyno.spec import Spec
 from dyno.store.queues import model_slug
 
 KEPT = 20  # newest readings, `PACES_KEPT` of finish.lua: what a device was like long ago fades out
-LEAST = 3  # readings that a median needs to withstand one that is far off
+MIN_DURATIONS = 3  # readings that a median needs to withstand one that is far off
 _ALIKE = 2.0  # of about as much work: within this factor of each other's estimate
 
 
@@ -56,13 +56,13 @@ def readings_of(texts: Sequence[str]) -> list[Reading]:
 
 
 def likely_s(readings: Sequence[Reading], expected_s: float) -> float | None:
-    """How long a job takes of which its workload estimates `expected_s`; null below LEAST readings.
+    """How long a job takes of which its workload estimates `expected_s`; null below MIN_DURATIONS readings.
 
     The estimate times the median of how far the readings were off theirs: of those of about as much work, where there
-    are LEAST of them, since a small job's start weighs more; else of all.
+    are MIN_DURATIONS of them, since a small job's start weighs more; else of all.
     """
-    if len(readings) < LEAST:
+    if len(readings) < MIN_DURATIONS:
         return None
     alike = [each for each in readings if expected_s / _ALIKE <= each.expected_s <= expected_s * _ALIKE]
-    chosen = alike if len(alike) >= LEAST else readings
+    chosen = alike if len(alike) >= MIN_DURATIONS else readings
     return expected_s * median(each.took_s / each.expected_s for each in chosen)

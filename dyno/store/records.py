@@ -6,14 +6,13 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from dyno.errors import RecordUnreadable
 from dyno.job import DONE, Holder, Job, QueuePlace, Status, Urls
 from dyno.spec import InterleavedSpec, Spec, Webhook, known_spec
-from dyno.store.standing import Standing
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -22,13 +21,21 @@ _JSON_FIELDS = ("failure", "progress", "worker", "warnings")
 _TIMES = ("created_at", "queued_at", "started_at", "finished_at", "cancel_requested_at")
 
 
-def to_job(record: Mapping[str, str], standing: Standing) -> Job:
-    """The Job of a record's fields; `standing` is how it waits. The attempt's token never gets out.
+class Standing(NamedTuple):
+    """How a job waits, see `dyno.job.QueuePlace`; without arguments: it doesn't."""
+
+    position: int | None = None
+    passed_over: bool = False
+    eta_s: float | None = None
+
+
+def to_job(record: Mapping[str, str], queue_state: Standing) -> Job:
+    """The Job of a record's fields; `queue_state` is how it waits. The attempt's token never gets out.
 
     Raises RecordUnreadable where a field is missing, damaged or has a value this version doesn't know.
     """
     try:
-        return _read(record, standing)
+        return _read(record, queue_state)
     except (ValueError, KeyError, TypeError) as error:  # ValueError: also of JSON, of Status and of the models
         raise _unreadable(f"the record of {record.get('id', 'a job')}", error) from error
 
@@ -46,7 +53,7 @@ def _unreadable(what: str, error: Exception) -> RecordUnreadable:
     return RecordUnreadable(f"{what} is damaged, or was written by another version of Dyno")
 
 
-def _read(record: Mapping[str, str], standing: Standing) -> Job:
+def _read(record: Mapping[str, str], queue_state: Standing) -> Job:
     job_id, status = record["id"], Status(record["status"])
     fields: dict[str, Any] = {name: json.loads(record[name]) for name in _JSON_FIELDS if name in record}
     if status in DONE and "progress" in fields:
@@ -60,7 +67,7 @@ def _read(record: Mapping[str, str], standing: Standing) -> Job:
         attempt=int(record["attempt"]),
         version=int(record["version"]),
         spec=_with_webhook(read_spec(record["spec"]), record.get("webhook")),
-        queue=QueuePlace(name=record["queue"], held_by=_held_by(record, status), **standing._asdict()),
+        queue=QueuePlace(name=record["queue"], held_by=_held_by(record, status), **queue_state._asdict()),
         urls=_urls(job_id),
         **fields,
     )

@@ -7,14 +7,19 @@ script, stops the import.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from dyno.job import TRANSITIONS
-from dyno.store.tally import BOUNDS_S
 
 _FOLDER = Path(__file__).parent
+# Histogram bounds, in seconds, of the readings that the scripts count.
+BOUNDS_S: Final[Mapping[str, Sequence[float]]] = {
+    "wait": (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400),
+    "attempt": (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400),
+}
 
 
 class Script(StrEnum):

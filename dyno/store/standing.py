@@ -12,14 +12,7 @@ from dyno.errors import StoreUnavailable
 from dyno.job import Status
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
-
-
-class Standing(NamedTuple):
-    """See `dyno.job.QueuePlace`; without arguments that of a job that doesn't wait."""
-
-    position: int | None = None
-    passed_over: bool = False
-    eta_s: float | None = None
+from dyno.store.records import Standing
 
 
 class Serving(NamedTuple):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import redis.asyncio
 
@@ -26,11 +26,8 @@ from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.fleet import states
 from dyno.store.keys import Keys
+from dyno.store.scripts import BOUNDS_S
 
-BOUNDS_S: Final[Mapping[str, Sequence[float]]] = {
-    "wait": (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400),
-    "attempt": (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400),
-}
 MOST_QUEUES = 100  # by name: callers may name devices that nobody has, and each has a queue
 OTHER = "other"
 _SUM = "sum_ms"

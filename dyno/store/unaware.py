@@ -29,13 +29,13 @@ def unaware(client: redis.Redis, settings: Settings, device: Device) -> list[str
     looks = _looks(client, Keys(settings.namespace), queues_served(device))
     if not looks:
         return []
-    cordoned = cordoned_now(client, settings)
-    if device.full_id not in cordoned and _behind(profile(device), queues_served(device), looks):
+    shut = cordoned_now(client, settings)
+    if device.full_id not in shut and _behind(profile(device), queues_served(device), looks):
         return []
     found: dict[str, str] = {}
     for other, version in fleet.resting(client, settings):
         own, served = profile(other, version), queues_served(other)
-        if other.full_id not in cordoned and _behind(own, served, looks):
+        if other.full_id not in shut and _behind(own, served, looks):
             found.setdefault(own, served[0])
     return list(found.values())
 

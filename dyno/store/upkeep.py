@@ -35,7 +35,7 @@ class Upkeep:
         self._settings = settings
         self._wake = wake
         self._chores = {"dropping what expired": lambda client: drop_expired(client, settings), **(chores or {})}
-        self._outlook = Outlook(settings.lease_s)
+        self._guard = Outlook(settings.lease_s)
         self._stop = threading.Event()
         self._failing: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
@@ -60,7 +60,7 @@ class Upkeep:
         try:
             self._reap(client)
         except StoreUnavailable as error:
-            self._outlook.away()
+            self._guard.away()
             self._report("reaping", error)
             return
         except Exception:
@@ -92,7 +92,7 @@ class Upkeep:
 
     def _reap(self, client: redis.Redis) -> None:
         redis_s, now_s = redis_now_s(client, self._settings), time.monotonic()
-        self._outlook.seen(redis_s, now_s)
-        if self._outlook.clear(now_s):
+        self._guard.seen(redis_s, now_s)
+        if self._guard.clear(now_s):
             for job_id in reap(client, self._settings):
                 log.warning("%s lost its worker", job_id)

@@ -28,7 +28,7 @@ _STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
 _CODES = ("invalid-request", "too-many-streams", "store-unavailable")
 
 
-_EVENT_ID: dict[str, JsonValue] = {"pattern": "^([0-9]{1,19}-[0-9]{1,19}([.][0-9]{1,2})?)?$"}  # `place_of` checks it
+_EVENT_ID: dict[str, JsonValue] = {"pattern": "^([0-9]{1,19}-[0-9]{1,19}([.][0-9]{1,2})?)?$"}  # checked as it is read
 
 
 async def _behind(

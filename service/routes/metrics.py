@@ -18,7 +18,8 @@ from dyno.delivery import DeliveryStatus, Outcome
 from dyno.errors import StoreUnavailable
 from dyno.job import DONE, FailureClass, Status
 from dyno.spec import DeviceKind
-from dyno.store.tally import BOUNDS_S, OTHER, Tally, tally
+from dyno.store.scripts import BOUNDS_S
+from dyno.store.tally import OTHER, Tally, tally
 from service.dependencies import StateDep
 from service.meter import Meter
 from service.problems import documented

@@ -12,9 +12,9 @@ import redis
 from dyno.devices.device import Device
 from dyno.settings import Settings
 from dyno.spec import Spec
-from dyno.store.forecast import FRESH_S
+from dyno.store.forecast import FORECAST_FRESH_S
 from dyno.store.keys import Keys
-from dyno.store.paces import LEAST, series_of
+from dyno.store.paces import MIN_DURATIONS, series_of
 from tests.waiting import eventually
 
 TINY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
@@ -25,7 +25,7 @@ TOOK = 2.0  # times as long as estimated
 @pytest.fixture
 def learned(client: redis.Redis, settings: Settings, offered: Device) -> None:
     series = Keys(settings.namespace).paces(series_of(Spec(workload="matmul"), offered))
-    client.lpush(series, *[f"1.0 {TOOK}"] * LEAST)
+    client.lpush(series, *[f"1.0 {TOOK}"] * MIN_DURATIONS)
 
 
 def estimate_s(http: httpx.Client) -> float:
@@ -37,7 +37,7 @@ def once_fresh(http: httpx.Client, job_id: str, expected: object) -> dict[str, A
     """The job once its ETA is that of a look that has seen all."""
     found: dict[str, Any] = eventually(
         lambda: (now := http.get(f"/v1/jobs/{job_id}").json())["queue"]["eta_s"] == expected and now,
-        30 * FRESH_S,
+        30 * FORECAST_FRESH_S,
         f"an ETA of {expected}",
     )
     return found

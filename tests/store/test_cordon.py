@@ -104,7 +104,7 @@ async def test_a_wake_up_that_comes_to_a_cordoned_device_is_passed_on_to_one_tha
     await cordon(async_redis, settings, FIRST.full_id)
     await jobs.submit(a_spec(device="gpu"))
     assert take(FIRST) is None
-    assert leases.unaware(FIRST) == [SECOND.full_id]
+    assert leases.queues_to_notify(FIRST) == [SECOND.full_id]
 
 
 async def test_it_is_passed_on_to_no_other_cordoned_one_else_it_would_go_in_circles(
@@ -119,7 +119,7 @@ async def test_it_is_passed_on_to_no_other_cordoned_one_else_it_would_go_in_circ
     for one in (FIRST, SECOND, THIRD):
         await cordon(async_redis, settings, one.full_id)
     await jobs.submit(a_spec(device="gpu"))
-    assert leases.unaware(FIRST) == []
+    assert leases.queues_to_notify(FIRST) == []
 
 
 async def test_the_fleet_shows_who_is_cordoned_and_a_new_worker_changes_nothing_of_it(

@@ -22,6 +22,7 @@ from tests.comparisons import a_metric, of_metrics
 
 pytestmark = pytest.mark.anyio
 
+BEGINNING = Place()
 METRICS = [a_metric(), a_metric().model_copy(update={"name": "execution_time"})]
 
 
@@ -42,7 +43,7 @@ async def ended(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases
     return job_id
 
 
-async def everything(feed: Feed, job_id: str | None, place: Place = Place()) -> AsyncIterator[AnyEvent]:  # noqa: B008
+async def everything(feed: Feed, job_id: str | None, place: Place = BEGINNING) -> AsyncIterator[AnyEvent]:
     """As a reader who is cut off after each event and goes on behind it, but stops at twice a life."""
     for _ in range(2 * len(LIFE)):
         if not (page := await feed.page(job_id, place)).events:

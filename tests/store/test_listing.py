@@ -10,7 +10,7 @@ import redis.asyncio
 from dyno.errors import InvalidSpec
 from dyno.job import Job, Status
 from dyno.spec import Spec
-from dyno.store import pages
+from dyno.store import pages as module
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases
@@ -55,8 +55,8 @@ async def test_jobs_of_one_millisecond_are_told_apart_by_the_cursor(
 ) -> None:
     made = await submitted(jobs, a_spec(), 9)
     client.zadd(keys.jobs, dict.fromkeys(made, 1))
-    monkeypatch.setattr(pages, "_STEP", 2)
-    monkeypatch.setattr(pages, "_MOST_STEPS", 5)
+    monkeypatch.setattr(module, "_STEP", 2)
+    monkeypatch.setattr(module, "_MOST_STEPS", 5)
     assert await walk(jobs, 1) == sorted(made, reverse=True)
 
 
@@ -123,8 +123,8 @@ async def test_a_page_reads_a_bounded_number_of_records_and_its_cursor_goes_on(
 ) -> None:
     (rare,) = await submitted(jobs, a_spec(labels={"rare": "yes"}), 1)
     await submitted(jobs, a_spec(), 9)
-    monkeypatch.setattr(pages, "_STEP", 2)
-    monkeypatch.setattr(pages, "_MOST_STEPS", 2)
+    monkeypatch.setattr(module, "_STEP", 2)
+    monkeypatch.setattr(module, "_MOST_STEPS", 2)
     page = await jobs.list(label="rare", limit=1)
     assert (page.data, page.has_more) == ([], True)
     assert await walk(jobs, 5, label="rare") == [rare]

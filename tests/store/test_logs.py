@@ -13,7 +13,7 @@ from dyno.errors import UnknownJob
 from dyno.job import new_job_id
 from dyno.settings import Settings
 from dyno.spec import Spec
-from dyno.store import logs
+from dyno.store import logs as module
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases, LogPiece
@@ -116,6 +116,6 @@ async def test_of_a_log_in_many_tiny_pieces_a_bounded_number_is_asked_for_at_onc
         return await execute(*words, **options)
 
     monkeypatch.setattr(async_redis, "execute_command", counted)
-    monkeypatch.setattr(logs, "_AT_ONCE", 2)
+    monkeypatch.setattr(module, "_PIECES_AT_ONCE", 2)
     assert (await read(attempt.job_id)).text == "01234"
     assert asked == [2, 2, 1]

@@ -14,7 +14,7 @@ from dyno.errors import LimitReached, UnknownJob
 from dyno.job import Status
 from dyno.settings import Settings
 from dyno.spec import Spec
-from dyno.store import pages
+from dyno.store import pages as module
 from dyno.store.expiry import drop_expired
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
@@ -82,8 +82,8 @@ async def test_the_job_of_another_is_no_job_at_all(
 async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
     jobs: Jobs, mine: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_STEP", 1)
-    monkeypatch.setattr(pages, "_MOST_STEPS", 1)
+    monkeypatch.setattr(module, "_STEP", 1)
+    monkeypatch.setattr(module, "_MOST_STEPS", 1)
     own = (await mine.submit(a_spec())).job
     for _ in range(3):
         await jobs.submit(a_spec())
@@ -95,8 +95,8 @@ async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
 async def test_no_cursor_names_the_job_of_another(
     mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_STEP", 2)
-    monkeypatch.setattr(pages, "_MOST_STEPS", 1)
+    monkeypatch.setattr(module, "_STEP", 2)
+    monkeypatch.setattr(module, "_MOST_STEPS", 1)
     own = [(await mine.submit(a_spec())).job.id for _ in range(6)]
     for job_id in own[1:]:
         await mine.cancel(job_id)

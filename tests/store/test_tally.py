@@ -17,7 +17,8 @@ from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
 from dyno.store.reap import reap
-from dyno.store.tally import BOUNDS_S, OTHER, Tally, tally
+from dyno.store.scripts import BOUNDS_S
+from dyno.store.tally import OTHER, Tally, tally
 
 pytestmark = pytest.mark.anyio
 

@@ -73,7 +73,7 @@ async def test_a_resting_device_that_has_not_looked_is_called_by_its_own_queue(
 ) -> None:
     offer(SMALL, LARGE)
     assert take(SMALL) is None
-    assert leases.unaware(SMALL) == ["gpu:1@alpha"]
+    assert leases.queues_to_notify(SMALL) == ["gpu:1@alpha"]
 
 
 async def test_of_devices_that_are_alike_the_one_heard_of_last_is_called(
@@ -81,9 +81,9 @@ async def test_of_devices_that_are_alike_the_one_heard_of_last_is_called(
 ) -> None:
     offer(LARGE, SMALL, TWIN)
     assert take(SMALL) is None
-    assert leases.unaware(SMALL) == ["gpu:2@alpha"]
+    assert leases.queues_to_notify(SMALL) == ["gpu:2@alpha"]
     offer(LARGE)
-    assert leases.unaware(SMALL) == ["gpu:1@alpha"]
+    assert leases.queues_to_notify(SMALL) == ["gpu:1@alpha"]
 
 
 async def test_who_is_busy_or_serves_other_queues_is_not_called(
@@ -93,7 +93,7 @@ async def test_who_is_busy_or_serves_other_queues_is_not_called(
     offer(LARGE, state="busy")
     offer(TWIN.model_copy(update={"kind": "tpu", "id": "tpu:0"}))
     assert take(SMALL) is None
-    assert leases.unaware(SMALL) == []
+    assert leases.queues_to_notify(SMALL) == []
 
 
 async def test_where_all_have_looked_nobody_is_called_so_that_no_two_wake_each_other_for_ever(
@@ -102,9 +102,9 @@ async def test_where_all_have_looked_nobody_is_called_so_that_no_two_wake_each_o
     offer(SMALL, LARGE)
     await jobs.submit(a_spec(device="gpu", seed=10))
     assert take(SMALL) is None
-    assert leases.unaware(SMALL) == ["gpu:1@alpha"]
+    assert leases.queues_to_notify(SMALL) == ["gpu:1@alpha"]
     assert take(LARGE) is None
-    assert leases.unaware(LARGE) == leases.unaware(SMALL) == []
+    assert leases.queues_to_notify(LARGE) == leases.queues_to_notify(SMALL) == []
 
 
 async def test_a_worker_of_another_version_has_looked_where_it_says_so_itself(
@@ -113,9 +113,9 @@ async def test_a_worker_of_another_version_has_looked_where_it_says_so_itself(
     offer(SMALL)
     offer(TWIN.model_copy(update={"memory_bytes": 1}), version="0.0")
     assert take(SMALL) is None
-    assert leases.unaware(SMALL) == ["gpu:2@alpha"]
+    assert leases.queues_to_notify(SMALL) == ["gpu:2@alpha"]
     assert take(TWIN.model_copy(update={"memory_bytes": 1}), "0.0") is None
-    assert leases.unaware(SMALL) == []
+    assert leases.queues_to_notify(SMALL) == []
 
 
 async def test_to_a_job_of_a_newer_schema_a_worker_of_another_version_is_called(
@@ -125,7 +125,7 @@ async def test_to_a_job_of_a_newer_schema_a_worker_of_another_version_is_called(
     offer(LARGE)
     offer(TWIN, version="later")
     assert take(LARGE) is None
-    assert leases.unaware(LARGE) == ["gpu:2@alpha"]
+    assert leases.queues_to_notify(LARGE) == ["gpu:2@alpha"]
 
 
 async def test_who_has_not_looked_itself_calls_nobody(
@@ -136,10 +136,10 @@ async def test_who_has_not_looked_itself_calls_nobody(
     assert take(SMALL) is not None
     await jobs.submit(a_spec(device="gpu", seed=9))
     assert take(SMALL) is None  # its lease stands
-    assert leases.unaware(SMALL) == []
+    assert leases.queues_to_notify(SMALL) == []
 
 
 async def test_where_nothing_waits_nobody_is_called(leases: Leases, offer: Callable, take: Callable) -> None:
     offer(SMALL, LARGE)
     assert take(SMALL) is None
-    assert leases.unaware(SMALL) == []
+    assert leases.queues_to_notify(SMALL) == []

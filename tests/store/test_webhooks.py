@@ -15,7 +15,7 @@ from dyno.delivery import DeliveryStatus, delivery_of
 from dyno.errors import UnknownDelivery
 from dyno.settings import Settings
 from dyno.spec import Spec
-from dyno.store import pages
+from dyno.store import pages as module
 from dyno.store.deliveries import Deliveries, WantedDeliveries
 from dyno.store.expiry import drop_expired
 from dyno.store.jobs import Jobs
@@ -179,7 +179,7 @@ async def test_one_that_can_not_be_read_hides_no_other_and_pages_go_on(
     deliveries: Deliveries,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pages, "_STEP", 1)
+    monkeypatch.setattr(module, "_STEP", 1)
     made = [await canceled(jobs, a_spec(webhook=URL)) for _ in range(4)]
     client.hset(keys.webhook(made[1]), "status", "of a newer version")
     seen, cursor = [], None

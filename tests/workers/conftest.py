@@ -31,7 +31,7 @@ from dyno.store.leases import Leases
 from dyno.workloads import normalise, registry
 from tests.cores import CORE, HERE
 from tests.numpy_runners import ON_NUMPY
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.launcher import Launcher
 from workers.running import Runner
 from workers.stop import StopReason, StopSwitch
@@ -238,9 +238,9 @@ def supervisor_of(here: Device) -> Iterator[Callable[..., Supervisor]]:
 
     def supervisor(settings: Settings, launcher: Launcher, **changes: Any) -> Supervisor:
         leases = Leases(sync_client(settings), settings)
-        equipment = Equipment(here, leases, launcher, settings, changes.pop("workloads", registry()))
+        context = WorkerContext(here, leases, launcher, settings, changes.pop("workloads", registry()))
         worker = WorkerRef(id="w", device=here.full_id, host=here.host)
-        made.append(Supervisor(equipment, worker, changes.pop("wake", lambda queue: None), **changes))
+        made.append(Supervisor(context, worker, changes.pop("wake", lambda queue: None), **changes))
         return made[-1]
 
     yield supervisor

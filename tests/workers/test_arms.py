@@ -27,7 +27,7 @@ from tests.workers.conftest import LONG, Store, in_turns, tiny
 from tests.workers.looking import device_is_free, runner_of
 from workers.arms import arms_of
 from workers.artifacts import JobFiles
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.launcher import Launcher
 from workers.running import Runner
 from workers.supervisor import Supervisor
@@ -76,8 +76,8 @@ def test_the_runs_take_turns_and_every_other_round_goes_backwards(
 def test_the_control_follows_what_the_first_spec_chose_and_the_second_chooses_for_itself(
     quick: Settings, client: redis.Redis, here: Device, forking: Launcher
 ) -> None:
-    equipment = Equipment(here, Leases(client, quick), forking, quick, registry())
-    first, second, control = arms_of(BOTH, equipment, lambda: cast(JobFiles, None))
+    context = WorkerContext(here, Leases(client, quick), forking, quick, registry())
+    first, second, control = arms_of(BOTH, context, lambda: cast(JobFiles, None))
     assert [first.tuned, second.tuned, control.tuned] == [{}, {}, {}]
     for arm, chosen in ((first, True), (second, False), (control, False)):
         arm.records.append(make_record([1.0], tuned={"jit_compile": chosen}))

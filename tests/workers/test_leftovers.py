@@ -7,7 +7,8 @@ import sys
 
 LEAVES_ONE = """
 import errno, os, time
-from workers import leftovers, tree
+import workers.leftovers as orphans
+import workers.tree as processes
 
 def forbidden(*_):
     raise PermissionError(errno.EPERM, "not here")
@@ -18,15 +19,15 @@ if child == 0:
     time.sleep(600)
 """
 ENDS_IT = """
-leftovers.end_adopted(())
+orphans.end_adopted(())
 try:
     os.waitpid(child, 0)
 except ChildProcessError:
     print("ended and reaped", end="")
 """
 GIVES_UP = """
-leftovers._PATIENCE_S = 0.1
-leftovers.end_adopted(())
+orphans._PATIENCE_S = 0.1
+orphans.end_adopted(())
 kill(child, 0)
 kill(child, 9)
 print("given up", end="")
@@ -49,5 +50,5 @@ def test_one_that_may_not_be_killed_is_given_up_in_time() -> None:
 
 
 def test_a_process_ends_where_the_kernel_lists_no_children() -> None:
-    untold = "tree._LISTS_CHILDREN, tree._listed_children = False, lambda pid: []"
+    untold = "processes._LISTS_CHILDREN, processes._listed_children = False, lambda pid: []"
     assert printed(LEAVES_ONE, untold, ENDS_IT) == "ended and reaped"

@@ -62,7 +62,7 @@ def test_a_store_that_goes_away_meanwhile_does_no_harm(
     def away(self: Leases, device: Device) -> list[str]:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(Leases, "unaware", away)
+    monkeypatch.setattr(Leases, "queues_to_notify", away)
     assert supervisor_of(quick, misbehaving("never started")).serve() == 0
 
 
@@ -79,5 +79,5 @@ def test_a_store_that_is_away_already_is_not_asked_once_more(
         pytest.fail("asked whom to wake")
 
     monkeypatch.setattr(Leases, "claim", away)
-    monkeypatch.setattr(Leases, "unaware", asked_again)
+    monkeypatch.setattr(Leases, "queues_to_notify", asked_again)
     assert supervisor_of(quick, misbehaving("never started")).serve() == 0

@@ -98,11 +98,11 @@ def test_what_was_printed_last_waits_for_redis_too(
     with EmbeddedServer() as server:
         settings = quick.model_copy(update={"redis_url": server.url})
         _, leases, claim = claimed(settings)
-        pulse = Pulse(claim, leases, 60, time.monotonic)
-        pulse.log.add(b"the last words\n")
+        heartbeat = Pulse(claim, leases, 60, time.monotonic)
+        heartbeat.log.add(b"the last words\n")
         kill_once_written(server)
         telling = background.submit(
-            tell, succeeded(claim), claim, leases, spool, switch, time.monotonic, pulse.tell_log
+            tell, succeeded(claim), claim, leases, spool, switch, time.monotonic, heartbeat.tell_log
         )
         eventually(lambda: endings_in(quick.spool_dir) or telling.done())
         server.revive()

@@ -27,7 +27,7 @@ from dyno.workloads import registry
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Store, tiny, until_gone
 from tests.workers.looking import runner_of
-from workers.equipment import Equipment
+from workers.equipment import WorkerContext
 from workers.launcher import Launcher
 from workers.second_look import lost
 from workers.supervisor import Supervisor
@@ -57,11 +57,11 @@ while True:
 class Worker(Supervisor):
     """A supervisor for `device` that counts how often it would leave, and whom it calls."""
 
-    def __init__(self, device: Device, settings: Settings, launcher: Launcher, **equipment: Any) -> None:
+    def __init__(self, device: Device, settings: Settings, launcher: Launcher, **context: Any) -> None:
         self.left, self.woken = 0, list[str]()
         leases = Leases(sync_client(settings), settings)
         ref = WorkerRef(id="w", device=device.full_id, host=device.host)
-        made = Equipment(device, leases, launcher, settings, registry(), **equipment)
+        made = WorkerContext(device, leases, launcher, settings, registry(), **context)
         super().__init__(made, ref, self.woken.append, leave=self._count)
 
     def _count(self) -> None:
@@ -72,8 +72,8 @@ class Worker(Supervisor):
 def worker_of(quick: Settings, forking: Launcher) -> Iterator[Callable[..., Worker]]:
     made: list[Worker] = []
 
-    def worker(device: Device, **equipment: Any) -> Worker:
-        made.append(Worker(device, quick, forking, **equipment))
+    def worker(device: Device, **context: Any) -> Worker:
+        made.append(Worker(device, quick, forking, **context))
         return made[-1]
 
     yield worker

@@ -89,7 +89,7 @@ def now() -> list[float]:
 def jobs(
     async_redis: redis.asyncio.Redis, settings: Settings, now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> Jobs:
-    monkeypatch.setattr(forecast, "WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(forecast, "FORECAST_TIMEOUT_S", PATIENCE_S)
     return Jobs(async_redis, settings, Forecasts(async_redis, settings, estimate, lambda: now[0]).latest)
 
 
@@ -111,12 +111,12 @@ def damage(client: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> 
         if how == "damaged":
             client.set(series, "no list")
             return lambda: client.delete(series)
-        monkeypatch.setattr(forecast, "WITHIN_S", 0.05)
+        monkeypatch.setattr(forecast, "FORECAST_TIMEOUT_S", 0.05)
         READY.clear()
         return in_time
 
     def in_time() -> None:
-        monkeypatch.setattr(forecast, "WITHIN_S", PATIENCE_S)
+        monkeypatch.setattr(forecast, "FORECAST_TIMEOUT_S", PATIENCE_S)
         READY.set()
 
     yield done

@@ -15,7 +15,7 @@ from dyno.spec import Spec
 from dyno.store import forecast
 from dyno.store.cordon import cordon, uncordon
 from dyno.store.fitting import profile
-from dyno.store.forecast import FRESH_S
+from dyno.store.forecast import FORECAST_FRESH_S
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases
@@ -132,7 +132,7 @@ async def test_devices_that_take_nothing_count_not_at_all(
 async def test_far_behind_the_front_it_is_told_in_proportion(
     offer: Callable, learn: Callable, submit: Callable, etas: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forecast, "MOST_JOBS", 3)
+    monkeypatch.setattr(forecast, "MAX_FORECAST_JOBS", 3)
     offer(ONE)
     learn("matmul")
     waiting = [await submit() for _ in range(6)]
@@ -148,7 +148,7 @@ async def test_many_who_ask_share_one_look_for_a_second_and_the_version_stays(
     assert await etas(*waiting) == [0, 20]
     take(ONE)
     assert (await jobs.get(waiting[1].id)).queue.eta_s == 20
-    now[0] += FRESH_S + 0.1
+    now[0] += FORECAST_FRESH_S + 0.1
     found = await jobs.get(waiting[1].id)
     assert 0 < found.queue.eta_s < 20
     assert found.version == waiting[1].version

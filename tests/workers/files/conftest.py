@@ -21,8 +21,8 @@ from dyno.workloads import normalise, registry, validate_params
 from tests.workers.conftest import Store
 from workers.artifacts import JobFiles
 from workers.ending import Ending, Failed
-from workers.equipment import Equipment
-from workers.errand import EndsHere
+from workers.equipment import WorkerContext
+from workers.errand import AttemptEnded
 from workers.launcher import Launcher
 from workers.pulse import Pulse
 
@@ -55,9 +55,9 @@ class Attempted:
         claim = self.leases.claim(here.full_id, queues_served(here), ref)
         assert claim is not None
         self.claim: Claim = claim
-        self.equipment = Equipment(here, self.leases, Launcher("spawn", here.cores), settings, registry())
-        pulse = Pulse(claim, self.leases, settings.heartbeat_s, self.equipment.clock)
-        self.files = JobFiles(claim, pulse, self.equipment)
+        self.context = WorkerContext(here, self.leases, Launcher("spawn", here.cores), settings, registry())
+        heartbeat = Pulse(claim, self.leases, settings.heartbeat_s, self.context.clock)
+        self.files = JobFiles(claim, heartbeat, self.context)
         self.params = validate_params(registry()[spec.workload], spec.params)
 
 
@@ -67,7 +67,7 @@ def attempt(here: Device) -> Iterator[Callable[..., Attempted]]:
 
         def attempted(settings: Settings, spec: Spec | None = None) -> Attempted:
             made = Attempted(settings, here, spec or training())
-            stack.enter_context(closing(made.equipment.launcher))
+            stack.enter_context(closing(made.context.launcher))
             stack.enter_context(made.files)
             return made
 
@@ -75,7 +75,7 @@ def attempt(here: Device) -> Iterator[Callable[..., Attempted]]:
 
 
 def ending(of: Callable[[], object]) -> Ending:
-    with pytest.raises(EndsHere) as raised:
+    with pytest.raises(AttemptEnded) as raised:
         of()
     return raised.value.ending
 

@@ -56,7 +56,7 @@ def test_a_run_that_is_begun_again_finds_its_folder_empty(shared: Settings, atte
 
 def test_nothing_is_left_on_the_host_afterwards(shared: Settings, here: Device) -> None:
     made = Attempted(shared, here, training())
-    with closing(made.equipment.launcher), made.files:
+    with closing(made.context.launcher), made.files:
         (made.files.empty() / "a.txt").touch()
     assert list((shared.run_dir / "scratch").iterdir()) == []
 

@@ -29,7 +29,7 @@ from tests.workers.files.conftest import Attempted
 from tests.workers.test_attempt import DIGITS
 from workers import artifacts, keeping
 from workers.artifacts import JobFiles
-from workers.delivery import Delivery, delivery
+from workers.delivery import Delivery, artifact_transport
 from workers.keeping import MAX_FILES, Kept, NotStored
 from workers.launcher import Launcher
 from workers.pulse import Pulse
@@ -124,7 +124,7 @@ def test_a_worker_that_has_to_end_keeps_the_result_and_hands_nothing_back(
     folder = made.files.empty()
     for name in ("a.txt", "b.txt"):
         (folder / name).touch()
-    made.equipment.stop.stop(time.monotonic() + 0.3)
+    made.context.stop.stop(time.monotonic() + 0.3)
     kept = made.files.deliver(0)
     assert [each.name for each in kept.not_stored] == ["a.txt", "b.txt"]
     assert all("the worker had to end" in each.why for each in kept.not_stored)
@@ -136,11 +136,11 @@ def test_while_redis_is_away_no_file_is_given_up(
     """The result couldn't be written either, so to go on costs nothing."""
     made = attempt(by_api)
     away = by_api.model_copy(update={"artifact_patience_s": 0.7, "redis_url": f"redis://127.0.0.1:{free_port()}/0"})
-    pulse = Pulse(made.claim, Leases(sync_client(away), away), away.heartbeat_s, made.equipment.clock)
-    with JobFiles(made.claim, pulse, replace(made.equipment, settings=away)) as files:
+    heartbeat = Pulse(made.claim, Leases(sync_client(away), away), away.heartbeat_s, made.context.clock)
+    with JobFiles(made.claim, heartbeat, replace(made.context, settings=away)) as files:
         (files.empty() / "a.txt").touch()
         delivering = background.submit(files.deliver, 0)
-        eventually(lambda: not pulse.heard)
+        eventually(lambda: not heartbeat.heard)
         with pytest.raises(TimeoutError):
             delivering.result(1.5)  # twice its patience
         with serving(create_app(by_api), port=int(by_api.api_url.rpartition(":")[2])):  # type: ignore[union-attr]
@@ -189,12 +189,12 @@ def test_a_try_that_was_left_behind_takes_no_file_from_the_next_one(
 ) -> None:
     monkeypatch.setattr(keeping, "_LEAST_S", 0.5)
     made = attempt(shared.model_copy(update={"artifact_patience_s": 0.1}))
-    hanging = HangingOnce(delivery(made.equipment.settings, made.leases))
-    monkeypatch.setattr(artifacts, "delivery", lambda *_: hanging)
+    hanging = HangingOnce(artifact_transport(made.context.settings, made.leases))
+    monkeypatch.setattr(artifacts, "artifact_transport", lambda *_: hanging)
     away = shared.model_copy(update={"redis_url": f"redis://127.0.0.1:{free_port()}/0"})
-    pulse = Pulse(made.claim, Leases(sync_client(away), away), shared.heartbeat_s, made.equipment.clock)
-    pulse.beat(None, 0)
-    with JobFiles(made.claim, pulse, made.equipment) as files:
+    heartbeat = Pulse(made.claim, Leases(sync_client(away), away), shared.heartbeat_s, made.context.clock)
+    heartbeat.beat(None, 0)
+    with JobFiles(made.claim, heartbeat, made.context) as files:
         (files.empty() / "a.txt").write_text("the weights")
         kept = files.deliver(0)
     assert [artifact.name for artifact in kept.artifacts] == ["a.txt"], kept.not_stored

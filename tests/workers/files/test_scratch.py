@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from workers.scratch import scratch
+from workers.scratch import scratch_folder
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from workers.scratch import scratch
-with scratch(Path(sys.argv[1])) as folder:
+from workers.scratch import scratch_folder
+with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "file").touch()
     print(folder, flush=True)
     sys.stdin.read()
@@ -25,9 +25,9 @@ def test_what_a_killed_worker_left_is_deleted_by_the_next_and_what_a_live_one_ha
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         folder = Path(other.stdout.readline().strip())
-        with scratch(tmp_path):
+        with scratch_folder(tmp_path):
             assert (folder / "file").exists()
         other.send_signal(signal.SIGKILL)
         other.wait()
-    with scratch(tmp_path):
+    with scratch_folder(tmp_path):
         assert not folder.exists()

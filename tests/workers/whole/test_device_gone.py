@@ -24,10 +24,10 @@ from tests.workers.whole.looking import (
 # A worker as it is, but that its runners are told of a core that no host has.
 ON_LOST_CORES = f"""
 import sys
-from workers import app
+import workers.app as module
 from workers.__main__ import main
-given = app.Equipment
-app.Equipment = lambda device, *rest, **more: given(device.model_copy(update={{"cores": [4095]}}), *rest, **more)
+given = module.WorkerContext
+module.WorkerContext = lambda device, *rest, **more: given(device.model_copy(update={{"cores": [4095]}}), *rest, **more)
 sys.argv = ["workers", "--device", "{HERE}", "--name", "lost"]
 main()
 """

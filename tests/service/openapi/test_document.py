@@ -162,11 +162,11 @@ def test_what_receivers_are_sent_is_described_and_shown(document: dict[str, Any]
 
 
 def test_every_code_named_is_one_of_the_table_under_its_status(document: dict[str, Any]) -> None:
-    named = [
+    listed = [
         (int(status), code) for _, _, status, answer in answers(document) if status >= "400" for code in codes(answer)
     ]
-    assert named
-    assert all(PROBLEMS[code][0] == status for status, code in named)
+    assert listed
+    assert all(PROBLEMS[code][0] == status for status, code in listed)
 
 
 @pytest.mark.parametrize("workload", sorted(registry()))

@@ -102,8 +102,8 @@ def main() -> int:
 
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     most = settings.max_connections
-    crowd = Crowd(most, max(1, most // SENDING_OF), settings.max_unsent_bytes)
-    connection = partial(Connection, settings, crowd, app.state.meter)
+    limit = Crowd(most, max(1, most // SENDING_OF), settings.max_unsent_bytes)
+    connection = partial(Connection, settings, limit, app.state.meter)
     return uvicorn.Config(
         app,
         loop=f"{Loop.__module__}:{Loop.__name__}",

@@ -128,8 +128,8 @@ def check_rows(routes: Iterable[BaseRoute]) -> None:
 async def guard(request: Request) -> Caller:
     """Who asks, if they may. In front of every route, so that nothing of a request is read before.
 
-    Raises NotAuthorized (no key, or none that is known), RepeatedHeader, ScopeMissing, LimitReached, and what
-    `check_local` does.
+    Raises NotAuthorized (no key, or none that is known), RepeatedHeader, ScopeMissing, LimitReached, and what the check
+    of requests without a key does.
     """
     row = (request.method, request.scope["route"].path)
     needs, state = ROUTES[row].needs, request.app.state.opened

@@ -19,10 +19,9 @@ from dyno.store.keys import JOB_ID
 from service import strict_json
 from service.access import CONTRACT, CallerDep
 from service.attempts import bearer
-from service.errors import InvalidRequest, NotAuthorized
+from service.errors import InvalidRequest, NotAuthorized, pointer
 from service.requests import body, specs
 from service.state import State
-from service.strict_json import pointer
 
 MAX_WAIT_S = 60
 LISTS = frozenset({"if-none-match", "prefer"})  # headers whose lines are read as one list

@@ -31,7 +31,7 @@ _OWN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 held: ContextVar[bool] = ContextVar("held", default=False)
 _heard: ContextVar[Receive] = ContextVar("heard")
 
-# Who asks: the id of an API key. Set by the guard.
+# The id of the caller's API key, set once its request is authorized.
 caller: ContextVar[str | None] = ContextVar("caller", default=None)
 
 # Of every answer that doesn't say otherwise.

@@ -93,3 +93,14 @@ def as_to_a_stranger() -> Iterator[None]:
         yield
     except StoreUnavailable as error:
         raise StoreUnavailable("Redis can't be used now") from error
+
+
+def pointer(parent: str, key: str | int) -> str:
+    """`parent` and one step further, as RFC 6901 writes it."""
+    step = str(key).replace("~", "~0").replace("/", "~1")
+    return f"{parent}/{_printable(step)}"
+
+
+def _printable(text: str) -> str:
+    """Lone surrogates can't be sent back as UTF-8, so they are shown escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -52,7 +52,7 @@ class Meter:
         self._requests.labels(known, route, str(status), "yes" if held else "no").observe(seconds)
 
     def left(self, why: str) -> None:
-        """A connection is ended for one of ENDINGS."""
+        """A connection is ended, for one of the known reasons."""
         self._endings.labels(why).inc()
 
     def collect(self) -> Iterable[Metric]:

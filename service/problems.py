@@ -22,7 +22,7 @@ from dyno.job import Status
 from dyno.logs import current_request_id
 from dyno.sentences import sentence
 from service.codes import PROBLEMS
-from service.strict_json import pointer
+from service.errors import pointer
 
 log = logging.getLogger(__name__)
 

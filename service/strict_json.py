@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dyno.errors import FieldError
-from service.errors import MalformedBody
+from service.errors import MalformedBody, pointer
 
 MAX_DEPTH = 20
 MAX_PARTS = 2000  # by far more than any spec has; to look at the 30,000 that 64 KiB can hold keeps all others waiting
@@ -42,12 +42,6 @@ def parse(body: bytes) -> tuple[dict[str, Any], list[FieldError]]:
     if not isinstance(document, dict):
         raise MalformedBody("the body must be a JSON object")
     return document, list(_faults(document, ""))
-
-
-def pointer(parent: str, key: str | int) -> str:
-    """`parent` and one step further, as RFC 6901 writes it."""
-    step = str(key).replace("~", "~0").replace("/", "~1")
-    return f"{parent}/{_printable(step)}"
 
 
 def _decode(body: bytes) -> str:
@@ -108,8 +102,3 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _printable(text: str) -> str:
-    """Lone surrogates can't be sent back as UTF-8, so they are shown escaped."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

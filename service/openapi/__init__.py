@@ -88,7 +88,7 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
     describe_events(document)
     _describe_access(document)
     describe_headers(document)
-    for method, path, operation in operations(document):
+    for method, path, operation in each_operation(document):
         operation["operationId"], operation["summary"] = OPERATIONS.get((method, path)) or named(method, path)
     _describe_links(document)
     show_examples(document)
@@ -98,7 +98,7 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
     return document
 
 
-def operations(document: Document) -> Iterator[tuple[str, str, Operation]]:
+def each_operation(document: Document) -> Iterator[tuple[str, str, Operation]]:
     """Method, path and operation, all of them."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -107,7 +107,7 @@ def operations(document: Document) -> Iterator[tuple[str, str, Operation]]:
 
 def _drop_foreign_errors(document: Document) -> None:
     """FastAPI adds its own 422 to every route with parameters; ours are problems, and said where they can happen."""
-    for _, _, operation in operations(document):
+    for _, _, operation in each_operation(document):
         if "application/json" in operation["responses"].get("422", {}).get("content", {}):
             del operation["responses"]["422"]
     for name in ("HTTPValidationError", "ValidationError"):
@@ -116,7 +116,7 @@ def _drop_foreign_errors(document: Document) -> None:
 
 def _drop_nulls(document: Document) -> None:
     """FastAPI says null of what may be left out; but in a query or a header `null` is a word like any other."""
-    for _, _, operation in operations(document):
+    for _, _, operation in each_operation(document):
         for parameter in operation.get("parameters", []):
             schema = parameter["schema"]
             options = [option for option in schema.pop("anyOf", []) if option != {"type": "null"}]
@@ -126,7 +126,7 @@ def _drop_nulls(document: Document) -> None:
 def _describe_access(document: Document) -> None:
     """What each route needs, and the answers to whoever doesn't have it."""
     document["components"]["securitySchemes"] = _SCHEMES
-    for method, path, operation in operations(document):
+    for method, path, operation in each_operation(document):
         needs = ROUTES[(method, path)].needs
         if needs is Open.TO_ATTEMPTS:
             operation["security"] = [{"attempt": []}]
@@ -152,7 +152,7 @@ def _add_answers(operation: Operation, codes: tuple[str, ...]) -> None:
 
 def _describe_links(document: Document) -> None:
     """From what an answer made or named to what can be done with it."""
-    by_id = {operation["operationId"]: operation for _, _, operation in operations(document)}
+    by_id = {operation["operationId"]: operation for _, _, operation in each_operation(document)}
     for (operation_id, status), links in LINKS.items():
         answer = by_id[operation_id]["responses"][status]
         answer["links"] = {each: link(each, parameters) for targets, parameters in links for each in targets}

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 _REF = "#/components/schemas/"
-_OWN = "Submit"  # as bodies.py names what a request has of its own
+_OWN = "Submit"  # as the bodies of requests are named
 
 Schemas = dict[str, Any]
 

@@ -45,10 +45,10 @@ def admit(request: Request, devices: Sequence[Device]) -> Admission:
     able = [device for device, can in answers if can]
     free = [device for device in able if not (isinstance(device, DeviceStatus) and device.cordoned)]
     if not free:
-        refusal = None if able else _refusal(request, devices)
+        reason = None if able else _refusal(request, devices)
         if not request.spec.queue_if_absent:
-            raise refusal or NoDeviceFits(f"{_all_cordoned(able)}. {_WAITS}")
-        why = _why(refusal) if refusal else _all_cordoned(able)
+            raise reason or NoDeviceFits(f"{_all_cordoned(able)}. {_WAITS}")
+        why = _why(reason) if reason else _all_cordoned(able)
         absent = _absent(request.spec, why if answers else None)
         return Admission(None, [*_linted(request, None), absent], by_profile)
     first = min((_candidate(request, device) for device in free), key=lambda c: c.time_s)
@@ -165,11 +165,11 @@ def _absent(spec: Spec, why: str | None) -> SpecWarning:
     return SpecWarning(code="NO_DEVICE_YET", message=message, evidence={"queue": queue})
 
 
-def _why(refusal: DynoError) -> str:
+def _why(reason: DynoError) -> str:
     """Once, however many fields would help against it."""
-    if not isinstance(refusal, InvalidSpec):
-        return refusal.detail
-    return "; ".join(dict.fromkeys(error.detail for error in refusal.errors))
+    if not isinstance(reason, InvalidSpec):
+        return reason.detail
+    return "; ".join(dict.fromkeys(error.detail for error in reason.errors))
 
 
 def tight(expected_s: float, timeout_s: float) -> SpecWarning:

@@ -15,7 +15,7 @@ from dyno.sentences import sentence
 from dyno.spec import Spec
 from dyno.workloads import normalise, validate_params
 from dyno.workloads.contract import Params, Workload
-from service.strict_json import pointer
+from service.errors import pointer
 
 _Asked = TypeVar("_Asked", bound=BaseModel)
 

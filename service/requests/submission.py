@@ -71,12 +71,12 @@ async def devices(state: State) -> list[DeviceStatus]:
     return await fleet.devices(state.client, state.settings)
 
 
-async def wake_up(state: State, queue: str) -> None:
+async def wake_up(state: State, queue_name: str) -> None:
     """The jobs are safe already: a wake-up that fails is sent again by whoever reconciles, so it fails no request."""
     try:
         with anyio.fail_after(WAKE_WITHIN_S):
             await anyio.to_thread.run_sync(
-                celery_app.send_wake_up, state.settings, queue, abandon_on_cancel=True, limiter=_wake_threads
+                celery_app.send_wake_up, state.settings, queue_name, abandon_on_cancel=True, limiter=_wake_threads
             )
     except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
-        log.warning("the wake-up for queue %s was not sent: %s: %s", queue, type(error).__name__, error)
+        log.warning("the wake-up for queue %s was not sent: %s: %s", queue_name, type(error).__name__, error)

@@ -21,7 +21,7 @@ from service.errors import as_to_a_stranger
 from service.problems import documented
 from service.requests.upload import received
 
-router = APIRouter(prefix="/v1/jobs/{job_id}/artifacts", tags=["artifacts"])
+router = APIRouter(prefix="/v1/jobs/{job_id}")
 
 _JSON = "application/json"
 _BYTES: dict[str, Any] = {ANY: {"schema": {"type": "string", "format": "binary"}}}
@@ -44,15 +44,15 @@ _FILE_SENT: dict[int | str, dict[str, Any]] = {
 _FILE_TOLD: dict[int | str, dict[str, Any]] = {200: {"description": "Its size, type and ETag, without the file"}}
 
 
-@router.head("", responses=_OF_LIST)
-@router.get("", responses=_OF_LIST)
+@router.head("/artifacts", tags=["artifacts"], responses=_OF_LIST)
+@router.get("/artifacts", tags=["artifacts"], responses=_OF_LIST)
 async def browse(job_id: JobId, jobs: JobsDep) -> ArtifactList:
     """The files of a job that succeeded, by name. They go with its record."""
     return ArtifactList(data=(await jobs.result(job_id)).artifacts)
 
 
-@router.head("/{name}", response_class=Response, responses=_FILE_TOLD | _OF_FILE)
-@router.get("/{name}", response_class=Response, responses=_FILE_SENT | _OF_FILE)
+@router.head("/artifacts/{name}", tags=["artifacts"], response_class=Response, responses=_FILE_TOLD | _OF_FILE)
+@router.get("/artifacts/{name}", tags=["artifacts"], response_class=Response, responses=_FILE_SENT | _OF_FILE)
 async def download(
     job_id: JobId, name: ArtifactName, request: Request, state: StateDep, if_none_match: IfNoneMatch
 ) -> Response:
@@ -88,7 +88,8 @@ def _names(listed: list[Artifact]) -> str:
 
 
 @router.put(
-    "/{name}",
+    "/artifacts/{name}",
+    tags=["artifacts"],
     openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
     responses=documented(
         *("not-authorized", "job-not-found", "artifact-not-found", "body-timeout", "stale-token", "artifact-too-large"),

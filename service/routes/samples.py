@@ -14,14 +14,15 @@ from dyno.samples import RunSamples, SampleList
 from service.dependencies import JobId, JobsDep
 from service.problems import documented
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs/{job_id}")
 
 COLUMNS = ("run", "case", "phase", "index", "time_s", "user_s", "system_s", "executions", "arm")
 _CSV = {"text/csv": {"schema": {"type": "string"}}}
 
 
 @router.get(
-    "/{job_id}/samples",
+    "/samples",
+    tags=["jobs"],
     response_model=SampleList,
     responses={
         200: {"content": _CSV},

@@ -47,10 +47,10 @@ class Part(Enum):
 
 
 class Connection(Visitor):
-    """A guest of `crowd`. The parser calls `on_…` from within `data_received`, as often as a piece holds something."""
+    """The requests of a connection. The parser calls `on_…` from within `data_received`, for all that a piece holds."""
 
-    def __init__(self, settings: Settings, crowd: Crowd, meter: Meter, **of_server: Any) -> None:
-        super().__init__(settings, crowd, meter, **of_server)
+    def __init__(self, settings: Settings, limit: Crowd, meter: Meter, **of_server: Any) -> None:
+        super().__init__(settings, limit, meter, **of_server)
         self._behind_bytes: deque[int] = deque()  # of the heads of requests that wait for an answer to another
         self._part = Part.NONE
         self._head = Head(settings.max_head_bytes)
@@ -67,7 +67,7 @@ class Connection(Visitor):
         if self._inside:
             self._await_head()
         else:
-            self._refuse(Fault("full", "too-many-connections", f"all {self._crowd.most} connections are in use"))
+            self._refuse(Fault("full", "too-many-connections", f"all {self._limit.most} connections are in use"))
 
     def gone(self) -> None:
         super().gone()
@@ -94,7 +94,7 @@ class Connection(Visitor):
         elif not self._is_working:
             self._await_head()
         else:
-            self._tell_crowd()
+            self._report_wait()
 
     # what the parser finds
 
@@ -159,7 +159,7 @@ class Connection(Visitor):
         if self.transport.is_closing():
             self._await_reader()
         elif not self._is_working:
-            self._tell_crowd()
+            self._report_wait()
             if self._part is Part.HEAD:
                 self._await_head()
 

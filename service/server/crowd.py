@@ -28,7 +28,7 @@ class Guest(Protocol):
 
 
 class Crowd:
-    """All connections of one server, and those of them that wait for their callers: who has waited longest goes first.
+    """All connections of one server. Of those that wait for their callers, the one that has waited longest goes first.
 
     At most `most` are open. Where one more comes, it takes the place of one on which nothing is under way: one that has
     never asked for anything, else one that takes nothing of its answers, else one that has had them; only where each
@@ -42,47 +42,48 @@ class Crowd:
         self._inside: dict[Guest, Waits | None] = {}
         self._held_bytes = 0  # at most: counted when they came, less what was taken since
 
-    def enter(self, guest: Guest) -> bool:
+    def enter(self, connection: Guest) -> bool:
         """Whether there is a place."""
         if len(self._inside) >= self.most:
             gives_way = self._longest(Waits.FIRST) or self._stuck() or self._longest(Waits.NEXT)
             if gives_way is None:
                 return False
             self._send_away(gives_way, "made_room")
-        self._inside[guest] = None
-        self.waits(guest, Waits.FIRST)
+        self._inside[connection] = None
+        self.waits(connection, Waits.FIRST)
         return True
 
-    def waits(self, guest: Guest, what: Waits | None) -> None:
-        """From now on for `what`, or for nothing; nobody is held to what is said of one who isn't inside.
+    def waits(self, connection: Guest, what: Waits | None) -> None:
+        """From now on it waits for `what`, or for nothing; ignored for unregistered connections.
 
-        Who goes on waiting for the same has waited since it began, but for the rest of a request since its last bytes.
+        One that goes on waiting for the same has waited since it began, but for the rest of a request since its last
+        bytes.
         """
-        if guest not in self._inside or (self._inside[guest] is what is not Waits.BODY):
+        if connection not in self._inside or (self._inside[connection] is what is not Waits.BODY):
             return
-        if (before := self._inside[guest]) is not None:
-            del self._waiting[before][guest]
-        self._inside[guest] = what
+        if (before := self._inside[connection]) is not None:
+            del self._waiting[before][connection]
+        self._inside[connection] = what
         if what is not None:
-            self._waiting[what][guest] = None
+            self._waiting[what][connection] = None
         if len(self._waiting[Waits.BODY]) > self._most_sending:
             self._send_away(next(iter(self._waiting[Waits.BODY])), "made_room")
         if what is Waits.READER:
-            self._held_bytes += guest.held_bytes
+            self._held_bytes += connection.held_bytes
             if self._held_bytes > self._most_held_bytes:
                 self._lighten()
 
-    def out(self, guest: Guest) -> None:
-        self.waits(guest, None)
-        self._inside.pop(guest, None)
+    def out(self, connection: Guest) -> None:
+        self.waits(connection, None)
+        self._inside.pop(connection, None)
 
     def _lighten(self) -> None:
         """Send readers away until the others' answers have room."""
-        held = {guest: guest.held_bytes for guest in self._waiting[Waits.READER]}
+        held = {connection: connection.held_bytes for connection in self._waiting[Waits.READER]}
         self._held_bytes = sum(held.values())
-        while self._held_bytes > self._most_held_bytes and (guest := self._stuck() or self._longest(Waits.READER)):
-            self._held_bytes -= held[guest]
-            self._send_away(guest, "stuck")
+        while self._held_bytes > self._most_held_bytes and (connection := self._stuck() or self._longest(Waits.READER)):
+            self._held_bytes -= held[connection]
+            self._send_away(connection, "stuck")
 
     def _longest(self, waits: Waits) -> Guest | None:
         return next(iter(self._waiting[waits]), None)
@@ -90,13 +91,13 @@ class Crowd:
     def _stuck(self) -> Guest | None:
         """The reader that has taken nothing for longest, as far as anybody has looked; none where all of them do."""
         readers = self._waiting[Waits.READER]
-        for guest in list(readers):
-            if not guest.takes():
-                return guest
-            del readers[guest]
-            readers[guest] = None
+        for connection in list(readers):
+            if not connection.takes():
+                return connection
+            del readers[connection]
+            readers[connection] = None
         return None
 
-    def _send_away(self, guest: Guest, why: str) -> None:
-        self.out(guest)
-        guest.leave(why)
+    def _send_away(self, connection: Guest, why: str) -> None:
+        self.out(connection)
+        connection.leave(why)

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
 
-END_S = 3600.0  # for TLS' own end, what has to be written before it included: service/server/line.py is sooner
+# For TLS' own end, what has to be written before it included: service/server/line.py is sooner.
+END_S = 3600.0
 
 
 class Guarded(Protocol):

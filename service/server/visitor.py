@@ -18,13 +18,13 @@ from service.server.unframed import unframed
 
 
 class Visitor(HttpToolsProtocol, ABC):
-    """What it asks for is Connection's matter (service/server/connection.py)."""
+    """The responses of a connection, which counts towards `limit`; requests are the subclass's matter."""
 
     _line: Line  # once it is made: over TLS, after the handshake
 
-    def __init__(self, settings: Settings, crowd: Crowd, meter: Meter, **of_server: Any) -> None:
+    def __init__(self, settings: Settings, limit: Crowd, meter: Meter, **of_server: Any) -> None:
         super().__init__(**of_server)
-        self._settings, self._crowd, self._meter = settings, crowd, meter
+        self._settings, self._limit, self._meter = settings, limit, meter
         self._tcp: asyncio.Transport | None = None  # while it is open
         self._inside = False
         self._answer_due: asyncio.TimerHandle | None = None
@@ -49,7 +49,7 @@ class Visitor(HttpToolsProtocol, ABC):
         """Before TLS' handshake, where there is one; whether there is a place."""
         self._tcp = tcp
         self._meter.connections.inc()
-        self._inside = self._crowd.enter(self)
+        self._inside = self._limit.enter(self)
         return self._inside
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -78,7 +78,7 @@ class Visitor(HttpToolsProtocol, ABC):
         if self._tcp is not None:
             self._tcp = None
             self._meter.connections.dec()
-            self._crowd.out(self)
+            self._limit.out(self)
             self._answer_is_taken()
 
     def pause_writing(self) -> None:
@@ -89,7 +89,7 @@ class Visitor(HttpToolsProtocol, ABC):
         super().resume_writing()
         if not self._line.is_closing():
             self._answer_is_taken()
-            self._tell_crowd()
+            self._report_wait()
 
     # what becomes of its answers
 
@@ -112,7 +112,7 @@ class Visitor(HttpToolsProtocol, ABC):
         if self._answer_due is None and self._tcp is not None:
             self._line.takes()  # what it does is counted from now on
             self._set_answer_due()
-            self._tell_crowd()
+            self._report_wait()
 
     def _set_answer_due(self) -> None:
         self._left_bytes = self._line.left_bytes
@@ -129,10 +129,10 @@ class Visitor(HttpToolsProtocol, ABC):
             self._answer_due.cancel()
             self._answer_due = None
 
-    # what the crowd knows of it
+    # what the limit on connections knows of it
 
-    def _tell_crowd(self) -> None:
-        self._crowd.waits(self, Waits.READER if self._answer_due is not None else self._has_to_send())
+    def _report_wait(self) -> None:
+        self._limit.waits(self, Waits.READER if self._answer_due is not None else self._has_to_send())
 
     def leave(self, why: str) -> None:
         self._meter.left(why)

@@ -14,13 +14,13 @@ from dyno.tracing import traces_of
 from service.access import ROUTES, Open
 from service.app import create_app
 from service.dependencies import LISTS
-from service.openapi import operations
+from service.openapi import each_operation
 from service.traced import Traced
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
 OF_HEADERS = [
     (method, path, each["name"].lower())
-    for method, path, operation in operations(DOCUMENT)
+    for method, path, operation in each_operation(DOCUMENT)
     for each in operation.get("parameters", [])
     if each["in"] == "header"
 ]

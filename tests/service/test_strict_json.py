@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.errors import MalformedBody
-from service.strict_json import MAX_DEPTH, MAX_PARTS, parse, pointer
+from service.errors import MalformedBody, pointer
+from service.strict_json import MAX_DEPTH, MAX_PARTS, parse
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

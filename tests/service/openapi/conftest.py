@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from service.openapi import operations
+from service.openapi import each_operation
 from service.openapi.schemas import resolved
 
 Document = dict[str, Any]
@@ -13,6 +13,6 @@ Document = dict[str, Any]
 
 def answers(document: Document) -> Iterator[tuple[str, str, str, Document]]:
     """Method, path, status and answer, all of them, wherever the document keeps them."""
-    for method, path, operation in operations(document):
+    for method, path, operation in each_operation(document):
         for status, answer in operation["responses"].items():
             yield method, path, status, dict(resolved(answer, document))

@@ -13,7 +13,7 @@ from dyno.settings import Settings
 from dyno.workloads import registry
 from service.app import create_app
 from service.codes import PROBLEMS
-from service.openapi import operations
+from service.openapi import each_operation
 from service.openapi.errors import codes
 from service.openapi.operations import OPERATIONS, TAGS, named
 from service.problems import MEDIA_TYPE
@@ -60,7 +60,7 @@ def references(value: Any) -> set[str]:
 
 
 def test_every_route_has_a_name_for_clients_a_summary_a_description_and_a_tag(document: dict[str, Any]) -> None:
-    found = [operation for _, _, operation in operations(document)]
+    found = [operation for _, _, operation in each_operation(document)]
     names = [operation["operationId"] for operation in found]
     assert len(set(names)) == len(names)
     assert [name for name in names if re.fullmatch("[a-z]+([A-Z][a-z0-9]*)*", name) is None] == []
@@ -69,7 +69,7 @@ def test_every_route_has_a_name_for_clients_a_summary_a_description_and_a_tag(do
 
 
 def test_a_row_of_names_has_a_route(document: dict[str, Any]) -> None:
-    assert OPERATIONS.keys() <= {(method, path) for method, path, _ in operations(document)}
+    assert OPERATIONS.keys() <= {(method, path) for method, path, _ in each_operation(document)}
 
 
 def test_a_route_that_nobody_has_named_yet_has_a_name_all_the_same() -> None:
@@ -98,7 +98,7 @@ def test_what_is_answered_before_a_route_is_found_is_listed_with_every_route(doc
 def test_an_error_is_written_once(document: dict[str, Any]) -> None:
     errors = [
         answer
-        for _, _, operation in operations(document)
+        for _, _, operation in each_operation(document)
         for status, answer in operation["responses"].items()
         if status >= "400"
     ]
@@ -109,10 +109,10 @@ def test_an_error_is_written_once(document: dict[str, Any]) -> None:
 
 
 def test_a_link_leads_to_a_route_and_fills_its_parameters(document: dict[str, Any]) -> None:
-    by_name = {operation["operationId"]: operation for _, _, operation in operations(document)}
+    by_name = {operation["operationId"]: operation for _, _, operation in each_operation(document)}
     links = [
         link
-        for _, _, operation in operations(document)
+        for _, _, operation in each_operation(document)
         for answer in operation["responses"].values()
         for link in answer.get("links", {}).values()
     ]
@@ -124,7 +124,7 @@ def test_a_link_leads_to_a_route_and_fills_its_parameters(document: dict[str, An
 
 
 def test_what_is_told_may_have_more_fields_and_what_is_asked_may_not(document: dict[str, Any]) -> None:
-    every = [operation for _, _, operation in operations(document)]
+    every = [operation for _, _, operation in each_operation(document)]
     told = led_to(document, [[operation["responses"] for operation in every], document["webhooks"]])
     asked = led_to(document, [operation.get("requestBody") for operation in every])
     assert {"Job", "Spec", "InterleavedSpec", "Measure", "Limits", "ApiKey"} <= told.keys()
@@ -162,11 +162,11 @@ def test_what_receivers_are_sent_is_described_and_shown(document: dict[str, Any]
 
 
 def test_every_code_named_is_one_of_the_table_under_its_status(document: dict[str, Any]) -> None:
-    named = [
+    listed = [
         (int(status), code) for _, _, status, answer in answers(document) if status >= "400" for code in codes(answer)
     ]
-    assert named
-    assert all(PROBLEMS[code][0] == status for status, code in named)
+    assert listed
+    assert all(PROBLEMS[code][0] == status for status, code in listed)
 
 
 @pytest.mark.parametrize("workload", sorted(registry()))

@@ -18,7 +18,7 @@ from dyno.devices.device import Device
 from dyno.settings import Settings
 from service.app import create_app
 from service.codes import PROBLEMS
-from service.openapi import operations
+from service.openapi import each_operation
 from service.openapi.examples import recorded
 from service.openapi.operations import OPERATIONS
 from tests.service.openapi.conftest import answers
@@ -83,7 +83,7 @@ def fits(document: Document, schema: Document, value: object) -> None:
 
 def test_every_example_fits_its_schema(document: Document) -> None:
     seen = 0
-    bodies = [operation["requestBody"] for _, _, operation in operations(document) if "requestBody" in operation]
+    bodies = [operation["requestBody"] for _, _, operation in each_operation(document) if "requestBody" in operation]
     for body in [*bodies, *(answer for *_, answer in answers(document))]:
         for media in body.get("content", {}).values():
             for example in media.get("examples", {}).values():

@@ -11,10 +11,10 @@ import pytest
 from dyno.settings import Settings
 from service.access import KEY_ALWAYS
 from service.app import create_app
-from service.openapi import operations
+from service.openapi import each_operation
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
-OPERATIONS = [row for row in operations(DOCUMENT) if row[1].startswith("/v1/")]
+OPERATIONS = [row for row in each_operation(DOCUMENT) if row[1].startswith("/v1/")]
 ROWS = [(method, path) for method, path, _ in OPERATIONS]
 OF_QUERIES = [
     (method, path, each["name"], each["schema"].get("type"))

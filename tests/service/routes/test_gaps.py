@@ -48,7 +48,7 @@ def test_a_reader_is_told_of_what_is_dropped_while_it_reads(
         await asyncio.to_thread(over.wait)
 
     over = threading.Event()
-    monkeypatch.setattr(streams, "pause", until_the_end)
+    monkeypatch.setattr(streams, streams.pause.__name__, until_the_end)
     with http.stream("GET", f"/v1/jobs/{claim.job_id}/events") as answer:
         assert waits.acquire(timeout=30)
         beat(leases, claim, range(3))

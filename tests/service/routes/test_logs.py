@@ -54,7 +54,7 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
         count.release()
         await pause(*arguments)
 
-    monkeypatch.setattr(streams, "pause", counted)
+    monkeypatch.setattr(streams, streams.pause.__name__, counted)
     monkeypatch.setattr(streams, "LOOK_EVERY_S", 600.0)
     return count
 

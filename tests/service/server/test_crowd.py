@@ -16,95 +16,95 @@ class Someone:
         return self.is_reading
 
 
-def inside(crowd: Crowd, *waiting_for: Waits | None) -> list[Someone]:
-    guests = [Someone() for _ in waiting_for]
-    for guest, what in zip(guests, waiting_for, strict=True):
-        assert crowd.enter(guest)
-        crowd.waits(guest, what)
-    return guests
+def inside(limit: Crowd, *waiting_for: Waits | None) -> list[Someone]:
+    connections = [Someone() for _ in waiting_for]
+    for connection, what in zip(connections, waiting_for, strict=True):
+        assert limit.enter(connection)
+        limit.waits(connection, what)
+    return connections
 
 
-def away(guests: list[Someone]) -> list[int]:
-    return [number for number, guest in enumerate(guests) if guest.sent_away_for]
+def away(connections: list[Someone]) -> list[int]:
+    return [number for number, connection in enumerate(connections) if connection.sent_away_for]
 
 
 def test_those_who_never_asked_go_first_then_those_who_have_waited_longest() -> None:
-    crowd = Crowd(5, most_sending=5, most_held_bytes=100)
-    guests = inside(crowd, Waits.NEXT, None, Waits.FIRST, Waits.NEXT, Waits.FIRST)
-    crowd.waits(guests[0], None)  # asks again, and waits for the next one since
-    crowd.waits(guests[0], Waits.NEXT)
+    limit = Crowd(5, most_sending=5, most_held_bytes=100)
+    connections = inside(limit, Waits.NEXT, None, Waits.FIRST, Waits.NEXT, Waits.FIRST)
+    limit.waits(connections[0], None)  # asks again, and waits for the next one since
+    limit.waits(connections[0], Waits.NEXT)
     order = []
     for _ in range(4):
         newcomer = Someone()
-        assert crowd.enter(newcomer)
-        crowd.waits(newcomer, None)
-        order.append(away(guests))
+        assert limit.enter(newcomer)
+        limit.waits(newcomer, None)
+        order.append(away(connections))
     assert order == [[2], [2, 4], [2, 3, 4], [0, 2, 3, 4]]
-    assert not crowd.enter(Someone())
-    crowd.out(guests[1])
-    assert crowd.enter(Someone())
+    assert not limit.enter(Someone())
+    limit.out(connections[1])
+    assert limit.enter(Someone())
 
 
 def test_a_request_that_is_half_there_makes_no_room_for_a_newcomer() -> None:
-    crowd = Crowd(2, most_sending=2, most_held_bytes=100)
-    guests = inside(crowd, Waits.BODY, Waits.BODY)
-    assert not crowd.enter(Someone())
-    assert away(guests) == []
+    limit = Crowd(2, most_sending=2, most_held_bytes=100)
+    connections = inside(limit, Waits.BODY, Waits.BODY)
+    assert not limit.enter(Someone())
+    assert away(connections) == []
 
 
 def test_of_too_many_bodies_that_are_half_there_the_one_that_was_silent_longest_goes() -> None:
-    crowd = Crowd(10, most_sending=2, most_held_bytes=100)
-    guests = inside(crowd, Waits.BODY, Waits.BODY)
-    crowd.waits(guests[0], Waits.BODY)  # another piece of it came
-    guests += inside(crowd, Waits.BODY)
-    assert away(guests) == [1]
-    assert guests[1].sent_away_for == "made_room"
+    limit = Crowd(10, most_sending=2, most_held_bytes=100)
+    connections = inside(limit, Waits.BODY, Waits.BODY)
+    limit.waits(connections[0], Waits.BODY)  # another piece of it came
+    connections += inside(limit, Waits.BODY)
+    assert away(connections) == [1]
+    assert connections[1].sent_away_for == "made_room"
 
 
 def test_whoever_found_no_place_or_has_gone_counts_no_more() -> None:
-    crowd = Crowd(1, most_sending=1, most_held_bytes=100)
-    inside(crowd, None)
+    limit = Crowd(1, most_sending=1, most_held_bytes=100)
+    inside(limit, None)
     stranger = Someone()
-    assert not crowd.enter(stranger)
-    crowd.waits(stranger, Waits.BODY)
-    crowd.out(stranger)
-    assert not crowd.enter(Someone())
+    assert not limit.enter(stranger)
+    limit.waits(stranger, Waits.BODY)
+    limit.out(stranger)
+    assert not limit.enter(Someone())
 
 
 def test_readers_that_take_nothing_go_before_those_who_were_answered_and_those_who_do_stay() -> None:
-    crowd = Crowd(5, most_sending=5, most_held_bytes=100)
-    guests = inside(crowd, Waits.NEXT, Waits.READER, Waits.READER, Waits.READER, Waits.FIRST)
-    guests[1].is_reading = True
+    limit = Crowd(5, most_sending=5, most_held_bytes=100)
+    connections = inside(limit, Waits.NEXT, Waits.READER, Waits.READER, Waits.READER, Waits.FIRST)
+    connections[1].is_reading = True
     order = []
     for _ in range(4):
         newcomer = Someone()
-        assert crowd.enter(newcomer)
-        crowd.waits(newcomer, None)
-        order.append(away(guests))
+        assert limit.enter(newcomer)
+        limit.waits(newcomer, None)
+        order.append(away(connections))
     assert order == [[4], [2, 4], [2, 3, 4], [0, 2, 3, 4]]
-    assert not crowd.enter(Someone())
-    guests[1].is_reading = False
-    assert crowd.enter(Someone())
+    assert not limit.enter(Someone())
+    connections[1].is_reading = False
+    assert limit.enter(Someone())
 
 
 def test_of_answers_that_nobody_takes_only_so_much_is_held_and_who_has_taken_nothing_for_longest_goes() -> None:
-    crowd = Crowd(10, most_sending=5, most_held_bytes=100)
-    guests = inside(crowd, *[None] * 5)
-    for guest in guests[:4]:
-        guest.held_bytes = 25
-        crowd.waits(guest, Waits.READER)
-    assert away(guests) == []
-    guests[0].is_reading = True
-    guests[1].held_bytes = 5  # it has taken the rest
-    guests[4].held_bytes = 20
-    crowd.waits(guests[4], Waits.READER)
-    assert away(guests) == []
-    crowd.waits(guests[1], None)
-    guests[1].held_bytes = 40
-    crowd.waits(guests[1], Waits.READER)
-    assert away(guests) == [2, 3]
-    assert guests[2].sent_away_for == "stuck"
-    guests[0].held_bytes = 200  # whoever takes it, it is too much
-    crowd.waits(guests[0], None)
-    crowd.waits(guests[0], Waits.READER)
-    assert 0 in away(guests)
+    limit = Crowd(10, most_sending=5, most_held_bytes=100)
+    connections = inside(limit, *[None] * 5)
+    for connection in connections[:4]:
+        connection.held_bytes = 25
+        limit.waits(connection, Waits.READER)
+    assert away(connections) == []
+    connections[0].is_reading = True
+    connections[1].held_bytes = 5  # it has taken the rest
+    connections[4].held_bytes = 20
+    limit.waits(connections[4], Waits.READER)
+    assert away(connections) == []
+    limit.waits(connections[1], None)
+    connections[1].held_bytes = 40
+    limit.waits(connections[1], Waits.READER)
+    assert away(connections) == [2, 3]
+    assert connections[2].sent_away_for == "stuck"
+    connections[0].held_bytes = 200  # whoever takes it, it is too much
+    limit.waits(connections[0], None)
+    limit.waits(connections[0], Waits.READER)
+    assert 0 in away(connections)

@@ -18,11 +18,11 @@ BLOCKS = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.
 
 # What starts a whole Dyno or a developer's run is tested elsewhere, or is what runs this test.
 TESTED_ELSEWHERE = {
-    "make demo": "tests/command/test_demo.py",
-    "make install\n.venv/bin/dyno up": "tests/command/test_up.py",
+    "make demo": "tests/cli/test_up.py",
+    "make install\n.venv/bin/dyno up": "tests/cli/test_up.py",
     "pip install '.[cpu]'": "tests/test_packaging.py",
     "docker compose up": "tests/test_deploy.py",
-    ".venv/bin/dyno keys create --scope admin --name me": "tests/command/test_up.py",
+    ".venv/bin/dyno keys create --scope admin --name me": "tests/cli/test_up.py",
     "make test": "this very run",
 }
 # The same engine as the command jq, from the package of that name, for machines without the command.

@@ -14,7 +14,7 @@ from benchmarks.quiet import QUIET, moved
 from benchmarks.report import prose, table, write
 from dyno.measure.statistics import wilson_interval
 from dyno.measure.warnings import CODES
-from dyno.result import Result
+from dyno.models.result import Result
 
 STATE = Path("build") / "alarms"
 JOBS = 50  # of each case, where it isn't said otherwise

@@ -28,13 +28,13 @@ from dyno.measure.clock import HostClock
 from dyno.measure.rule import StoppingRule
 from dyno.measure.sampling import Samples, sample
 from dyno.measure.statistics import median
-from dyno.readings import Sensors
+from dyno.models.result import Sensors
+from dyno.models.spec import Measure
 from dyno.runner.doubts import doubts
 from dyno.runner.samples import Taken, take_samples, undisturbed
 from dyno.runner.subjects import subjects
 from dyno.runner.writer import FrameWriter
 from dyno.settings import Settings
-from dyno.spec import Measure
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import Built
 

@@ -13,10 +13,10 @@ from benchmarks.aim import Section, share, within
 from benchmarks.intervals import holds
 from benchmarks.report import prose, table
 from benchmarks.synthetic import effect_of
-from dyno.frames import RunRecord
 from dyno.measure.processes import enough, on_target, time_interval
 from dyno.measure.statistics import median
-from dyno.spec import Measure, Processes
+from dyno.models.runner_protocol import RunRecord
+from dyno.models.spec import Measure, Processes
 
 TARGET = 0.01
 FIVE, GROWING = Processes(min=5, max=5), Processes(min=5, max=30)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from benchmarks.synthetic import Array
-from dyno.comparison import Comparative
 from dyno.measure.paired import paired_ratio
 from dyno.measure.ratio import RatioEstimate, compared, ratio_of_means
-from dyno.spec import MARGIN
+from dyno.models.comparison import Comparative
+from dyno.models.spec import MARGIN
 
 SLOWDOWN, DRIFT = 0.05, 0.03
 DIFFERENT = (Comparative.FASTER, Comparative.SLOWER)

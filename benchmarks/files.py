@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from dyno.devices.discover import discover
 from dyno.devices.environment import hardware_id
-from dyno.result import METHOD_VERSION
+from dyno.models.result import METHOD_VERSION
 from dyno.settings import Settings
 
 Spec = Mapping[str, JsonValue]

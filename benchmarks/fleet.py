@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dyno.cli.up import run_stack, wait_ready
 from dyno.client import Client
 from dyno.processes import Stack
-from dyno.up import together, wait_ready
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Fleet:
 
 @contextmanager
 def fleet(device: str = "cpu") -> Iterator[Fleet]:
-    with together(port=0, data_dir=None, devices=[device], say=print) as (stack, url), Client(url) as client:
+    with run_stack(port=0, data_dir=None, devices=[device], say=print) as (stack, url), Client(url) as client:
         wait_ready(stack, client, want_devices=1)
         yield Fleet(client, url, stack)
 

@@ -13,11 +13,11 @@ from rich.console import Console
 
 from benchmarks.files import Files, Spec, here
 from benchmarks.fleet import fleet
-from dyno import render
+from dyno.cli import render
 from dyno.client import Client, JobNotSucceeded, Refused
 from dyno.devices.device import Device
 from dyno.devices.environment import hardware_id
-from dyno.result import Result
+from dyno.models.result import Result
 
 Stands = Callable[[Result], bool]
 MISSING = "dataset_missing"  # the failure of a job whose data this machine hasn't
@@ -114,7 +114,7 @@ def _client_when_needed(device: str) -> Iterator[Callable[[], Client]]:
 def _answer(client: Client, spec: Spec) -> Answer:
     began_s = time.monotonic()
     try:
-        with render.following(Console(soft_wrap=True)) as show:
+        with render.live_progress(Console(soft_wrap=True)) as show:
             result = client.run(spec, show)
     except JobNotSucceeded as error:
         return Answer(reason=error.job.status_reason or str(error.job.status), message=error.detail)

@@ -17,7 +17,7 @@ from benchmarks.in_process import compiled
 from dyno.measure.clock import HostClock
 from dyno.measure.rule import StoppingRule
 from dyno.measure.sampling import sample
-from dyno.spec import Measure
+from dyno.models.spec import Measure
 
 
 def main(n: int, repeats: int, samples: int) -> None:

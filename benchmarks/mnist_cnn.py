@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from benchmarks.fleet import Fleet, fleet
 from benchmarks.pairs import interleave, printed, ratio, spread
 from benchmarks.report import write
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 
 TRAIN_SAMPLES, BATCH, EPOCHS, PAIRS = 10_240, 1024, 4, 10
 SPEC: dict[str, JsonValue] = {

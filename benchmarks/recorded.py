@@ -22,10 +22,10 @@ from dyno.devices.device import Device
 from dyno.devices.discover import discover
 from dyno.devices.environment import hardware_id
 from dyno.devices.locks import lock_paths, shared_lock_paths
-from dyno.frames import ProgressFrame, RunRecord, RunRequest
 from dyno.measure.statistics import median
+from dyno.models.runner_protocol import ProgressFrame, RunRecord, RunRequest
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.workloads import normalise
 from workers.launcher import Launcher
 from workers.stop import StopReason, StopSwitch

@@ -26,9 +26,9 @@ from benchmarks.drawn import (
 from benchmarks.recorded import PARAMS, RUNS, medians, recorded
 from benchmarks.report import prose, table, write
 from benchmarks.synthetic import Array
-from dyno.comparison import Comparative
 from dyno.measure.statistics import wilson_interval
-from dyno.spec import MARGIN
+from dyno.models.comparison import Comparative
+from dyno.models.spec import MARGIN
 
 SEED, TRIALS = 19_540_716, 1_000
 PERMUTED = ("matmul-2048", "mnist_cnn")  # one that scatters little, and one that scatters much

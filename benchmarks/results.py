@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
-from dyno.quantity import quantity
-from dyno.result import Metric, Result, Training
+from dyno.formatting import format_quantity
+from dyno.models.result import Metric, Result, Training
 
 
 def named(result: Result, name: str) -> Metric:
@@ -24,10 +24,10 @@ def headline(result: Result) -> Metric:
 
 def figure(metric: Metric) -> str:
     """The value, its 95 % interval over the runs, how many runs and samples it rests on."""
-    value = quantity(metric.value, metric.unit)
+    value = format_quantity(metric.value, metric.unit)
     if metric.runs == 1 or metric.low is None or metric.high is None:
         return f"{value} ({metric.samples} samples of one run)" if metric.samples > 1 else value
-    low, high = quantity(metric.low, metric.unit), quantity(metric.high, metric.unit)
+    low, high = format_quantity(metric.low, metric.unit), format_quantity(metric.high, metric.unit)
     return f"{value} [{low} to {high}, {metric.runs} runs, {metric.samples} samples]"
 
 
@@ -50,9 +50,9 @@ def quality(training: Training | None) -> str:
 def epochs(training: Training) -> str:
     """How long they took, the first one (with compiling) apart, and where the loss went."""
     first, *further = training.epochs
-    times = f"first epoch {quantity(first.time_s, 's')}"
+    times = f"first epoch {format_quantity(first.time_s, 's')}"
     if further:
-        times += f", further {quantity(sum(epoch.time_s for epoch in further) / len(further), 's')} on average"
+        times += f", further {format_quantity(sum(epoch.time_s for epoch in further) / len(further), 's')} on average"
     return f"{len(training.epochs)} epochs: {times}; loss {first.loss:.4g} to {training.epochs[-1].loss:.4g}"
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dyno.settings import WrongSettings, configured
+from dyno.settings import WrongSettings, load_settings
 
 USAGE = 2
 
@@ -15,7 +15,7 @@ USAGE = 2
 def checked() -> Iterator[None]:
     """Where one is wrong, a line on stderr and exit code 2 as of `dyno`, before anything is measured."""
     try:
-        configured()
+        load_settings()
         yield
     except WrongSettings as error:
         sys.stderr.write(f"{error.detail}\n")

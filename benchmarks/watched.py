@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dyno.devices.discover import discover
-from dyno.frames import ProgressFrame
-from dyno.job import WorkerRef
+from dyno.models.job import WorkerRef
+from dyno.models.runner_protocol import ProgressFrame
+from dyno.models.spec import Spec
 from dyno.processes import die_with_parent
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases

@@ -19,7 +19,7 @@ from chaos import summary
 from chaos.rig import say
 from chaos.run import Asked, Shaken, run
 from chaos.streams import MOST_JOBS
-from dyno.processes import ENDING
+from dyno.processes import STOP_SIGNALS
 
 SHORT = Path("build") / "chaos"  # what is too short to count
 HELD, VIOLATED, BROKE, SIGNALED = 0, 1, 3, 130  # 2 is argparse's
@@ -59,11 +59,11 @@ async def _until_ended(asked: Asked, folder: Path) -> Shaken:
     assert task is not None
 
     def end() -> None:
-        for number in ENDING:
+        for number in STOP_SIGNALS:
             loop.add_signal_handler(number, lambda: None)
         task.cancel()
 
-    for number in ENDING:
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, end)
     return await run(asked, folder)
 

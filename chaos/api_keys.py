@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from dyno.access import digest_of, id_of, new_secret, prefix_of
+from dyno.models.api_key import digest_of, id_of, new_secret, prefix_of
 from dyno.store.keys import Keys
 
 

@@ -21,7 +21,7 @@ from chaos.proxy import Proxy
 from chaos.schedule import API, JUMPING, WORKERS
 from dyno.errors import ServerUnavailable
 from dyno.preflight import free_port
-from dyno.processes import Part
+from dyno.processes import ManagedProcess
 from dyno.settings import Durability
 from dyno.store.server import EmbeddedServer
 
@@ -43,7 +43,7 @@ class Rig:
         self.name = secrets.token_hex(8)
         self.died: list[str] = []
         self.stuck: list[str] = []
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, ManagedProcess] = {}
         self.disk = SmallDisk(folder / "disk")
         self.clock = JumpingClock(folder)
         self.server = EmbeddedServer(folder / "redis", appendfsync=durability)
@@ -99,11 +99,11 @@ class Rig:
 
     def _furnish(self) -> None:
         env = self._env()
-        self.parts[API] = Part(API, "service", [], env, says_to=self._log.fileno())
+        self.parts[API] = ManagedProcess(API, "service", [], env, says_to=self._log.fileno())
         for name, device in self.devices.items():
             faked = self.clock.env if name == JUMPING else {}
             arguments = ["--device", device, "--name", name]
-            self.parts[name] = Part(name, "workers", arguments, {**env, **faked}, says_to=self._log.fileno())
+            self.parts[name] = ManagedProcess(name, "workers", arguments, {**env, **faked}, says_to=self._log.fileno())
 
     def _env(self) -> dict[str, str]:
         """Nothing of Dyno's own but what is set here: a run is to be the same from any shell."""
@@ -237,7 +237,7 @@ async def _idle(http: httpx.AsyncClient) -> set[str]:
     return set()
 
 
-def _ended(part: Part) -> bool:
+def _ended(part: ManagedProcess) -> bool:
     return part.process is not None and part.process.poll() is not None
 
 

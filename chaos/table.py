@@ -1,4 +1,4 @@
-"""The life of a job as a judge knows it: written out here once more, so that a fault in dyno/job.py is seen."""
+"""The life of a job as a judge knows it: written out here once more, so that a fault in dyno/models/job.py is seen."""
 
 from __future__ import annotations
 

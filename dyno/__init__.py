@@ -10,8 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dyno.access import ApiKey, CreatedKey, Limits, Me
-    from dyno.catalogue import WorkloadEntry
     from dyno.client import (
         AsyncClient,
         Client,
@@ -22,49 +20,48 @@ if TYPE_CHECKING:
         Refused,
         ServerUnreachable,
     )
-    from dyno.comparison import Comparison, UnfinishedComparison
-    from dyno.delivery import Delivery
     from dyno.errors import DynoError
-    from dyno.fleet import AwayDevice, Cordon, DeviceStatus, WorkerRecord
-    from dyno.job import Job, Status, Validation
-    from dyno.result import Artifact, Metric, Result, Verdict
-    from dyno.rows import ResultRow
-    from dyno.samples import RunSamples
-    from dyno.spec import Spec
+    from dyno.models.api_key import ApiKey, CreatedKey, Limits, Me
+    from dyno.models.comparison import Comparison, UnfinishedComparison
+    from dyno.models.inventory import AwayDevice, Cordon, DeviceStatus, WorkerRecord, WorkloadEntry
+    from dyno.models.job import Job, Status, Validation
+    from dyno.models.result import Artifact, Metric, Result, ResultRow, RunSamples, Verdict
+    from dyno.models.spec import Spec
+    from dyno.models.webhook import Delivery
 
-_ACCESS, _CLIENT, _FLEET, _RESULT = "dyno.access", "dyno.client", "dyno.fleet", "dyno.result"
+_ACCESS, _CLIENT, _FLEET, _RESULT = "dyno.models.api_key", "dyno.client", "dyno.models.inventory", "dyno.models.result"
 _WHERE = {
     "ApiKey": _ACCESS,
     "Artifact": _RESULT,
     "AsyncClient": _CLIENT,
     "AwayDevice": _FLEET,
     "Client": _CLIENT,
-    "Comparison": "dyno.comparison",
+    "Comparison": "dyno.models.comparison",
     "ComparisonNotMade": _CLIENT,
     "ConnectionBroken": _CLIENT,
     "Cordon": _FLEET,
     "CreatedKey": _ACCESS,
-    "Delivery": "dyno.delivery",
+    "Delivery": "dyno.models.webhook",
     "DeviceStatus": _FLEET,
     "DownloadDamaged": _CLIENT,
     "DynoError": "dyno.errors",
-    "Job": "dyno.job",
+    "Job": "dyno.models.job",
     "JobNotSucceeded": _CLIENT,
     "Limits": _ACCESS,
     "Me": _ACCESS,
     "Metric": _RESULT,
     "Refused": _CLIENT,
     "Result": _RESULT,
-    "ResultRow": "dyno.rows",
-    "RunSamples": "dyno.samples",
+    "ResultRow": "dyno.models.result",
+    "RunSamples": "dyno.models.result",
     "ServerUnreachable": _CLIENT,
-    "Spec": "dyno.spec",
-    "Status": "dyno.job",
-    "UnfinishedComparison": "dyno.comparison",
-    "Validation": "dyno.job",
+    "Spec": "dyno.models.spec",
+    "Status": "dyno.models.job",
+    "UnfinishedComparison": "dyno.models.comparison",
+    "Validation": "dyno.models.job",
     "Verdict": _RESULT,
     "WorkerRecord": _FLEET,
-    "WorkloadEntry": "dyno.catalogue",
+    "WorkloadEntry": "dyno.models.inventory",
 }
 
 __all__ = [

@@ -1,6 +1,7 @@
-"""The Celery app that API and workers share. A message is a wake-up and nothing more: the jobs are in the store.
+"""The Celery app that API and workers share, and the wake-ups sent through it.
 
-Losing, repeating or reordering messages therefore changes nothing, and no setting here has to keep one safe.
+A message is a wake-up and carries no job: jobs are in the store. Losing, repeating or reordering messages therefore
+changes nothing, and no setting here has to keep a message safe.
 """
 
 from __future__ import annotations

@@ -1,47 +1,51 @@
-"""Everything Dyno raises on purpose.
+"""The exceptions that Dyno raises on purpose, and the exit codes of its processes.
 
 DynoError
-├── InvalidSpec        what was asked for can't be run; lists every wrong field
+├── InvalidSpec        the request can't be run; lists every wrong field
 │   ├── DoesNotFit     … for want of memory; the fields to change, with the figures
 │   ├── ExceedsTimeout … in the time allowed; the same
 │   ├── Unsupported    … with what the fitting devices have: no such framework beside them, too few of them
-│   ├── InvalidComparison  a comparison was asked for with a wrong field
-│   └── InvalidKey     a key was asked for with a wrong field
+│   ├── InvalidComparison  a comparison was requested with a wrong field
+│   └── InvalidKey     a key was requested with a wrong field
 ├── NotComparable      the results are not of the same work, or not all of real devices; names every field
 ├── NoDeviceFits       no known worker can run it
 ├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownDevice, UnknownKey, UnknownDelivery
 ├── JobFinished        a transition came after the end
-├── JobLive            it isn't done yet, and what was asked is of done jobs only
+├── JobLive            the job isn't done yet, and the request is for done jobs only
 ├── ResultNotReady
 │   └── NoResult       … nor ever will be: the job failed, or was canceled
 ├── IdempotencyKeyReused
 ├── JobExpired         the job that an idempotency key made is gone, and the key makes no second one
 ├── LimitReached       the caller's key has no more of something, for now
-│   └── QueueFull      … nobody's has: as many jobs wait as the settings allow
+│   └── QueueFull      … and neither has any other key: as many jobs wait as the settings allow
 ├── StaleToken         another attempt owns the job now
 ├── StoreUnavailable   Redis is away, full or read-only
-├── RecordUnreadable   a stored job, or what it left, is damaged, or of a version unknown here
+├── RecordUnreadable   a stored job, or a record of its, is damaged, or of a version unknown here
 ├── StoreUnfit         Redis is there, but not set up to keep jobs (evicting, cluster)
-├── DeviceUnavailable  the device isn't on this host; says what was looked at
+├── DeviceUnavailable  the device isn't on this host; says where Dyno looked
 │   └── DeviceBusy     … it is, and another process uses it; says which one
 ├── FrameworkMissing   the framework isn't installed here
-├── TracingMissing     traces are asked for, and OpenTelemetry isn't installed here
+├── TracingMissing     tracing is on, and OpenTelemetry isn't installed here
 ├── DatasetDamaged     a data file is there, but not what it should be
 ├── WorkloadFault      a workload file is broken; the start fails
 ├── ArtifactNotFound   no such file of the job, or its file is gone
 ├── ArtifactTooLarge   a file has more bytes than the settings allow
 ├── ArtifactStoreUnavailable  the artifact store can't be read or written now
-├── ArtifactStoreUnfit what DYNO_ARTIFACT_URL or DYNO_ARTIFACT_DIR says can be no artifact store
+├── ArtifactStoreUnfit DYNO_ARTIFACT_URL or DYNO_ARTIFACT_DIR can't be an artifact store
 ├── RunFailed          a run ended without a result; carries the failure's class and reason
 └── ServerUnavailable  no Redis-compatible server could be found or started
 
-Each class has a stable `code`, the identity that callers may depend on. HTTP statuses belong to `service/codes.py`.
+Each class has a stable `code`, the identity that callers may depend on. The service maps codes to HTTP statuses.
+
+`CommandExit` and `WorkerExit` are the exit codes that scripts and service managers rely on. 0, 1 (it broke) and 2
+(wrong usage) mean the same everywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import ClassVar
 
 
@@ -242,7 +246,7 @@ class ServerUnavailable(DynoError):
 
 
 class RunFailed(DynoError):
-    """A run ended without a result. `failure_class`: a `dyno.job.FailureClass`; `reason`: a status_reason."""
+    """A run ended without a result. `failure_class`: a `dyno.models.job.FailureClass`; `reason`: a status_reason."""
 
     code = "run-failed"
 
@@ -250,3 +254,19 @@ class RunFailed(DynoError):
         super().__init__(detail)
         self.failure_class = failure_class
         self.reason = reason
+
+
+class CommandExit(IntEnum):
+    """Of `dyno …`, where it asks an API."""
+
+    FAILED = 1
+    REFUSED = 3
+    UNREACHABLE = 4
+    SLOWER = 5  # `dyno compare`: than the first
+
+
+class WorkerExit(IntEnum):
+    """Of `dyno worker`, which becomes a worker."""
+
+    NOT_STARTED = 3
+    DEVICE_GONE = 4  # it was there at the start

@@ -1,4 +1,4 @@
-"""The parts of Dyno as processes on one host: started by name, restarted when they die, none left behind."""
+"""Processes of Dyno on one host: start them by name, restart those that die, leave none behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 PR_SET_PDEATHSIG = 1
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_BACKOFF_S = 30.0
 STEADY_S = 60.0  # a part that has lived so long starts its back-off anew
 STOP_GRACE_S = 20.0  # a worker needs shutdown_s (1 s here), term_grace_s for its runner, and the rest for its hand-back
@@ -35,14 +35,14 @@ def die_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) ->
 
 def _begin(parent_pid: int, mask: Iterable[int]) -> None:
     """In a new part, before exec: deaf to nothing, and told to end when its parent does. A worker then hands back."""
-    for number in ENDING:
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     die_with_parent(parent_pid, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @dataclass
-class Part:
+class ManagedProcess:
     """One process to keep alive. `module` is run as `python -P -m module args…`.
 
     `says_to`: a descriptor for what it prints and logs; null: where this process' own words go.
@@ -61,7 +61,7 @@ class Part:
     def start(self) -> None:
         # Own process group: Ctrl-C in a terminal reaches only the parent, which then stops the parts in order. Held
         # back while the child is neither in that group nor known here, else it would be caught in between and stay.
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", self.module, *self.args],
@@ -91,10 +91,10 @@ class Stack:
     """Several parts, stopped in reverse order. Use it from one thread only: a child dies with its starting thread."""
 
     say: Callable[[str], None]
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ManagedProcess] = field(default_factory=list)
     chores: list[Callable[[], None]] = field(default_factory=list)  # done at every turn of `watch`
 
-    def start(self, part: Part) -> Part:
+    def start(self, part: ManagedProcess) -> ManagedProcess:
         self.parts.append(part)
         part.start()
         return part
@@ -108,7 +108,7 @@ class Stack:
             for part in self.parts:
                 self._revive(part)
 
-    def dead(self) -> Part | None:
+    def dead(self) -> ManagedProcess | None:
         """The first part that has ended, if any."""
         return next((p for p in self.parts if p.process and p.process.poll() is not None), None)
 
@@ -123,7 +123,7 @@ class Stack:
                 for fd in fds:
                     os.close(fd)
 
-    def _revive(self, part: Part) -> None:
+    def _revive(self, part: ManagedProcess) -> None:
         if part.restart_at_s is not None:
             if time.monotonic() >= part.restart_at_s:
                 part.start()
@@ -147,7 +147,7 @@ class Stack:
                 part.process.wait()
 
 
-def _signal(part: Part, number: signal.Signals) -> None:
+def _signal(part: ManagedProcess, number: signal.Signals) -> None:
     assert part.process is not None
     part.process.send_signal(number)
 

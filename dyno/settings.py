@@ -1,4 +1,4 @@
-"""Every setting of Dyno, one class. Each is read from the environment as DYNO_<NAME>."""
+"""The settings of Dyno: one class, each field read from the environment as DYNO_<NAME>."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from dyno.errors import DynoError
-from dyno.receiver import allowed_host
-from dyno.sentences import sentence
+from dyno.validation_messages import validation_message
+from dyno.webhook_url import allowed_host
 
 DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "dyno"  # what has to last
 Durability = Literal["everysec", "always"]
@@ -23,7 +23,7 @@ SECRET_PREFIX = "whsec_"
 _PREFIX = "DYNO_"
 
 
-def _expanded(folder: Path) -> Path:
+def _expand_home(folder: Path) -> Path:
     """Raises ValueError where `~` stands for no folder: the files would land wherever the process happens to be."""
     try:
         return folder.expanduser()
@@ -31,12 +31,12 @@ def _expanded(folder: Path) -> Path:
         raise ValueError("there is no such home, name the folder in full") from error
 
 
-def _named(value: object) -> object:
+def _none_if_empty(value: object) -> object:
     """An empty one stands for none, as compose files leave it."""
     return value or None
 
 
-def _of_redis(url: str | None) -> str | None:
+def _valid_redis_url(url: str | None) -> str | None:
     if url is not None and not url.startswith(("redis://", "rediss://", "unix://")):
         raise ValueError("a Redis is named redis://…, rediss://… or unix://…")
     try:
@@ -46,24 +46,24 @@ def _of_redis(url: str | None) -> str | None:
     return url
 
 
-TextOrNone = Annotated[str | None, BeforeValidator(_named)]
-PathOrNone = Annotated[Path | None, BeforeValidator(_named)]
+TextOrNone = Annotated[str | None, BeforeValidator(_none_if_empty)]
+PathOrNone = Annotated[Path | None, BeforeValidator(_none_if_empty)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Folder = Annotated[Path, AfterValidator(_expanded)]
+Folder = Annotated[Path, AfterValidator(_expand_home)]
 # What a browser sends as Origin. No "*": whoever may read answers is named.
-Origin = Annotated[str, Field(pattern=r"^https?://[a-z0-9.-]+(:[0-9]{1,5})?$")]
+CorsOrigin = Annotated[str, Field(pattern=r"^https?://[a-z0-9.-]+(:[0-9]{1,5})?$")]
 HostName = Annotated[str, Field(pattern=r"^[a-z0-9._-]+$")]
 
 
-def _listed(value: object) -> object:
+def _split_at_commas(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-Pauses = Annotated[tuple[Annotated[float, Field(ge=0)], ...], NoDecode, BeforeValidator(_listed)]
+RetryDelays = Annotated[tuple[Annotated[float, Field(ge=0)], ...], NoDecode, BeforeValidator(_split_at_commas)]
 
 
-def _secret(value: SecretStr | None) -> SecretStr | None:
+def _valid_webhook_secret(value: SecretStr | None) -> SecretStr | None:
     """Raises ValueError, which must not name it. An empty one is none: compose passes on variables that are not set."""
     text = value.get_secret_value().strip() if value else ""
     if not text:
@@ -81,7 +81,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
 
     # where things are
-    redis_url: Annotated[TextOrNone, AfterValidator(_of_redis)] = (
+    redis_url: Annotated[TextOrNone, AfterValidator(_valid_redis_url)] = (
         None  # redis://, rediss:// or unix://; null: `dyno up` starts a server of its own
     )
     namespace: Annotated[str, Field(min_length=1)] = (
@@ -111,7 +111,7 @@ class Settings(BaseSettings):
     allow_unauthenticated: bool = False  # without keys the API binds loopback only, unless this says otherwise
     require_keys: bool = False  # nobody is served without a key, not even while there is none
     allowed_hosts: Annotated[
-        tuple[HostName, ...], NoDecode, BeforeValidator(_listed)
+        tuple[HostName, ...], NoDecode, BeforeValidator(_split_at_commas)
     ] = ()  # names of the API besides loopback's while no key is needed, without a port: "dyno.lan,api"
     max_body_bytes: Annotated[int, Field(ge=1024, le=2**24)] = 64 * 1024  # of JSON; a file has artifact_max_bytes
     max_head_bytes: Annotated[int, Field(ge=1024, le=2**20)] = 16 * 1024  # of a request: its line and its fields
@@ -122,18 +122,28 @@ class Settings(BaseSettings):
     max_unsent_bytes: Annotated[int, Field(ge=2**20)] = 64 * 2**20  # of answers of which nothing is taken, in all
     max_queued: Annotated[int, Field(ge=0)] = 100_000
     cors_origins: Annotated[
-        tuple[Origin, ...], NoDecode, BeforeValidator(_listed)
+        tuple[CorsOrigin, ...], NoDecode, BeforeValidator(_split_at_commas)
     ] = ()  # "https://a.org,https://b.org"
     tls_cert_file: PathOrNone = None  # PEM, with the chain; with tls_key_file the API speaks TLS itself
     tls_key_file: PathOrNone = None
     max_streams: Annotated[int, Field(gt=0)] = 1000  # answers that stay open: events, and logs that are followed
 
     # webhooks
-    webhook_secret: Annotated[SecretStr | None, AfterValidator(_secret)] = None  # "whsec_…"; null: no job may have one
+    webhook_secret: Annotated[SecretStr | None, AfterValidator(_valid_webhook_secret)] = (
+        None  # "whsec_…"; null: no job may have one
+    )
     webhook_allowed_hosts: Annotated[
-        tuple[Annotated[str, AfterValidator(allowed_host)], ...], NoDecode, BeforeValidator(_listed)
+        tuple[Annotated[str, AfterValidator(allowed_host)], ...], NoDecode, BeforeValidator(_split_at_commas)
     ] = ()  # may be called over http, and where they aren't public: "hooks.lan,127.0.0.1:9000"
-    webhook_retry_s: Pauses = (5.0, 300.0, 1800.0, 7200.0, 14400.0, 21600.0, 32400.0)  # a tenth more or less: in a day
+    webhook_retry_s: RetryDelays = (
+        5.0,
+        300.0,
+        1800.0,
+        7200.0,
+        14400.0,
+        21600.0,
+        32400.0,
+    )  # a tenth more or less: in a day
     webhook_timeout_s: Seconds = 15.0  # for one try, from the look at its name to the answer
     webhook_every_s: Seconds = 1.0  # how often an API looks for what is due
 
@@ -160,10 +170,10 @@ class WrongSettings(DynoError):
     code = "wrong-settings"
 
 
-def configured() -> Settings:
+def load_settings() -> Settings:
     """What the environment says. Raises WrongSettings, which names each variable and shows none: it may be a secret."""
     try:
         return Settings()
     except ValidationError as error:
-        wrong = (f"{_PREFIX}{str(each['loc'][0]).upper()}: {sentence(each)}" for each in error.errors())
+        wrong = (f"{_PREFIX}{str(each['loc'][0]).upper()}: {validation_message(each)}" for each in error.errors())
         raise WrongSettings("; ".join(wrong)) from None

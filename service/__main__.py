@@ -19,9 +19,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from dyno.errors import DynoError
-from dyno.logs import set_up_logging
+from dyno.logging import set_up_logging
 from dyno.preflight import bind_error
-from dyno.settings import Settings, WrongSettings, configured
+from dyno.settings import Settings, WrongSettings, load_settings
 from service.address import needs_keys
 from service.app import create_app
 from service.edge import ACCESS
@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
 def main() -> int:
     """Serve until a signal; returns the exit code."""
     try:
-        settings = configured()
+        settings = load_settings()
     except WrongSettings as error:
         return _refuse(error.detail, 2)
     set_up_logging(settings.log_format)

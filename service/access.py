@@ -11,8 +11,8 @@ from fastapi import Depends, Request
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.routing import BaseRoute
 
-from dyno.access import EVERYBODY, ApiKey, Scope, Viewer
 from dyno.errors import DynoError, StoreUnavailable
+from dyno.models.api_key import EVERYBODY, ApiKey, Scope, Viewer
 from service import edge
 from service.attempts import JOB_HEADER, bearer, check_start
 from service.errors import NotAuthorized, ScopeMissing, as_to_a_stranger

@@ -9,9 +9,9 @@ from importlib.metadata import version
 
 from fastapi import Depends, FastAPI
 
-from dyno.artifacts import service_store
+from dyno.artifact_store import service_store
+from dyno.logging import tracer_for
 from dyno.settings import Settings
-from dyno.tracing import traces_of
 from dyno.workloads import registry
 from service import edge, openapi, problems
 from service.access import check_rows, guard
@@ -51,7 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
     `app.state.stopping` is an event to set when the server begins to end, so that long polls answer at once.
     """
     registered, files = registry(), service_store(settings)
-    stopping, traces = asyncio.Event(), traces_of(settings, "dyno-api", sends_by_itself=True)
+    stopping, traces = asyncio.Event(), tracer_for(settings, "dyno-api", sends_by_itself=True)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fastapi import Request
 
 from dyno.errors import UnknownJob
-from dyno.spec import InterleavedSpec, Spec
+from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store.artifacts import check_token
 from dyno.store.keys import JOB_ID
 from service.errors import NotAuthorized, RepeatedHeader, as_to_a_stranger

@@ -11,9 +11,9 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Query, Request, params
 from fastapi.dependencies.utils import get_flat_params
 
-from dyno.artifacts.names import is_name
+from dyno.artifact_store import is_artifact_name
 from dyno.errors import ArtifactNotFound, FieldError, UnknownJob
-from dyno.logs import current_job_id
+from dyno.logging import current_job_id
 from dyno.store.jobs import Jobs
 from dyno.store.keys import JOB_ID
 from service import strict_json
@@ -46,7 +46,7 @@ async def _job_id(job_id: Annotated[str, Path(description="`job_` and a ULID")])
 
 
 async def _artifact_name(name: Annotated[str, Path(description="A file name, never a path")]) -> str:
-    if not is_name(name):
+    if not is_artifact_name(name):
         raise ArtifactNotFound("no artifact has such a name: letters, digits, dot, dash and underscore, at most 128")
     return name
 

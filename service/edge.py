@@ -16,9 +16,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dyno.logs import current_job_id, current_request_id, log_event
+from dyno.logging import current_job_id, current_request_id, log_event
+from dyno.models.job import new_ulid
 from dyno.settings import Settings
-from dyno.ulid import new_ulid
 from service.headers_only import HeadersOnly
 from service.meter import Meter
 from service.problems import problem

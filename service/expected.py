@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dyno.devices.device import Device
 from dyno.errors import InvalidSpec
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.workloads import can_run, validate_params
 from dyno.workloads.contract import Workload
 

@@ -6,8 +6,8 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
-from dyno.access import ApiKey
 from dyno.errors import LimitReached
+from dyno.models.api_key import ApiKey
 from service.errors import TooManyStreams
 
 PART = 4  # of all that there are, one key has a quarter at most

@@ -16,11 +16,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 
-from dyno.comparison import Difference
 from dyno.errors import DynoError, FieldError, InvalidSpec, LimitReached, NotComparable, ResultNotReady
-from dyno.job import Status
-from dyno.logs import current_request_id
-from dyno.sentences import sentence
+from dyno.logging import current_request_id
+from dyno.models.comparison import Difference
+from dyno.models.job import Status
+from dyno.validation_messages import validation_message
 from service.codes import PROBLEMS
 from service.errors import pointer
 
@@ -187,7 +187,7 @@ def _methods(request: Request) -> list[str]:
 async def _of_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = (
-        FieldError(reduce(pointer, each["loc"], ""), each["type"].replace("_", "-"), sentence(each))
+        FieldError(reduce(pointer, each["loc"], ""), each["type"].replace("_", "-"), validation_message(each))
         for each in error.errors()
     )
     errors = list(dict.fromkeys(found))  # what two parts of a route look at is found wrong by both

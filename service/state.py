@@ -13,9 +13,10 @@ import anyio
 import redis
 import redis.asyncio
 
-from dyno.artifacts.store import ArtifactStore
+from dyno.artifact_store import ArtifactStore
 from dyno.celery_app import send_wake_up
 from dyno.errors import StoreUnavailable
+from dyno.logging import Tracer
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
@@ -25,8 +26,7 @@ from dyno.store.forecast import Forecasts
 from dyno.store.jobs import Jobs
 from dyno.store.upkeep import Upkeep
 from dyno.store.watch import Watch
-from dyno.tracing import Traces
-from dyno.webhooks.deliverer import delivering
+from dyno.webhook_delivery import webhook_deliverer
 from dyno.workloads.contract import Workload
 from service.address import needs_keys
 from service.expected import expected_s
@@ -58,7 +58,7 @@ class State:
     checking: anyio.CapacityLimiter
     streams: Places
     polls: Places
-    traces: Traces
+    traces: Tracer
 
 
 def check_store(settings: Settings) -> None:
@@ -89,7 +89,7 @@ async def opened(
     workloads: Mapping[str, Workload],
     artifacts: ArtifactStore,
     stopping: asyncio.Event,
-    traces: Traces,
+    traces: Tracer,
 ) -> AsyncIterator[State]:
     """The clients, the reader of events and the upkeep thread, for as long as the block runs."""
     await asyncio.to_thread(check_store, settings)
@@ -110,7 +110,7 @@ async def opened(
         streams = Places(min(settings.max_streams, max(1, connections // STREAMS_OF)))
         polls = Places(max(1, connections // POLLS_OF))
         parts = (jobs, keys, gate, watch, feed, artifacts, stopping, checking, streams, polls, traces)
-        async with delivering(client, settings):
+        async with webhook_deliverer(client, settings):
             yield State(settings, workloads, client, *parts)
     finally:
         await asyncio.to_thread(upkeep.stop)

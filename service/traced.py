@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dyno.tracing import Carrier, Traces
+from dyno.logging import Carrier, Tracer
 
 _UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})  # asked again and again, and nobody asks how that went
 _CARRIERS = (b"traceparent", b"tracestate")
@@ -13,7 +13,7 @@ _CARRIERS = (b"traceparent", b"tracestate")
 class Traced:
     """Plain ASGI, around the routes."""
 
-    def __init__(self, app: ASGIApp, traces: Traces) -> None:
+    def __init__(self, app: ASGIApp, traces: Tracer) -> None:
         self._app, self._traces = app, traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any, Literal
 
-from dyno.job import Job, QueuePlace, Status, Urls, new_job_id
 from dyno.measure.comparable import Entry
 from dyno.measure.statistics import mean_interval
-from dyno.result import Metric, Peak, Precision, Result
-from dyno.spec import Spec
+from dyno.models.job import Job, QueuePlace, Status, Urls, new_job_id
+from dyno.models.result import Metric, Peak, Precision, Result
+from dyno.models.spec import Spec
 from tests.results import a_result
 
 RATES = [100.0, 101.0, 99.0, 100.5, 99.5]

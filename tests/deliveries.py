@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dyno.delivery import DeliveryStatus, Ended, Outcome
-from dyno.spec import Spec
+from dyno.models.spec import Spec
+from dyno.models.webhook import DeliveryStatus, Ended, Outcome
 from dyno.store.deliveries import Deliveries, WantedDeliveries
 from dyno.store.jobs import Jobs
 from dyno.store.outbox import Outbox, Taken

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dyno.readings import Energy, Memory
-from dyno.result import Artifact, Peak, Phases, Result, Verdict
+from dyno.models.result import Artifact, Energy, Memory, Peak, Phases, Result, Verdict
 
 
 def a_result(job_id: str, artifacts: Sequence[Artifact] = ()) -> Result:

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from dyno.devices.device import Device
-from dyno.frames import FRAME, Done, Failed, Frame, RunRecord, RunRequest
 from dyno.measure.assemble import assemble
-from dyno.result import Result
+from dyno.models.result import Result
+from dyno.models.runner_protocol import FRAME, DoneFrame, FailedFrame, Frame, RunRecord, RunRequest
+from dyno.models.spec import Spec
 from dyno.runner import run
-from dyno.spec import Spec
 from dyno.workloads import validate_params
 from dyno.workloads.contract import Workload
 
@@ -45,12 +45,12 @@ def in_process(request: RunRequest) -> list[Frame]:
 
 
 def record_of(frames: Sequence[Frame]) -> RunRecord:
-    assert isinstance(frames[-1], Done), frames[-1]
+    assert isinstance(frames[-1], DoneFrame), frames[-1]
     return frames[-1].record
 
 
-def failure_of(frames: Sequence[Frame]) -> Failed:
-    assert isinstance(frames[-1], Failed), frames[-1]
+def failure_of(frames: Sequence[Frame]) -> FailedFrame:
+    assert isinstance(frames[-1], FailedFrame), frames[-1]
     return frames[-1]
 
 

@@ -46,9 +46,11 @@ def test_type_checkers_are_told_the_same_names() -> None:
 
 
 def test_every_error_of_the_client_is_there_and_is_a_dyno_error() -> None:
-    from dyno.client import errors
+    from dyno.client import exceptions
 
-    classes = {each for each in vars(errors).values() if isinstance(each, type) and each.__module__ == errors.__name__}
+    classes = {
+        each for each in vars(exceptions).values() if isinstance(each, type) and each.__module__ == exceptions.__name__
+    }
     assert {each.__name__ for each in classes} <= FACE
     assert all(issubclass(each, dyno.DynoError) for each in classes)
 

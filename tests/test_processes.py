@@ -7,11 +7,11 @@ import subprocess
 import sys
 import textwrap
 
-from dyno.processes import MAX_BACKOFF_S, Part, Stack
+from dyno.processes import MAX_BACKOFF_S, ManagedProcess, Stack
 
 
-def _part(code: str) -> Part:
-    return Part("sleeper", "timeit", ["-n1", "-r1", "-s", "import time", code], dict(os.environ))
+def _part(code: str) -> ManagedProcess:
+    return ManagedProcess("sleeper", "timeit", ["-n1", "-r1", "-s", "import time", code], dict(os.environ))
 
 
 def test_the_delay_doubles_with_each_early_death_up_to_a_limit() -> None:
@@ -38,9 +38,9 @@ def test_stop_ends_every_part_and_dead_names_the_first_that_ended() -> None:
 def test_a_part_ends_when_its_parent_is_killed() -> None:
     code = """
         import os, signal, sys
-        from dyno.processes import Part, Stack
+        from dyno.processes import ManagedProcess, Stack
         sleep = ["-n1", "-r1", "-s", "import time", "time.sleep(600)"]
-        part = Stack(print).start(Part("x", "timeit", sleep, os.environ))
+        part = Stack(print).start(ManagedProcess("x", "timeit", sleep, os.environ))
         print(part.process.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """

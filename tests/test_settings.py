@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from dyno.settings import Settings, WrongSettings, configured
+from dyno.settings import Settings, WrongSettings, load_settings
 
 DYNO = Path(sys.executable).with_name("dyno")
 NUMBERS = {"runner_memory_bytes"}  # an empty one is wrong
@@ -54,7 +54,7 @@ WRONG = {
 def test_a_wrong_setting_is_named_and_not_shown(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"DYNO_{name}", WRONG[name])
     with pytest.raises(WrongSettings) as raised:
-        configured()
+        load_settings()
     assert raised.value.detail.startswith(f"DYNO_{name}: ")
     assert "HIDDEN" not in raised.value.detail
     assert "Value error" not in raised.value.detail
@@ -64,7 +64,7 @@ def test_a_wrong_setting_is_named_and_not_shown(name: str, monkeypatch: pytest.M
 def test_a_redis_that_can_not_be_found_by_its_url_is_a_wrong_setting(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNO_REDIS_URL", url)
     with pytest.raises(WrongSettings, match=r"^DYNO_REDIS_URL: ") as raised:
-        configured()
+        load_settings()
     assert "HIDDEN" not in raised.value.detail
 
 
@@ -72,7 +72,7 @@ def test_every_wrong_one_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("PORT", "LEASE_S"):
         monkeypatch.setenv(f"DYNO_{name}", WRONG[name])
     with pytest.raises(WrongSettings, match=r"DYNO_PORT: .*; DYNO_LEASE_S: "):
-        configured()
+        load_settings()
 
 
 NAMES = [name for name, field in Settings.model_fields.items() if field.default is None and name not in NUMBERS]
@@ -81,7 +81,7 @@ NAMES = [name for name, field in Settings.model_fields.items() if field.default 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_left_empty_is_not_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"DYNO_{name.upper()}", "")
-    assert getattr(configured(), name) is None
+    assert getattr(load_settings(), name) is None
 
 
 @pytest.mark.parametrize(

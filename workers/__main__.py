@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from dyno.errors import DynoError
-from dyno.exits import OfWorker
-from dyno.settings import WrongSettings, configured
+from dyno.errors import DynoError, WorkerExit
+from dyno.settings import WrongSettings, load_settings
 from workers.app import Worker
 from workers.log import LOG, set_up
 
@@ -20,7 +19,7 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="one line an event, not only warnings")
     arguments = parser.parse_args()
     try:
-        settings = configured()
+        settings = load_settings()
     except WrongSettings as error:
         sys.stderr.write(f"dyno: {error.detail}\n")
         sys.exit(2)
@@ -30,7 +29,7 @@ def main() -> None:
         worker = Worker(device, arguments.name, settings, arguments.emulate)
     except DynoError as error:
         LOG.error("not-started code=%s %s", error.code, error.detail)
-        sys.exit(OfWorker.NOT_STARTED)
+        sys.exit(WorkerExit.NOT_STARTED)
     sys.exit(worker.run())
 
 

@@ -16,21 +16,20 @@ from pathlib import Path
 
 import redis
 
-from dyno.artifacts import shared_store
+from dyno.artifact_store import shared_store
 from dyno.celery_app import send_wake_up
 from dyno.devices.cpulist import parse_cpulist
 from dyno.devices.device import Device
 from dyno.devices.discover import discover
 from dyno.devices.locks import Turn, lock_paths
-from dyno.errors import DeviceUnavailable, FrameworkMissing, StoreUnavailable
-from dyno.exits import OfWorker
-from dyno.fleet import WorkerRecord
-from dyno.job import Holder, WorkerRef
+from dyno.errors import DeviceUnavailable, FrameworkMissing, StoreUnavailable, WorkerExit
+from dyno.logging import tracer_for
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import Holder, WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import check_server, sync_client
 from dyno.store.leases import Leases
 from dyno.store.upkeep import Upkeep
-from dyno.tracing import traces_of
 from dyno.workloads import registry
 from workers.bounds import host_share_bytes
 from workers.cgroup import runner_cgroup
@@ -61,7 +60,7 @@ class Worker:
         if not self._device.frameworks:  # it would serve no queue
             raise FrameworkMissing('no framework is installed beside this worker: pip install "tensordyno[cpu]"')
         self._workloads = registry()
-        self._traces = traces_of(settings, "dyno-worker", sends_by_itself=False)
+        self._traces = tracer_for(settings, "dyno-worker", sends_by_itself=False)
         shared_store(settings)  # only to hear now that it can't be used
         self._client = sync_client(settings)
         _check_store(self._client, settings)
@@ -88,7 +87,7 @@ class Worker:
                 found = turn.take()
             except DeviceUnavailable as error:
                 event("not-started", logging.ERROR, code=error.code, why=error.detail)
-                return OfWorker.NOT_STARTED
+                return WorkerExit.NOT_STARTED
             if isinstance(found, Holder):
                 turn.leave()
                 event("device-held", logging.WARNING, why=str(found), then="peaks are measured before the first job")
@@ -115,7 +114,7 @@ class Worker:
         )
         worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
         supervisor = Supervisor(
-            context, worker, call, self._presence.show, lambda: consumer.end(OfWorker.DEVICE_GONE), prepare
+            context, worker, call, self._presence.show, lambda: consumer.end(WorkerExit.DEVICE_GONE), prepare
         )
         consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
         upkeep = Upkeep(self._settings, call, {"writing what was spooled": lambda _: supervisor.catch_up()})

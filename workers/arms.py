@@ -10,19 +10,18 @@ from pydantic import JsonValue
 
 from dyno.devices.device import Device
 from dyno.errors import InvalidSpec, UnknownWorkload
-from dyno.frames import RunRecord
 from dyno.measure.assemble import assemble
 from dyno.measure.processes import enough
 from dyno.measure.raw import raw_samples
-from dyno.result import Result
-from dyno.samples import ArmName, RunSamples
-from dyno.spec import Spec
+from dyno.models.result import Result, RunSamples, VariantName
+from dyno.models.runner_protocol import RunRecord
+from dyno.models.spec import Spec
 from dyno.workloads import check_units, validate_params
 from dyno.workloads.contract import Estimate, Params, Workload
 from workers.artifacts import JobFiles
 from workers.equipment import WorkerContext
 
-_NAMES: tuple[ArmName, ...] = ("first", "second", "control")
+_NAMES: tuple[VariantName, ...] = ("first", "second", "control")
 
 
 @dataclass
@@ -32,7 +31,7 @@ class Arm:
     `repeats`: the variant that it runs once more as a control, with what that one chose in its first run.
     """
 
-    name: ArmName | None
+    name: VariantName | None
     spec: Spec
     workload: Workload
     params: Params
@@ -73,7 +72,7 @@ def arms_of(spec: Spec, context: WorkerContext, new_files: Callable[[], JobFiles
     Raises UnknownWorkload, and InvalidSpec for what this worker or its device can't run.
     """
     specs = spec.arms
-    names: Sequence[ArmName | None] = _NAMES if len(specs) > 1 else [None]
+    names: Sequence[VariantName | None] = _NAMES if len(specs) > 1 else [None]
     variants = [
         Arm(name, each, *_resolved(each, context), new_files()) for name, each in zip(names, specs, strict=False)
     ]

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from dyno.errors import ArtifactStoreUnavailable, ArtifactTooLarge, StaleToken, StoreUnavailable
-from dyno.job import Failure, FailureClass
-from dyno.spec import WeightsRef
+from dyno.models.job import Failure, FailureClass
+from dyno.models.spec import WeightsRef
 from dyno.store.leases import Claim
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Params

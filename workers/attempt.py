@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.errors import InvalidSpec, UnknownWorkload
-from dyno.frames import RunRequest
-from dyno.job import DEVICE_BUSY, Failure, FailureClass
 from dyno.measure.warnings import in_order
+from dyno.models.job import DEVICE_BUSY, Failure, FailureClass
+from dyno.models.runner_protocol import RunRequest
 from dyno.store.leases import Claim
 from dyno.store.paces import Pace, series_of
 from workers.arms import Arm, arms_of, turns

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dyno.artifacts import shared_store
-from dyno.artifacts.store import PIECE_BYTES, ArtifactStore, sha256_of, url_of
+from dyno.artifact_store import PIECE_BYTES, ArtifactStore, artifact_url, sha256_of, shared_store
 from dyno.client import DownloadDamaged, Refused, ServerUnreachable
-from dyno.client.attempt import AttemptClient
+from dyno.client.client import AttemptClient
 from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactTooLarge, DynoError, StaleToken
-from dyno.result import Artifact
+from dyno.models.result import Artifact
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
 from workers.log import event
@@ -66,7 +65,7 @@ class Sender:
         while True:
             try:
                 self.transport.put(self.claim, name, sha256, source)
-                return Artifact(name=name, bytes=size_bytes, sha256=sha256, url=url_of(self.claim.job_id, name))
+                return Artifact(name=name, bytes=size_bytes, sha256=sha256, url=artifact_url(self.claim.job_id, name))
             except passing as error:
                 deadline_s = min(deadline_s, self.clock() + patience_s)
                 if abandoned.is_set() or self.clock() + _PAUSE_S >= deadline_s:
@@ -76,7 +75,7 @@ class Sender:
 
 
 class ToSharedStore:
-    """No token guards the store: names by content do (`dyno.artifacts.names.stored_name`)."""
+    """No token guards the store: names by content do (`dyno.artifact_store.stored_name`)."""
 
     def __init__(self, store: ArtifactStore, leases: Leases) -> None:
         self._store, self._leases = store, leases

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dyno.job import Failure, FailureClass
-from dyno.peers import Headline
-from dyno.result import Result
-from dyno.samples import RunSamples
+from dyno.models.job import Failure, FailureClass
+from dyno.models.result import Headline, Result, RunSamples
 from dyno.store.leases import Claim, Leases
 from dyno.store.paces import Pace
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dyno.devices.device import Device
+from dyno.logging import Tracer
 from dyno.settings import Settings
 from dyno.store.leases import Leases
-from dyno.tracing import Traces
 from dyno.workloads.contract import Workload
 from workers.launcher import Launcher
 from workers.stop import StopSwitch
@@ -30,4 +30,4 @@ class WorkerContext:
     stop: StopSwitch = field(default_factory=StopSwitch)
     clock: Callable[[], float] = time.monotonic
     gone: Callable[[], str | None] = lambda: None
-    traces: Traces = field(default_factory=Traces)
+    traces: Tracer = field(default_factory=Tracer)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
-from dyno.frames import ProgressFrame
+from dyno.models.runner_protocol import ProgressFrame
 from workers.ending import Dropped, Ending, HandedBack, Stopped
 from workers.equipment import WorkerContext
 from workers.pulse import Pulse

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dyno.artifacts.names import is_name, is_weights
-from dyno.artifacts.weights import refusal
+from dyno.artifact_store import is_artifact_name, is_weights, unsafe_weights_reason
 from dyno.client import DownloadDamaged
 from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, StoreUnavailable
-from dyno.job import Failure, FailureClass
-from dyno.result import Artifact
-from dyno.spec import WeightsRef
+from dyno.models.job import Failure, FailureClass
+from dyno.models.result import Artifact
+from dyno.models.spec import WeightsRef
 from dyno.store.leases import Claim, Leases
 from workers.delivery import Delivery
 
@@ -35,7 +34,7 @@ def fetch_weights(
         return _failure(FailureClass.UNSUPPORTED, error.detail)
     except (ArtifactStoreUnavailable, StoreUnavailable, DownloadDamaged) as error:
         return _failure(FailureClass.INFRASTRUCTURE, error.detail)
-    refused = refusal(path, max_bytes)
+    refused = unsafe_weights_reason(path, max_bytes)
     return path if refused is None else _failure(FailureClass.UNSUPPORTED, refused)
 
 
@@ -43,7 +42,7 @@ def _named(ref: WeightsRef, listed: list[Artifact] | None) -> Artifact | str:
     """The artifact, or why there is none: the job was there when this one was accepted, and may have expired since."""
     if listed is None:
         return f"{ref.job} and its files are gone"
-    if not (is_name(ref.name) and is_weights(ref.name)):
+    if not (is_artifact_name(ref.name) and is_weights(ref.name)):
         return f'"{ref.name}" is no file of weights'
     found = next((artifact for artifact in listed if artifact.name == ref.name), None)
     return found or f"{ref.job} left no {ref.name}"

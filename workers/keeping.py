@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from dyno.artifacts.names import is_name
+from dyno.artifact_store import is_artifact_name
 from dyno.errors import ArtifactStoreUnavailable, ArtifactTooLarge, StaleToken, StoreUnavailable
 from dyno.measure.warnings import warning
-from dyno.result import Artifact, ResultWarning
+from dyno.models.result import Artifact, ResultWarning
 from dyno.store.leases import Claim
 from workers.delivery import Sender
 from workers.ending import Dropped, HandedBack
@@ -164,7 +164,7 @@ def _entries(folder: Path) -> list[tuple[Path, str | None]]:
 def _refusal(path: Path) -> str | None:
     if not path.is_file() or path.is_symlink():  # a link could lead anywhere on this host
         return "it is no regular file"
-    if not is_name(path.name):
+    if not is_artifact_name(path.name):
         return "its name is none: letters, digits, dot, dash and underscore, a letter or digit first"
     return None
 

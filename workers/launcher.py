@@ -18,7 +18,7 @@ from typing import Literal
 
 from dyno.devices.device import Device
 from dyno.devices.frameworks import installed_frameworks
-from dyno.frames import RunRequest
+from dyno.models.runner_protocol import RunRequest
 from workers.cgroup import Cgroup
 from workers.child import FRAMES_FD, REQUEST_FD
 from workers.log import event

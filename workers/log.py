@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from dyno.logs import log_event, set_up_logging
+from dyno.logging import log_event, set_up_logging
 from dyno.settings import LogFormat
 
 LOG = logging.getLogger("dyno.worker")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from dyno.job import NO_SUCH_DEVICE, Failure, FailureClass
+from dyno.models.job import NO_SUCH_DEVICE, Failure, FailureClass
 from workers.stop import StopReason
 from workers.watch import Ended
 

@@ -8,9 +8,8 @@ import redis
 
 from dyno.errors import StoreUnavailable
 from dyno.measure.band import headline, judged
-from dyno.peers import Headline, Peer
-from dyno.result import Result, Verdict
-from dyno.spec import Spec
+from dyno.models.result import Headline, Peer, Result, Verdict
+from dyno.models.spec import Spec
 from dyno.store.leases import Leases
 from dyno.workloads.contract import Params
 from workers.log import event

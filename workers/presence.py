@@ -11,8 +11,8 @@ import redis
 
 from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
-from dyno.fleet import WorkerRecord, WorkerState
-from dyno.job import Holder
+from dyno.models.inventory import WorkerRecord, WorkerState
+from dyno.models.job import Holder
 from dyno.settings import Settings
 from dyno.store.fleet import publish, withdraw
 from workers.log import event

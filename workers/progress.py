@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dyno.frames import ProgressFrame
-from dyno.job import Progress
+from dyno.models.job import Progress
+from dyno.models.runner_protocol import ProgressFrame
 
 _LEAST_FRACTION = 0.05  # before that the start of the first run weighs too much: measured, 237 s for the last 10
 _TRAINING_SHARE = 0.5  # of a run that trains in full before it samples: a guess that only the bar sees

@@ -12,10 +12,10 @@ from functools import partial
 
 from dyno.devices.device import Device
 from dyno.devices.locks import lock_paths, shared_lock_paths
-from dyno.frames import ProgressFrame, RunRequest
-from dyno.job import DEVICE_BUSY
+from dyno.models.job import DEVICE_BUSY
+from dyno.models.runner_protocol import ProgressFrame, RunRequest
+from dyno.models.spec import Measure, Processes, Spec
 from dyno.settings import Settings
-from dyno.spec import Measure, Processes, Spec
 from workers.launcher import DEFAULT_FRAMEWORK, Launcher
 from workers.log import event
 from workers.outcome import failure_of

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from dyno.errors import StoreUnavailable
-from dyno.frames import ProgressFrame
+from dyno.models.runner_protocol import ProgressFrame
 from dyno.store.leases import Claim, Leases
 from workers.job_log import JobLog
 from workers.log import event

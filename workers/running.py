@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dyno.frames import FRAME, Done, Failed, FirstOp, ProgressFrame, Started
+from dyno.models.runner_protocol import FRAME, DoneFrame, FailedFrame, FirstOpFrame, ProgressFrame, StartedFrame
 from workers.log_tail import LogTail
 
-AnyFrame = Started | FirstOp | ProgressFrame | Done | Failed
+AnyFrame = StartedFrame | FirstOpFrame | ProgressFrame | DoneFrame | FailedFrame
 
 _READ_BYTES = 65536
 _LINE_BYTES = 64 * 1024 * 1024  # a record with 100,000 samples takes 10 MB

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from dyno import durable
-from dyno.spec import MOST_EXPIRES_IN_S
+from dyno import atomic_files
+from dyno.models.spec import MAX_EXPIRES_IN_S
 from dyno.store.fitting import VERSION
 from dyno.store.leases import Claim
 from workers.ending import Ending
@@ -38,18 +38,18 @@ class Spool:
     def keep(self, ending: Ending, claim: Claim) -> Path:
         """The file that the ending is in, safe from a loss of power. Raises OSError where there is no room for it."""
         text = text_of(ending, claim, self._namespace, self._version)
-        durable.make(self._folder)
+        atomic_files.make_folder(self._folder)
         self._make_room(len(text))
         digest = hashlib.sha256(claim.token.encode()).hexdigest()[:16]
         path = self._folder / f"{claim.job_id}.{claim.attempt}.{digest}{_ENDING}"
         unfinished = path.with_suffix(f".{os.getpid()}{_UNFINISHED}")
         try:
-            durable.write(unfinished, text)
+            atomic_files.write_synced(unfinished, text)
             unfinished.replace(path)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
-        durable.sync(self._folder)
+        atomic_files.fsync_path(self._folder)
         return path
 
     def waiting(self) -> Iterator[Spooled]:
@@ -128,5 +128,5 @@ def _status(path: Path) -> os.stat_result | None:
 
 def _useless(path: Path, status: os.stat_result) -> bool:
     """No job is known for longer than it may ask for, so what nobody has taken until then nobody will."""
-    old = time.time() - status.st_mtime > MOST_EXPIRES_IN_S
+    old = time.time() - status.st_mtime > MAX_EXPIRES_IN_S
     return path.suffix == _ASIDE or (path.suffix == _ENDING and old)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import Field, TypeAdapter
 from pydantic_core import to_json
 
-from dyno.job import SCHEMA, Stored
+from dyno.models.job import SCHEMA, Stored
 from dyno.store.leases import Claim
 from dyno.store.records import read_spec
 from workers.ending import Ending, Failed, HandedBack, Stopped, Succeeded

@@ -12,9 +12,9 @@ from typing import Protocol
 from dyno.devices.device import Device
 from dyno.devices.locks import Held, Turn
 from dyno.errors import DeviceUnavailable, StoreUnavailable
-from dyno.fleet import WorkerState
-from dyno.job import Holder, WorkerRef
-from dyno.logs import log_context_of_job
+from dyno.logging import log_context_of_job
+from dyno.models.inventory import WorkerState
+from dyno.models.job import Holder, WorkerRef
 from dyno.store.leases import Claim
 from dyno.store.queues import queues_served
 from workers.attempt import Attempt

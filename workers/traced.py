@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from dyno.errors import StoreUnavailable
-from dyno.job import FailureClass
+from dyno.logging import Carrier, Span, SpanAttributes, Tracer
+from dyno.models.job import FailureClass
 from dyno.store.leases import Claim
-from dyno.tracing import Carrier, Facts, Span, Traces
 from workers.ending import Ending, Failed
 from workers.equipment import WorkerContext
 from workers.watch import Ended
@@ -22,7 +22,7 @@ def traced(claim: Claim, context: WorkerContext) -> Iterator[Span]:
         yield Span()
         return
     follows = _waited(claim, context)
-    facts: Facts = {
+    facts: SpanAttributes = {
         "dyno.job": claim.job_id,
         "dyno.workload": claim.spec.workload,
         "dyno.device": claim.device,
@@ -46,7 +46,7 @@ def note(span: Span, ending: Ending, counted: bool) -> None:
     )
 
 
-def traced_run(traces: Traces, number: int, variant: str | None) -> AbstractContextManager[Span]:
+def traced_run(traces: Tracer, number: int, variant: str | None) -> AbstractContextManager[Span]:
     """`number` counts from 0, what is told from 1. `variant`: which spec of a comparison it is of."""
     return traces.span("run", {"dyno.run": number + 1, "dyno.arm": variant})
 

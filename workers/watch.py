@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from dyno.frames import Done, Failed, FirstOp, ProgressFrame, RunRecord
+from dyno.models.runner_protocol import DoneFrame, FailedFrame, FirstOpFrame, ProgressFrame, RunRecord
 from workers.bounds import Excess
 from workers.oom import oom_kills
 from workers.running import AnyFrame, Exit, Runner
@@ -51,7 +51,7 @@ class Ended:
     exit: Exit
     first_op_at_s: float | None  # time.time() at the end of the device's first operation
     record: RunRecord | None
-    failed: Failed | None
+    failed: FailedFrame | None
     stopped_for: StopReason | None
     log_tail: str | None
     oom_killed: bool
@@ -80,7 +80,7 @@ class Watch:
         self._stopped_for: StopReason | None = None
         self._progress: ProgressFrame | None = None
         self._first_op_at_s: float | None = None
-        self._last: Done | Failed | None = None
+        self._last: DoneFrame | FailedFrame | None = None
 
     def until_ended(self) -> Ended:
         """Returns when the runner is gone, with its frames and log read to the end."""
@@ -121,9 +121,9 @@ class Watch:
         self._last_frame_s = self._clock()
         if isinstance(frame, ProgressFrame):
             self._progress = frame
-        elif isinstance(frame, FirstOp):
+        elif isinstance(frame, FirstOpFrame):
             self._first_op_at_s = frame.at_s
-        elif isinstance(frame, Done | Failed):
+        elif isinstance(frame, DoneFrame | FailedFrame):
             self._last = frame
             # Nothing more will come: an end that hangs must not hold the device.
             self._kill_at_s = min(self._kill_at_s, self._last_frame_s + self._limits.term_grace_s)
@@ -180,8 +180,8 @@ class Watch:
             start=self._runner.start,
             exit=self._runner.exit,
             first_op_at_s=self._first_op_at_s,
-            record=self._last.record if isinstance(self._last, Done) else None,
-            failed=self._last if isinstance(self._last, Failed) else None,
+            record=self._last.record if isinstance(self._last, DoneFrame) else None,
+            failed=self._last if isinstance(self._last, FailedFrame) else None,
             stopped_for=self._stopped_for,
             log_tail=self._runner.log.text(),
             oom_killed=oom_killed,

@@ -144,7 +144,7 @@ def _run_child(zygote_pid: int, argv: list[str] | None, frames: int, log: int, r
 
 
 def _run_forked() -> None:
-    from dyno.frames import RunRequest
+    from dyno.models.runner_protocol import RunRequest
     from dyno.runner.run import main as run
 
     with os.fdopen(REQUEST_FD, "rb") as file:

@@ -16,7 +16,7 @@ from benchmarks.reproduce.experiments import EXPERIMENTS
 from benchmarks.reproduce.page import lines
 from benchmarks.settings import checked
 from dyno.devices.discover import discover
-from dyno.result import Result
+from dyno.models.result import Result
 from dyno.settings import Settings
 
 STATE = RESULTS / "recorded" / "reproduction"

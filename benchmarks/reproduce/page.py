@@ -20,7 +20,7 @@ from benchmarks.results import (
     taken,
     verdict,
 )
-from dyno.result import Result
+from dyno.models.result import Result
 from dyno.workloads._articles import Article
 
 

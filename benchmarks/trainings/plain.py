@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Data:
-    """One sample a row; `kind` as in `dyno.result.DataOrigin`."""
+    """One sample a row; `kind` as in `dyno.models.result.DataOrigin`."""
 
     inputs: NDArray[Any]
     targets: NDArray[Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dyno.cli import compare, doctor, fleet, jobs, keys, named, processes, webhooks  # noqa: F401 - each adds commands
+from dyno.cli import doctor, fleet_commands, job_commands, key_commands, up  # noqa: F401 - each adds commands
 from dyno.cli.app import app
 
 

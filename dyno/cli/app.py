@@ -1,4 +1,4 @@
-"""The command's frame: the app that the other files add to, its consoles, and errors as exit codes."""
+"""The frame of the `dyno` command: the Typer app, common options, consoles, and errors as exit codes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from functools import wraps
 from http import HTTPStatus
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, ParamSpec
 
 import typer
 from rich.console import Console
 
 from dyno.client import ConnectionBroken, Refused, ServerUnreachable
-from dyno.errors import DynoError
-from dyno.exits import OfCommand
+from dyno.errors import CommandExit, DynoError
 from dyno.settings import WrongSettings
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 console = Console()
-errors = Console(stderr=True)
+error_console = Console(stderr=True)
 USAGE = 2
 _START = "; start a Dyno with `dyno up`, or name another: --url, DYNO_URL"
 _KEY = "; this command sends what DYNO_API_KEY holds"
@@ -62,20 +62,20 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
             command(*args, **kwargs)
         except Refused as error:
             has_failed = error.problem.get("code") == _NO_RESULT
-            code = OfCommand.FAILED if has_failed else OfCommand.REFUSED
+            code = CommandExit.FAILED if has_failed else CommandExit.REFUSED
             _fail(error.detail + _KEY * (error.status == HTTPStatus.UNAUTHORIZED), code)
         except ConnectionBroken as error:
-            _fail(error.detail + _START, OfCommand.UNREACHABLE)
+            _fail(error.detail + _START, CommandExit.UNREACHABLE)
         except ServerUnreachable as error:
-            _fail(error.detail, OfCommand.UNREACHABLE)
+            _fail(error.detail, CommandExit.UNREACHABLE)
         except WrongSettings as error:
             _fail(error.detail, USAGE)
         except DynoError as error:
-            _fail(error.detail, OfCommand.FAILED)
+            _fail(error.detail, CommandExit.FAILED)
         except BrokenPipeError:  # whoever reads has had enough, as `head` has
             raise
         except OSError as error:  # a file or folder that was named
-            _fail(str(error), OfCommand.FAILED)
+            _fail(str(error), CommandExit.FAILED)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
 
@@ -83,22 +83,30 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def _fail(detail: str, code: int) -> NoReturn:
-    complain(detail)
+    print_error(detail)
     raise typer.Exit(code)
 
 
-def complain(detail: str) -> None:
-    errors.print(f"dyno: {detail}", style="red", markup=False, highlight=False, soft_wrap=True)
+def print_error(detail: str) -> None:
+    error_console.print(f"dyno: {detail}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
-def say(console: Console, sentence: str) -> None:
+def print_line(console: Console, sentence: str) -> None:
     """Of any length on one line, and as it is."""
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def show(data: Any, as_json: bool, human: Callable[[], None]) -> None:
+def print_result(data: Any, as_json: bool, human: Callable[[], None]) -> None:
     """`data` as JSON on stdout, or what `human` prints."""
     if as_json:
         typer.echo(json.dumps(data, indent=2))
     else:
         human()
+
+
+def expand_home(path: Path | None) -> Path | None:
+    """With `~` written out: most shells leave it as it is in `--data-dir=~/x`. Raises BadParameter."""
+    try:
+        return None if path is None else path.expanduser()
+    except RuntimeError as error:  # no HOME, and a user without an entry
+        raise typer.BadParameter(f"{path}: there is no such home, name it in full") from error

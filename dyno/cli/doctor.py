@@ -1,20 +1,116 @@
-"""`dyno doctor`: what is amiss, and what to do about it."""
+"""`dyno doctor`: check what a Dyno needs, as seen from this host, and say how to fix each problem."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dyno import columns
-from dyno.cli.app import AsJson, Url, app, console, exit_codes, show
-from dyno.cli.folders import expanded
-from dyno.cli.processes import DEFAULT_DATA_DIR
-from dyno.client import DEFAULT_URL, Client
-from dyno.doctor import Check, examine
-from dyno.exits import OfCommand
-from dyno.settings import configured
+from dyno.cli import render
+from dyno.cli.app import AsJson, Url, app, console, exit_codes, expand_home, print_result
+from dyno.cli.up import DEFAULT_DATA_DIR
+from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
+from dyno.errors import CommandExit, DynoError
+from dyno.models.job import Stored
+from dyno.preflight import nearest, write_error
+from dyno.settings import Settings, load_settings
+from dyno.store.connect import check_server, store_errors, sync_client
+from dyno.store.server import url_file
+
+CLOCKS_APART_S = 30.0  # what is signed, and TLS, bear minutes; events of two hosts are told apart by less
+LEAST_FREE_BYTES = 2**30
+
+
+class Check(Stored):
+    """`to_do` is null where all is well."""
+
+    name: str
+    is_well: bool
+    found: str
+    to_do: str | None = None
+
+
+def diagnose(client: Client, settings: Settings, data_dir: Path) -> Iterator[Check]:
+    """One after the other; `data_dir` is that of `dyno up`."""
+    yield from _of_redis(settings, data_dir)
+    yield from _of_api(client)
+    yield from _of_folders(settings, data_dir)
+
+
+def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
+    url = settings.redis_url or _read_or_none(url_file(data_dir))
+    if url is None:
+        yield _check("redis", True, f"not known here: DYNO_REDIS_URL is unset, and no `dyno up` runs on {data_dir}")
+        return
+    try:
+        with sync_client(settings.model_copy(update={"redis_url": url})) as redis:
+            complaints = check_server(redis, settings)
+            with store_errors():
+                seconds, micros = redis.time()
+    except DynoError as error:
+        yield _check("redis", False, error.detail, "start it, or name it: DYNO_REDIS_URL; see docs/operations.md")
+        return
+    found = "; ".join(complaints) or "reachable, keeps its data, evicts nothing"
+    yield _check("redis", not complaints, found, "change its configuration, see docs/operations.md")
+    apart_s = time.time() - (seconds + micros / 1e6)
+    found = f"this host's clock is {apart_s:+.1f} s from Redis'"
+    yield _check("clock", abs(apart_s) <= CLOCKS_APART_S, found, "let NTP set both clocks")
+
+
+def _of_api(client: Client) -> Iterator[Check]:
+    if not client.alive():
+        found = f"nobody answers at {client.url}"
+        yield _check("api", False, found, "start one: `dyno up`, or name it: --url, DYNO_URL")
+        return
+    complaint = client.not_ready_because()
+    found = complaint or f"{client.url} is ready"
+    yield _check("api", complaint is None, found, "mend what it names, see docs/operations.md")
+    try:
+        workers, devices = client.workers(), client.devices()
+    except (Refused, ServerUnreachable) as error:
+        yield _check("workers", False, error.detail, "set DYNO_API_KEY where a key is needed: `dyno keys create`")
+        return
+    to_start = "start one: `dyno worker --device cpu`, with the Redis of the API"
+    yield _check("workers", bool(workers), f"{len(workers)} live", to_start)
+    taking = [each.full_id for each in devices if not each.cordoned and each.state != "draining"]
+    found = f"{len(taking)} of {len(devices)} take jobs: {', '.join(taking) or '-'}"
+    yield _check("devices", bool(taking), found, "`dyno uncordon` one" if devices else to_start)
+    held = "; ".join(str(each.held_by) for each in devices if each.held_by)
+    to_end = "wait for that process, end it, or give each Dyno cores of its own: `--device cpu:0-1`"
+    yield _check("locks", not held, held or "no other process uses a device that jobs wait for", to_end)
+
+
+def _of_folders(settings: Settings, data_dir: Path) -> Iterator[Check]:
+    sets = settings.data_dir
+    if sets is None:
+        yield _check("data sets", True, "DYNO_DATA_DIR is unset: Keras' cache, then what ships")
+    else:
+        is_well = sets.is_dir() and os.access(sets, os.R_OK | os.X_OK)
+        found = f"{sets} " + ("can be read" if is_well else "is no folder that can be read")
+        yield _check("data sets", is_well, found, "mend DYNO_DATA_DIR, or unset it")
+    wrong = write_error(data_dir)
+    free = 0 if wrong else shutil.disk_usage(nearest(data_dir)).free
+    found = f"{data_dir} can't be used: {wrong}" if wrong else f"{data_dir}: {free / 2**30:.1f} GiB free"
+    yield _check(
+        "data folder", free >= LEAST_FREE_BYTES, found, "make room, or name another folder: `dyno up --data-dir`"
+    )
+
+
+def _check(name: str, is_well: bool, found: str, to_do: str | None = None) -> Check:
+    return Check(name=name, is_well=is_well, found=found, to_do=None if is_well else to_do)
+
+
+def _read_or_none(file: Path) -> str | None:
+    try:
+        return file.read_text()
+    except OSError:
+        return None
+
 
 _KEPT = "Where `dyno up` keeps jobs and results."
 
@@ -22,18 +118,18 @@ _KEPT = "Where `dyno up` keeps jobs and results."
 @app.command()
 @exit_codes
 def doctor(
-    data_dir: Annotated[Path, typer.Option(callback=expanded, help=_KEPT)] = DEFAULT_DATA_DIR,
+    data_dir: Annotated[Path, typer.Option(callback=expand_home, help=_KEPT)] = DEFAULT_DATA_DIR,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
     """Look at Redis, API, workers, devices, folders and the clock. Exit code 1 where anything is amiss."""
     with Client(url) as client:
-        checks = list(examine(client, configured(), data_dir))
-    show([each.model_dump(mode="json") for each in checks], as_json, lambda: _print(checks))
+        checks = list(diagnose(client, load_settings(), data_dir))
+    print_result([each.model_dump(mode="json") for each in checks], as_json, lambda: _print(checks))
     if not all(each.is_well for each in checks):
-        raise typer.Exit(OfCommand.FAILED)
+        raise typer.Exit(CommandExit.FAILED)
 
 
 def _print(checks: list[Check]) -> None:
     cells = ((each.name, "well" if each.is_well else "amiss", each.found, each.to_do) for each in checks)
-    columns.show(console, ("part", "state", "found", "to do"), cells)
+    render.print_table(console, ("part", "state", "found", "to do"), cells)

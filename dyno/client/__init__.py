@@ -1,9 +1,12 @@
-"""The typed clients: submit a job over HTTP, wait for it, read its result. They know no workload and no server code."""
+"""The typed clients: submit a job over HTTP, wait for it, read its result.
+
+They know no workload and share no code with the server, except for the models.
+"""
 
 from __future__ import annotations
 
 from dyno.client.client import DEFAULT_URL, AsyncClient, Client
-from dyno.client.errors import (
+from dyno.client.exceptions import (
     ComparisonNotMade,
     ConnectionBroken,
     DownloadDamaged,

@@ -1,20 +1,455 @@
-"""The two clients: what they have besides their calls."""
+"""The clients: `Client` blocks, `AsyncClient` is awaited, `AttemptClient` is a worker's.
+
+The mixins hold one method per route, as steps (see `dyno.client.http_transport`), so that all clients have the same
+methods.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Annotated, Self
 
-from dyno.client.call import Awaiting, Blocking
-from dyno.client.calls import Calls
-from dyno.client.following import Following, follow, follow_awaiting
-from dyno.client.paths import in_path
-from dyno.client.printed import printed, printed_awaiting
-from dyno.client.transport import AsyncTransport, Told, Transport
-from dyno.events import AnyEvent
+import httpx
+from pydantic import Field, JsonValue, RootModel
+
+from dyno.client.exceptions import (
+    ComparisonNotMade,
+    ConnectionBroken,
+    DownloadDamaged,
+    JobNotSucceeded,
+    Refused,
+    ServerUnreachable,
+)
+from dyno.client.http_transport import (
+    DEFAULT_LIMIT,
+    ApiRequest,
+    AsyncTransport,
+    Awaiting,
+    Blocking,
+    Download,
+    ListPage,
+    OnRetry,
+    Pause,
+    Steps,
+    Transport,
+    call,
+    check_status,
+    list_pages,
+    list_rows,
+    path_segment,
+    post_once,
+    read_model,
+    request_model,
+    request_text,
+    send_request,
+    with_retries,
+)
+from dyno.client.streams import EventFollower, follow_events, follow_events_async, follow_log, follow_log_async
+from dyno.models.api_key import ApiKey, CreatedKey, KeyList, Limits, Me, Scope
+from dyno.models.comparison import Comparison, UnfinishedComparison
+from dyno.models.event import AnyEvent
+from dyno.models.inventory import (
+    AwayDevice,
+    Cordon,
+    DeviceList,
+    DeviceStatus,
+    WorkerList,
+    WorkerRecord,
+    WorkloadEntry,
+    WorkloadList,
+)
+from dyno.models.job import Job, Status, Validation
+from dyno.models.result import Artifact, ArtifactList, Result, ResultRow, RunSamples, SampleList
+from dyno.models.spec import CONFIDENCE, MARGIN, Spec
+from dyno.models.webhook import Delivery, DeliveryStatus
 from dyno.settings import WrongSettings
+
+LONG_POLL_S = 20  # well under the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
+
+OnProgress = Callable[[Job], None]
+AnySpec = Spec | Mapping[str, JsonValue]
+
+
+class JobPage(ListPage[Job]):
+    """Of a list of jobs."""
+
+
+class JobCalls:
+    """Of both clients."""
+
+    @call
+    def submit(self, spec: AnySpec, *, idempotency_key: str | None = None) -> Steps[Job]:
+        """Queue a job; with a key of the caller's own, the one that an earlier submit of it has made.
+
+        Goes on for some seconds while the service is away. Raises Refused with every wrong field, or ServerUnreachable.
+        """
+        return submit_job(spec, idempotency_key)
+
+    @call
+    def validate(self, spec: AnySpec) -> Steps[Validation]:
+        """The spec as it would run, what that would take, and what there is to say of it. Raises as `submit` does."""
+        return request_model(Validation, "POST", "/v1/jobs", json=spec_document(spec), params={"validate_only": True})
+
+    @call
+    def job(self, job_id: str) -> Steps[Job]:
+        """The job as it is now."""
+        return get_job(job_id)
+
+    @call
+    def jobs(
+        self,
+        *,
+        status: Status | str | None = None,
+        workload: str | None = None,
+        device: str | None = None,
+        framework: str | None = None,
+        label: str | None = None,
+        created_after: datetime | str | None = None,
+        created_before: datetime | str | None = None,
+        limit: int | None = DEFAULT_LIMIT,
+    ) -> Steps[list[Job]]:
+        """The newest `limit` jobs that fit all filters, null for all of them; a label as `name` or `name=value`."""
+        filters = {"status": status, "workload": workload, "device": device, "framework": framework, "label": label}
+        times = {"created_after": created_after, "created_before": created_before}
+        return list_pages(JobPage, "/v1/jobs", filters | times, limit)
+
+    @call
+    def wait(self, job_id: str, progress: OnProgress | None = None) -> Steps[Job]:
+        """Long-poll until the job is done; `progress` is called with each new version of the record.
+
+        Goes on for a minute while nobody answers.
+        """
+        return wait_for_job(job_id, progress)
+
+    @call
+    def result(self, job_id: str) -> Steps[Result]:
+        """Of a job that succeeded. Raises Refused: `result-not-ready` before, `no-result` where it ended otherwise."""
+        return _result_of(job_id)
+
+    @call
+    def run(
+        self, spec: AnySpec, progress: OnProgress | None = None, *, idempotency_key: str | None = None
+    ) -> Steps[Result]:
+        """Submit, wait, read the result. Raises JobNotSucceeded when there is none."""
+        return (yield from _outcome((yield from submit_job(spec, idempotency_key)), progress))
+
+    @call
+    def outcome(self, job_id: str, progress: OnProgress | None = None) -> Steps[Result]:
+        """Wait, read the result. Raises JobNotSucceeded when there is none."""
+        return (yield from _outcome((yield from with_retries(partial(get_job, job_id))), progress))
+
+    @call
+    def cancel(self, job_id: str) -> Steps[Job]:
+        """A queued job at once, a running one within 5 s. Raises Refused: `job-finished` where it is done."""
+        return request_model(Job, "POST", f"/v1/jobs/{path_segment(job_id)}/cancel")
+
+    @call
+    def rerun(self, job_id: str, *, idempotency_key: str | None = None) -> Steps[Job]:
+        """Queue the job's spec once more, as a new job; otherwise as `submit`."""
+        return post_once(Job, f"/v1/jobs/{path_segment(job_id)}/rerun", key=idempotency_key)
+
+    @call
+    def delete(self, job_id: str) -> Steps[None]:
+        """Delete a done job with all that it left. Raises Refused: `job-live` while it isn't done."""
+        check_status((yield from send_request("DELETE", f"/v1/jobs/{path_segment(job_id)}")))
+
+
+def submit_job(spec: AnySpec, idempotency_key: str | None = None) -> Steps[Job]:
+    return post_once(Job, "/v1/jobs", spec_document(spec), idempotency_key)
+
+
+def get_job(job_id: str) -> Steps[Job]:
+    return request_model(Job, "GET", f"/v1/jobs/{path_segment(job_id)}")
+
+
+def wait_for_job(job_id: str, progress: OnProgress | None) -> Steps[Job]:
+    return (yield from _followed((yield from with_retries(partial(get_job, job_id))), progress))
+
+
+def spec_document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonValue]:
+    """As it is sent. `exclude_unset`: a second spec of two takes what it leaves out from the first."""
+    return spec.model_dump(mode="json", exclude_unset=exclude_unset) if isinstance(spec, Spec) else dict(spec)
+
+
+def _result_of(job_id: str) -> Steps[Result]:
+    return request_model(Result, "GET", f"/v1/jobs/{path_segment(job_id)}/result")
+
+
+def _outcome(job: Job, progress: OnProgress | None) -> Steps[Result]:
+    job = yield from _followed(job, progress)
+    if job.status is not Status.SUCCEEDED:
+        raise JobNotSucceeded(job)
+    return (yield from with_retries(partial(_result_of, job.id)))
+
+
+def _followed(job: Job, progress: OnProgress | None) -> Steps[Job]:
+    """The job once it is done."""
+    while True:
+        if progress:
+            progress(job)
+        if job.done:
+            return job
+        job = yield from with_retries(partial(_changed, job))
+
+
+def _changed(job: Job) -> Steps[Job]:
+    """As it is at its next version, or after a while. A proxy may not wait for so long."""
+    answer = yield from send_request(
+        "GET",
+        f"/v1/jobs/{job.id}",
+        params={"wait": LONG_POLL_S},
+        headers={"If-None-Match": f'"{job.version}"'},
+        timeout=LONG_POLL_S + 10,
+    )
+    if answer.status_code == httpx.codes.GATEWAY_TIMEOUT:
+        return (yield from get_job(job.id))
+    changed = job if answer.status_code == httpx.codes.NOT_MODIFIED else read_model(Job, answer)
+    if not answer.is_error and (after_s := answer.headers.get("retry-after", "")).isdigit():
+        yield Pause(float(after_s))  # too many wait already, so it was answered at once
+    return changed
+
+
+class FileCalls:
+    """Of both clients."""
+
+    @call
+    def samples(self, job_id: str) -> Steps[list[RunSamples]]:
+        """Every reading that the result rests on, run by run."""
+        return (yield from request_model(SampleList, "GET", f"/v1/jobs/{path_segment(job_id)}/samples")).data
+
+    @call
+    def logs(self, job_id: str) -> Steps[str]:
+        """What the job's runners have printed, the last 256 KiB at most."""
+        return request_text(f"/v1/jobs/{path_segment(job_id)}/logs")
+
+    @call
+    def artifacts(self, job_id: str) -> Steps[list[Artifact]]:
+        """The files that a job has left behind."""
+        return (yield from request_model(ArtifactList, "GET", f"/v1/jobs/{path_segment(job_id)}/artifacts")).data
+
+    @call
+    def download(self, job_id: str, artifact: Artifact, to: Path) -> Steps[None]:
+        """One of them, written to the file `to`. Raises DownloadDamaged where size or SHA-256 aren't as listed."""
+        unchecked = to.with_name(f"{to.name}.part")
+        try:
+            with unchecked.open("wb") as file:
+                digest = yield Download(file_path(job_id, artifact.name), file)
+            if digest != artifact.sha256:
+                raise DownloadDamaged(f"{artifact.name} of {job_id} arrived with another SHA-256 than its result lists")
+            unchecked.replace(to)
+        finally:
+            unchecked.unlink(missing_ok=True)
+
+
+def file_path(job_id: str, name: str) -> str:
+    """Of a file that a job left."""
+    return f"/v1/jobs/{path_segment(job_id)}/artifacts/{path_segment(name)}"
+
+
+class AnyComparison(RootModel[Annotated[Comparison | UnfinishedComparison, Field(discriminator="status")]]):
+    """Made, or not yet, or not any more."""
+
+
+class ComparisonCalls:
+    """Of both clients."""
+
+    @call
+    def compare(
+        self,
+        job_ids: Sequence[str],
+        *,
+        metric: str | None = None,
+        margin: float = MARGIN,
+        confidence: float = CONFIDENCE,
+    ) -> Steps[Comparison]:
+        """The results of these jobs, each beside the first's. Raises Refused: `not-comparable` says what differs."""
+        wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
+        return request_model(Comparison, "POST", "/v1/comparisons", json=wanted)
+
+    @call
+    def compare_specs(
+        self, /, first: AnySpec, second: AnySpec, progress: OnProgress | None = None, **options: JsonValue
+    ) -> Steps[Comparison]:
+        """Run both in turns on one device, wait, and compare them; options as in `begin_comparison`.
+
+        Raises Refused (`not-comparable` says what differs), and ComparisonNotMade where the job fails or is canceled.
+        """
+        begun = yield from begun_comparison(first, second, options)
+        yield from wait_for_job(begun.job, progress)
+        return (yield from with_retries(partial(comparison_of, begun.id)))
+
+    @call
+    def begin_comparison(
+        self, /, first: AnySpec, second: AnySpec, *, idempotency_key: str | None = None, **options: JsonValue
+    ) -> Steps[UnfinishedComparison]:
+        """Queue the job that runs both in turns. Options, as in the API: pairs, control, metric, margin, confidence."""
+        return begun_comparison(first, second, options, idempotency_key)
+
+    @call
+    def comparison(self, comparison_id: str) -> Steps[Comparison]:
+        """Raises ComparisonNotMade where its specs still run, or have failed."""
+        return comparison_of(comparison_id)
+
+    @call
+    def bars(self, comparison_id: str) -> Steps[str]:
+        """The comparison as a picture: SVG."""
+        return request_text(f"/v1/comparisons/{path_segment(comparison_id)}/bars.svg")
+
+
+def begun_comparison(
+    first: AnySpec, second: AnySpec, options: Mapping[str, JsonValue], key: str | None = None
+) -> Steps[UnfinishedComparison]:
+    specs: list[JsonValue] = [spec_document(each, exclude_unset=True) for each in (first, second)]
+    return post_once(UnfinishedComparison, "/v1/comparisons", {"specs": specs, **options}, key)
+
+
+def comparison_of(comparison_id: str) -> Steps[Comparison]:
+    found = (yield from request_model(AnyComparison, "GET", f"/v1/comparisons/{path_segment(comparison_id)}")).root
+    if isinstance(found, UnfinishedComparison):
+        raise ComparisonNotMade(found)
+    return found
+
+
+class FleetCalls:
+    """Of both clients."""
+
+    @call
+    def workloads(self) -> Steps[list[WorkloadEntry]]:
+        """What there is to run."""
+        return (yield from request_model(WorkloadList, "GET", "/v1/workloads")).data
+
+    @call
+    def workload(self, name: str) -> Steps[WorkloadEntry]:
+        """One of them, with its params. Raises Refused where there is none of that name."""
+        return request_model(WorkloadEntry, "GET", f"/v1/workloads/{path_segment(name)}")
+
+    @call
+    def devices(self) -> Steps[list[DeviceStatus]]:
+        """What live workers offer."""
+        return (yield from request_model(DeviceList, "GET", "/v1/devices")).data
+
+    @call
+    def cordoned_away(self) -> Steps[list[AwayDevice]]:
+        """The cordoned devices whose workers are away."""
+        names = (yield from request_model(DeviceList, "GET", "/v1/devices")).cordoned_away
+        return [AwayDevice(id=name.partition("@")[0], host=name.partition("@")[2]) for name in names]
+
+    @call
+    def workers(self) -> Steps[list[WorkerRecord]]:
+        """The live workers; the job that one runs is null where it is another key's."""
+        return (yield from request_model(WorkerList, "GET", "/v1/workers")).data
+
+    @call
+    def cordon(self, device: str) -> Steps[Cordon]:
+        """Let the device finish what it runs and take no other job.
+
+        Raises Refused where there is none of that name.
+        """
+        return request_model(Cordon, "POST", f"/v1/devices/{path_segment(device)}/cordon")
+
+    @call
+    def uncordon(self, device: str) -> Steps[Cordon]:
+        """Let it take jobs again; otherwise as `cordon`."""
+        return request_model(Cordon, "POST", f"/v1/devices/{path_segment(device)}/uncordon")
+
+
+class KeyCalls:
+    """Of both clients."""
+
+    @call
+    def me(self) -> Steps[Me]:
+        """The key that is sent, what it may do, and its limits."""
+        return request_model(Me, "GET", "/v1/me")
+
+    @call
+    def keys(self) -> Steps[list[ApiKey]]:
+        """All keys, revoked ones too: jobs name them as their owners."""
+        return (yield from request_model(KeyList, "GET", "/v1/keys")).data
+
+    @call
+    def create_key(self, name: str, scope: Scope | str, limits: Limits | None = None) -> Steps[CreatedKey]:
+        """Make a key: its secret is in this answer and nowhere else. Raises Refused with every wrong field."""
+        wanted = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(mode="json")}
+        return request_model(CreatedKey, "POST", "/v1/keys", json=wanted)
+
+    @call
+    def revoke_key(self, key_id: str) -> Steps[None]:
+        """Let no further request through with it; its jobs go on. Repeating it changes nothing."""
+        check_status((yield from send_request("DELETE", f"/v1/keys/{path_segment(key_id)}")))
+
+
+class DeliveryPage(ListPage[Delivery]):
+    """Of a list of deliveries."""
+
+
+class WebhookCalls:
+    """Of both clients."""
+
+    @call
+    def deliveries(
+        self,
+        *,
+        status: DeliveryStatus | str | None = None,
+        job: str | None = None,
+        created_after: datetime | str | None = None,
+        created_before: datetime | str | None = None,
+        limit: int | None = DEFAULT_LIMIT,
+    ) -> Steps[list[Delivery]]:
+        """What webhooks were sent, the newest `limit` that fit all filters, null for all; by when the jobs ended."""
+        times = {"created_after": created_after, "created_before": created_before}
+        return list_pages(DeliveryPage, "/v1/webhook-deliveries", {"status": status, "job": job, **times}, limit)
+
+    @call
+    def redeliver(self, delivery_id: str) -> Steps[Delivery]:
+        """Send it again at once, whatever became of it. Raises Refused where there is none."""
+        return request_model(Delivery, "POST", f"/v1/webhook-deliveries/{path_segment(delivery_id)}/redeliver")
+
+
+_ALIVE_WITHIN_S = 2.0  # it asks nobody else; what keeps a port and says nothing is no service
+
+
+class Calls(JobCalls, FileCalls, ComparisonCalls, FleetCalls, KeyCalls, WebhookCalls):
+    """What Client and AsyncClient have alike; see `dyno.client.http_transport`."""
+
+    @call
+    def results(
+        self,
+        *,
+        workload: str | None = None,
+        device: str | None = None,
+        metric: str | None = None,
+        label: str | None = None,
+        created_after: datetime | str | None = None,
+        created_before: datetime | str | None = None,
+        limit: int | None = DEFAULT_LIMIT,
+    ) -> Steps[list[ResultRow]]:
+        """A row for each metric of the newest `limit` jobs that succeeded, null for all of them, as a flat table."""
+        filters = {"workload": workload, "device": device, "metric": metric, "label": label}
+        return list_rows({**filters, "from": created_after, "to": created_before}, limit)
+
+    @call
+    def alive(self) -> Steps[bool]:
+        """Whether the service answers at all, and soon. It isn't told the key: another program may have its port."""
+        try:
+            answer: httpx.Response = yield ApiRequest("GET", "/livez", {"timeout": _ALIVE_WITHIN_S}, to_strangers=True)
+        except ConnectionBroken:
+            return False
+        return answer.status_code == httpx.codes.OK
+
+    @call
+    def not_ready_because(self) -> Steps[str | None]:
+        """Why not to rely on the service now: Redis is away, or keeps nothing; None if it is ready."""
+        try:
+            check_status((yield from send_request("GET", "/readyz")))
+        except (Refused, ServerUnreachable) as error:
+            return error.detail
+        return None
+
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -28,7 +463,7 @@ class Client(Calls, Blocking):
     """
 
     def __init__(
-        self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0, away: Told | None = None
+        self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0, away: OnRetry | None = None
     ) -> None:
         self.url = _url(url)
         self._http = Transport(self.url, timeout_s, _headers(key), away)
@@ -50,14 +485,14 @@ class Client(Calls, Blocking):
         A connection that breaks is made anew, behind the last event; `after` is the `id` of one to begin behind.
         Without it a job is told from its beginning, and all jobs from now on. Raises as `wait` does.
         """
-        return follow(self._http, _following(job_id, after))
+        return follow_events(self._http, _event_follower(job_id, after))
 
     def follow_logs(self, job_id: str) -> Iterator[str]:
         """What `logs` has, and what comes, until the job is done.
 
         Raises Refused and ServerUnreachable, also where it is cut off before the job is done.
         """
-        return printed(self._http, job_id)
+        return follow_log(self._http, job_id)
 
 
 class AsyncClient(Calls, Awaiting):
@@ -67,7 +502,7 @@ class AsyncClient(Calls, Awaiting):
     """
 
     def __init__(
-        self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0, away: Told | None = None
+        self, url: str | None = None, key: str | None = None, *, timeout_s: float = 10.0, away: OnRetry | None = None
     ) -> None:
         self.url = _url(url)
         self._http = AsyncTransport(self.url, timeout_s, _headers(key), away)
@@ -85,11 +520,11 @@ class AsyncClient(Calls, Awaiting):
 
     def events(self, job_id: str | None = None, after: str | None = None) -> AsyncIterator[AnyEvent]:
         """As of Client."""
-        return follow_awaiting(self._http, _following(job_id, after))
+        return follow_events_async(self._http, _event_follower(job_id, after))
 
     def follow_logs(self, job_id: str) -> AsyncIterator[str]:
         """As of Client."""
-        return printed_awaiting(self._http, job_id)
+        return follow_log_async(self._http, job_id)
 
 
 def _url(given: str | None) -> str:
@@ -104,6 +539,29 @@ def _headers(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def _following(job_id: str | None, after: str | None) -> Following:
-    path = f"/v1/jobs/{in_path(job_id)}/events" if job_id is not None else "/v1/events"
-    return Following(path, after, ends=job_id is not None)
+def _event_follower(job_id: str | None, after: str | None) -> EventFollower:
+    path = f"/v1/jobs/{path_segment(job_id)}/events" if job_id is not None else "/v1/events"
+    return EventFollower(path, after, ends=job_id is not None)
+
+
+UPLOAD_S = 60.0  # for each piece, and for the answer: the service writes the file to its disk first
+
+
+class AttemptClient(Client):
+    """A client that shows the token of an attempt in place of a key.
+
+    That lets it store files of its job, and download those of another one that its job starts from.
+    """
+
+    def __init__(self, url: str, job_id: str, token: str, *, timeout_s: float = 10.0) -> None:
+        self.url = url
+        self._job_id = job_id
+        self._http = Transport(url, timeout_s, {"Authorization": f"Bearer {token}", "Dyno-Job": job_id})
+
+    @call
+    def upload(self, name: str, source: Path) -> Steps[Artifact]:
+        """Store a file of the job."""
+        headers = {"Content-Type": "application/octet-stream"}
+        path = file_path(self._job_id, name)
+        with source.open("rb") as file:
+            return (yield from request_model(Artifact, "PUT", path, content=file, headers=headers, timeout=UPLOAD_S))

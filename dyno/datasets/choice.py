@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from dyno.datasets.fetch import Fetcher, Remote
 from dyno.datasets.kinds import DataKind
 from dyno.errors import DatasetDamaged, RunFailed
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 from dyno.settings import Settings
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dyno.datasets import cifar10_files
 from dyno.datasets.images import Images
 from dyno.errors import DatasetDamaged
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 
 SIDE = 32
 CHANNELS = 3

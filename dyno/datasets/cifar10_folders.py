@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dyno.datasets.images import Images
 from dyno.errors import DatasetDamaged
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 
 _SHAPE = (32, 32, 3)
 _PUBLISHED_SAMPLES = (50_000, 10_000)  # for training, to test

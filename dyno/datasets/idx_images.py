@@ -19,7 +19,7 @@ from dyno.datasets.fetch import Remote
 from dyno.datasets.images import Images
 from dyno.datasets.kinds import DataKind
 from dyno.errors import DatasetDamaged
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 from dyno.settings import Settings
 
 Bytes = NDArray[np.uint8]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dyno.datasets.fetch import Remote
 from dyno.datasets.imdb_ranks import Part, Ranks
 from dyno.datasets.imdb_twin import synthetic
 from dyno.datasets.kinds import DataKind
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 from dyno.settings import Settings
 
 NAME = "imdb"

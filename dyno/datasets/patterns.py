@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyno.datasets.images import Images
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 
 _SHIFTS = range(-2, 3)  # pixels, each way
 _BLOCK = 4  # pixels of a pattern's squares

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dyno.datasets.choice import Forms, choose, folders
 from dyno.datasets.kinds import DataKind
 from dyno.errors import DatasetDamaged
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 from dyno.settings import Settings
 
 NAME = "tinyshakespeare"

@@ -18,7 +18,7 @@ from dyno.datasets import weather_files, weather_twin
 from dyno.datasets.choice import Forms, choose, folders, looked_in
 from dyno.datasets.kinds import DataKind
 from dyno.datasets.weather_signals import DIRECTIONS, SIGNALS, START, TRAIN_HOURS
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 from dyno.settings import Settings
 
 NAME = "weather"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dyno.job import Stored
-from dyno.spec import DeviceKind
+from dyno.models.job import Stored
+from dyno.models.spec import DeviceKind
 
 
 class PeakFigure(Stored):

@@ -12,8 +12,8 @@ from dyno.devices.frameworks import installed_frameworks
 from dyno.devices.gpu import discover_gpu
 from dyno.devices.tpu import discover_tpu
 from dyno.errors import DeviceUnavailable
+from dyno.models.spec import DEVICE_ID
 from dyno.settings import Settings
-from dyno.spec import DEVICE_ID
 
 
 def discover(device_id_or_kind: str, settings: Settings, emulate: str | None = None) -> Device:

@@ -11,8 +11,8 @@ from dyno.devices.cpu import VIRTUAL_UNITS, free_cores, last_cache_bytes, memory
 from dyno.devices.device import Device, PeakFigure
 from dyno.devices.identity import processor
 from dyno.errors import DeviceUnavailable
+from dyno.models.spec import DeviceKind
 from dyno.settings import Settings
-from dyno.spec import DeviceKind
 
 _FORM = re.compile(r"^(?P<kind>gpu|tpu):(?P<units>[0-9]{1,4})$")
 _NO_PEAK = PeakFigure(value=None, reason="an emulated device has no peak of its own")

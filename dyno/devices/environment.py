@@ -20,7 +20,7 @@ from dyno.devices.cgroup import cgroup_limits
 from dyno.devices.device import Device
 from dyno.devices.gpu_facts import driver_versions
 from dyno.errors import DeviceUnavailable
-from dyno.spec import DeviceKind
+from dyno.models.spec import DeviceKind
 
 PACKAGES = (
     *("tensordyno", "numpy", "scipy", "ml-dtypes", "keras", "tensorflow", "tensorflow-cpu", "tensorflow-tpu"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from typing import get_args
 
-from dyno.spec import DeviceKind, FrameworkName
+from dyno.models.spec import DeviceKind, FrameworkName
 
 # A framework's distributions in the order of preference; builds differ in name, not in what they import.
 _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {

@@ -22,7 +22,7 @@ from types import TracebackType
 from dyno.devices.cpulist import parse_cpulist
 from dyno.devices.device import Device
 from dyno.errors import DeviceBusy, DeviceUnavailable
-from dyno.job import Holder
+from dyno.models.job import Holder
 from dyno.settings import Settings
 
 # The kernel has no flock with a deadline; 10 ms is short against the 70 ms that a run's start takes.

@@ -12,7 +12,6 @@ from pydantic import BaseModel, JsonValue
 
 from dyno.devices.device import Device
 from dyno.devices.environment import context_id, hardware_id
-from dyno.frames import RunRecord
 from dyno.measure import checks, fraction, metrics, scatter, sensed
 from dyno.measure.cases import by_case, parts
 from dyno.measure.energy import energy
@@ -22,9 +21,9 @@ from dyno.measure.rule import judged_by
 from dyno.measure.slow_path import slow_path, unseen_path
 from dyno.measure.statistics import median
 from dyno.measure.warnings import in_order, merged, unchecked, verdict
-from dyno.readings import Cpu, Memory
-from dyno.result import Peak, Phases, Precision, Reference, Result, ResultWarning, Training
-from dyno.spec import DeviceSelector, Spec
+from dyno.models.result import Cpu, Memory, Peak, Phases, Precision, Reference, Result, ResultWarning, Training
+from dyno.models.runner_protocol import RunRecord
+from dyno.models.spec import DeviceSelector, Spec
 
 if TYPE_CHECKING:
     from dyno.workloads.contract import MetricSpec, Workload

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 
 from dyno.measure.statistics import mad, median, student_t
 from dyno.measure.warnings import CODES, in_order, warning
-from dyno.peers import Headline, Peer
-from dyno.result import Metric, Result, ResultWarning, Verdict
-from dyno.spec import Spec
+from dyno.models.result import Headline, Metric, Peer, Result, ResultWarning, Verdict
+from dyno.models.spec import Spec
 from dyno.workloads.contract import Params
 
 _CODE = "METRIC_OUT_OF_BAND"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dyno.frames import RunRecord
+from dyno.models.runner_protocol import RunRecord
 
 
 def by_case(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:

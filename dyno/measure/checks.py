@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from dyno.measure.warnings import warning
-from dyno.result import DataOrigin, Peak, Precision, ResultWarning
+from dyno.models.result import DataOrigin, Peak, Precision, ResultWarning
 
 if TYPE_CHECKING:
     import numpy as np

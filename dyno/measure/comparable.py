@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dyno.comparison import Difference
 from dyno.errors import FieldError, InvalidComparison, NotComparable
-from dyno.job import Job
-from dyno.result import Metric, Result
-from dyno.spec import Spec
+from dyno.models.comparison import Difference
+from dyno.models.job import Job
+from dyno.models.result import Metric, Result
+from dyno.models.spec import Spec
 
 _OF_THE_DEVICE = ("id", "host", "kind", "model", "cores", "memory_bytes", "isa")
 _CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # of a result's details: what was left to the run

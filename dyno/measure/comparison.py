@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
-from dyno.comparison import Comparative, Compared, CompareHow, Comparison, Ratio, new_comparison_id, urls_of
 from dyno.measure.comparable import Entry, check_comparable, differences, named
 from dyno.measure.comparison_doubts import cherry_pick_risk, weak_baseline
 from dyno.measure.metrics import COLD
 from dyno.measure.ratio import RatioEstimate, compared, ratio_of_means
 from dyno.measure.statistics import mean_interval
 from dyno.measure.warnings import in_order
-from dyno.result import Metric, Result, Verdict
+from dyno.models.comparison import Comparative, Compared, CompareHow, Comparison, Ratio, new_comparison_id, urls_of
+from dyno.models.result import Metric, Result, Verdict
 
 _APART = (
     "The results were measured one after the other, not side by side: what changed on the machines in between is in "

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
 
-from dyno.comparison import Comparative, Compared
 from dyno.measure.comparable import Entry, named
 from dyno.measure.statistics import median
 from dyno.measure.warnings import warning
-from dyno.result import Metric, ResultWarning, Verdict
+from dyno.models.comparison import Comparative, Compared
+from dyno.models.result import Metric, ResultWarning, Verdict
 
 WEAK_SHARE = 0.3
 MIN_RESULTS = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dyno.frames import RunRecord
-from dyno.readings import Energy, Sensors
+from dyno.models.result import Energy, Sensors
+from dyno.models.runner_protocol import RunRecord
 
 _OPERATIONS = ("FLOP/s", "OP/s")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from dyno.measure.warnings import warning
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
 
 # An honest drain finds nothing left to wait for: 0.02 to 0.2 ms were measured. Half a sample lasts 25 ms at least.
 DRAIN_LIMIT = 0.05

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import JsonValue
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.frames import RunRecord
 from dyno.measure.cases import by_case
 from dyno.measure.statistics import mean_interval, median
-from dyno.result import Peak
+from dyno.models.result import Peak
+from dyno.models.runner_protocol import RunRecord
 
 _NOT_MEASURED = "the device's peak for this dtype was not measured"
 _UNKNOWN = PeakFigure(value=None, reason=_NOT_MEASURED)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dyno.comparison import Comparative, CompareHow, Comparison, Ratio, comparison_of, urls_of
 from dyno.errors import NotComparable
-from dyno.job import Job
 from dyno.measure.comparable import Entry, named
 from dyno.measure.comparison import by_chance, compare, ratio, untrusted
 from dyno.measure.paired import paired_ratio
-from dyno.result import Metric, Result
-from dyno.spec import InterleavedSpec
+from dyno.models.comparison import Comparative, CompareHow, Comparison, Ratio, comparison_of, urls_of
+from dyno.models.job import Job
+from dyno.models.result import Metric, Result
+from dyno.models.spec import InterleavedSpec
 
 
 def compare_arms(job: Job, spec: InterleavedSpec, result: Result, free: Collection[str]) -> Comparison:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dyno.frames import RunRecord
 from dyno.measure.cases import by_case
 from dyno.measure.statistics import mean_interval, median
-from dyno.result import Metric
+from dyno.models.result import Metric
+from dyno.models.runner_protocol import RunRecord
 
 if TYPE_CHECKING:
     from dyno.workloads.contract import MetricSpec

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from dyno.measure.statistics import median
 from dyno.measure.warnings import warning
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
 
 MIN_RUNS = 5
 # Runs -> the ratio of the two scatters that one set in a hundred exceeds; for counts between two, that of the lower.

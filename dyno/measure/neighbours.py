@@ -17,8 +17,7 @@ from pathlib import Path
 from dyno.devices.cpu import TOPOLOGY, siblings
 from dyno.measure.clock import Clock
 from dyno.measure.warnings import warning
-from dyno.readings import CoreShares
-from dyno.result import ResultWarning
+from dyno.models.result import CoreShares, ResultWarning
 
 PROC = Path("/proc")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dyno.frames import RunRecord
 from dyno.measure.cases import by_case
 from dyno.measure.statistics import Interval, mean_interval, median
-from dyno.spec import Measure
+from dyno.models.runner_protocol import RunRecord
+from dyno.models.spec import Measure
 
 
 def enough(measure: Measure, records: Sequence[RunRecord]) -> bool:

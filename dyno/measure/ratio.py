@@ -14,8 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dyno.comparison import POWER, Comparative
 from dyno.measure.statistics import CONFIDENCE, Interval, student_t
+from dyno.models.comparison import POWER, Comparative
 
 _LARGEST = 10.0  # e**10: more than any two devices differ
 

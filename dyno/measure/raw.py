@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dyno.frames import CaseRecord, RunRecord
-from dyno.samples import RunSamples
+from dyno.models.result import RunSamples
+from dyno.models.runner_protocol import CaseRecord, RunRecord
 
 
 def raw_samples(records: Sequence[RunRecord]) -> list[RunSamples]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dyno.devices.device import Device
-from dyno.frames import RunRecord
 from dyno.measure.rule import FLOOR_S, FLOOR_SAMPLE_S, FLOOR_SAMPLES
 from dyno.measure.statistics import Interval, median
 from dyno.measure.warnings import warning
-from dyno.result import ResultWarning
-from dyno.spec import DeviceKind
+from dyno.models.result import ResultWarning
+from dyno.models.runner_protocol import RunRecord
+from dyno.models.spec import DeviceKind
 
 # Executions get a little faster after calibration, and a sample may then end a little early.
 _SHORT = 0.9

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from dyno.devices.device import Device
-from dyno.frames import RunRecord
 from dyno.measure.statistics import median
 from dyno.measure.warnings import warning
-from dyno.readings import Sensors
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning, Sensors
+from dyno.models.runner_protocol import RunRecord
 
 # Measured with a loop of known length, one clock scatters by 2 % beside busy processes (`dyno.devices.bursts`).
 DRIFT_LIMIT = 0.03

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dyno.devices.device import Device
-from dyno.frames import RunRecord
 from dyno.measure.warnings import warning
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
+from dyno.models.runner_protocol import RunRecord
 
 _ONEDNN = frozenset({"tensorflow", "torch"})
 _XLA = frozenset({"xla"})

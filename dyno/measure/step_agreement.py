@@ -26,7 +26,7 @@ from pydantic import JsonValue
 
 from dyno.measure.verify import UNIT_ROUNDOFF
 from dyno.measure.warnings import warning
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
 
 ALLOWED = 4.0  # times what one rounding of each weight does
 LARGEST_BOUND = 0.5  # of the change of an array; a step without gradients errs by 1

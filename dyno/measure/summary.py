@@ -6,8 +6,7 @@ from typing import Literal
 
 from dyno.measure.sampling import Samples
 from dyno.measure.statistics import mad, median_interval, quartiles
-from dyno.readings import CoreShares, Cpu, Sensors
-from dyno.result import Phases, RunSummary
+from dyno.models.result import CoreShares, Cpu, Phases, RunSummary, Sensors
 
 
 def summarise(

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from dyno.result import Peak, Precision, ResultWarning, Verdict
+from dyno.models.result import Peak, Precision, ResultWarning, Verdict
 
 Severity = Literal["A", "B", "C"]
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 
-from dyno.frames import RunRequest
+from dyno.models.runner_protocol import RunRequest
 from dyno.runner.run import main
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from dyno.measure.warnings import warning
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
 
 # Where CUDA's driver, JAX, Triton, PyTorch's compiler and Numba keep what they compiled, by their own variables.
 _FOLDERS = (

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from dyno.devices.device import Device
 from dyno.devices.sensors.source import Source
-from dyno.frames import CaseRecord
 from dyno.frameworks.contract import Framework
-from dyno.result import RunSummary
+from dyno.models.result import RunSummary
+from dyno.models.runner_protocol import CaseRecord
+from dyno.models.spec import Measure
 from dyno.runner.samples import Taken, take_samples
 from dyno.runner.writer import FrameWriter
-from dyno.spec import Measure
 from dyno.workloads.contract import Built, Case, Several
 
 Summarise = Callable[[Taken, float | None], RunSummary]  # of these samples, after a first execution of so many seconds

@@ -17,7 +17,7 @@ from dyno.frameworks.contract import Framework
 from dyno.measure.executed import Drained, Growth, async_timing, unit_mismatch, work_eliminated
 from dyno.measure.fraction import ceiling_per_s
 from dyno.measure.statistics import median
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
 from dyno.runner.samples import undisturbed
 from dyno.runner.subjects import Subject
 from dyno.workloads.contract import Grown

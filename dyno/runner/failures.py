@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 
 from dyno.errors import DatasetDamaged, DeviceUnavailable, FrameworkMissing, InvalidSpec, RunFailed, UnknownWorkload
-from dyno.frames import Failed
 from dyno.frameworks.contract import Framework
-from dyno.job import NO_SUCH_DEVICE, FailureClass
+from dyno.models.job import NO_SUCH_DEVICE, FailureClass
+from dyno.models.runner_protocol import FailedFrame
 
 # The first that fits counts. Everything else is the workload's own fault: benchmark/workload_error.
 _CLASSED: tuple[tuple[type[BaseException], FailureClass, str], ...] = (
@@ -21,17 +21,17 @@ _CLASSED: tuple[tuple[type[BaseException], FailureClass, str], ...] = (
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def failed(error: BaseException, framework: Framework | None) -> Failed:
+def failed(error: BaseException, framework: Framework | None) -> FailedFrame:
     """The last frame of a run that `error` ended; `framework` recognises its own out-of-memory, if it got so far."""
     message = f"{error}" or type(error).__name__
     if isinstance(error, RunFailed):
-        return Failed(failure_class=FailureClass(error.failure_class), reason=error.reason, message=message)
+        return FailedFrame(failure_class=FailureClass(error.failure_class), reason=error.reason, message=message)
     if framework is not None and framework.out_of_memory(error):
-        return Failed(failure_class=FailureClass.RESOURCE, reason="out_of_memory", message=message)
+        return FailedFrame(failure_class=FailureClass.RESOURCE, reason="out_of_memory", message=message)
     if isinstance(error, OSError) and error.errno in _FULL:
-        return Failed(failure_class=FailureClass.RESOURCE, reason="disk_full", message=message)
+        return FailedFrame(failure_class=FailureClass.RESOURCE, reason="disk_full", message=message)
     for kind, failure_class, reason in _CLASSED:
         if isinstance(error, kind):
-            return Failed(failure_class=failure_class, reason=reason, message=message)
+            return FailedFrame(failure_class=failure_class, reason=reason, message=message)
     message = f"{type(error).__name__}: {message}"
-    return Failed(failure_class=FailureClass.BENCHMARK, reason="workload_error", message=message)
+    return FailedFrame(failure_class=FailureClass.BENCHMARK, reason="workload_error", message=message)

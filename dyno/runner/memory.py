@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dyno.frameworks.contract import Framework
-from dyno.readings import Memory
+from dyno.models.result import Memory
 
 _RESET_PEAK = "5"  # proc(5), /proc/pid/clear_refs: VmHWM starts again from what is resident now
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dyno.result import Phases
+from dyno.models.result import Phases
 
 
 class PhaseTimer:

@@ -16,13 +16,12 @@ from dyno.devices.environment import environment
 from dyno.devices.locks import hold
 from dyno.devices.sensors import sensing
 from dyno.errors import DeviceUnavailable, RunFailed
-from dyno.frames import Done, FirstOp, RunRecord, RunRequest, Started
 from dyno.frameworks import framework as framework_named
 from dyno.frameworks.contract import Framework
-from dyno.job import DEVICE_BUSY, NO_SUCH_DEVICE
 from dyno.measure.summary import summarise
-from dyno.readings import Memory
-from dyno.result import Phases, ResultWarning, RunSummary, Training
+from dyno.models.job import DEVICE_BUSY, NO_SUCH_DEVICE
+from dyno.models.result import Memory, Phases, ResultWarning, RunSummary, Training
+from dyno.models.runner_protocol import DoneFrame, FirstOpFrame, RunRecord, RunRequest, StartedFrame
 from dyno.runner.caches import empty_caches, warm_caches
 from dyno.runner.cases import Sampled, case_records, sample_all
 from dyno.runner.doubts import Doubts, doubts
@@ -104,7 +103,7 @@ class Run:
         with self._timer.phase("device"):
             self._framework.start(self._device.driven_as, self._cores(), self._request.spec.replicas)
         now_s = time.time()
-        self._frames.write(FirstOp(at_s=now_s))
+        self._frames.write(FirstOpFrame(at_s=now_s))
         return now_s
 
     def _build(self) -> Built:
@@ -235,10 +234,10 @@ def main(request: RunRequest, frames_fd: int) -> None:
     frames = FrameWriter(frames_fd)
     framework = None
     try:
-        started = Started(pid=os.getpid(), at_s=time.time())
+        started = StartedFrame(pid=os.getpid(), at_s=time.time())
         frames.write(started)
         framework = framework_named(request.spec.framework)
-        frames.write(Done(record=Run(request, framework, frames, started.at_s).record()))
+        frames.write(DoneFrame(record=Run(request, framework, frames, started.at_s).record()))
     except BaseException as error:  # noqa: BLE001 - whatever ends a run must reach the supervisor as a frame
         if not isinstance(error, RunFailed):
             traceback.print_exc()

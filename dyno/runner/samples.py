@@ -16,11 +16,10 @@ from dyno.measure.clock import HostClock
 from dyno.measure.neighbours import Neighbours, noisy_neighbour
 from dyno.measure.rule import StoppingRule
 from dyno.measure.sampling import Samples, sample
-from dyno.readings import CoreShares, Sensors
-from dyno.result import ResultWarning
+from dyno.models.result import CoreShares, ResultWarning, Sensors
+from dyno.models.spec import Measure
 from dyno.runner.traces import Traces
 from dyno.runner.writer import FrameWriter
-from dyno.spec import Measure
 
 
 @dataclass(frozen=True)

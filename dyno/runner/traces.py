@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dyno.measure.executed import compile_in_timing, retraced
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
 
 Traced = Callable[[], Sequence[str] | None]  # see `Framework.traced`
 

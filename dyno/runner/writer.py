@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
-from dyno.frames import Done, Failed, FirstOp, ProgressFrame, Started
+from dyno.models.runner_protocol import DoneFrame, FailedFrame, FirstOpFrame, ProgressFrame, StartedFrame
 
 # Progress is for people; a frame costs about 0.1 ms of the runner's time and wakes the supervisor on its core.
 PROGRESS_EVERY_S = 0.5
@@ -21,7 +21,7 @@ class FrameWriter:
         self._phase = ""
         self._reported_s = 0.0
 
-    def write(self, frame: Started | FirstOp | ProgressFrame | Done | Failed) -> None:
+    def write(self, frame: StartedFrame | FirstOpFrame | ProgressFrame | DoneFrame | FailedFrame) -> None:
         """One whole line, in as many writes as the pipe's buffer asks for."""
         line = memoryview(frame.model_dump_json().encode() + b"\n")
         try:

@@ -1,5 +1,5 @@
 -- Prepended to every script (no script of its own): the clock, the record and everything that changes with it.
--- TRANSITIONS ("state event" -> state) is rendered above this line from the one table in dyno/job.py, and so are
+-- TRANSITIONS ("state event" -> state) is rendered above this line from the one table in dyno/models/job.py, and so are
 -- BOUNDS_S (of each histogram) from dyno/store/tally.py.
 --
 -- KEYS     per script. Keys that depend on stored data are derived below from the namespace: no cluster, so that is allowed

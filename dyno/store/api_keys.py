@@ -15,8 +15,8 @@ from typing import Any
 import redis
 import redis.asyncio
 
-from dyno.access import KEY_ID, SECRET, ApiKey, Limits, NewKey, digest_of, id_of, new_secret, prefix_of
 from dyno.errors import UnknownKey
+from dyno.models.api_key import KEY_ID, SECRET, ApiKey, Limits, NewKey, digest_of, id_of, new_secret, prefix_of
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys

@@ -12,8 +12,8 @@ import redis.asyncio
 from pydantic import ValidationError
 
 from dyno.errors import StaleToken
-from dyno.job import DONE, Status
-from dyno.result import Artifact, Result
+from dyno.models.job import DONE, Status
+from dyno.models.result import Artifact, Result
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
@@ -25,7 +25,7 @@ _GONE = -2  # of PTTL: no such key; -1: it has no end
 
 
 class Files(Protocol):
-    """Where the files are: a part of `dyno.artifacts.store.ArtifactStore`."""
+    """Where the files are: a part of `dyno.artifact_store.ArtifactStore`."""
 
     def drop(self, job_id: str) -> None: ...
     def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool: ...

@@ -8,15 +8,15 @@ from typing import Any
 
 import redis.asyncio
 
-from dyno.access import EVERYBODY, Viewer
-from dyno.comparison import Comparison
 from dyno.errors import UnknownComparison, UnknownJob
+from dyno.models.api_key import EVERYBODY, Viewer
+from dyno.models.comparison import Comparison
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
 from dyno.store.records import stored
 
-COMPARISON_ID = re.compile(r"cmp_[0-9A-HJKMNP-TV-Z]{26}")  # what dyno.comparison.new_comparison_id makes
+COMPARISON_ID = re.compile(r"cmp_[0-9A-HJKMNP-TV-Z]{26}")  # what dyno.models.comparison.new_comparison_id makes
 _GONE = -2  # of PTTL
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import redis.asyncio
 
-from dyno.access import EVERYBODY, Viewer
-from dyno.delivery import DELIVERY_ID, Attempt, Delivery, DeliveryStatus, Ended, delivery_of, job_of
 from dyno.errors import UnknownDelivery
+from dyno.models.api_key import EVERYBODY, Viewer
+from dyno.models.webhook import DELIVERY_ID, Attempt, Delivery, DeliveryStatus, Ended, delivery_of, job_of
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys

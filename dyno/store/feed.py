@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import redis.asyncio
 from pydantic import ValidationError
 
-from dyno.access import EVERYBODY, Viewer
-from dyno.events import GapEvent, JobEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
-from dyno.job import DONE, Event, Holder, Progress, Status, WorkerRef
+from dyno.models.api_key import EVERYBODY, Viewer
+from dyno.models.event import GapEvent, JobEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
+from dyno.models.job import DONE, Event, Holder, Progress, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.figures import figures_of

@@ -9,8 +9,8 @@ from typing import Any
 import redis.asyncio
 from pydantic import ValidationError
 
-from dyno.job import Stored
-from dyno.result import Metric, Verdict
+from dyno.models.job import Stored
+from dyno.models.result import Metric, Verdict
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
@@ -21,7 +21,7 @@ _AT_ONCE = 25  # results: some have a hundred runs
 
 
 class Figures(Stored):
-    """Some fields of `dyno.result.Result`."""
+    """Some fields of `dyno.models.result.Result`."""
 
     verdict: Verdict
     metrics: list[Metric]

@@ -15,7 +15,7 @@ from importlib import metadata
 from pydantic_core import to_json
 
 from dyno.devices.device import Device
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.store.records import read_spec
 
 VERSION = metadata.version("tensordyno")

@@ -12,8 +12,8 @@ import redis.asyncio
 from pydantic import ValidationError
 
 from dyno.devices.device import Device
-from dyno.fleet import DeviceStatus, WorkerRecord, WorkerState
-from dyno.job import Stored
+from dyno.models.inventory import DeviceStatus, WorkerRecord, WorkerState
+from dyno.models.job import Stored
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.cordon import cordoned

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import redis.asyncio
 
 from dyno.devices.device import Device
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import store_errors
 from dyno.store.fitting import profile
 from dyno.store.fleet import takers

@@ -12,13 +12,12 @@ import redis.asyncio
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from dyno.access import EVERYBODY, Limits, Viewer
 from dyno.errors import IdempotencyKeyReused, JobExpired, JobFinished, JobLive, NoResult, ResultNotReady, UnknownJob
-from dyno.job import SCHEMA, Job, SpecWarning, Status, new_job_id
-from dyno.result import Result
-from dyno.samples import RunSamples
+from dyno.models.api_key import EVERYBODY, Limits, Viewer
+from dyno.models.job import SCHEMA, Job, SpecWarning, Status, new_job_id
+from dyno.models.result import Result, RunSamples
+from dyno.models.spec import Priority, Spec
 from dyno.settings import Settings
-from dyno.spec import Priority, Spec
 from dyno.store.artifacts import SETTLED_S
 from dyno.store.connect import store_errors
 from dyno.store.fitting import packed

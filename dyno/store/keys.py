@@ -6,7 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")  # what dyno.job.new_job_id makes
+JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")  # what dyno.models.job.new_job_id makes
 
 
 @dataclass(frozen=True)

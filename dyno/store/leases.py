@@ -10,11 +10,20 @@ import redis
 from pydantic_core import to_json
 
 from dyno.devices.device import Device
-from dyno.job import MAX_ATTEMPTS, SCHEMA, Failure, FailureClass, Holder, Outcome, Progress, WorkerRef, new_token
-from dyno.peers import Headline, Peer
-from dyno.result import Artifact, Result
+from dyno.models.job import (
+    MAX_ATTEMPTS,
+    SCHEMA,
+    Failure,
+    FailureClass,
+    FinishEvent,
+    Holder,
+    Progress,
+    WorkerRef,
+    new_token,
+)
+from dyno.models.result import Artifact, Headline, Peer, Result
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.artifacts import note_files
 from dyno.store.connect import store_errors
 from dyno.store.fitting import ANY_JOB, Taker
@@ -119,7 +128,7 @@ class Leases:
     def finish(
         self,
         claim: Claim,
-        outcome: Outcome,
+        outcome: FinishEvent,
         *,
         status_reason: str | None = None,
         failure: Failure | None = None,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import redis.asyncio
 from pydantic_core import from_json
 
-from dyno.job import SCHEMA, Status
+from dyno.models.job import SCHEMA, Status
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
 

@@ -9,7 +9,7 @@ from datetime import datetime
 import redis.asyncio
 
 from dyno.errors import RecordUnreadable
-from dyno.job import Job, Status
+from dyno.models.job import Job, Status
 from dyno.store.keys import Keys
 from dyno.store.pages import Index, Page, page_of
 from dyno.store.places import Place

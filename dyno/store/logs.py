@@ -7,9 +7,9 @@ from typing import Any
 
 import redis.asyncio
 
-from dyno.access import EVERYBODY, Viewer
 from dyno.errors import UnknownJob
-from dyno.job import DONE
+from dyno.models.api_key import EVERYBODY, Viewer
+from dyno.models.job import DONE
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys

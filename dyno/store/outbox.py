@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import redis.asyncio
 
-from dyno.delivery import DeliveryStatus, Ended
-from dyno.job import new_token
+from dyno.models.job import new_token
+from dyno.models.webhook import DeliveryStatus, Ended
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys

@@ -13,7 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from dyno.devices.device import Device
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.store.queues import model_slug
 
 KEPT = 20  # newest readings, `PACES_KEPT` of finish.lua: what a device was like long ago fades out

@@ -12,7 +12,7 @@ from typing import Any
 import redis
 from pydantic import ValidationError
 
-from dyno.peers import Headline, Peer
+from dyno.models.result import Headline, Peer
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from dyno.devices.device import Device
-from dyno.spec import DeviceSelector, FrameworkName
+from dyno.models.spec import DeviceSelector, FrameworkName
 
 ANY = "any"
 UNNAMED: FrameworkName = "tensorflow"  # the framework that a queue's name leaves out

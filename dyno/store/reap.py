@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from dyno.job import MAX_ATTEMPTS, Failure, FailureClass
+from dyno.models.job import MAX_ATTEMPTS, Failure, FailureClass
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys

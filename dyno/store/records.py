@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from dyno.errors import RecordUnreadable
-from dyno.job import DONE, Holder, Job, QueuePlace, Status, Urls
-from dyno.spec import InterleavedSpec, Spec, Webhook, known_spec
+from dyno.models.job import DONE, Holder, Job, QueuePlace, Status, Urls
+from dyno.models.spec import InterleavedSpec, Spec, Webhook, spec_without_unknown_fields
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -22,7 +22,7 @@ _TIMES = ("created_at", "queued_at", "started_at", "finished_at", "cancel_reques
 
 
 class Standing(NamedTuple):
-    """How a job waits, see `dyno.job.QueuePlace`; without arguments: it doesn't."""
+    """How a job waits, see `dyno.models.job.QueuePlace`; without arguments: it doesn't."""
 
     position: int | None = None
     passed_over: bool = False
@@ -81,7 +81,7 @@ def _held_by(record: Mapping[str, str], status: Status) -> Holder | None:
 
 def read_spec(text: str) -> Spec:
     """A stored spec, without fields that this version doesn't know. Raises ValueError or TypeError where it is none."""
-    values = known_spec(json.loads(text))
+    values = spec_without_unknown_fields(json.loads(text))
     kind = InterleavedSpec if "against" in values else Spec
     return kind.model_validate(values)
 

@@ -1,6 +1,6 @@
 """The Lua scripts beside this file, one per transition, those of API keys and webhooks, loaded by file name.
 
-Each is sent as `_ledger.lua` (what all of them do alike, with the table of transitions from `dyno.job` and the
+Each is sent as `_ledger.lua` (what all of them do alike, with the table of transitions from `dyno.models.job` and the
 bounds of histograms from `dyno.store.tally`) and its own text. A script that isn't named here, or a name without a
 script, stops the import.
 """
@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from dyno.job import TRANSITIONS
+from dyno.models.job import TRANSITIONS
 
 _FOLDER = Path(__file__).parent
 # Histogram bounds, in seconds, of the readings that the scripts count.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import redis.asyncio
 
 from dyno.errors import StoreUnavailable
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
 from dyno.store.records import Standing

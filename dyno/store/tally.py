@@ -20,8 +20,8 @@ from typing import Any
 import redis.asyncio
 
 from dyno.devices.device import Device
-from dyno.fleet import WorkerState
-from dyno.job import Status
+from dyno.models.inventory import WorkerState
+from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.fleet import states

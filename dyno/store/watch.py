@@ -12,11 +12,11 @@ from typing import Any
 
 import redis.asyncio
 
+from dyno.asyncio_tasks import cancel_and_wait
 from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
 from dyno.store.connect import store_errors
 from dyno.store.keys import Keys
-from dyno.tasks import stopped
 
 BLOCK_S = 10.0  # a reader that hears nothing for longer than this and a margin has lost its connection
 _MARGIN_S = 5.0
@@ -49,7 +49,7 @@ class Watch:
     async def stop(self) -> None:
         """Stop the reader; those who still wait do so until their time is up."""
         if self._reader is not None:
-            await stopped(self._reader)
+            await cancel_and_wait(self._reader)
             self._reader = None
 
     async def changed(self, job_id: str, after_version: int, timeout_s: float) -> bool:

@@ -12,8 +12,8 @@ from types import MappingProxyType, ModuleType
 from pydantic import ValidationError
 
 from dyno.errors import FieldError, InvalidSpec, UnknownWorkload, WorkloadFault
-from dyno.sentences import sentence
-from dyno.spec import FrameworkName, Spec
+from dyno.models.spec import FrameworkName, Spec
+from dyno.validation_messages import validation_message
 from dyno.workloads._fit import can_run
 from dyno.workloads._replicas import check_replicas, check_units
 from dyno.workloads.contract import Params, Workload
@@ -111,7 +111,9 @@ def validate_params(
     except ValidationError as invalid:
         errors = [
             FieldError(
-                _pointer(params, error["loc"], missing=error["type"] == "missing"), error["type"], sentence(error)
+                _pointer(params, error["loc"], missing=error["type"] == "missing"),
+                error["type"],
+                validation_message(error),
             )
             for error in invalid.errors(include_url=False)
         ]

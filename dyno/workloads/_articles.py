@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dyno.result import Reference
+from dyno.models.result import Reference
 
 CPU, GPU = "CPU (Colab)", "GPU (Colab)"
 TPU = "TPU (Colab)"  # which version isn't stated; Colab lent boards of v2 then

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dyno.frameworks.contract import Samples, Trainer
-from dyno.result import CallbackEvent, Epoch
+from dyno.models.result import CallbackEvent, Epoch
 from dyno.workloads._evaluation import evaluate
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext

@@ -7,7 +7,7 @@ import time
 
 from dyno.errors import RunFailed
 from dyno.frameworks.contract import Trainer
-from dyno.result import Epoch
+from dyno.models.result import Epoch
 from dyno.workloads._callbacks import Callbacks
 from dyno.workloads.contract import BuildContext
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dyno.measure.checks import constant_data
 from dyno.measure.warnings import warning
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
 
 LOOKED_AT = 3  # batches in a row: where an epoch has two or more, two of these are of one epoch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dyno.devices.device import Device
-from dyno.spec import FrameworkName
+from dyno.models.spec import FrameworkName
 from dyno.workloads._replicas import check_units
 from dyno.workloads.contract import Params, Workload
 

@@ -17,9 +17,9 @@ from dyno.datasets.images import Images
 from dyno.datasets.kinds import DataKind
 from dyno.devices.device import Device
 from dyno.frameworks.contract import JitCompile, Samples
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
+from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
-from dyno.spec import FrameworkName
 from dyno.workloads._estimate import Work, estimated, schedule, step_of
 from dyno.workloads._lint import of_batch, of_data, of_step
 from dyno.workloads._optimizers import Optimizer, made

@@ -9,7 +9,7 @@ import numpy as np
 from dyno.measure.checks import result_incorrect
 from dyno.measure.verify import exact_product
 from dyno.measure.warnings import OF_AN_OUTPUT
-from dyno.result import Precision
+from dyno.models.result import Precision
 from dyno.workloads._operands import LARGEST, Int8, integers
 from dyno.workloads._products import Dispatch
 from dyno.workloads.contract import Verification

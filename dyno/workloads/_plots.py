@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.result import Epoch
+from dyno.models.result import Epoch
 
 _Values = Sequence[float | None] | Sequence[float] | NDArray[Any]
 

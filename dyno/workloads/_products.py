@@ -22,7 +22,7 @@ from dyno.measure.verify import (
     precision_untold,
 )
 from dyno.measure.warnings import OF_AN_OUTPUT
-from dyno.result import Precision, ResultWarning
+from dyno.models.result import Precision, ResultWarning
 from dyno.workloads._operands import as_tf32, generator, normal, signed_hartley
 from dyno.workloads.contract import BuildContext, Verification
 

@@ -13,7 +13,7 @@ from dyno.frameworks.contract import Samples, Trainer
 from dyno.measure.checks import output_nonfinite, synthetic_data
 from dyno.measure.statistics import wilson_interval
 from dyno.measure.warnings import OF_AN_OUTPUT
-from dyno.result import DataOrigin, Precision, Training
+from dyno.models.result import DataOrigin, Precision, Training
 from dyno.settings import Settings
 from dyno.workloads._images import Network
 from dyno.workloads._quantized import Float32, Ready, engine_for, ready

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from dyno.devices.device import Device
-from dyno.spec import FrameworkName
+from dyno.models.spec import FrameworkName
 from dyno.workloads._cost import Step, held_bytes, rate_flop_per_s, replicas_s, speed_up
 from dyno.workloads._recurrent import Recurrence
 from dyno.workloads._schedule import Schedule

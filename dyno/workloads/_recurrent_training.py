@@ -8,8 +8,8 @@ from typing import Any
 
 from dyno.datasets.kinds import DataKind
 from dyno.devices.device import Device
-from dyno.result import ResultWarning
-from dyno.spec import FrameworkName
+from dyno.models.result import ResultWarning
+from dyno.models.spec import FrameworkName
 from dyno.workloads._cost import sampling_s
 from dyno.workloads._lint import of_batch, of_data, of_step
 from dyno.workloads._recurrent import RecurrentParams

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from dyno.frameworks.plain_step import Arrays, PlainStep, arrays_of, put_state, state_of
 from dyno.measure.step_agreement import LEAST_COMPARED, Agreement, Step, agreement, rounding, step_incorrect
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError
-from dyno.spec import FrameworkName
+from dyno.models.spec import FrameworkName
 from dyno.workloads.contract import Params, Workload
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dyno.measure.checks import precision_mismatch
-from dyno.result import Precision, ResultWarning
+from dyno.models.result import Precision, ResultWarning
 from dyno.workloads.contract import Built, Case, Countable, Growable, Verification
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dyno.measure.executed import steps_mismatch
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
 
 # Keras' dynamic loss scale begins at 2^15, is halved by each step that it leaves out, and doubled every 2000 steps.
 _SKIPPED, _SKIPPED_SHARE = 32, 1e-3

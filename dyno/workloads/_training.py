@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from dyno.frameworks._even import full_batch
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.measure.checks import loss_nonfinite
-from dyno.result import DataOrigin, Epoch, Training, Trial
+from dyno.models.result import DataOrigin, Epoch, Training, Trial
 from dyno.workloads._callbacks import Callbacks
 from dyno.workloads._epochs import Epochs, finite
 from dyno.workloads._holdout import hold_out
@@ -38,7 +38,7 @@ from dyno.workloads.contract import BuildContext, Verification
 
 @dataclass
 class Outcome:
-    """What a trained model is worth, on data it hasn't seen. `training`: fields of `dyno.result.Training`.
+    """What a trained model is worth, on data it hasn't seen. `training`: fields of `dyno.models.result.Training`.
 
     `margins`: by how much it is better than each of its baselines, where it is no classification.
     """

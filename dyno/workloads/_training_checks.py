@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from dyno.frameworks.contract import FedStep, Samples, Trainer
 from dyno.measure.checks import constant_data, output_nonfinite
 from dyno.measure.verify import freivalds, precision_fingerprint
-from dyno.result import Precision, ResultWarning
+from dyno.models.result import Precision, ResultWarning
 from dyno.workloads._reference_step import FLOAT32, Timed, compared
 from dyno.workloads._timed_steps import TimedSteps
 from dyno.workloads.contract import BuildContext

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dyno.frameworks.contract import Trainer
-from dyno.result import Epoch
+from dyno.models.result import Epoch
 from dyno.workloads.contract import MetricSpec
 
 TRAINING_METRICS = (

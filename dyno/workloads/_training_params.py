@@ -9,7 +9,7 @@ from pydantic import Field
 from dyno.errors import FieldError
 from dyno.frameworks._even import even
 from dyno.frameworks.contract import JitCompile
-from dyno.spec import FrameworkName, WeightsRef
+from dyno.models.spec import FrameworkName, WeightsRef
 from dyno.workloads._holdout import held_out_count
 from dyno.workloads._optimizers import DESCRIPTION as OPTIMIZERS
 from dyno.workloads._optimizers import Optimizer

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dyno.devices.device import Device
-from dyno.result import Reference, ResultWarning
-from dyno.spec import FrameworkName
+from dyno.models.result import Reference, ResultWarning
+from dyno.models.spec import FrameworkName
 from dyno.workloads._training_details import TRAINING_METRICS
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload

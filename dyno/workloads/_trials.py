@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dyno.measure.statistics import mean_interval
-from dyno.result import Epoch, Trial
+from dyno.models.result import Epoch, Trial
 
 _SEEDS = 2**32
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_chec
 from pydantic import ConfigDict, JsonValue
 
 from dyno.errors import FieldError
-from dyno.result import Precision, Reference, ResultWarning, Training
-from dyno.spec import FrameworkName, Measure, Model
+from dyno.models.result import Precision, Reference, ResultWarning, Training
+from dyno.models.spec import FrameworkName, Measure, Model
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from dyno.devices.device import Device
 from dyno.devices.frameworks import installed_frameworks
 from dyno.frameworks.seen import seen_in_a_process_of_its_own
 from dyno.measure.warnings import OF_AN_OUTPUT
-from dyno.spec import FrameworkName
+from dyno.models.spec import FrameworkName
 from dyno.workloads._articles import LABORATORY, TPU_V2
 from dyno.workloads._cost import runtime_bytes
 from dyno.workloads._device_facts import Facts, host_facts, listing

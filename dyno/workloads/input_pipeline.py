@@ -19,8 +19,8 @@ from pydantic import Field
 from dyno.datasets.kinds import DataKind
 from dyno.devices.device import Device
 from dyno.errors import FieldError
-from dyno.result import ResultWarning
-from dyno.spec import FrameworkName
+from dyno.models.result import ResultWarning
+from dyno.models.spec import FrameworkName
 from dyno.workloads._cost import held_bytes, sampling_s
 from dyno.workloads._digits import DIGITS
 from dyno.workloads._estimate import step_of

@@ -17,8 +17,8 @@ from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
 from dyno.measure.checks import pow2_only, width_uneven
 from dyno.measure.warnings import warning
-from dyno.result import ResultWarning
-from dyno.spec import FrameworkName
+from dyno.models.result import ResultWarning
+from dyno.models.spec import FrameworkName
 from dyno.workloads._articles import CPU, GPU, HARNESS, TPU
 from dyno.workloads._cost import rate_flop_per_s, runtime_bytes, sampling_s
 from dyno.workloads._integers import IntegerDispatch

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from dyno.datasets.idx_images import SAMPLE_TRAIN
 from dyno.datasets.mnist import TRAIN_SAMPLES
-from dyno.result import Reference
+from dyno.models.result import Reference
 from dyno.workloads import _digits
 from dyno.workloads._articles import GPU, NOTEBOOK, STEPS, TPU
 from dyno.workloads._images import (

@@ -14,8 +14,8 @@ from dyno.datasets.idx_images import SAMPLE_TRAIN
 from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.frameworks.contract import JitCompile
-from dyno.result import ResultWarning
-from dyno.spec import FrameworkName
+from dyno.models.result import ResultWarning
+from dyno.models.spec import FrameworkName
 from dyno.workloads._articles import INTRODUCTION
 from dyno.workloads._digits import DIGITS
 from dyno.workloads._images import ImageParams, Network

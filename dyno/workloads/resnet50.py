@@ -17,8 +17,8 @@ from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.frameworks.contract import Samples
 from dyno.measure.warnings import warning
-from dyno.result import DataOrigin, ResultWarning
-from dyno.spec import FrameworkName
+from dyno.models.result import DataOrigin, ResultWarning
+from dyno.models.spec import FrameworkName
 from dyno.workloads._articles import ELSEWHERE, LABORATORY
 from dyno.workloads._estimate import Work, estimated, schedule, step_of
 from dyno.workloads._inference import Inference

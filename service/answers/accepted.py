@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from dyno.job import Job
+from dyno.models.job import Job
 from dyno.store.jobs import Submitted
 from service.answers import waiting
 from service.edge import held

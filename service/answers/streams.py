@@ -12,7 +12,7 @@ from fastapi import Depends
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from dyno.tasks import stopped
+from dyno.asyncio_tasks import cancel_and_wait
 from service.access import Caller, CallerDep, may_go_on
 from service.dependencies import StateDep
 from service.state import State
@@ -39,8 +39,8 @@ class Held(StreamingResponse):
         try:
             await asyncio.wait((told, left), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await stopped(left)
-            await stopped(told)
+            await cancel_and_wait(left)
+            await cancel_and_wait(told)
         if not told.cancelled():
             told.result()
         if self.background is not None:

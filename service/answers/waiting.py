@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from dyno.errors import StoreUnavailable, UnknownJob
-from dyno.job import Job
+from dyno.models.job import Job
 from service.edge import caller, caller_left, held
 from service.state import State
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dyno.errors import DynoError
-from dyno.settings import WrongSettings, configured
+from dyno.settings import WrongSettings, load_settings
 from service.app import create_app
 from service.openapi.breaking import breaks
 
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--breaking", action="store_true", help="write it even if it breaks callers")
     asked = parser.parse_args()
     try:
-        document = create_app(configured()).openapi()
+        document = create_app(load_settings()).openapi()
     except DynoError as error:
         sys.stderr.write(f"dyno: {error.detail}\n")
         return 2 if isinstance(error, WrongSettings) else 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from dyno.spec import DEVICE_ID, Spec
+from dyno.models.spec import DEVICE_ID, Spec
 from dyno.workloads.contract import Workload
 from service.problems import Problem
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dyno.access import Scope
+from dyno.models.api_key import Scope
 from service.openapi.answers import Answers
 from service.openapi.containment import Containment
 

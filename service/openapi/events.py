@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from dyno.events import EVENT, AnyEvent
+from dyno.models.event import EVENT, AnyEvent
 
 _REF = "#/components/schemas/{model}"
 STREAM = "text/event-stream"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dyno.job import Job
-from dyno.webhooks.event import JobDone, text_of
+from dyno.models.job import Job
+from dyno.models.webhook import JobDone, payload_of
 from service.openapi.examples import recorded
 
 _REF = "#/components/schemas/{model}"
@@ -29,7 +29,7 @@ def describe_webhooks(document: dict[str, Any]) -> None:
     done = {name: Job.model_validate(job) for name, job in recorded()["answers"]["getJob"]["200"].items()}
     content = {
         "schema": {"$ref": _REF.format(model="JobDone")},
-        "examples": {name: {"value": json.loads(text_of(job))} for name, job in done.items()},
+        "examples": {name: {"value": json.loads(payload_of(job))} for name, job in done.items()},
     }
     operation = {
         "operationId": "jobDone",

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from dyno.devices.device import Device
 from dyno.errors import DoesNotFit, DynoError, ExceedsTimeout, FieldError, InvalidSpec, NoDeviceFits, Unsupported
-from dyno.fleet import DeviceStatus
-from dyno.job import JobEstimate, SpecWarning
-from dyno.spec import FrameworkName, Spec
+from dyno.models.inventory import DeviceStatus
+from dyno.models.job import JobEstimate, SpecWarning
+from dyno.models.spec import FrameworkName, Spec
 from dyno.store.fitting import profile
 from dyno.store.queues import device_class, fits, queue_for
 from dyno.workloads import can_run, check_units

@@ -8,12 +8,12 @@ from typing import Literal
 
 import anyio.to_thread
 
-from dyno.comparison import Comparison, UnfinishedComparison, comparison_of, urls_of
 from dyno.errors import ExceedsTimeout, FieldError, InvalidComparison, InvalidSpec, NoDeviceFits, NotComparable
-from dyno.fleet import DeviceStatus
-from dyno.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, SpecWarning, Status
 from dyno.measure.interleaved import compare_arms
-from dyno.spec import InterleavedSpec
+from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_of, urls_of
+from dyno.models.inventory import DeviceStatus
+from dyno.models.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, SpecWarning, Status
+from dyno.models.spec import InterleavedSpec
 from dyno.store.fitting import profile
 from dyno.store.jobs import Submitted
 from service.requests import submission

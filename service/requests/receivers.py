@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dyno.errors import FieldError, InvalidSpec
-from dyno.receiver import parse, refusal
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
+from dyno.webhook_url import parse_webhook_url, reject_reason
 
 _OFF = "this service sends no webhooks: its DYNO_WEBHOOK_SECRET is not set"
 
@@ -16,6 +16,6 @@ def check_webhook(settings: Settings, spec: Spec) -> None:
         return
     if settings.webhook_secret is None:
         raise InvalidSpec([FieldError("/webhook", "webhooks-off", _OFF)])
-    detail = refusal(parse(spec.webhook.url), settings.webhook_allowed_hosts)
+    detail = reject_reason(parse_webhook_url(spec.webhook.url), settings.webhook_allowed_hosts)
     if detail is not None:
         raise InvalidSpec([FieldError("/webhook", "webhook-refused", detail)])

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dyno.errors import FieldError, InvalidSpec
-from dyno.sentences import sentence
-from dyno.spec import Spec
+from dyno.models.spec import Spec
+from dyno.validation_messages import validation_message
 from dyno.workloads import normalise, validate_params
 from dyno.workloads.contract import Params, Workload
 from service.errors import pointer
@@ -77,7 +77,9 @@ def faults_of(document: Mapping[str, Any], invalid: ValidationError) -> list[Fie
     """Every wrong field that a model found in the document, with the pointer to it."""
     return [
         FieldError(
-            _locate(document, found["loc"], missing=found["type"] == "missing"), _code(found["type"]), sentence(found)
+            _locate(document, found["loc"], missing=found["type"] == "missing"),
+            _code(found["type"]),
+            validation_message(found),
         )
         for found in invalid.errors(include_url=False)
     ]

@@ -10,9 +10,9 @@ import anyio
 import anyio.to_thread
 
 from dyno import celery_app
-from dyno.fleet import DeviceStatus
-from dyno.logs import current_job_id
-from dyno.spec import Spec
+from dyno.logging import current_job_id
+from dyno.models.inventory import DeviceStatus
+from dyno.models.spec import Spec
 from dyno.store import fleet
 from dyno.store.jobs import Submitted
 from service.requests.admission import Admission, admit

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dyno.comparison import CompareSpecs
 from dyno.errors import FieldError, InvalidComparison, InvalidSpec
 from dyno.measure.comparable import check_specs
 from dyno.measure.metrics import COLD
-from dyno.spec import InterleavedSpec, Processes
+from dyno.models.comparison import CompareSpecs
+from dyno.models.spec import InterleavedSpec, Processes
 from dyno.workloads.contract import Workload
 from service.requests import specs
 from service.requests.specs import Request

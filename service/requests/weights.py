@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dyno.artifacts.names import WEIGHTS_SUFFIXES, is_weights
+from dyno.artifact_store import WEIGHTS_SUFFIXES, is_weights
 from dyno.errors import FieldError, InvalidSpec, ResultNotReady, UnknownJob
-from dyno.result import Artifact
-from dyno.spec import WeightsRef
+from dyno.models.result import Artifact
+from dyno.models.spec import WeightsRef
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Params
 from service.state import State

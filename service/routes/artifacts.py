@@ -9,10 +9,9 @@ import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from dyno.artifacts.names import ANY, MEDIA_TYPES, media_type
-from dyno.artifacts.store import PIECE_BYTES, url_of
+from dyno.artifact_store import MEDIA_TYPES, OCTET_STREAM, PIECE_BYTES, artifact_url, media_type
 from dyno.errors import ArtifactNotFound
-from dyno.result import Artifact, ArtifactList
+from dyno.models.result import Artifact, ArtifactList
 from dyno.store.artifacts import check_token, note_files_async
 from service.answers.conditional import matches
 from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep
@@ -24,9 +23,11 @@ from service.requests.upload import received
 router = APIRouter(prefix="/v1/jobs/{job_id}")
 
 _JSON = "application/json"
-_BYTES: dict[str, Any] = {ANY: {"schema": {"type": "string", "format": "binary"}}}
+_BYTES: dict[str, Any] = {OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}}
 # Bytes first: clients made of the document take the first one that they know.
-_SERVED = _BYTES | {each.partition(";")[0]: {} if each == _JSON else _BYTES[ANY] for each in MEDIA_TYPES.values()}
+_SERVED = _BYTES | {
+    each.partition(";")[0]: {} if each == _JSON else _BYTES[OCTET_STREAM] for each in MEDIA_TYPES.values()
+}
 
 
 _OF_LIST = documented("job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable")
@@ -108,4 +109,4 @@ async def keep(job_id: JobId, name: ArtifactName, request: Request, state: State
     async with received(request, folder, state.settings.artifact_max_bytes) as upload:
         await check_token(state.client, state.settings, job_id, token)  # it may have lost the job while it sent
         await anyio.to_thread.run_sync(state.artifacts.keep, job_id, name, upload.sha256, upload.path)
-    return Artifact(name=name, bytes=upload.bytes, sha256=upload.sha256, url=url_of(job_id, name))
+    return Artifact(name=name, bytes=upload.bytes, sha256=upload.sha256, url=artifact_url(job_id, name))

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from dyno.comparison import Compared, Comparison, Ratio
-from dyno.quantity import quantity
+from dyno.formatting import format_quantity
+from dyno.models.comparison import Compared, Comparison, Ratio
 
 WIDTH, LEFT, RIGHT = 960, 270, 270  # of all, of the names, of what is said
 ROW, TOP, BOTTOM, BAR = 52, 64, 48, 22
@@ -86,7 +86,13 @@ def _draw_ticks(root: ElementTree.Element, axis: Axis, unit: str, bottom: int) -
         x = f"{axis.place(tick):.1f}"
         line = {"x1": x, "x2": x, "y1": str(TOP - 4), "y2": str(bottom), "stroke": FAINT, "stroke-opacity": "0.4"}
         ElementTree.SubElement(root, "line", line)
-        _text(root, axis.place(tick), bottom + 18, quantity(tick, unit), **{"text-anchor": "middle", "font-size": "11"})
+        _text(
+            root,
+            axis.place(tick),
+            bottom + 18,
+            format_quantity(tick, unit),
+            **{"text-anchor": "middle", "font-size": "11"},
+        )
 
 
 def _draw_row(root: ElementTree.Element, axis: Axis, each: Compared, top: int, colour: str, unit: str) -> None:
@@ -95,7 +101,7 @@ def _draw_row(root: ElementTree.Element, axis: Axis, each: Compared, top: int, c
     _text(root, 16, middle + 13, ", ".join((each.framework, _of(each), each.verdict)), **{"font-size": "11"})
     said_at = WIDTH - RIGHT + 16
     verdict = f" {each.ratio.verdict}" if each.ratio else ""
-    _text(root, said_at, middle - 3, quantity(each.value, unit) + verdict)
+    _text(root, said_at, middle - 3, format_quantity(each.value, unit) + verdict)
     _text(root, said_at, middle + 13, _said(each.ratio), **{"font-size": "11"})
     if each.value is None:
         return
@@ -124,8 +130,8 @@ def _title(comparison: Comparison) -> str:
 def _sentence(comparison: Comparison, each: Compared) -> str:
     interval = ""
     if each.low is not None and each.high is not None:
-        interval = f" ({quantity(each.low, comparison.unit)} to {quantity(each.high, comparison.unit)})"
-    figure = f"{quantity(each.value, comparison.unit)}{interval}"
+        interval = f" ({format_quantity(each.low, comparison.unit)} to {format_quantity(each.high, comparison.unit)})"
+    figure = f"{format_quantity(each.value, comparison.unit)}{interval}"
     said = f"{_said(each.ratio)}, {each.ratio.verdict}" if each.ratio else _said(None)
     return _printable(f"{_name(each)}, {each.framework}: {figure}; {said}; {each.verdict}.")
 

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
 
-from dyno.comparison import CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
 from dyno.errors import InvalidComparison, NoResult, RecordUnreadable, ResultNotReady, UnknownComparison, UnknownJob
-from dyno.job import Job, Status
 from dyno.measure.comparable import Entry, check_comparable, same_work
 from dyno.measure.comparison import compare
-from dyno.result import Result
-from dyno.spec import InterleavedSpec
+from dyno.models.comparison import CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
+from dyno.models.job import Job, Status
+from dyno.models.result import Result
+from dyno.models.spec import InterleavedSpec
 from dyno.store.comparisons import Comparisons
 from dyno.store.jobs import Jobs
 from service import strict_json

@@ -11,7 +11,7 @@ from fastapi.sse import format_sse_event
 from pydantic import JsonValue
 
 from dyno.errors import FieldError, StoreUnavailable
-from dyno.events import AnyEvent
+from dyno.models.event import AnyEvent
 from dyno.store.feed import Page, Place, place_of
 from service.access import Caller, CallerDep
 from service.answers import streams

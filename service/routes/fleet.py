@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from dyno.errors import UnknownDevice
-from dyno.fleet import Cordon, DeviceList, WorkerList
-from dyno.logs import audit
+from dyno.logging import audit
+from dyno.models.inventory import Cordon, DeviceList, WorkerList
 from dyno.store import cordon, fleet
 from dyno.store.queues import queues_served
 from service.access import CallerDep

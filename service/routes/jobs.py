@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from dyno.job import Job, Status, Validation
-from dyno.logs import audit
-from dyno.result import Result
-from dyno.spec import FrameworkName
+from dyno.logging import audit
+from dyno.models.job import Job, Status, Validation
+from dyno.models.result import Result
+from dyno.models.spec import FrameworkName
 from service.access import CallerDep
 from service.answers import waiting
 from service.answers.accepted import POLL_AFTER_S, accepted

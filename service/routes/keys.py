@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from dyno.access import CreatedKey, KeyList, Me, NewKey
 from dyno.errors import InvalidKey
-from dyno.logs import audit
+from dyno.logging import audit
+from dyno.models.api_key import CreatedKey, KeyList, Me, NewKey
 from service import strict_json
 from service.access import CallerDep
 from service.dependencies import StateDep

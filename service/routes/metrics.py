@@ -14,10 +14,10 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from dyno.delivery import DeliveryStatus, Outcome
 from dyno.errors import StoreUnavailable
-from dyno.job import DONE, FailureClass, Status
-from dyno.spec import DeviceKind
+from dyno.models.job import DONE, FailureClass, Status
+from dyno.models.spec import DeviceKind
+from dyno.models.webhook import DeliveryStatus, Outcome
 from dyno.store.scripts import BOUNDS_S
 from dyno.store.tally import OTHER, Tally, tally
 from service.dependencies import StateDep

@@ -9,7 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Response
 
 from dyno.errors import ArtifactStoreUnavailable
-from dyno.logs import audit
+from dyno.logging import audit
 from service.access import CallerDep
 from service.dependencies import JobId, StateDep
 from service.problems import documented

@@ -7,8 +7,8 @@ from functools import partial
 
 from fastapi import APIRouter, Response
 
-from dyno.job import Job
-from dyno.spec import InterleavedSpec, Spec
+from dyno.models.job import Job
+from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store.jobs import Submitted
 from service.answers.accepted import accepted
 from service.dependencies import IdempotencyKey, JobId, PreferredWait, StateDep

@@ -12,10 +12,9 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from dyno.job import Job, Status
-from dyno.rows import ResultRow
-from dyno.samples import ArmName
-from dyno.spec import Spec
+from dyno.models.job import Job, Status
+from dyno.models.result import ResultRow, VariantName
+from dyno.models.spec import Spec
 from dyno.store.figures import Figures, read_figures
 from service.answers.paging import MomentOrEpoch, as_parameters, link_next
 from service.dependencies import StateDep
@@ -82,7 +81,7 @@ async def results(state: StateDep, request: Request, wanted: Annotated[ResultFil
 def rows(job: Job, figures: Figures, metric: str | None = None) -> Iterator[dict[str, JsonValue]]:
     """Those of one job, as JSON has them; `metric`: of this one only."""
     arms = [figures, *figures.arms]
-    names: Sequence[ArmName | None] = get_args(ArmName) if figures.arms else [None]
+    names: Sequence[VariantName | None] = get_args(VariantName) if figures.arms else [None]
     for arm, name, spec in zip(arms, names, job.spec.arms, strict=False):
         for each in arm.metrics:
             if metric in (None, each.name):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from dyno.samples import RunSamples, SampleList
+from dyno.models.result import RunSamples, SampleList
 from service.dependencies import JobId, JobsDep
 from service.problems import documented
 

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from dyno.delivery import Delivery, DeliveryStatus
-from dyno.logs import audit
+from dyno.logging import audit
+from dyno.models.webhook import Delivery, DeliveryStatus
 from dyno.store.deliveries import Deliveries, WantedDeliveries
 from dyno.store.keys import JOB_ID
-from dyno.webhooks.signing import secret_of
+from dyno.webhook_delivery import owner_secret
 from service.access import CallerDep
 from service.answers.paging import Moment, as_parameters, link_next
 from service.dependencies import StateDep
@@ -87,4 +87,4 @@ async def secret(state: StateDep, caller: CallerDep, response: Response) -> Webh
     """What receivers of the webhooks of the caller's jobs check signatures with; each API key has its own."""
     response.headers["Cache-Control"] = "no-store"
     deployment = state.settings.webhook_secret
-    return WebhookSecret(secret=None if deployment is None else secret_of(deployment, caller.viewer.owner))
+    return WebhookSecret(secret=None if deployment is None else owner_secret(deployment, caller.viewer.owner))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from dyno.catalogue import WorkloadEntry, WorkloadList, WorkloadMetric
 from dyno.errors import UnknownWorkload
+from dyno.models.inventory import WorkloadEntry, WorkloadList, WorkloadMetric
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Workload
 from service.dependencies import StateDep

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 
-from dyno.tasks import stopped
+from dyno.asyncio_tasks import cancel_and_wait
 
 EVERY_S = 600.0
 _NEVER = 2**30
@@ -34,7 +34,7 @@ class Garbage:
 
     async def stop(self) -> None:
         if self._task is not None:
-            await stopped(self._task)
+            await cancel_and_wait(self._task)
             self._task = None
         gc.unfreeze()
         gc.set_threshold(*self._before)

@@ -7,8 +7,8 @@ from http import HTTPStatus
 
 from starlette.datastructures import MutableHeaders
 
-from dyno.logs import current_request_id
-from dyno.ulid import new_ulid
+from dyno.logging import current_request_id
+from dyno.models.job import new_ulid
 from service.edge import HEADERS
 from service.problems import problem
 

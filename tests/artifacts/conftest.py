@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dyno.artifacts.folder import FolderStore
-from dyno.artifacts.remote import RemoteStore
-from dyno.artifacts.store import ArtifactStore
-from dyno.result import Artifact
+from dyno.artifact_store import ArtifactStore, FolderStore, RemoteStore
+from dyno.models.result import Artifact
 
 JOB = "job_01J00000000000000000000000"
 Keep = Callable[[ArtifactStore, bytes], Artifact]

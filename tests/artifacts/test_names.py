@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from dyno.artifacts.names import is_name, is_weights, media_type, stored_name
-from dyno.artifacts.weights import refusal
+from dyno.artifact_store import is_artifact_name, is_weights, media_type, stored_name, unsafe_weights_reason
 
 LIMIT_BYTES = 10_000
 
 
 @pytest.mark.parametrize("name", ["model.weights.h5", "a", "A-1_2.png", "a" * 128])
 def test_a_plain_file_name_is_a_name(name: str) -> None:
-    assert is_name(name)
+    assert is_artifact_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "a\\b", "a\0", "a\n", "ä", "a b", "a" * 129, "-x"])
 def test_what_could_be_a_path_or_an_option_is_none(name: str) -> None:
-    assert not is_name(name)
+    assert not is_artifact_name(name)
 
 
 def test_the_media_type_goes_by_the_suffix_from_a_fixed_list() -> None:
@@ -49,13 +48,13 @@ def archive(folder: Path, size_bytes: int) -> Path:
 
 
 def test_an_archive_that_unpacks_to_more_than_is_loaded_is_refused(tmp_path: Path) -> None:
-    assert refusal(archive(tmp_path, LIMIT_BYTES), LIMIT_BYTES) is None
+    assert unsafe_weights_reason(archive(tmp_path, LIMIT_BYTES), LIMIT_BYTES) is None
     bomb = archive(tmp_path, LIMIT_BYTES + 1)
     assert bomb.stat().st_size < LIMIT_BYTES / 10
-    assert str(LIMIT_BYTES + 1) in (refusal(bomb, LIMIT_BYTES) or "")
+    assert str(LIMIT_BYTES + 1) in (unsafe_weights_reason(bomb, LIMIT_BYTES) or "")
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.keras"
     path.write_bytes(b"PK but nothing more")
-    assert "no archive" in (refusal(path, LIMIT_BYTES) or "")
+    assert "no archive" in (unsafe_weights_reason(path, LIMIT_BYTES) or "")

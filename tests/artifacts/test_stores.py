@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.artifacts import service_store, shared_store
-from dyno.artifacts.folder import FolderStore
-from dyno.artifacts.remote import RemoteStore, remote_store
-from dyno.artifacts.store import ArtifactStore
+from dyno.artifact_store import ArtifactStore, FolderStore, RemoteStore, remote_store, service_store, shared_store
 from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactStoreUnfit
 from dyno.settings import Settings
 from tests.artifacts.conftest import JOB, Keep, artifact, read

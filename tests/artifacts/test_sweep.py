@@ -6,9 +6,9 @@ import os
 import time
 from pathlib import Path
 
-from dyno.artifacts.store import ABANDONED_S, ArtifactStore
+from dyno.artifact_store import ABANDONED_S, ArtifactStore
 from dyno.errors import ArtifactNotFound
-from dyno.result import Artifact
+from dyno.models.result import Artifact
 from tests.artifacts.conftest import JOB, Keep, read
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from benchmarks import alarms
 from dyno.measure.warnings import warning
-from dyno.result import Result
-from dyno.spec import Spec
+from dyno.models.result import Result
+from dyno.models.spec import Spec
 from dyno.workloads import normalise
 from tests.measure.conftest import make_record
 from tests.results import a_result

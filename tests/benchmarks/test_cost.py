@@ -16,10 +16,10 @@ from benchmarks import cost_side_by_side
 from benchmarks.cost import change, lines
 from benchmarks.cost_side_by_side import WAYS, Turns, said
 from benchmarks.watched import Watcher
-from dyno.frames import ProgressFrame
-from dyno.readings import Sensors
+from dyno.models.result import Sensors
+from dyno.models.runner_protocol import ProgressFrame
+from dyno.models.spec import Measure
 from dyno.runner.writer import FrameWriter
-from dyno.spec import Measure
 from tests.waiting import eventually
 
 

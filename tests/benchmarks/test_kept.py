@@ -15,7 +15,7 @@ from benchmarks.reproduce.experiments import Experiment
 from benchmarks.reproduce.page import lines as reproduction
 from benchmarks.results import figure, framework, memory, named
 from dyno.devices.device import Device
-from dyno.result import Result
+from dyno.models.result import Result
 from dyno.workloads._articles import Article
 from tests.numpy_runners import ON_NUMPY
 

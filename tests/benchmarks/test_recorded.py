@@ -7,7 +7,7 @@ import pytest
 from benchmarks.kept import Kept
 from benchmarks.reproduce.__main__ import STATE
 from benchmarks.reproduce.experiments import EXPERIMENTS
-from dyno.result import Result, Training
+from dyno.models.result import Result, Training
 
 
 def kept(name: str) -> Result:

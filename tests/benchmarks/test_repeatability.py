@@ -12,7 +12,7 @@ from benchmarks import repeatability
 from benchmarks.files import Files, here
 from benchmarks.repeatability import WAYS, Round, holding, lines, take_fixed, to_target_s, until_target_s
 from dyno.measure.statistics import Interval, mean_interval
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.workloads import normalise
 
 

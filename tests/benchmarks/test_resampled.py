@@ -21,9 +21,9 @@ from benchmarks.drawn import (
     without_return,
 )
 from benchmarks.resampled import FIVE, ORDERS, REAL_ORDERS
-from dyno.comparison import Comparative
 from dyno.measure.paired import paired_ratio
 from dyno.measure.ratio import ratio_of_means
+from dyno.models.comparison import Comparative
 
 NORMAL = 1e-3 * (1 + 0.02 * np.random.default_rng(1).standard_normal(30))
 TEN_PAIRS = "ABBA" * 5

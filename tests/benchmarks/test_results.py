@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.results import data, detail, epochs, figure, fired, quality
-from dyno.result import CallbackEvent, DataOrigin, Epoch, Metric, Training
+from dyno.models.result import CallbackEvent, DataOrigin, Epoch, Metric, Training
 
 ORIGIN = DataOrigin(name="mnist", kind="sample", train_samples=8000, test_samples=2000)
 

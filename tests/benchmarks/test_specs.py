@@ -7,7 +7,7 @@ import pytest
 from benchmarks import workloads
 from benchmarks.reproduce.__main__ import main
 from benchmarks.reproduce.experiments import EXPERIMENTS
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.workloads import normalise, registry
 
 SPECS = {name: experiment.spec for name, experiment in EXPERIMENTS.items()}

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from chaos import kin
 from chaos.rig import Rig
-from dyno.processes import Part
+from dyno.processes import ManagedProcess
 
 SLEEPS = "time.sleep(600)"
 
 
-def part(code: str = SLEEPS, says_to: int | None = None) -> Part:
+def part(code: str = SLEEPS, says_to: int | None = None) -> ManagedProcess:
     """Runs `code`, with the time module at hand."""
     env = {name: value for name, value in os.environ.items() if name != kin.MARK}
-    return Part("part", "timeit", ["-n1", "-r1", "-s", "import time", code], env, says_to=says_to)
+    return ManagedProcess("part", "timeit", ["-n1", "-r1", "-s", "import time", code], env, says_to=says_to)
 
 
 def pid_of(rig: Rig, name: str) -> int:

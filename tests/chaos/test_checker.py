@@ -10,8 +10,8 @@ from chaos.breach import Breach, Violation
 from chaos.checker import violations
 from chaos.streams import Event, Owner, Streams
 from chaos.table import DONE, ENDS_ATTEMPT, MOST_ATTEMPTS, ROWS, STATUSES
-from dyno.job import DONE as ITS_DONE
-from dyno.job import MAX_ATTEMPTS, TRANSITIONS, Status
+from dyno.models.job import DONE as ITS_DONE
+from dyno.models.job import MAX_ATTEMPTS, TRANSITIONS, Status
 
 ONE, OTHER = "cpu:0-0@here", "cpu:1-1@here"
 Told = tuple[str, str, str] | tuple[str, str, str, str]

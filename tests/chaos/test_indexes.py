@@ -13,10 +13,10 @@ from chaos.breach import Breach
 from chaos.calls import Answers
 from chaos.judge import Heard, judged
 from chaos.orders import Order
-from dyno.access import Viewer
-from dyno.job import WorkerRef
+from dyno.models.api_key import Viewer
+from dyno.models.job import WorkerRef
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import async_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

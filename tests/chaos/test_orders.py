@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import pairwise
 
 from chaos.orders import orders, takers
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.workloads import normalise
 
 

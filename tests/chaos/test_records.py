@@ -12,9 +12,9 @@ import redis
 from chaos import indexes, records, streams
 from chaos.breach import Breach, Violation
 from chaos.checker import violations
-from dyno.job import Failure, FailureClass, Outcome, WorkerRef
+from dyno.models.job import Failure, FailureClass, FinishEvent, WorkerRef
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import async_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
@@ -56,7 +56,7 @@ class Lives:
         self.client.zadd(self.keys.leases, {device: 1})
         reap(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
 
-    def ended(self, claim: Claim, outcome: Outcome = "succeed") -> bool:
+    def ended(self, claim: Claim, outcome: FinishEvent = "succeed") -> bool:
         result = a_result(claim.job_id) if outcome == "succeed" else None
         if outcome == "fail":
             return self.leases.finish(claim, outcome, status_reason=LATE.reason, failure=LATE)
@@ -85,7 +85,7 @@ def lives(client: redis.Redis, settings: Settings) -> Lives:
 
 
 def test_every_way_that_a_real_job_can_end_breaks_nothing(lives: Lives) -> None:
-    outcomes: tuple[Outcome, ...] = ("succeed", "fail")
+    outcomes: tuple[FinishEvent, ...] = ("succeed", "fail")
     for outcome in outcomes:
         lives.submitted()
         lives.handed_back(lives.claimed())

@@ -14,7 +14,7 @@ from chaos import kin, remains
 from chaos.breach import Breach, Violation
 from chaos.rig import Rig
 from dyno.devices.locks import hold
-from dyno.processes import Part
+from dyno.processes import ManagedProcess
 from tests.chaos.parts import SLEEPS, part, until
 
 pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
@@ -29,7 +29,7 @@ for name in ("workers.zygote", "a runner"):
 """
 
 
-def of(rig: Rig, code: str) -> Part:
+def of(rig: Rig, code: str) -> ManagedProcess:
     made = part(f"exec({code!r})")
     made.env = {**made.env, kin.MARK: rig.name}
     return made

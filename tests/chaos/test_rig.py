@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chaos.rig import Rig
-from dyno.processes import Part
+from dyno.processes import ManagedProcess
 from tests.chaos.parts import SLEEPS, part, pid_of, state_of, until
 
 pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {SLEEPS}"
 
 
-def with_parts(folder: Path, parts: dict[str, Part], shaken: Callable[[Rig], Awaitable[None]]) -> Rig:
+def with_parts(folder: Path, parts: dict[str, ManagedProcess], shaken: Callable[[Rig], Awaitable[None]]) -> Rig:
     """A rig of these parts alone, minded while it is shaken, and closed."""
     rig = Rig(folder, "everysec")
     rig.parts.update(parts)

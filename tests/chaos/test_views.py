@@ -13,7 +13,7 @@ from chaos.breach import Breach
 from chaos.calls import Canceled
 from chaos.spans import Span
 from chaos.streams import Event
-from dyno.result import Phases, RunSummary
+from dyno.models.result import Phases, RunSummary
 from dyno.settings import Settings
 from service.app import create_app
 from tests.chaos.test_records import Lives

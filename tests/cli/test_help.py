@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dyno.cli import app
-from dyno.exits import OfCommand
+from dyno.errors import CommandExit
 
 ENV = {"COLUMNS": "200", "DYNO_URL": "http://127.0.0.1:9"}
 
@@ -69,5 +69,5 @@ def test_a_worker_takes_all_that_its_own_command_does() -> None:
 
 def test_the_first_help_names_what_scripts_need() -> None:
     help_of_all = CliRunner().invoke(app, ["--help"], env=ENV).output
-    for words in ("DYNO_URL", "DYNO_API_KEY", *(f"{code.value} " for code in OfCommand)):
+    for words in ("DYNO_URL", "DYNO_API_KEY", *(f"{code.value} " for code in CommandExit)):
         assert words in help_of_all

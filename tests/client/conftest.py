@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from dyno.client import AsyncClient, Client, steps
-from dyno.client.steps import Pause
+from dyno.client import AsyncClient, Client, http_transport
+from dyno.client.http_transport import Pause
 from tests.asking import Through, all_asked, asked
-from tests.client.answering import Handler
+from tests.client.stub_server import Handler
 
 
 @pytest.fixture
@@ -47,5 +47,5 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             kept.append(time_s)
             return super().__new__(cls, 0.0)
 
-    monkeypatch.setattr(steps, "Pause", AtOnce)
+    monkeypatch.setattr(http_transport, "Pause", AtOnce)
     return kept

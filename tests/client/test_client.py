@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from dyno.client import DEFAULT_URL, AsyncClient, Client, DownloadDamaged, Refused, ServerUnreachable
-from dyno.client.events import Message, Messages
-from dyno.result import Artifact
+from dyno.client.streams import SseMessage, SseParser
+from dyno.models.result import Artifact
 from tests.asking import Through
-from tests.client.answering import Handler, canceled
+from tests.client.stub_server import Handler, canceled
 
 
 def test_both_clients_have_the_same_calls_with_the_same_arguments() -> None:
@@ -101,8 +101,8 @@ EVENTS = (
 
 
 def test_events_are_the_same_wherever_they_are_cut_into_pieces_and_half_ones_are_none() -> None:
-    whole = [Message("1-0", "", ""), Message("2-0", "log", "one\nt\u2028o")]
+    whole = [SseMessage("1-0", "", ""), SseMessage("2-0", "log", "one\nt\u2028o")]
     for at in range(len(EVENTS)):
-        connection = Messages()
+        connection = SseParser()
         assert [*connection.of(EVENTS[:at]), *connection.of(EVENTS[at:])] == whole
-    assert list(Messages().of(EVENTS[: EVENTS.index(b"\n\nid: 3") + 1])) == whole[:1]
+    assert list(SseParser().of(EVENTS[: EVENTS.index(b"\n\nid: 3") + 1])) == whole[:1]

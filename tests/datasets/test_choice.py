@@ -10,7 +10,7 @@ from dyno.datasets.choice import Forms, choose, folders
 from dyno.datasets.fetch import Fetcher, Remote
 from dyno.datasets.kinds import DataKind
 from dyno.errors import DatasetDamaged, RunFailed
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 from dyno.settings import Settings
 
 NOWHERE = Remote("http://127.0.0.1:9/set.gz", "0" * 64, 1)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dyno.devices.cpulist import format_cpulist, parse_cpulist
-from dyno.spec import DEVICE_ID
+from dyno.models.spec import DEVICE_ID
 
 
 @pytest.mark.parametrize(

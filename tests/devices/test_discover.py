@@ -14,8 +14,8 @@ from dyno.devices.cpu import last_cache_bytes, memory_bytes, physical_cores
 from dyno.devices.discover import discover, host_name
 from dyno.devices.frameworks import installed_frameworks
 from dyno.errors import DeviceUnavailable
+from dyno.models.spec import DEVICE_ID
 from dyno.settings import Settings
-from dyno.spec import DEVICE_ID
 
 FREE = sorted(os.sched_getaffinity(0))
 SETTINGS = Settings(reserved_cores=None)

@@ -11,8 +11,8 @@ from dyno.devices.discover import discover
 from dyno.devices.emulated import parse_emulated
 from dyno.devices.frameworks import installed_frameworks
 from dyno.errors import DeviceUnavailable
+from dyno.models.spec import DEVICE_ID
 from dyno.settings import Settings
-from dyno.spec import DEVICE_ID
 from dyno.store.queues import queues_served
 
 SETTINGS = Settings(reserved_cores=None)

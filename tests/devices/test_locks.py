@@ -14,7 +14,7 @@ from dyno.devices.device import Device
 from dyno.devices.discover import discover
 from dyno.devices.locks import Held, Turn, hold, lock_paths, shared_lock_paths
 from dyno.errors import DeviceBusy, DeviceUnavailable
-from dyno.job import Holder
+from dyno.models.job import Holder
 from dyno.settings import Settings
 
 HOLDER = """

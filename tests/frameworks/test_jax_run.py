@@ -11,8 +11,8 @@ import pytest
 
 from dyno.devices.device import Device, DeviceKind
 from dyno.devices.frameworks import installed_frameworks
-from dyno.frames import FRAME, Done, Failed, RunRequest
-from dyno.spec import Measure, Spec
+from dyno.models.runner_protocol import FRAME, DoneFrame, FailedFrame, RunRequest
+from dyno.models.spec import Measure, Spec
 from tests.quick_xla import QUICK_XLA
 
 pytestmark = pytest.mark.skipif("jax" not in installed_frameworks(), reason="jax is not installed here")
@@ -43,7 +43,7 @@ TINY: dict[str, dict[str, Any]] = {
 }
 
 
-def _run(name: str, kind: DeviceKind = "cpu") -> Done | Failed:
+def _run(name: str, kind: DeviceKind = "cpu") -> DoneFrame | FailedFrame:
     """The last frame of the run."""
     cores = sorted(os.sched_getaffinity(0))
     device = Device(id=f"{kind}:0", kind=kind, model="test", host="here", cores=cores, memory_bytes=8 << 30)
@@ -59,13 +59,13 @@ def _run(name: str, kind: DeviceKind = "cpu") -> Done | Failed:
     os.lseek(frames, 0, os.SEEK_SET)
     with os.fdopen(frames, "rb") as stream:
         last = FRAME.validate_json(stream.read().splitlines()[-1])
-    assert isinstance(last, Done | Failed), ended.stderr
+    assert isinstance(last, DoneFrame | FailedFrame), ended.stderr
     return last
 
 
 def test_a_product_is_measured_and_verified() -> None:
     done = _run("matmul")
-    assert isinstance(done, Done), done
+    assert isinstance(done, DoneFrame), done
     assert done.record.precision is not None
     assert done.record.precision.observed == "float32"
     assert done.record.work == 2 * 256**3 * 5
@@ -77,7 +77,7 @@ def test_a_product_is_measured_and_verified() -> None:
 
 def test_a_network_is_trained_and_judged() -> None:
     done = _run("mnist_cnn")
-    assert isinstance(done, Done), done
+    assert isinstance(done, DoneFrame), done
     assert done.record.training is not None
     assert len(done.record.training.epochs) == 1
     assert done.record.training.accuracy is not None
@@ -91,7 +91,7 @@ def test_a_network_is_trained_and_judged() -> None:
 @pytest.mark.verify
 def test_a_step_is_fed_by_threads_and_from_a_batch_that_stays() -> None:
     done = _run("input_pipeline")
-    assert isinstance(done, Done), done
+    assert isinstance(done, DoneFrame), done
     assert [case.name for case in done.record.cases] == ["fed", "resident"]
     assert 0 < done.record.figures["input_wait_share"] < 1
     assert done.record.details["jit_compile"] is True
@@ -102,6 +102,6 @@ def test_a_step_is_fed_by_threads_and_from_a_batch_that_stays() -> None:
 
 def test_a_device_that_jax_does_not_see_is_unsupported() -> None:
     failed = _run("matmul", kind="tpu")
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, FailedFrame)
     assert (failed.failure_class, failed.reason) == ("unsupported", "no_such_device")
     assert "tpu" in failed.message

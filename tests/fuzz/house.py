@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from dyno.access import NewKey
+from dyno.models.api_key import NewKey
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.connect import async_client, sync_client

@@ -15,12 +15,11 @@ import httpx
 import redis
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.fleet import WorkerRecord
-from dyno.job import Failure, FailureClass, WorkerRef
-from dyno.result import Artifact, Result
-from dyno.samples import RunSamples
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import Failure, FailureClass, WorkerRef
+from dyno.models.result import Artifact, Result, RunSamples
+from dyno.models.spec import InterleavedSpec
 from dyno.settings import Settings
-from dyno.spec import InterleavedSpec
 from dyno.store import fleet
 from dyno.store.leases import Claim, Leases
 from dyno.store.queues import queues_served

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from dyno.job import DONE, TRANSITIONS, Event, Status
+from dyno.models.job import DONE, TRANSITIONS, Event, Status
 from tests.life.ledger import Ledger, Record
 from tests.life.real import OWNER, PACES, QUEUE, Real, device_id
 

@@ -1,6 +1,6 @@
 """What the Lua scripts do to records, the queue and leases, once more in plain Python: a witness against them.
 
-Both read the table of transitions in dyno/job.py; all else here was written from the heads of the scripts, not
+Both read the table of transitions in dyno/models/job.py; all else here was written from the heads of the scripts, not
 from their text. Left out, because no rule of a job's life rests on it: what a job is and says (specs, progress,
 results), versions, events and indexes (the stateful tests compare those with the records themselves), priorities,
 routing and devices that don't fit (one queue, jobs leave it in the order of their numbers), the end of a record after
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from dyno.job import DONE, MAX_ATTEMPTS, TRANSITIONS, Event, Status
+from dyno.models.job import DONE, MAX_ATTEMPTS, TRANSITIONS, Event, Status
 
 HAND_BACK = "hand back"  # requeue.lua where the attempt doesn't count; Event.REQUEUE is the one that does
 REQUEUES = (Event.REQUEUE, HAND_BACK)

@@ -8,7 +8,7 @@ from itertools import count
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dyno.job import DONE, Event, Status
+from dyno.models.job import DONE, Event, Status
 from dyno.store.server import EmbeddedServer
 from tests.life.agreement import Agreement, look
 from tests.life.ledger import REQUEUES, Answer, Scripts

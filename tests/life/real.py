@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import redis
 
-from dyno.access import Viewer
 from dyno.errors import JobFinished, StoreUnavailable
-from dyno.job import Event, WorkerRef
+from dyno.models.api_key import Viewer
+from dyno.models.job import Event, WorkerRef
+from dyno.models.spec import Spec, Webhook
 from dyno.settings import Settings
-from dyno.spec import Spec, Webhook
 from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import Jobs, Submitted
 from dyno.store.keys import Keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dyno.job import Status
+from dyno.models.job import Status
 from tests.life.ledger import Lease, Ledger, Record
 from tests.life.world import Belief, World
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from dyno.job import DONE, MAX_ATTEMPTS, Status
+from dyno.models.job import DONE, MAX_ATTEMPTS, Status
 from tests.life.ledger import Answer, Ledger, Scripts
 from tests.life.sameness import fresh, renamed
 from tests.life.world import Move, World, make, moves

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dyno.job import DONE, Event
+from dyno.models.job import DONE, Event
 from tests.life.ledger import HAND_BACK, REQUEUES, Answer, Ledger, Scripts, run_out
 
 ENDINGS = (Event.SUCCEED, Event.FAIL, Event.STOP, Event.REQUEUE, HAND_BACK)

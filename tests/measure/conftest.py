@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.frames import RunRecord
 from dyno.measure.assemble import assemble
 from dyno.measure.sampling import Samples
 from dyno.measure.summary import summarise
 from dyno.measure.warnings import OF_AN_OUTPUT
-from dyno.readings import Sensors
-from dyno.result import Phases, Reference, Result
-from dyno.spec import Spec
+from dyno.models.result import Phases, Reference, Result, Sensors
+from dyno.models.runner_protocol import RunRecord
+from dyno.models.spec import Spec
 from dyno.workloads.contract import Estimate, MetricSpec, Params, Workload
 
 MakeRecord = Callable[..., RunRecord]

@@ -10,12 +10,11 @@ from collections.abc import Callable
 import pytest
 
 from dyno.devices.device import Device
-from dyno.frames import RunRecord
 from dyno.measure.assemble import reproduce
 from dyno.measure.warnings import warning
-from dyno.readings import Memory
-from dyno.result import DataOrigin, Epoch, Precision, Result, Training, Verdict
-from dyno.spec import DeviceSelector, Measure, Processes, Spec
+from dyno.models.result import DataOrigin, Epoch, Memory, Precision, Result, Training, Verdict
+from dyno.models.runner_protocol import RunRecord
+from dyno.models.spec import DeviceSelector, Measure, Processes, Spec
 from dyno.workloads.contract import Params
 
 MakeRecord = Callable[..., RunRecord]

@@ -10,9 +10,8 @@ import pytest
 
 from dyno.measure.band import CONFIDENCE, FLOOR, MIN_PEERS, band, headline, judged
 from dyno.measure.statistics import mad, median
-from dyno.peers import Headline, Peer
-from dyno.result import Precision, Result, Verdict
-from dyno.spec import Spec
+from dyno.models.result import Headline, Peer, Precision, Result, Verdict
+from dyno.models.spec import Spec
 from dyno.workloads.contract import Params
 from tests.comparisons import RATES, a_metric, of_metrics, times
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.frames import CaseRecord, RunRecord
 from dyno.measure.cases import by_case, parts
 from dyno.measure.processes import enough, on_target
-from dyno.result import Result
-from dyno.spec import Measure
+from dyno.models.result import Result
+from dyno.models.runner_protocol import CaseRecord, RunRecord
+from dyno.models.spec import Measure
 
 MakeRecord = Callable[..., RunRecord]
 MakeResult = Callable[..., Result]

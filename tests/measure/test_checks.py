@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyno.measure import checks
-from dyno.result import DataOrigin, Peak, Precision, ResultWarning
+from dyno.models.result import DataOrigin, Peak, Precision, ResultWarning
 
 
 def code(raised: ResultWarning | None) -> str | None:

@@ -8,8 +8,8 @@ import pytest
 
 from dyno.errors import InvalidComparison, NotComparable
 from dyno.measure.comparable import Entry, check_comparable, differences, same_work
-from dyno.result import Precision
-from dyno.spec import Spec
+from dyno.models.result import Precision
+from dyno.models.spec import Spec
 from dyno.workloads import registry
 from tests.comparisons import a_metric, an_entry
 

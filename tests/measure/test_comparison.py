@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import pytest
 
-from dyno.comparison import Comparative, CompareResults, Comparison, Ratio
 from dyno.measure.comparable import Entry
 from dyno.measure.comparison import compare
 from dyno.measure.warnings import warning
-from dyno.result import Peak, Verdict
+from dyno.models.comparison import Comparative, CompareResults, Comparison, Ratio
+from dyno.models.result import Peak, Verdict
 from tests.comparisons import RATES, a_metric, an_entry, of_metrics, times
 
 

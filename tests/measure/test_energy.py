@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.frames import RunRecord
 from dyno.measure.energy import energy
-from dyno.readings import Sensors
-from dyno.result import Result
+from dyno.models.result import Result, Sensors
+from dyno.models.runner_protocol import RunRecord
 
 MakeRecord = Callable[..., RunRecord]
 

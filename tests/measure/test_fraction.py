@@ -8,10 +8,10 @@ import pytest
 
 from dyno.devices.datasheet import datasheet_peaks
 from dyno.devices.device import Device, PeakFigure
-from dyno.frames import RunRecord
 from dyno.measure.fraction import ceiling_per_s, in_use, peak_of
-from dyno.result import Precision, Result
-from dyno.spec import Spec
+from dyno.models.result import Precision, Result
+from dyno.models.runner_protocol import RunRecord
+from dyno.models.spec import Spec
 
 MakeRecord = Callable[..., RunRecord]
 

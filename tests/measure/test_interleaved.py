@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from dyno.comparison import Comparative, Comparison, comparison_of, job_of
 from dyno.errors import NotComparable
-from dyno.job import Job
 from dyno.measure.comparable import check_specs
 from dyno.measure.interleaved import compare_arms
 from dyno.measure.warnings import warning
-from dyno.result import Precision, Result, Verdict
-from dyno.spec import InterleavedSpec, Spec
+from dyno.models.comparison import Comparative, Comparison, comparison_of, job_of
+from dyno.models.job import Job
+from dyno.models.result import Precision, Result, Verdict
+from dyno.models.spec import InterleavedSpec, Spec
 from tests.comparisons import a_metric, an_entry, of_metrics, times
 
 HOW = frozenset({"repeats"})

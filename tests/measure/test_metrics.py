@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.frames import RunRecord
-from dyno.result import DataOrigin, Metric, Result, Training
+from dyno.models.result import DataOrigin, Metric, Result, Training
+from dyno.models.runner_protocol import RunRecord
 
 MakeRecord = Callable[..., RunRecord]
 DATA = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=10000)

@@ -13,7 +13,7 @@ import pytest
 
 from dyno.measure.clock import HostClock
 from dyno.measure.neighbours import Neighbours, Usage, core_shares, noisy_neighbour
-from dyno.result import ResultWarning
+from dyno.models.result import ResultWarning
 from tests.waiting import eventually
 
 HOG = """

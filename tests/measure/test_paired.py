@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dyno.comparison import Comparative
 from dyno.measure.paired import paired_ratio
 from dyno.measure.ratio import compared, ratio_of_means
 from dyno.measure.statistics import student_t
+from dyno.models.comparison import Comparative
 
 TRIALS, PAIRS = 2000, 10
 Noise = Callable[[np.random.Generator, int], np.ndarray]

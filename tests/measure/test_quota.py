@@ -14,8 +14,8 @@ import pytest
 
 from dyno.devices.cgroup import MOUNT, own_cgroups
 from dyno.devices.device import Device
-from dyno.frames import RunRecord
-from dyno.result import Result
+from dyno.models.result import Result
+from dyno.models.runner_protocol import RunRecord
 from tests.running import codes
 from tests.waiting import eventually
 

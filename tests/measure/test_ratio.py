@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dyno.comparison import Comparative
 from dyno.measure.ratio import compared, fieller, ratio_of_means
 from dyno.measure.statistics import Interval, student_t
+from dyno.models.comparison import Comparative
 
 TRIALS = 2000
 

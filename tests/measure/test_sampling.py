@@ -10,7 +10,7 @@ import pytest
 from dyno.measure.clock import HostClock
 from dyno.measure.rule import MAX_SAMPLES, StoppingRule
 from dyno.measure.sampling import sample
-from dyno.spec import Measure, Processes
+from dyno.models.spec import Measure, Processes
 from tests.measure.bench import Bench, run
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from dyno.devices.device import Device
-from dyno.frames import RunRecord
 from dyno.measure import scatter
 from dyno.measure.processes import enough, on_target, time_interval
 from dyno.measure.rule import judged_by
-from dyno.result import ResultWarning
-from dyno.spec import Measure, Processes
+from dyno.models.result import ResultWarning
+from dyno.models.runner_protocol import RunRecord
+from dyno.models.spec import Measure, Processes
 
 MakeRecord = Callable[..., RunRecord]
 

@@ -13,11 +13,10 @@ import pytest
 
 from dyno.devices.clock import measure_clock_hz
 from dyno.devices.device import Device
-from dyno.frames import RunRecord
 from dyno.measure.rule import StoppingRule
 from dyno.measure.sensed import clock_drift, device_shared, throttled, unsensed
-from dyno.readings import Sensors
-from dyno.result import Result
+from dyno.models.result import Result, Sensors
+from dyno.models.runner_protocol import RunRecord
 from tests.measure.bench import run
 
 MakeRecord = Callable[..., RunRecord]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device
-from dyno.frames import RunRecord
 from dyno.measure.slow_path import slow_path, unseen_path
+from dyno.models.runner_protocol import RunRecord
 from dyno.workloads.contract import Params
 
 MakeRecord = Callable[..., RunRecord]

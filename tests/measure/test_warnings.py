@@ -11,7 +11,7 @@ import pytest
 
 import dyno
 from dyno.measure.warnings import CODES, OF_AN_OUTPUT, in_order, merged, unchecked, verdict, warning
-from dyno.result import Peak, Precision, Verdict
+from dyno.models.result import Peak, Precision, Verdict
 
 A = warning("RESULT_INCORRECT")
 B = warning("NOISY", "too wide", rel_half_width=0.2)

@@ -22,7 +22,7 @@ from dyno.measure import (
     verify,
 )
 from dyno.measure.warnings import CODES
-from dyno.spec import Measure
+from dyno.models.spec import Measure
 from dyno.store import peers
 
 DOCS = Path(__file__).parents[2] / "docs"

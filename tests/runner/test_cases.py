@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device
-from dyno.frames import FRAME, Done, ProgressFrame, RunRequest
 from dyno.measure.assemble import assemble
-from dyno.result import Result
-from dyno.spec import Measure, Spec
+from dyno.models.result import Result
+from dyno.models.runner_protocol import FRAME, DoneFrame, ProgressFrame, RunRequest
+from dyno.models.spec import Measure, Spec
 from dyno.workloads import validate_params, workload
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -45,7 +45,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[Progress
         )
         told.seek(0)
         frames = [FRAME.validate_json(line) for line in told]
-    assert isinstance(frames[-1], Done), frames[-1]
+    assert isinstance(frames[-1], DoneFrame), frames[-1]
     matmul = workload("matmul")
     result = assemble("job_1", spec, matmul, validate_params(matmul, PARAMS), DEVICE, [frames[-1].record])
     return result, [frame for frame in frames if isinstance(frame, ProgressFrame)]

@@ -12,8 +12,8 @@ from dyno.devices.device import Device, PeakFigure
 from dyno.devices.peak import measure_cpu_peaks
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.measure.warnings import CODES
-from dyno.result import Result, Verdict
-from dyno.spec import Measure, Spec
+from dyno.models.result import Result, Verdict
+from dyno.models.spec import Measure, Spec
 from dyno.workloads import workload
 from dyno.workloads._products import Chain
 from dyno.workloads.contract import Workload

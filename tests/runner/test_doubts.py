@@ -11,7 +11,7 @@ from dyno.devices.device import Device, PeakFigure
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.measure.executed import Drained
 from dyno.measure.sampling import Samples
-from dyno.readings import Sensors
+from dyno.models.result import Sensors
 from dyno.runner import doubts as module
 from dyno.runner.doubts import Doubts, doubts
 from dyno.runner.samples import Taken

@@ -9,8 +9,8 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.frameworks.tensorflow import TensorFlow
+from dyno.models.spec import Measure, Spec
 from dyno.runner.memory import host_peak_bytes, memory, reset_host_peak
-from dyno.spec import Measure, Spec
 from dyno.workloads import workload
 from dyno.workloads._products import Chain
 from dyno.workloads.contract import Verification

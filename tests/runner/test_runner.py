@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device
-from dyno.frames import Done, FirstOp, Frame, ProgressFrame, RunRequest, Started
+from dyno.models.runner_protocol import DoneFrame, FirstOpFrame, Frame, ProgressFrame, RunRequest, StartedFrame
+from dyno.models.spec import Measure, Spec
 from dyno.runner import run
-from dyno.spec import Measure, Spec
 from dyno.workloads import validate_params, workload
 from tests.running import failure_of, in_process, pipe, record_of
 
@@ -64,7 +64,7 @@ def spawned() -> list[Frame]:
 
 def test_a_run_speaks_in_order_and_ends_with_its_record(spawned: list[Frame]) -> None:
     kinds = [type(frame) for frame in spawned if not isinstance(frame, ProgressFrame)]
-    assert kinds == [Started, FirstOp, Done]
+    assert kinds == [StartedFrame, FirstOpFrame, DoneFrame]
     phases = list(dict.fromkeys(frame.phase for frame in spawned if isinstance(frame, ProgressFrame)))
     before, after = ["import", "device", "data", "build", "compile", "first_execution", "training"], ["verify"]
     assert phases[: len(before)] == before

@@ -19,7 +19,7 @@ from dyno.devices.device import Device
 from dyno.devices.sensors.source import NoSensors
 from dyno.runner.samples import take_samples
 from dyno.runner.writer import FrameWriter
-from dyno.spec import Measure
+from dyno.models.spec import Measure
 
 MAX_S = 0.3
 jumps, began_s = sys.argv[1] == "jumps", time.monotonic()

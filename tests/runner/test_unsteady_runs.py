@@ -16,9 +16,9 @@ from dyno.devices.device import Device
 from dyno.frameworks.contract import JitCompile, Samples
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.measure.clock import HostClock
-from dyno.result import DataOrigin, Result
+from dyno.models.result import DataOrigin, Result
+from dyno.models.spec import Measure, Spec
 from dyno.runner import samples
-from dyno.spec import Measure, Spec
 from dyno.workloads._training import ModelTraining, Outcome, Plan
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext, Estimate, MetricSpec, Params, Verification, Workload

@@ -3,8 +3,8 @@ from __future__ import annotations
 import os
 import threading
 
-from dyno.frames import FRAME, Failed, ProgressFrame, Started
-from dyno.job import FailureClass
+from dyno.models.job import FailureClass
+from dyno.models.runner_protocol import FRAME, FailedFrame, ProgressFrame, StartedFrame
 from dyno.runner.writer import PROGRESS_EVERY_S, FrameWriter
 
 
@@ -43,7 +43,7 @@ def test_progress_is_written_at_most_every_half_second_but_a_new_phase_at_once()
 
 def test_a_frame_larger_than_the_pipe_arrives_whole() -> None:
     reading, writing = os.pipe()
-    frame = Failed(failure_class=FailureClass.BENCHMARK, reason="workload_error", message="x" * 300_000)
+    frame = FailedFrame(failure_class=FailureClass.BENCHMARK, reason="workload_error", message="x" * 300_000)
     received: list[bytes] = []
 
     def read() -> None:
@@ -61,5 +61,5 @@ def test_a_frame_larger_than_the_pipe_arrives_whole() -> None:
 def test_a_pipe_that_nobody_reads_any_more_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    FrameWriter(writing).write(Started(pid=1, at_s=0.0))
+    FrameWriter(writing).write(StartedFrame(pid=1, at_s=0.0))
     os.close(writing)

@@ -17,8 +17,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.fleet import WorkerRecord
-from dyno.job import WorkerRef
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.connect import sync_client

@@ -12,10 +12,10 @@ import httpx
 import pytest
 import redis
 
-from dyno.client import AsyncClient, Client, Refused, pages
+from dyno.client import AsyncClient, Client, Refused, http_transport
 from dyno.devices.device import Device
-from dyno.fleet import AwayDevice, Cordon, WorkerRecord
-from dyno.result import Artifact
+from dyno.models.inventory import AwayDevice, Cordon, WorkerRecord
+from dyno.models.result import Artifact
 from dyno.settings import Settings
 from tests.asking import Ask, Through, all_asked, asked
 
@@ -80,7 +80,7 @@ def test_events_of_a_job_are_never_those_of_all(http: httpx.Client, submitted: C
 def test_jobs_come_over_as_many_pages_as_are_wanted(
     through: Through, submitted: Callable[..., str], label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_MOST", 2)
+    monkeypatch.setattr(http_transport, "_MOST", 2)
     ids = [submitted(labels={"test": label}) for _ in range(5)][::-1]
 
     def found(**filters: Any) -> list[str]:
@@ -99,7 +99,7 @@ def test_jobs_come_over_as_many_pages_as_are_wanted(
 def test_rows_of_results_come_over_as_many_pages_as_are_wanted(
     through: Through, finished: Callable[..., str], label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_MOST", 1)
+    monkeypatch.setattr(http_transport, "_MOST", 1)
     ids = [finished(spec={"labels": {"test": label}}) for _ in range(3)][::-1]
 
     def found(**filters: Any) -> list[Any]:

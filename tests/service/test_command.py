@@ -18,13 +18,12 @@ from click.testing import Result
 from pydantic import JsonValue
 from typer.testing import CliRunner
 
-from dyno.catalogue import WorkloadEntry
 from dyno.cli import app
-from dyno.cli.params import own_params
-from dyno.cli.waiting import queued, waiting
-from dyno.client import Client, ServerUnreachable, steps
+from dyno.cli.job_commands import cancel_on_interrupt, parse_workload_options, submit_once
+from dyno.client import Client, ServerUnreachable, http_transport
 from dyno.devices.device import Device
-from dyno.job import Failure, FailureClass, Job
+from dyno.models.inventory import WorkloadEntry
+from dyno.models.job import Failure, FailureClass, Job
 from dyno.store.leases import Claim, Leases
 from tests.waiting import eventually
 
@@ -86,8 +85,17 @@ def test_values_are_what_the_param_takes() -> None:
     none = {"datasets": [], "metrics": [], "references": []}
     workload = WorkloadEntry.model_validate({"name": "some", "params": schema} | plain | none)
     words = ["--n", "-1", "--batch-size=32", "--dtype", "8", "--verify", "--sizes", "[1, 2]"]
-    assert own_params(workload, words) == {"n": -1, "batch_size": 32, "dtype": "8", "verify": True, "sizes": [1, 2]}
-    assert own_params(workload, ["--verify", "false", "--batch_size", "1"]) == {"verify": False, "batch_size": 1}
+    assert parse_workload_options(workload, words) == {
+        "n": -1,
+        "batch_size": 32,
+        "dtype": "8",
+        "verify": True,
+        "sizes": [1, 2],
+    }
+    assert parse_workload_options(workload, ["--verify", "false", "--batch_size", "1"]) == {
+        "verify": False,
+        "batch_size": 1,
+    }
 
 
 def test_jobs_are_listed_by_all_that_the_api_filters_by(
@@ -130,7 +138,7 @@ def test_the_result_of_a_job_that_failed_is_a_failure_and_of_one_that_waits_a_re
 
 @pytest.mark.parametrize("arguments", [["run", "matmul"], ["jobs"], ["workers"], ["result", "job_1"], ["devices"]])
 def test_nobody_there_is_4(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(http_transport, "FIRST_PAUSE_S", 0.0)
     done = invoked(*arguments, "--url", "http://127.0.0.1:9")
     assert (done.exit_code, "Traceback" in done.output) == (4, False)
     assert "dyno up" in done.output
@@ -181,7 +189,7 @@ def test_ctrl_c_amid_the_queueing_leaves_no_job_to_run(
             return job
 
         with pytest.raises(KeyboardInterrupt):
-            queued(client, ask, lambda job: job.id)
+            submit_once(client, ask, lambda job: job.id)
         [job] = client.jobs(label=f"mine={mine}")
     assert job.status == "canceled"
     assert capsys.readouterr().err == f"{job.id}: cancel asked for\n"
@@ -190,7 +198,7 @@ def test_ctrl_c_amid_the_queueing_leaves_no_job_to_run(
 def test_ctrl_c_amid_the_queueing_says_so_where_nobody_answers_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(steps, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(http_transport, "FIRST_PAUSE_S", 0.0)
     interrupts = iter([KeyboardInterrupt])
     with Client("http://127.0.0.1:9") as client:
 
@@ -200,12 +208,12 @@ def test_ctrl_c_amid_the_queueing_says_so_where_nobody_answers_then(
             return client.submit({"workload": "matmul"}, idempotency_key=idempotency_key)
 
         with pytest.raises(KeyboardInterrupt):
-            queued(client, ask, lambda job: job.id)
+            submit_once(client, ask, lambda job: job.id)
     assert "it isn't known whether a job was queued" in capsys.readouterr().err
 
 
 def interrupted(client: Client, job_id: str) -> None:
-    with pytest.raises(KeyboardInterrupt), waiting(client, job_id):
+    with pytest.raises(KeyboardInterrupt), cancel_on_interrupt(client, job_id):
         raise KeyboardInterrupt
 
 
@@ -213,6 +221,6 @@ def test_where_the_service_goes_away_the_job_is_named() -> None:
     with (
         Client("http://127.0.0.1:9") as client,
         pytest.raises(ServerUnreachable, match="`dyno result job_1`"),
-        waiting(client, "job_1"),
+        cancel_on_interrupt(client, "job_1"),
     ):
         client.job("job_1")

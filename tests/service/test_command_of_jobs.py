@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from dyno.cli import app
 from dyno.client import Client
 from dyno.devices.device import Device
-from dyno.job import WorkerRef
+from dyno.models.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases, LogPiece

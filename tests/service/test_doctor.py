@@ -12,11 +12,10 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
-from dyno import doctor
-from dyno.cli import app
+from dyno.cli import app, doctor
 from dyno.devices.device import Device
-from dyno.fleet import WorkerRecord
-from dyno.job import Holder
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import Holder
 from dyno.settings import Settings
 from dyno.store import fleet
 

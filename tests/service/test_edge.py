@@ -24,7 +24,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
-from dyno.logs import JsonFormatter
+from dyno.logging import JsonFormatter
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
 from service.app import create_app

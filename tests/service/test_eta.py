@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.forecast import FORECAST_FRESH_S
 from dyno.store.keys import Keys
 from dyno.store.paces import MIN_DURATIONS, series_of

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from dyno.devices.device import Device
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.workloads import registry
 from service.expected import expected_s
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from dyno.logging import tracer_for
 from dyno.settings import Settings
-from dyno.tracing import traces_of
 from service.access import ROUTES, Open
 from service.app import create_app
 from service.dependencies import LISTS
@@ -88,7 +88,7 @@ def test_of_two_ids_of_a_request_none_is_taken(http: httpx.Client) -> None:
 def test_two_traces_begin_a_third(monkeypatch: pytest.MonkeyPatch, parents: list[str], goes_on: bool) -> None:
     pytest.importorskip("opentelemetry", reason="no tensordyno[otel]")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")  # nobody collects here
-    traces, seen = traces_of(Settings(traces=True), "test", sends_by_itself=False), list[str | None]()
+    traces, seen = tracer_for(Settings(traces=True), "test", sends_by_itself=False), list[str | None]()
 
     async def inner(*_: Any) -> None:
         seen.append(traces.carried())

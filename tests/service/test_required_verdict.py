@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dyno.cli import app as command
 from dyno.measure.warnings import warning
-from dyno.result import Verdict
+from dyno.models.result import Verdict
 
 Finished = Callable[..., str]
 

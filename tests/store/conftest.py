@@ -8,9 +8,9 @@ import pytest
 import redis
 import redis.asyncio
 
-from dyno.job import WorkerRef
+from dyno.models.job import WorkerRef
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import async_client
 from dyno.store.deliveries import Deliveries
 from dyno.store.jobs import Jobs

@@ -8,8 +8,8 @@ import pytest
 import redis
 import redis.asyncio
 
-from dyno.access import ApiKey, Limits, NewKey, Scope
 from dyno.errors import LimitReached, UnknownKey
+from dyno.models.api_key import ApiKey, Limits, NewKey, Scope
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.keys import Keys

@@ -6,8 +6,8 @@ import pytest
 import redis
 
 from dyno.errors import JobFinished
-from dyno.job import Status
-from dyno.spec import Spec
+from dyno.models.job import Status
+from dyno.models.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases

@@ -10,9 +10,9 @@ import redis
 import redis.asyncio
 
 from dyno.errors import StoreUnavailable
-from dyno.job import DEVICE_BUSY, FailureClass, Holder, Status, WorkerRef
+from dyno.models.job import DEVICE_BUSY, FailureClass, Holder, Status, WorkerRef
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import sync_client
 from dyno.store.cordon import cordon
 from dyno.store.fitting import Taker

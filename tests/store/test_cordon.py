@@ -11,10 +11,10 @@ import redis
 import redis.asyncio
 
 from dyno.devices.device import Device
-from dyno.fleet import WorkerRecord
-from dyno.job import Status, WorkerRef
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import Status, WorkerRef
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store import fleet
 from dyno.store.cordon import cordon, cordoned, uncordon
 from dyno.store.fitting import VERSION

@@ -8,10 +8,10 @@ import pytest
 import redis
 
 from chaos import indexes
-from dyno.access import Viewer
 from dyno.errors import JobExpired, JobLive, UnknownJob
-from dyno.job import Outcome, new_job_id
-from dyno.spec import Spec
+from dyno.models.api_key import Viewer
+from dyno.models.job import FinishEvent, new_job_id
+from dyno.models.spec import Spec
 from dyno.store.artifacts import SETTLED_S
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
@@ -32,7 +32,7 @@ def traces(client: redis.Redis, keys: Keys, job_id: str) -> list[str]:
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail", "stop"])
 async def test_a_done_job_goes_from_every_key_and_index_and_no_other_does(
-    jobs: Jobs, a_spec: ASpec, claim: Callable, leases: Leases, client: redis.Redis, keys: Keys, outcome: Outcome
+    jobs: Jobs, a_spec: ASpec, claim: Callable, leases: Leases, client: redis.Redis, keys: Keys, outcome: FinishEvent
 ) -> None:
     for _ in range(2):
         await jobs.submit(a_spec())

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import redis
 
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.expiry import drop_expired
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

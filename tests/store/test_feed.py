@@ -9,11 +9,11 @@ import pytest
 import redis
 import redis.asyncio
 
-from dyno.access import Viewer
-from dyno.events import AnyEvent, GapEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
-from dyno.job import Progress, WorkerRef
+from dyno.models.api_key import Viewer
+from dyno.models.event import AnyEvent, GapEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
+from dyno.models.job import Progress, WorkerRef
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.feed import Feed, Page, Place, place_of
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.fleet import DeviceStatus
-from dyno.spec import Spec
+from dyno.models.inventory import DeviceStatus
+from dyno.models.spec import Spec
 from dyno.store.fitting import Taker, profile
 
 KNOWN: dict[str, Any] = {"id": "gpu:0", "kind": "gpu", "model": "H100", "host": "alpha", "memory_bytes": 80, "units": 2}

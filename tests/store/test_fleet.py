@@ -8,9 +8,9 @@ import redis
 import redis.asyncio
 
 from dyno.devices.device import Device
-from dyno.fleet import WorkerRecord
+from dyno.models.inventory import WorkerRecord
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store import fleet
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

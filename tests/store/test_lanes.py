@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from dyno.access import Viewer
-from dyno.delivery import DeliveryStatus
-from dyno.spec import Spec
+from dyno.models.api_key import Viewer
+from dyno.models.spec import Spec
+from dyno.models.webhook import DeliveryStatus
 from dyno.store.deliveries import Deliveries, WantedDeliveries
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

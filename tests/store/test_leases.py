@@ -10,11 +10,10 @@ import pytest
 import redis
 
 from dyno.errors import NoResult, ResultNotReady
-from dyno.job import MAX_ATTEMPTS, Failure, FailureClass, Progress, Status
-from dyno.readings import Energy, Memory
-from dyno.result import Metric, Peak, Phases, Result, Verdict
+from dyno.models.job import MAX_ATTEMPTS, Failure, FailureClass, Progress, Status
+from dyno.models.result import Energy, Memory, Metric, Peak, Phases, Result, Verdict
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases, LogPiece

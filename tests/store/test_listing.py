@@ -8,8 +8,8 @@ import redis
 import redis.asyncio
 
 from dyno.errors import InvalidSpec
-from dyno.job import Job, Status
-from dyno.spec import Spec
+from dyno.models.job import Job, Status
+from dyno.models.spec import Spec
 from dyno.store import pages as module
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

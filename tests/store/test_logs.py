@@ -10,9 +10,9 @@ import redis
 import redis.asyncio
 
 from dyno.errors import UnknownJob
-from dyno.job import new_job_id
+from dyno.models.job import new_job_id
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store import logs as module
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

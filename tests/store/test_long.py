@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from dyno.job import Progress, Status
+from dyno.models.job import Progress, Status
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 import redis
 
-from dyno.access import Viewer
 from dyno.errors import LimitReached, UnknownJob
-from dyno.job import Status
+from dyno.models.api_key import Viewer
+from dyno.models.job import Status
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store import pages as module
 from dyno.store.expiry import drop_expired
 from dyno.store.jobs import Jobs

@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
-from dyno.job import Failure, FailureClass
-from dyno.spec import Spec
+from dyno.models.job import Failure, FailureClass
+from dyno.models.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases

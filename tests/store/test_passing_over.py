@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import redis
 
-from dyno.job import Status, WorkerRef
-from dyno.spec import Spec
+from dyno.models.job import Status, WorkerRef
+from dyno.models.spec import Spec
 from dyno.store.fitting import Taker
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

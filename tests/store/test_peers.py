@@ -7,10 +7,9 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from dyno.job import Failure, FailureClass
-from dyno.peers import Headline, Peer
-from dyno.result import Result
-from dyno.spec import Spec
+from dyno.models.job import Failure, FailureClass
+from dyno.models.result import Headline, Peer, Result
+from dyno.models.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases

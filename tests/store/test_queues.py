@@ -11,10 +11,10 @@ import redis.asyncio
 
 from dyno.celery_app import celery_queue
 from dyno.devices.device import Device
-from dyno.fleet import WorkerRecord
-from dyno.job import WorkerRef
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import WorkerRef
+from dyno.models.spec import DeviceSelector, FrameworkName, Spec
 from dyno.settings import Settings
-from dyno.spec import DeviceSelector, FrameworkName, Spec
 from dyno.store import fleet
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases

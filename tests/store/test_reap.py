@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from dyno.job import MAX_ATTEMPTS, FailureClass, Status
+from dyno.models.job import MAX_ATTEMPTS, FailureClass, Status
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

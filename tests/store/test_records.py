@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from dyno.errors import RecordUnreadable
-from dyno.spec import InterleavedSpec, Spec
+from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.records import read_spec

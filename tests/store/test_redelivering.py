@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.delivery import DeliveryStatus, delivery_of
+from dyno.models.spec import Spec
+from dyno.models.webhook import DeliveryStatus, delivery_of
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.deliveries import Deliveries
 from dyno.store.jobs import Jobs
 from dyno.store.outbox import Outbox

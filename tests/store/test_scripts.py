@@ -9,7 +9,7 @@ import pytest
 import redis
 
 import dyno.store
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
 from dyno.store.scripts import SOURCES, Script, load

@@ -19,8 +19,8 @@ import redis
 
 from chaos.indexes import look, mismatches
 from dyno.errors import ServerUnavailable, StoreUnavailable
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import async_client, check_server_async, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

@@ -7,11 +7,11 @@ import pytest
 import redis
 import redis.asyncio
 
-from dyno.access import Viewer
 from dyno.errors import IdempotencyKeyReused, JobExpired, QueueFull, StoreUnavailable, UnknownJob
-from dyno.job import Job, SpecWarning, Status, WorkerRef
+from dyno.models.api_key import Viewer
+from dyno.models.job import Job, SpecWarning, Status, WorkerRef
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import IDEMPOTENCY_S, Jobs
 from dyno.store.keys import Keys

@@ -9,9 +9,9 @@ import pytest
 import redis
 import redis.asyncio
 
-from dyno.job import Failure, FailureClass, Status
+from dyno.models.job import Failure, FailureClass, Status
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store import tally as module
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

@@ -1,4 +1,4 @@
-"""Every (state, event) pair, legal or not, through Lua on a real server, against the table in dyno/job.py."""
+"""Every (state, event) pair, legal or not, through Lua on a real server, against the table in dyno/models/job.py."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from dyno.errors import JobFinished, UnknownJob
-from dyno.job import MAX_ATTEMPTS, SCHEMA, TRANSITIONS, Event, Progress, Status, WorkerRef, new_job_id, new_token
+from dyno.models.job import MAX_ATTEMPTS, SCHEMA, TRANSITIONS, Event, Progress, Status, WorkerRef, new_job_id, new_token
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases

@@ -10,10 +10,10 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
-from dyno.fleet import WorkerRecord
-from dyno.job import SCHEMA, WorkerRef
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import SCHEMA, WorkerRef
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store import fleet
 from dyno.store.fitting import VERSION, Taker, profile
 from dyno.store.jobs import Jobs

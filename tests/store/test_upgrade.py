@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from dyno.errors import RecordUnreadable
-from dyno.job import SCHEMA, Progress, Status
+from dyno.models.job import SCHEMA, Progress, Status
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases

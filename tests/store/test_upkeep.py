@@ -8,9 +8,9 @@ import pytest
 import redis
 
 from dyno.errors import StoreUnavailable
-from dyno.job import WorkerRef
+from dyno.models.job import WorkerRef
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

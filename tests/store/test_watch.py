@@ -9,9 +9,9 @@ import redis
 from redis.asyncio import Redis
 
 from dyno.errors import StoreUnavailable
-from dyno.job import Progress
+from dyno.models.job import Progress
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import async_client
 from dyno.store.jobs import Jobs
 from dyno.store.keys import Keys

@@ -10,11 +10,11 @@ import redis
 import redis.asyncio
 
 from chaos import indexes
-from dyno.access import Viewer
-from dyno.delivery import DeliveryStatus, delivery_of
 from dyno.errors import UnknownDelivery
+from dyno.models.api_key import Viewer
+from dyno.models.spec import Spec
+from dyno.models.webhook import DeliveryStatus, delivery_of
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store import pages as module
 from dyno.store.deliveries import Deliveries, WantedDeliveries
 from dyno.store.expiry import drop_expired

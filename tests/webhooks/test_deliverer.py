@@ -7,16 +7,15 @@ import asyncio
 import pytest
 from pydantic import SecretStr
 
-from dyno.access import Viewer
-from dyno.delivery import DeliveryStatus
+from dyno.asyncio_tasks import cancel_and_wait
+from dyno.models.api_key import Viewer
+from dyno.models.spec import Spec
+from dyno.models.webhook import DeliveryStatus
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import async_client
 from dyno.store.deliveries import Deliveries, WantedDeliveries
 from dyno.store.jobs import Jobs
-from dyno.tasks import stopped
-from dyno.webhooks.deliverer import Deliverer, delivering
-from dyno.webhooks.sender import Sender
+from dyno.webhook_delivery import WebhookDeliverer, WebhookSender, webhook_deliverer
 from tests.inbox import Inbox
 from tests.service.webhooks.conftest import SECRET
 
@@ -31,7 +30,7 @@ async def test_it_stops_whenever_it_is_told_to(redis_url: str, moments: int) -> 
     settings = Settings(redis_url=redis_url, webhook_secret=SecretStr(SECRET), webhook_every_s=0.001)
     async with async_client(settings) as client:
         for number in range(moments):
-            async with asyncio.timeout(WITHIN_S), delivering(client, settings):
+            async with asyncio.timeout(WITHIN_S), webhook_deliverer(client, settings):
                 await asyncio.sleep(0.01 * number / moments)
 
 
@@ -41,7 +40,7 @@ async def test_nothing_is_kept_of_receivers_and_owners_once_they_are_told(redis_
     settings = Settings(redis_url=redis_url, namespace=namespace, **own)
     with Inbox() as inbox:
         async with async_client(settings) as client:
-            deliverer = Deliverer(client, settings, SecretStr(SECRET), Sender(settings))
+            deliverer = WebhookDeliverer(client, settings, SecretStr(SECRET), WebhookSender(settings))
             jobs = Jobs(client, settings).seen_by(OWNER)
             job = (await jobs.submit(Spec.model_validate({"workload": "matmul", "webhook": inbox.url}))).job
             await jobs.cancel(job.id)
@@ -50,7 +49,7 @@ async def test_nothing_is_kept_of_receivers_and_owners_once_they_are_told(redis_
                 async with asyncio.timeout(WITHIN_S):
                     await _delivered(Deliveries(client, settings))
             finally:
-                await stopped(task)
+                await cancel_and_wait(task)
     assert [*deliverer._running, *deliverer._of_owners] == []
 
 

@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from dyno.webhooks.lookups import Lookups
+from dyno.webhook_delivery import Lookups
 from tests.waiting import eventually
 
 WITHIN_S = 60.0
@@ -18,7 +18,7 @@ A_WHILE_S = 0.1
 
 ENDS_WITH_ONE_THAT_HANGS = """
 import asyncio, threading
-from dyno.webhooks.lookups import Lookups
+from dyno.webhook_delivery import Lookups
 
 async def main():
     try:

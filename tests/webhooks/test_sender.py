@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dyno.delivery import Outcome
+from dyno.models.webhook import Outcome
 from dyno.preflight import free_port
 from dyno.settings import Settings
-from dyno.webhooks.sender import Resolve, Sender
+from dyno.webhook_delivery import Resolve, WebhookSender
 from tests.certificates import certificate_for
 from tests.inbox import Inbox
 
@@ -26,8 +26,8 @@ HEADERS = {"webhook-id": "msg_1"}
 MOST_SENT_BYTES = 32 * 2**20  # buffers of the kernel and a little more
 
 
-def sender(*allowed: str, resolve: Resolve | None = None, within_s: float = 60) -> Sender:
-    return Sender(Settings(webhook_allowed_hosts=allowed, webhook_timeout_s=within_s), resolve)
+def sender(*allowed: str, resolve: Resolve | None = None, within_s: float = 60) -> WebhookSender:
+    return WebhookSender(Settings(webhook_allowed_hosts=allowed, webhook_timeout_s=within_s), resolve)
 
 
 def leading_to(*answers: Sequence[str]) -> Resolve:

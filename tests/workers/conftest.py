@@ -21,10 +21,10 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.devices.discover import discover
-from dyno.frames import ProgressFrame, RunRequest
-from dyno.job import Job, WorkerRef
+from dyno.models.job import Job, WorkerRef
+from dyno.models.runner_protocol import ProgressFrame, RunRequest
+from dyno.models.spec import InterleavedSpec, Processes, Spec
 from dyno.settings import Settings
-from dyno.spec import InterleavedSpec, Processes, Spec
 from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases

@@ -6,8 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from dyno.peers import Headline, Peer
-from dyno.samples import RunSamples
+from dyno.models.result import Headline, Peer, RunSamples
 from dyno.settings import Settings
 from dyno.store.connect import async_client
 from dyno.store.leases import Claim, Leases

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.frames import RunRequest
+from dyno.models.runner_protocol import RunRequest
 from workers.launcher import Launcher
 from workers.running import Runner
 

@@ -12,11 +12,11 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
-from dyno.frames import RunRequest
-from dyno.job import Status, WorkerRef
-from dyno.result import Result
+from dyno.models.job import Status, WorkerRef
+from dyno.models.result import Result
+from dyno.models.runner_protocol import RunRequest
+from dyno.models.spec import InterleavedSpec
 from dyno.settings import Settings
-from dyno.spec import InterleavedSpec
 from dyno.store.leases import Leases
 from dyno.store.queues import queues_served
 from dyno.store.reap import reap

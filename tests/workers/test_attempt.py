@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dyno.frames import RunRequest
-from dyno.job import Status
+from dyno.models.job import Status
+from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.workers.conftest import Store, tiny
 from workers.launcher import Launcher

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dyno.job import Failure
+from dyno.models.job import Failure
 from dyno.settings import Settings
 from tests.cores import CORE
 from tests.waiting import eventually

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from dyno.celery_app import send_wake_up
-from dyno.job import Job, Status
+from dyno.models.job import Job, Status
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import async_client
 from dyno.store.fleet import devices
 from tests.waiting import eventually

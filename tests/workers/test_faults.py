@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.waiting import promised
 from tests.workers.conftest import Store, children_of, tiny

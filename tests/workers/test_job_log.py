@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.leases import LogPiece
 from tests.waiting import eventually

@@ -14,7 +14,7 @@ import pytest
 from dyno.devices.device import Device
 from dyno.devices.discover import discover
 from dyno.devices.frameworks import installed_frameworks
-from dyno.frames import RunRequest
+from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.cores import HERE, OTHER_CORE, THERE, two_cores
 from tests.waiting import eventually

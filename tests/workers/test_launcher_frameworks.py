@@ -13,7 +13,7 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.devices.frameworks import installed_frameworks
-from dyno.frames import RunRequest
+from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.workers.conftest import tiny, watched
 from workers.launcher import Launcher

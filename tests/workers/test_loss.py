@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
-from dyno.job import FailureClass, Status
+from dyno.models.job import FailureClass, Status
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.keys import Keys

@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.keys import Keys
 from dyno.store.paces import readings_of, series_of
 from dyno.workloads import registry

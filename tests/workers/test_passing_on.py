@@ -10,8 +10,8 @@ import redis
 
 from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
-from dyno.fleet import WorkerRecord
-from dyno.job import Status
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.fitting import VERSION, profile

@@ -7,10 +7,9 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from dyno.job import Status
 from dyno.measure.band import headline
-from dyno.peers import Headline, Peer
-from dyno.result import Result, Verdict
+from dyno.models.job import Status
+from dyno.models.result import Headline, Peer, Result, Verdict
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.keys import Keys

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.waiting import eventually
 from tests.workers.conftest import Store, children_of, tiny, until_gone

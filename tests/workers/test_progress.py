@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dyno.frames import ProgressFrame
+from dyno.models.runner_protocol import ProgressFrame
 from workers.progress import JobProgress
 
 

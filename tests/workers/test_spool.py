@@ -12,7 +12,7 @@ import redis
 from pydantic_core import to_json
 
 from dyno.devices.device import Device
-from dyno.job import Failure, FailureClass, Status, WorkerRef
+from dyno.models.job import Failure, FailureClass, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.keys import Keys

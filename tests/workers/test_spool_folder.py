@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.spec import MOST_EXPIRES_IN_S, Spec
+from dyno.models.spec import MAX_EXPIRES_IN_S, Spec
 from dyno.store.leases import Claim
 from tests.workers.endings import endings_in, succeeded
 from workers.spool import Spool
@@ -153,7 +153,7 @@ def test_endings_whose_jobs_have_expired_everywhere_make_room_when_it_is_short_t
     paths = [keep(spool, f"job_{name}") for name in ("oldest", "older!", "recent")]
     size = max(path.stat().st_size for path in paths)
     now_s = time.time()
-    for path, age_s in zip(paths, (2 * MOST_EXPIRES_IN_S, MOST_EXPIRES_IN_S + 60, MOST_EXPIRES_IN_S - 60), strict=True):
+    for path, age_s in zip(paths, (2 * MAX_EXPIRES_IN_S, MAX_EXPIRES_IN_S + 60, MAX_EXPIRES_IN_S - 60), strict=True):
         os.utime(path, (now_s, now_s - age_s))
     keep(Spool(folder, "dyno", 4 * size), "job_new")
     assert all(path.exists() for path in paths), "there was room"

@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from dyno.errors import FrameworkMissing
+from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
-from dyno.spec import FrameworkName
 from dyno.store.server import EmbeddedServer
 from tests.cores import HERE
 from workers.app import Worker

@@ -16,8 +16,8 @@ import redis
 
 from dyno.devices.device import Device, PeakFigure
 from dyno.devices.locks import Held, Turn
-from dyno.job import DEVICE_BUSY, Holder, Status
-from dyno.logs import current_job_id
+from dyno.logging import current_job_id
+from dyno.models.job import DEVICE_BUSY, Holder, Status
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from tests.waiting import eventually

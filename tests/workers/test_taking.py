@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.workloads import registry
 from tests.workers.conftest import in_turns, tiny
 from workers.taking import taker

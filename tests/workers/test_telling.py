@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dyno.job import Status, WorkerRef
+from dyno.models.job import Status, WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases

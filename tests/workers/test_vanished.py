@@ -19,7 +19,7 @@ import pytest
 from dyno.devices.device import Device
 from dyno.devices.discover import discover
 from dyno.errors import DeviceUnavailable
-from dyno.job import FailureClass, Job, Status, WorkerRef
+from dyno.models.job import FailureClass, Job, Status, WorkerRef
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.leases import Leases

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.frames import RunRequest
-from dyno.job import FailureClass
+from dyno.models.job import FailureClass
+from dyno.models.runner_protocol import RunRequest
 from tests.waiting import eventually
 from tests.workers.conftest import Heart, Misbehaving, until_begun, until_gone, watched
 from workers.launcher import Launcher

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dyno.devices.device import Device
-from dyno.frames import RunRequest
+from dyno.models.runner_protocol import RunRequest
 from tests.cores import CORE, HERE
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, children_of, tiny, until_begun, until_gone, watched
@@ -28,9 +28,9 @@ SLEEP = "import time; time.sleep(600)"
 SUPERVISOR = f"""
 import sys, time
 from dyno.devices.discover import discover
-from dyno.frames import RunRequest
+from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from workers.launcher import Launcher
 
 launcher = Launcher("fork", [{CORE}])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.result import Reference
+from dyno.models.result import Reference
 from dyno.workloads import registry
 from dyno.workloads._articles import ELSEWHERE
 

@@ -12,7 +12,7 @@ import pytest
 from dyno.datasets import cifar10
 from dyno.datasets.images import Images
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.result import DataOrigin, Training
+from dyno.models.result import DataOrigin, Training
 from dyno.workloads import validate_params, workload
 from dyno.workloads._images import Network
 from dyno.workloads.cifar10_cnn import PHOTOGRAPHS, Cifar10CnnParams

@@ -9,7 +9,7 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.result import Training
+from dyno.models.result import Training
 from dyno.workloads import validate_params, workload
 from dyno.workloads._recurrent import rnn_kernel
 from dyno.workloads._reviews import review_model

@@ -13,7 +13,7 @@ import pytest
 from dyno.devices.device import Device
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 from dyno.workloads._jit import JitChoice, choose
 from dyno.workloads._training import ModelTraining, Outcome, Plan
 from dyno.workloads._training_params import TrainingParams

@@ -13,7 +13,7 @@ from dyno.devices.device import Device
 from dyno.errors import RunFailed
 from dyno.frameworks.contract import Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.result import Training
+from dyno.models.result import Training
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
 from dyno.workloads._digits import DIGITS, digit_model

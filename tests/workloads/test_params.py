@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dyno.errors import InvalidSpec, UnknownWorkload
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.workloads import normalise, registry, validate_params, workload
 
 

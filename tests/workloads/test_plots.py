@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dyno.result import Epoch
+from dyno.models.result import Epoch
 from dyno.workloads._plots import curves, forecast, gallery
 
 EPOCHS = [

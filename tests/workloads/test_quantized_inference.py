@@ -10,7 +10,7 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.errors import InvalidSpec, RunFailed
-from dyno.result import Training
+from dyno.models.result import Training
 from dyno.workloads import validate_params, workload
 from dyno.workloads._quantized import ready
 from dyno.workloads._quantized_run import QuantizedRun

@@ -8,7 +8,7 @@ import pytest
 
 from dyno.devices.device import Device
 from dyno.errors import InvalidSpec
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.workloads import normalise, workload
 
 JAX, TORCH = {"framework": "jax"}, {"framework": "torch"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dyno.errors import InvalidSpec
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.workloads import normalise, registry, validate_params
 
 

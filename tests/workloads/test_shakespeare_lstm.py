@@ -11,7 +11,7 @@ import pytest
 from dyno.datasets import shakespeare
 from dyno.devices.device import Device
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.result import Training
+from dyno.models.result import Training
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
 from dyno.workloads._characters import baselines, character_model, plan

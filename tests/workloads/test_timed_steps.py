@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dyno.frameworks.contract import JitCompile, Samples
-from dyno.result import DataOrigin, ResultWarning
+from dyno.models.result import DataOrigin, ResultWarning
 from dyno.workloads._timed_steps import TimedSteps
 from dyno.workloads._training import ModelTraining, Outcome, Plan
 from dyno.workloads._training_params import TrainingParams

@@ -13,7 +13,7 @@ import pytest
 from dyno.errors import InvalidSpec
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.result import DataOrigin, Training
+from dyno.models.result import DataOrigin, Training
 from dyno.workloads import validate_params, workload
 from dyno.workloads._evaluation import evaluate
 from dyno.workloads._training import ModelTraining, Outcome, Plan

@@ -11,7 +11,7 @@ import pytest
 from dyno.errors import RunFailed
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 from dyno.workloads import validate_params, workload
 from dyno.workloads._training import ModelTraining, Outcome, Plan
 from dyno.workloads._training_params import TrainingParams

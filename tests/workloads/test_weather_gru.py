@@ -11,9 +11,9 @@ import pytest
 from dyno.datasets import weather
 from dyno.devices.device import Device
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.result import Training
+from dyno.models.result import Training
+from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
-from dyno.spec import FrameworkName
 from dyno.workloads import validate_params, workload
 from dyno.workloads._forecast import Series, loss_after, plan, series, weather_model
 from dyno.workloads._recurrent import jit_unmeasured

@@ -13,7 +13,7 @@ import pytest
 from dyno.errors import RunFailed
 from dyno.frameworks.contract import Samples
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.result import DataOrigin
+from dyno.models.result import DataOrigin
 from dyno.workloads._training import ModelTraining, Outcome, Plan
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads._weights import load_weights

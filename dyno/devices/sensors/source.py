@@ -42,7 +42,7 @@ class Source(Protocol):
         """Asked once, after the last sample, while this process still holds the device; never raises."""
 
     def reasons(self) -> dict[str, str]:
-        """Field of `dyno.readings.Sensors` -> why this source doesn't tell it."""
+        """Field of `dyno.models.result.Sensors` -> why this source doesn't tell it."""
 
 
 class NoSensors:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from dyno.devices.sensors.source import Look, Source
-from dyno.readings import Sensors
+from dyno.models.result import Sensors
 
 # Looks take at most this share of the time: a slow sensor (NVML takes milliseconds on some drivers) is read rarely, so
 # that the device doesn't cool down between samples.

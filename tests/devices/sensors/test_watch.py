@@ -12,7 +12,7 @@ from dyno.devices.sensors.watch import Watch
 from dyno.measure.clock import HostClock
 from dyno.measure.rule import StoppingRule
 from dyno.measure.sampling import sample
-from dyno.readings import Sensors
+from dyno.models.result import Sensors
 
 
 class Replayed:

@@ -18,13 +18,13 @@ from dyno.frameworks.contract import Framework
 from dyno.frameworks.contract import Samples as Data
 from dyno.measure.executed import unit_mismatch
 from dyno.measure.sampling import Samples
-from dyno.readings import Sensors
+from dyno.models.result import Sensors
+from dyno.models.spec import Measure
 from dyno.runner.doubts import Doubts, doubts
 from dyno.runner.samples import Taken, take_samples
 from dyno.runner.subjects import Subject
 from dyno.runner.traces import Traces
 from dyno.runner.writer import FrameWriter
-from dyno.spec import Measure
 from dyno.workloads._matmul_params import MatmulParams
 from dyno.workloads._products import Chain, Dispatch
 from dyno.workloads.contract import BuildContext

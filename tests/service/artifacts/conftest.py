@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from dyno.devices.device import Device
-from dyno.job import Failure, FailureClass, WorkerRef
-from dyno.result import Artifact
+from dyno.models.job import Failure, FailureClass, WorkerRef
+from dyno.models.result import Artifact
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases

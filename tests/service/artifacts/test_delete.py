@@ -8,7 +8,7 @@ import httpx
 import pytest
 import redis
 
-from dyno.artifacts.folder import FolderStore
+from dyno.artifact_store import FolderStore
 from dyno.client import Client, Refused
 from dyno.errors import ArtifactStoreUnavailable
 from dyno.settings import Settings

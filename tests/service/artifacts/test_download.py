@@ -12,7 +12,7 @@ import httpx
 from typer.testing import CliRunner
 
 from dyno.cli import app as command
-from dyno.result import Artifact
+from dyno.models.result import Artifact
 from dyno.settings import Settings
 from tests.service.artifacts.conftest import Worker
 

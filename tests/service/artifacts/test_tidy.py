@@ -11,9 +11,8 @@ import httpx
 import pytest
 import redis
 
-from dyno.artifacts.folder import FolderStore
-from dyno.artifacts.store import ABANDONED_S
-from dyno.result import Artifact
+from dyno.artifact_store import ABANDONED_S, FolderStore
+from dyno.models.result import Artifact
 from dyno.settings import Settings
 from dyno.store.artifacts import LOOK_AGAIN_S, SETTLED_S, tidy_files
 from dyno.store.keys import Keys

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import redis
 
-from dyno.artifacts import service_store
-from dyno.result import Artifact
+from dyno.artifact_store import service_store
+from dyno.models.result import Artifact
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from tests.service.keys.matrix import QUEUED, Names

@@ -15,8 +15,8 @@ import redis
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from dyno.access import Limits, NewKey, Scope
 from dyno.devices.device import Device
+from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.connect import async_client

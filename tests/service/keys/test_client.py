@@ -7,8 +7,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from dyno.access import Limits, Scope
 from dyno.client import AsyncClient, Client, Refused
+from dyno.models.api_key import Limits, Scope
 from tests.asking import asked
 from tests.service.keys.conftest import Caller
 

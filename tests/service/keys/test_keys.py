@@ -9,9 +9,9 @@ import httpx
 import pytest
 import redis
 
-from dyno.access import Scope
 from dyno.devices.device import Device
-from dyno.job import WorkerRef
+from dyno.models.api_key import Scope
+from dyno.models.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from dyno.store.leases import Leases

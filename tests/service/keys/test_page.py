@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from dyno.access import Scope
+from dyno.models.api_key import Scope
 from tests.browser import opened, shown
 from tests.service.keys.conftest import Caller
 from tests.service.routes.test_docs import ASKS_FOR_A_KEY

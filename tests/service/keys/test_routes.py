@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from dyno.access import Scope
+from dyno.models.api_key import Scope
 from dyno.settings import Settings
 from service import access
 from service.access import OWN, READ, ROUTES, Open, Rule, check_rows

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 
-from dyno.access import Scope
+from dyno.models.api_key import Scope
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from service import access

@@ -14,7 +14,7 @@ import pytest
 import redis
 from fastapi import FastAPI
 
-from dyno.access import Scope
+from dyno.models.api_key import Scope
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases, LogPiece

@@ -10,9 +10,9 @@ import pytest
 from fastapi import FastAPI
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from dyno.access import Scope
+from dyno.models.api_key import Scope
 from dyno.settings import Settings
-from dyno.webhooks.deliverer import MOST_AT_ONCE, MOST_FOR_ONE, MOST_FOR_OWNER
+from dyno.webhook_delivery import MAX_ATTEMPTS_AT_ONCE, MAX_ATTEMPTS_PER_OWNER, MAX_ATTEMPTS_PER_RECEIVER
 from service.app import create_app
 from tests.inbox import Inbox
 from tests.service.keys.conftest import Caller, make_key, problem
@@ -53,7 +53,7 @@ def test_a_key_whose_receivers_all_say_nothing_holds_up_no_other(
     spec = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
     (_, greedy), (_, other) = make_key(patient), make_key(patient)
     with ExitStack() as stack:
-        silent = [stack.enter_context(Inbox()) for _ in range(MOST_AT_ONCE // MOST_FOR_ONE)]
+        silent = [stack.enter_context(Inbox()) for _ in range(MAX_ATTEMPTS_AT_ONCE // MAX_ATTEMPTS_PER_RECEIVER)]
         quick = stack.enter_context(Inbox())
         http = stack.enter_context(serve(create_app(patient)))
 
@@ -64,9 +64,9 @@ def test_a_key_whose_receivers_all_say_nothing_holds_up_no_other(
 
         for inbox in silent:
             inbox.answering.clear()
-            for _ in range(MOST_FOR_ONE):
+            for _ in range(MAX_ATTEMPTS_PER_RECEIVER):
                 ends(greedy, inbox)
-        eventually(lambda: sum(len(inbox.messages) for inbox in silent) >= MOST_FOR_OWNER)
+        eventually(lambda: sum(len(inbox.messages) for inbox in silent) >= MAX_ATTEMPTS_PER_OWNER)
         ends(other, quick)
         eventually(lambda: quick.messages, what="the other key's is told")
-        assert sum(len(inbox.messages) for inbox in silent) == MOST_FOR_OWNER
+        assert sum(len(inbox.messages) for inbox in silent) == MAX_ATTEMPTS_PER_OWNER

@@ -16,11 +16,10 @@ import httpx
 import redis
 from fastapi import FastAPI
 
-from dyno.access import Limits, NewKey, Scope
 from dyno.devices.device import Device, PeakFigure
-from dyno.job import WorkerRef
-from dyno.result import Artifact, Result
-from dyno.samples import RunSamples
+from dyno.models.api_key import Limits, NewKey, Scope
+from dyno.models.job import WorkerRef
+from dyno.models.result import Artifact, Result, RunSamples
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.api_keys import ApiKeys

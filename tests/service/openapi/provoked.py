@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import httpx
 
-from dyno.job import Failure, FailureClass
+from dyno.models.job import Failure, FailureClass
 from tests.service.openapi.house import TINY, House
 
 NO_JOB = "job_01M80PT6VM78YWA14Q3XXHDWDJ"

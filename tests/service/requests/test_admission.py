@@ -11,8 +11,8 @@ import pytest
 
 from dyno.devices.device import Device, PeakFigure
 from dyno.errors import DoesNotFit, ExceedsTimeout, NoDeviceFits, Unsupported
-from dyno.fleet import DeviceStatus
-from dyno.spec import FrameworkName
+from dyno.models.inventory import DeviceStatus
+from dyno.models.spec import FrameworkName
 from dyno.store.fitting import profile
 from dyno.workloads import registry
 from service import strict_json

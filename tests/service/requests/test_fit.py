@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
-from dyno.fleet import WorkerRecord
-from dyno.job import WorkerRef
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Leases

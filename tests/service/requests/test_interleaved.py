@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from dyno.cli import app as command
 from dyno.client import Client, ComparisonNotMade
-from dyno.client import comparisons as client_module
-from dyno.client.steps import Steps
-from dyno.comparison import Comparative, UnfinishedComparison
+from dyno.client import client as client_module
+from dyno.client.http_transport import Steps
 from dyno.devices.device import Device
-from dyno.job import Job, WorkerRef
-from dyno.result import Precision, Result
+from dyno.models.comparison import Comparative, UnfinishedComparison
+from dyno.models.job import Job, WorkerRef
+from dyno.models.result import Precision, Result
+from dyno.models.spec import InterleavedSpec
 from dyno.settings import Settings
-from dyno.spec import InterleavedSpec
 from dyno.store.connect import sync_client
 from dyno.store.leases import Leases
 from dyno.store.queues import queues_served

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dyno.errors import FieldError, InvalidSpec
-from dyno.spec import Spec
+from dyno.models.spec import Spec
 from dyno.workloads import registry
 from service import strict_json
 from service.requests.specs import Request, read

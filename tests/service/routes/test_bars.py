@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dyno.comparison import CompareResults
 from dyno.measure.comparable import Entry
 from dyno.measure.comparison import compare
+from dyno.models.comparison import CompareResults
 from service.routes.bars import axis_for, drawn
 from tests.comparisons import RATES, an_entry, times
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dyno.cli import app as command
 from dyno.client import Client
-from dyno.comparison import Comparative
+from dyno.models.comparison import Comparative
 from dyno.settings import Settings
 from dyno.store.keys import Keys
 from service.problems import MEDIA_TYPE

@@ -17,10 +17,10 @@ import redis
 from fastapi import FastAPI, Request
 
 from dyno.client import Client, Refused
-from dyno.client import following as client_streams
+from dyno.client import streams as client_streams
 from dyno.devices.device import Device
-from dyno.events import AnyEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
-from dyno.job import Holder, Progress
+from dyno.models.event import AnyEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
+from dyno.models.job import Holder, Progress
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
 from dyno.store.queues import queues_served

@@ -10,12 +10,11 @@ import pytest
 import redis
 
 from dyno.devices.device import Device
-from dyno.job import Failure, FailureClass
+from dyno.models.job import Failure, FailureClass, new_ulid
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
-from dyno.ulid import new_ulid
 
 BODY = {"workload": "matmul", "params": {"n": 64}}
 

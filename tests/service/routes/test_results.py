@@ -12,10 +12,10 @@ import httpx
 import pytest
 import redis
 
-from dyno.job import Job
-from dyno.result import Verdict
+from dyno.models.job import Job
+from dyno.models.result import Verdict
+from dyno.models.spec import InterleavedSpec
 from dyno.settings import Settings
-from dyno.spec import InterleavedSpec
 from dyno.store.figures import Figures
 from dyno.store.keys import Keys
 from service.routes.results import rows as rows_of

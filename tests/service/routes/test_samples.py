@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dyno.samples import ArmName, RunSamples
+from dyno.models.result import RunSamples, VariantName
 from service.routes.samples import COLUMNS, pieces
 
 
-def a_run(number: int, case: str | None = None, arm: ArmName | None = None) -> RunSamples:
+def a_run(number: int, case: str | None = None, arm: VariantName | None = None) -> RunSamples:
     cpu_s = [(0.5, 0.125)] * 2
     return RunSamples(
         run=number, case=case, arm=arm, warmup=[0.3], samples=[0.1, 0.2], sample_cpu_s=cpu_s, executions_per_sample=4

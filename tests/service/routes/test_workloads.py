@@ -10,7 +10,7 @@ import httpx
 import jsonschema
 import pytest
 
-from dyno.spec import FrameworkName
+from dyno.models.spec import FrameworkName
 from dyno.workloads import registry
 
 EVERY = sorted(registry())

@@ -15,11 +15,11 @@ import redis
 from fastapi import FastAPI
 from standardwebhooks import Webhook
 
-from dyno.job import Failure, FailureClass, WorkerRef
+from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.preflight import free_port
 from dyno.settings import Settings
 from dyno.store.keys import Keys
-from dyno.webhooks.deliverer import MOST_AT_ONCE, MOST_FOR_ONE
+from dyno.webhook_delivery import MAX_ATTEMPTS_AT_ONCE, MAX_ATTEMPTS_PER_RECEIVER
 from service.app import create_app
 from tests.inbox import Inbox, Message
 from tests.service.webhooks.conftest import PAUSE_S, SECRET
@@ -161,12 +161,12 @@ def test_receivers_that_say_nothing_hold_up_no_other(
             job = http.post("/v1/jobs", json=spec | {"webhook": url}).raise_for_status().json()
             http.post(job["urls"]["cancel"]).raise_for_status()
 
-        for _ in range(MOST_AT_ONCE + 1):
+        for _ in range(MAX_ATTEMPTS_AT_ONCE + 1):
             ends(slow.url)
-        eventually(lambda: len(slow.messages) >= MOST_FOR_ONE)
+        eventually(lambda: len(slow.messages) >= MAX_ATTEMPTS_PER_RECEIVER)
         ends(inbox.url)
         eventually(lambda: inbox.messages, what="the other is told")
-        assert len(slow.messages) == MOST_FOR_ONE
+        assert len(slow.messages) == MAX_ATTEMPTS_PER_RECEIVER
 
 
 def test_no_secret_is_stored_told_counted_or_logged(

@@ -12,10 +12,10 @@ import redis
 import redis.asyncio
 
 from dyno.devices.device import Device
-from dyno.fleet import WorkerRecord
-from dyno.job import Job, WorkerRef
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import Job, WorkerRef
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store import fleet, forecast
 from dyno.store.fitting import VERSION
 from dyno.store.forecast import Forecasts

@@ -9,9 +9,9 @@ import pytest
 import redis
 import redis.asyncio
 
-from dyno.job import Job, Progress, Status
+from dyno.models.job import Job, Progress, Status
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store import forecast
 from dyno.store.cordon import cordon, uncordon
 from dyno.store.fitting import profile

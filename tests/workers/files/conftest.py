@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device
-from dyno.job import WorkerRef
+from dyno.models.job import WorkerRef
+from dyno.models.spec import Spec
 from dyno.preflight import free_port
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases
 from dyno.store.queues import queues_served

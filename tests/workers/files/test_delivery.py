@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from dyno.artifacts import shared_store
+from dyno.artifact_store import shared_store
 from dyno.devices.device import Device
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.connect import sync_client
 from service.app import create_app

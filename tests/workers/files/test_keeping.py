@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from dyno.artifacts import shared_store
-from dyno.frames import RunRequest
-from dyno.job import Status
+from dyno.artifact_store import shared_store
+from dyno.models.job import Status
+from dyno.models.runner_protocol import RunRequest
 from dyno.preflight import free_port
 from dyno.settings import Settings
 from dyno.store.connect import sync_client

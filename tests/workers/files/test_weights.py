@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dyno.artifacts.names import stored_name
-from dyno.result import Artifact
+from dyno.artifact_store import stored_name
+from dyno.models.result import Artifact
 from dyno.settings import Settings
 from tests.results import a_result
 from tests.workers.files.conftest import Attempted, reason, training

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dyno.celery_app import send_wake_up
-from dyno.fleet import DeviceStatus
-from dyno.job import Job, Status
+from dyno.models.inventory import DeviceStatus
+from dyno.models.job import Job, Status
+from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.spec import Spec
 from dyno.store.connect import async_client, sync_client
 from dyno.store.fleet import devices
 from dyno.store.jobs import Jobs, Submitted

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import redis
 
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.processes import die_with_parent
 from dyno.settings import Settings
 from dyno.store.keys import Keys

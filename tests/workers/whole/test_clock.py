@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos.clock import JumpingClock
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE
 from tests.waiting import eventually

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from dyno.devices.discover import discover
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE
 from tests.waiting import promised

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE, THERE
 from tests.workers.conftest import tiny

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import promised

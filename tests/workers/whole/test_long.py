@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from dyno.celery_app import key_prefix
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually

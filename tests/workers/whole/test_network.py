@@ -11,7 +11,7 @@ from functools import partial
 import httpx
 import pytest
 
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
 from service.app import create_app

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
 from tests.cores import HERE

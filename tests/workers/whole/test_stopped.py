@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from dyno.devices.discover import discover
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually

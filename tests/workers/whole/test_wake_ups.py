@@ -8,7 +8,7 @@ from itertools import cycle
 import pytest
 
 from dyno.celery_app import WAKE_TASK, app, celery_queue
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE, THERE, two_cores
 from tests.waiting import eventually

@@ -12,7 +12,7 @@ import redis
 
 from dyno.devices.discover import discover
 from dyno.devices.locks import hold, lock_paths
-from dyno.job import Status
+from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
 from tests.cores import CORE, HERE, THERE, two_cores

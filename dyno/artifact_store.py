@@ -1,0 +1,377 @@
+"""Artifacts, the files that jobs leave behind: their names, and the stores that keep them.
+
+A store is a folder (<root>/<job>/<digest>-<name>) on this host or one that all hosts mount, or any URL that fsspec
+has a driver for: s3://bucket/path, gs://…, abfs://…, sftp://…
+
+The last function checks weights before Keras loads them. Only `load_weights` ever reads such a file: of a `.keras`
+archive it opens the HDF5 file of variables and nothing else, so no layer is made from its configuration and no code
+in it (a Lambda layer's) can run. Keras itself refuses HDF5 links and data sets that lie outside of the file, or that
+declare a thousand times what they hold.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Protocol, cast
+
+from dyno.atomic_files import fsync_path
+from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactStoreUnfit, DynoError
+from dyno.models.result import Artifact
+from dyno.settings import Settings
+
+ARTIFACT_NAME = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+)  # no separator, no leading dot: never a path, never hidden
+WEIGHTS_SUFFIXES = (".weights.h5", ".keras")
+
+_DIGEST_SHOWN = 16
+MEDIA_TYPES = {
+    ".csv": "text/csv; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+OCTET_STREAM = "application/octet-stream"
+
+
+def is_artifact_name(text: str) -> bool:
+    return ARTIFACT_NAME.fullmatch(text) is not None
+
+
+def is_weights(name: str) -> bool:
+    """Whether Keras can load weights from a file of that name."""
+    return name.endswith(WEIGHTS_SUFFIXES)
+
+
+def media_type(name: str) -> str:
+    """From a fixed list, by suffix and never by content; everything else is only bytes."""
+    return MEDIA_TYPES.get(PurePosixPath(name).suffix.lower(), OCTET_STREAM)
+
+
+def stored_name(name: str, sha256: str) -> str:
+    """By content: two attempts at one job never write to the same file, unless they write the same.
+
+    So the files that an accepted result lists can't be touched by an attempt that lost its lease, whoever it writes to.
+    """
+    return f"{sha256[:_DIGEST_SHOWN]}-{name}"
+
+
+PIECE_BYTES = 1 << 20
+ABANDONED_S = 3600.0  # an upload that lives writes every few seconds; clocks of two hosts differ by less
+
+
+class ArtifactStore(Protocol):
+    """Job ids and names are checked by the caller. Every method may block for as long as a disk or network does.
+
+    Raises ArtifactStoreUnavailable where it can't be read or written now.
+    """
+
+    def incoming(self, job_id: str) -> Path:
+        """A folder for files on their way in: `keep` can then move them instead of copying."""
+
+    def keep(self, job_id: str, name: str, sha256: str, source: Path) -> None:
+        """Take the file `source`, which may be gone afterwards; untouched if this raises. Whole and durable, or not."""
+
+    def open(self, job_id: str, artifact: Artifact) -> BinaryIO:
+        """To read it from its start. Raises ArtifactNotFound where it is gone, or not of the size it should have."""
+
+    def drop(self, job_id: str) -> None:
+        """Delete all files of the job; nothing where there are none."""
+
+    def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
+        """Delete half-written files that nobody has touched for ABANDONED_S and, of a job that is done, those that
+        aren't `listed`. False where one is younger: somebody may still write it, so look again later."""
+
+    def check(self) -> None:
+        """Raises ArtifactStoreUnavailable where it is known at little cost that no file can be kept now."""
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def artifact_url(job_id: str, name: str) -> str:
+    """Where the API has it, relative to the API."""
+    return f"/v1/jobs/{job_id}/artifacts/{name}"
+
+
+_CHECKED_BYTES = 4096  # an empty file would have room on a full disk
+_NO_SUCH_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+
+
+class FolderStore:
+    """An `ArtifactStore`. Files appear by a rename, so that what has its final name is whole; folders are our own's."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def incoming(self, job_id: str) -> Path:
+        folder = self._root / job_id
+        with self._errors():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    def keep(self, job_id: str, name: str, sha256: str, source: Path) -> None:
+        folder = self.incoming(job_id)
+        with self._errors():
+            _move(source, folder / stored_name(name, sha256))
+            _sync_entries(folder)
+
+    def open(self, job_id: str, artifact: Artifact) -> BinaryIO:
+        path = self._root / job_id / stored_name(artifact.name, artifact.sha256)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            raise ArtifactNotFound(f"the file of {artifact.name} is gone from the artifact store") from None
+        except OSError as error:
+            raise self._unavailable(error) from error
+        if os.fstat(file.fileno()).st_size != artifact.bytes:
+            file.close()
+            raise ArtifactNotFound(f"the file of {artifact.name} was damaged in the artifact store")
+        return file
+
+    def drop(self, job_id: str) -> None:
+        try:
+            shutil.rmtree(self._root / job_id)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
+        folder, swept = self._root / job_id, True
+        wanted = None if listed is None else {stored_name(each.name, each.sha256) for each in listed}
+        with self._errors():
+            for path in _entries(folder):
+                if path.name.startswith("."):
+                    swept &= _delete_if_abandoned(path)
+                elif wanted is not None and path.name not in wanted:
+                    path.unlink(missing_ok=True)
+            if wanted is not None:
+                _delete_if_empty(folder)
+        return swept
+
+    def check(self) -> None:
+        """Writes a file that has no name, so that nothing can be left of it."""
+        with self._errors():
+            self._root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._root) as file:
+                file.write(bytes(_CHECKED_BYTES))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: OSError) -> ArtifactStoreUnavailable:
+        return ArtifactStoreUnavailable(f"the artifact store {self._root} can't be used: {error.strerror or error}")
+
+
+def _move(source: Path, target: Path) -> None:
+    """By one rename, after what is moved is on disk; over a copy where they are on two file systems."""
+    try:
+        fsync_path(source)
+        source.rename(target)
+        return
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    partial = target.with_name(f".{secrets.token_hex(8)}")
+    try:
+        shutil.copyfile(source, partial)
+        fsync_path(partial)
+        partial.rename(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _delete_if_abandoned(path: Path) -> bool:
+    """Whether it is gone. Others may sweep at the same time."""
+    try:
+        if time.time() - path.stat().st_mtime < ABANDONED_S:
+            return False
+        path.unlink()
+    except FileNotFoundError:
+        pass
+    return True
+
+
+def _delete_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+            raise
+
+
+def _sync_entries(folder: Path) -> None:
+    """Mounts over a network may know no such thing for a folder: a file that is whole there isn't lost for that."""
+    try:
+        fsync_path(folder)
+    except OSError as error:
+        if error.errno not in _NO_SUCH_SYNC:
+            raise
+
+
+# One process's memory is no place that hosts share, and the web can't be written to.
+_NO_STORE = {"memory": "is this process's memory", "http": "can't be written", "https": "can't be written"}
+
+
+def remote_store(url: str, here: FolderStore) -> RemoteStore:
+    """Raises ArtifactStoreUnfit, naming the package to install where a driver is missing."""
+    import fsspec  # here: it takes 0.1 s at every start, and most have no such URL
+
+    scheme = url.partition("://")[0]
+    if scheme in _NO_STORE:
+        raise ArtifactStoreUnfit(f"DYNO_ARTIFACT_URL is {url}, which {_NO_STORE[scheme]}: hosts can't share it")
+    try:
+        filesystem, root = fsspec.core.url_to_fs(url)
+    except Exception as error:  # ValueError, ImportError, and whatever a driver raises at its own start
+        raise ArtifactStoreUnfit(f"DYNO_ARTIFACT_URL is {url}: {error}") from error
+    return RemoteStore(filesystem, root, url, here)
+
+
+class RemoteStore:
+    """An `ArtifactStore` on an fsspec file system. Drivers write a file whole or not at all, as object stores do;
+
+    what is half there nevertheless is in no result, since a result is written after its last file.
+    """
+
+    def __init__(self, filesystem: Any, root: str, url: str, here: FolderStore) -> None:
+        """`here`: where files wait on this host until they are whole."""
+        self._filesystem, self._root, self._url = filesystem, root.rstrip("/"), url
+        self._here = here
+
+    def incoming(self, job_id: str) -> Path:
+        return self._here.incoming(job_id)
+
+    def keep(self, job_id: str, name: str, sha256: str, source: Path) -> None:
+        size_bytes = source.stat().st_size
+        path = f"{self._folder(job_id)}/{stored_name(name, sha256)}"
+        with self._errors():
+            self._filesystem.makedirs(self._folder(job_id), exist_ok=True)
+            self._filesystem.put_file(str(source), path)
+            there = self._size_bytes(path)
+        if there != size_bytes:
+            raise ArtifactStoreUnavailable(f"{self._url} kept {there} of the {size_bytes} bytes of {name}")
+
+    def open(self, job_id: str, artifact: Artifact) -> BinaryIO:
+        path = f"{self._folder(job_id)}/{stored_name(artifact.name, artifact.sha256)}"
+        with self._errors():
+            there = self._size_bytes(path)
+            if there is None:
+                raise ArtifactNotFound(f"the file of {artifact.name} is gone from the artifact store")
+            if there != artifact.bytes:
+                raise ArtifactNotFound(f"the file of {artifact.name} was damaged in the artifact store")
+            return cast(BinaryIO, self._filesystem.open(path, "rb"))
+
+    def drop(self, job_id: str) -> None:
+        self._here.drop(job_id)
+        with self._errors():
+            if self._filesystem.exists(self._folder(job_id)):
+                self._filesystem.rm(self._folder(job_id), recursive=True)
+
+    def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
+        swept = self._here.sweep(job_id, None if listed is None else [])
+        if listed is not None:
+            wanted = {stored_name(each.name, each.sha256) for each in listed}
+            with self._errors():
+                for path in self._files(job_id):
+                    if path.rpartition("/")[2] not in wanted:
+                        with suppress(FileNotFoundError):  # others may sweep at the same time
+                            self._filesystem.rm_file(path)
+        return swept
+
+    def check(self) -> None:
+        """Nothing: to ask would cost a request, and every training tries the store before its first run."""
+
+    def _files(self, job_id: str) -> list[str]:
+        self._filesystem.invalidate_cache()
+        try:
+            return [str(path) for path in self._filesystem.ls(self._folder(job_id), detail=False)]
+        except FileNotFoundError:
+            return []
+
+    def _folder(self, job_id: str) -> str:
+        return f"{self._root}/{job_id}"
+
+    def _size_bytes(self, path: str) -> int | None:
+        self._filesystem.invalidate_cache()
+        return int(self._filesystem.size(path)) if self._filesystem.exists(path) else None
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except DynoError:
+            raise
+        except Exception as error:  # each driver has its own kinds
+            detail = f"the artifact store {self._url} can't be used: {type(error).__name__}: {error}"
+            raise ArtifactStoreUnavailable(detail) from error
+
+
+_FILE_SCHEMES = ("file://", "local://")
+
+
+def shared_store(settings: Settings) -> ArtifactStore | None:
+    """What DYNO_ARTIFACT_URL names, for the API and every worker alike; None where it names nothing.
+
+    Writes nothing. Raises ArtifactStoreUnfit for a URL that can't be used: no driver, or no place that hosts share.
+    """
+    url = settings.artifact_url
+    if url is None:
+        return None
+    scheme = next((scheme for scheme in _FILE_SCHEMES if url.startswith(scheme)), None)
+    if scheme is None:
+        return remote_store(url, FolderStore(settings.run_dir / "incoming"))
+    path = url.removeprefix(scheme)
+    if not path.startswith("/"):
+        raise ArtifactStoreUnfit(f"DYNO_ARTIFACT_URL is {url}: a folder's path has to be absolute, as in file:///srv/x")
+    return FolderStore(Path(path))
+
+
+def service_store(settings: Settings) -> ArtifactStore:
+    """What the API keeps artifacts in: the shared store, or else a folder of its own."""
+    return shared_store(settings) or FolderStore(settings.artifact_dir)
+
+
+KERAS_SUFFIX = ".keras"
+
+
+def unsafe_weights_reason(path: Path, max_bytes: int) -> str | None:
+    """Why not to load the file; None if there is no reason known. `max_bytes`: of an archive, once unpacked.
+
+    What an archive declares is what counts: nobody who unpacks it gets more than that out of it.
+    """
+    if not path.name.endswith(KERAS_SUFFIX):
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked_bytes = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        return f"{path.name} is no archive: {error}"
+    if unpacked_bytes > max_bytes:
+        return f"{path.name} unpacks to {unpacked_bytes} bytes, at most {max_bytes} are loaded"
+    return None

@@ -1,0 +1,77 @@
+"""`dyno workloads`, `devices`, `workers`, `cordon`, `uncordon`: what there is to run, and to run it on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dyno.cli import render
+from dyno.cli.app import AsJson, Url, app, console, exit_codes, print_line, print_result
+from dyno.client import DEFAULT_URL, Client
+from dyno.models.inventory import AwayDevice, DeviceStatus
+
+DeviceName = Annotated[str, typer.Argument(help="As `dyno devices` lists it; with @host where several hosts have one.")]
+
+
+@app.command()
+@exit_codes
+def devices(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """List the devices that live workers offer, and those that are cordoned while their workers are away."""
+    with Client(url) as client:
+        rows: list[DeviceStatus | AwayDevice] = [*client.devices(), *client.cordoned_away()]
+    print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.devices(console, rows))
+
+
+@app.command()
+@exit_codes
+def workers(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """List the live workers, and what each is doing."""
+    with Client(url) as client:
+        rows = client.workers()
+    print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.workers(console, rows))
+
+
+@app.command()
+@exit_codes
+def workloads(
+    name: Annotated[str | None, typer.Argument(help="One of them, with its params.")] = None,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """List what there is to run; of one workload the params, which are options of `dyno run`."""
+    with Client(url) as client:
+        if name is None:
+            rows = client.workloads()
+            print_result(
+                [row.model_dump(mode="json") for row in rows], as_json, lambda: render.workloads(console, rows)
+            )
+        else:
+            row = client.workload(name)
+            print_result(
+                row.model_dump(mode="json"),
+                as_json,
+                lambda: render.params(console, row.name, row.description, row.params),
+            )
+
+
+@app.command()
+@exit_codes
+def cordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """Let a device finish what it runs and take no other job, until it is uncordoned."""
+    with Client(url) as client:
+        answer = client.cordon(device)
+    print_result(
+        answer.model_dump(mode="json"), as_json, lambda: print_line(console, f"{answer.device} takes no more jobs")
+    )
+
+
+@app.command()
+@exit_codes
+def uncordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """Let a cordoned device take jobs again."""
+    with Client(url) as client:
+        answer = client.uncordon(device)
+    print_result(
+        answer.model_dump(mode="json"), as_json, lambda: print_line(console, f"{answer.device} takes jobs again")
+    )

@@ -1,0 +1,473 @@
+"""Commands that submit jobs and wait for them, and commands about jobs, their files and their webhooks.
+
+`run`, `rerun` and `compare` submit under an idempotency key, so that Ctrl-C during the submit can cancel the job.
+While they wait, Ctrl-C cancels the job; an unreachable service doesn't.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from pydantic import JsonValue
+from typer.core import TyperCommand
+
+from dyno.artifact_store import is_artifact_name
+from dyno.cli import render
+from dyno.cli.app import (
+    AsJson,
+    Url,
+    app,
+    console,
+    error_console,
+    exit_codes,
+    expand_home,
+    print_error,
+    print_line,
+    print_result,
+)
+from dyno.client import DEFAULT_URL, Client, Refused, ServerUnreachable
+from dyno.errors import CommandExit, DynoError
+from dyno.measure.warnings import MIN_PROCESSES
+from dyno.models.comparison import PAIRS, Comparative, Comparison
+from dyno.models.inventory import WorkloadEntry
+from dyno.models.job import Status, new_ulid
+from dyno.models.result import Artifact, Result, Verdict
+from dyno.models.spec import CONFIDENCE, MARGIN, Measure
+from dyno.models.webhook import DeliveryStatus
+from dyno.workloads import registry
+
+_WORDS = "dyno.words"
+
+
+class WorkloadCommand(TyperCommand):
+    """A command whose help has the params of the workload that is named beside `--help`. No service is asked."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_WORDS] = tuple(args)  # help is printed before any of them is taken
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        for workload in (known for name, known in registry().items() if name in ctx.meta[_WORDS]):
+            render.params(console, workload.name, workload.description, workload.params.model_json_schema())
+
+
+def parse_params(pairs: list[str] | None) -> dict[str, JsonValue]:
+    """Of words such as `n=4096`. Raises BadParameter."""
+    return {name: parse_value(text) for name, text in parse_pairs(pairs).items()}
+
+
+def parse_pairs(pairs: list[str] | None) -> dict[str, str]:
+    """Of words such as `team=vision`, each name once. Raises BadParameter."""
+    values: dict[str, str] = {}
+    for pair in pairs or []:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{pair!r} is not name=value")
+        if name in values:
+            raise typer.BadParameter(f"{name} is given more than once")
+        values[name] = text
+    return values
+
+
+def parse_workload_options(workload: WorkloadEntry, words: Sequence[str]) -> dict[str, JsonValue]:
+    """Of words such as `--n 4096`, `--batch-size=32` or `--jit-compile`. Raises BadParameter that names them all."""
+    known: dict[str, Any] = workload.params.get("properties", {})
+    values: dict[str, JsonValue] = {}
+    left = list(words)
+    while left:
+        option, equals, text = left.pop(0).partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        if not option.startswith("--") or name not in known:
+            raise typer.BadParameter(f"{workload.name} has no {option}; its params: {_option_names(known)}")
+        if equals or (left and not left[0].startswith("--")):
+            values[name] = parse_value(text if equals else left.pop(0), known[name])
+        elif known[name].get("type") == "boolean":
+            values[name] = True
+        else:
+            raise typer.BadParameter(f"{option} of {workload.name} needs a value")
+    return values
+
+
+def parse_value(text: str, schema: dict[str, Any] | None = None) -> JsonValue:
+    """JSON, or a word: the latter always where nothing but text is allowed."""
+    if schema is not None and schema.get("type") == "string":
+        return text
+    try:
+        found: JsonValue = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    return found
+
+
+def _option_names(known: dict[str, Any]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in known) or "none"
+
+
+T = TypeVar("T")
+
+
+def retrying_client(url: str) -> Client:
+    """Says on stderr, once each time, that it waits for the service."""
+    return Client(url, away=lambda error: print_line(error_console, f"waiting for the service: {error.detail}"))
+
+
+def submit_once(client: Client, ask: Callable[..., T], job_of: Callable[[T], str]) -> T:
+    """What `ask` comes to, a call that queues a job under an `idempotency_key`.
+
+    Ctrl-C amid that may come behind the queueing: it is asked once more, which makes no second job, and that canceled.
+    """
+    under_one_key = partial(ask, idempotency_key=new_ulid())
+    try:
+        return under_one_key()
+    except KeyboardInterrupt:
+        try:
+            print_line(error_console, _cancel_message(client, job_of(under_one_key())))
+        except Refused:
+            pass  # so there is no job
+        except ServerUnreachable as error:
+            print_line(error_console, f"it isn't known whether a job was queued: {error.detail}")
+        raise
+
+
+def wait_for_result(client: Client, job_id: str, as_json: bool) -> Result:
+    """Once it is there; see `cancel_on_interrupt` for the rest."""
+    with render.live_progress(error_console if as_json else console) as follow, cancel_on_interrupt(client, job_id):
+        return client.outcome(job_id, follow)
+
+
+@contextmanager
+def cancel_on_interrupt(client: Client, job_id: str) -> Iterator[None]:
+    """Ctrl-C cancels the job; the service's being away doesn't."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_line(error_console, _cancel_message(client, job_id))
+        raise
+    except ServerUnreachable as error:
+        left = f"{job_id} goes on without this command: `dyno result {job_id}`, once the service is back"
+        raise ServerUnreachable(f"{error.detail}\n{left}") from error
+
+
+def _cancel_message(client: Client, job_id: str) -> str:
+    try:
+        return f"{client.cancel(job_id).id}: cancel asked for"
+    except Refused:
+        return f"{job_id}: had ended before it could be canceled"
+    except ServerUnreachable as error:
+        return f"{job_id}: not canceled, it goes on: {error.detail}"
+
+
+_DEVICE = '"cpu", "gpu", "tpu", "any", an id, or JSON such as {"model": "NVIDIA L4"}.'
+_QUEUE_IF_ABSENT = "Wait where no live worker has such a device, too."
+_MEASURED = ", ".join(name for name in Measure.model_fields if name != "processes")
+_TIME = "ISO 8601 with its zone: 2026-11-22T04:05:06Z."
+JobId = Annotated[str, typer.Argument(help="As `dyno jobs` lists it.")]
+Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 where the verdict is less than this.")]
+
+
+@app.command(cls=WorkloadCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@exit_codes
+def run(
+    context: typer.Context,
+    workload: Annotated[str, typer.Argument(help="As `dyno workloads` lists them.")],
+    param: Annotated[list[str] | None, typer.Option(help="name=value; the value is JSON or a word.")] = None,
+    device: Annotated[str, typer.Option(help=_DEVICE)] = "any",
+    framework: Annotated[str, typer.Option(help="tensorflow, jax or torch.")] = "tensorflow",
+    replicas: Annotated[int, typer.Option(help="Copies of the model, the batch split evenly.")] = 1,
+    processes: Annotated[int, typer.Option(help="Fresh processes the result rests on.")] = 5,
+    seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 0,
+    measure: Annotated[list[str] | None, typer.Option(help=f"name=value; one of {_MEASURED}.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="name=value, to find it by; may be repeated.")] = None,
+    queue_if_absent: Annotated[bool, typer.Option("--queue-if-absent", help=_QUEUE_IF_ABSENT)] = False,
+    require: Require = None,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job, wait for it, print its result. Ctrl-C cancels the job.
+
+    The workload's own params are options, too: --n 4096, --batch-size 32. `dyno run NAME --help` lists them.
+    """
+    if workload.startswith("-"):
+        raise typer.BadParameter(f"name the workload first, {workload} and other options behind it")
+    with retrying_client(url) as client:
+        given = parse_params(param)
+        if context.args:
+            given |= parse_workload_options(client.workload(workload), context.args)
+        spec: dict[str, JsonValue] = {
+            "workload": workload,
+            "params": given,
+            "device": _selector(device),
+            "framework": framework,
+            "replicas": replicas,
+            "seed": seed,
+            "labels": {**parse_pairs(label)},
+            "queue_if_absent": queue_if_absent,
+            "measure": {"processes": processes, **parse_params(measure)},
+        }
+        job = submit_once(client, partial(client.submit, spec), lambda job: job.id)
+        result = wait_for_result(client, job.id, as_json)
+    _print_job_result(result, as_json, require)
+
+
+@app.command()
+@exit_codes
+def rerun(job_id: JobId, require: Require = None, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """Submit what a job was asked for as a new job, wait for it, print its result. Ctrl-C cancels the new one."""
+    with retrying_client(url) as client:
+        again = submit_once(client, partial(client.rerun, job_id), lambda job: job.id)
+        found = wait_for_result(client, again.id, as_json)
+    _print_job_result(found, as_json, require)
+
+
+def _print_job_result(found: Result, as_json: bool, require: Verdict | None) -> None:
+    """Exit code 1 where the verdict is less than what is required."""
+    print_result(found.model_dump(mode="json"), as_json, lambda: render.result(console, found))
+    if require is not None and found.verdict.rank < require.rank:
+        raise DynoError(f"{require} is required; the result of {found.job} is {found.verdict}: {_reasons(found)}")
+
+
+def _reasons(found: Result) -> str:
+    """What keeps the verdict from being better."""
+    codes = [raised.code for raised in found.warnings if raised.severity in "AB"]
+    few = ["fewer than five runs"] if len(found.runs) < MIN_PROCESSES else []
+    return ", ".join(codes + [f"{code} unchecked" for code in found.unchecked] + few)
+
+
+def _selector(text: str) -> JsonValue:
+    """A shorthand, or the selector itself."""
+    try:
+        found: JsonValue = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    return found
+
+
+@app.command()
+@exit_codes
+def jobs(
+    status: Annotated[Status | None, typer.Option(help="Only jobs of this status.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Only those of this workload.")] = None,
+    device: Annotated[str | None, typer.Option(help="A kind, or an id with or without its host.")] = None,
+    framework: Annotated[str | None, typer.Option(help="tensorflow, jax or torch.")] = None,
+    label: Annotated[str | None, typer.Option(help="name, or name=value.")] = None,
+    created_after: Annotated[str | None, typer.Option(help=_TIME)] = None,
+    created_before: Annotated[str | None, typer.Option(help=_TIME)] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest jobs that fit all filters."""
+    with Client(url) as client:
+        rows = client.jobs(
+            status=status,
+            workload=workload,
+            device=device,
+            framework=framework,
+            label=label,
+            created_after=created_after,
+            created_before=created_before,
+            limit=limit,
+        )
+    print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.jobs(console, rows))
+
+
+@app.command()
+@exit_codes
+def result(job_id: JobId, require: Require = None, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """Print the result of a finished job."""
+    with Client(url) as client:
+        found = client.result(job_id)
+    _print_job_result(found, as_json, require)
+
+
+@app.command()
+@exit_codes
+def artifacts(
+    job_id: JobId,
+    save: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, writable=True, callback=expand_home, help="Folder to download them to."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """List the files that a job has left behind; with --save, download them."""
+    with Client(url) as client:
+        rows = client.artifacts(job_id)
+        if save is not None:
+            _download_all(client, job_id, rows, save)
+    print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.artifacts(console, rows))
+
+
+def _download_all(client: Client, job_id: str, rows: list[Artifact], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for row in rows:
+        if not is_artifact_name(row.name):  # it names a file here, and the service may be anybody's
+            raise DynoError(f"{client.url} lists a file with a name that no artifact has: {row.name!r}")
+        client.download(job_id, row, folder / row.name)
+
+
+JobIds = Annotated[list[str], typer.Argument(help="As `dyno jobs` lists them.")]
+JobOutcome = tuple[JsonValue, str]  # what came of it, as JSON and as a sentence
+
+
+@app.command()
+@exit_codes
+def cancel(job_ids: JobIds, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """Cancel jobs: those that wait at once, those that run within 5 s. Exit code 3 where any had ended otherwise."""
+    with Client(url) as client:
+
+        def one(job_id: str) -> JobOutcome:
+            job = client.cancel(job_id)
+            return job.model_dump(mode="json"), f"{job.id}: {'canceled' if job.done else 'cancel asked for'}"
+
+        _for_each_job(job_ids, one, as_json)
+
+
+@app.command()
+@exit_codes
+def delete(job_ids: JobIds, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+    """Delete jobs that are done, with their results, files and all. Exit code 3 where any isn't done."""
+    with Client(url) as client:
+
+        def one(job_id: str) -> JobOutcome:
+            client.delete(job_id)
+            return {"job": job_id, "deleted": True}, f"{job_id}: deleted"
+
+        _for_each_job(job_ids, one, as_json)
+
+
+@app.command()
+@exit_codes
+def logs(
+    job_id: JobId,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until the job is done.")] = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Print what a job's runners have printed, the last 256 KiB at most. Ctrl-C ends the reading, not the job.
+
+    Exit code 0 where all was read that there is, however the job has ended.
+    """
+    with Client(url) as client:
+        for text in client.follow_logs(job_id) if follow else [client.logs(job_id)]:
+            typer.echo(text, nl=False)
+
+
+def _for_each_job(job_ids: list[str], ask: Callable[[str], JobOutcome], as_json: bool) -> None:
+    """Ask it of each, also behind one that is refused, and tell what came of all that were asked."""
+    came, refused = list[JsonValue](), False
+    try:
+        for job_id in dict.fromkeys(job_ids):
+            try:
+                document, sentence = ask(job_id)
+            except Refused as error:
+                refused = True
+                print_error(f"{job_id}: {error.detail}")
+                continue
+            came.append(document)
+            if not as_json:
+                print_line(console, sentence)
+    finally:
+        if as_json:
+            typer.echo(json.dumps(came, indent=2))
+    if refused:
+        raise typer.Exit(CommandExit.REFUSED)
+
+
+_BARS = "A file to save the bars to, as SVG."
+_JOB = re.compile("job_[0-9A-Z]{26}")
+
+
+@app.command()
+@exit_codes
+def compare(
+    first: Annotated[str, typer.Argument(help="What the others are compared with: a job, or a file with a spec.")],
+    others: Annotated[list[str], typer.Argument(help="Jobs of the same work; or one file with a spec, to run both.")],
+    metric: Annotated[str | None, typer.Option(help="A metric of them; the workload's first if not given.")] = None,
+    margin: Annotated[float, typer.Option(help="What counts as the same: 0.02 is ±2 %.")] = MARGIN,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = CONFIDENCE,
+    pairs: Annotated[int, typer.Option(help="Of specs: runs of each, in turns; an even number.")] = PAIRS,
+    control: Annotated[bool, typer.Option(help="Of specs: run the first twice, to show the noise.")] = True,
+    bars: Annotated[Path | None, typer.Option(dir_okay=False, callback=expand_home, help=_BARS)] = None,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Compare results with the first of them, or run two specs in turns. Exit code 5 where any is SLOWER.
+
+    A spec is the body of POST /v1/jobs, as a JSON file. Ctrl-C cancels the job that runs them.
+    """
+    names = [first, *others]
+    options: dict[str, Any] = {"metric": metric, "margin": margin, "confidence": confidence}
+    with retrying_client(url) as client:
+        if any(_JOB.fullmatch(name) for name in names):
+            found = client.compare(names, **options)
+        else:
+            found = _run_specs(
+                client, [_read_spec(name) for name in names], as_json, options | {"pairs": pairs, "control": control}
+            )
+        picture = None if bars is None else client.bars(found.id)
+    if bars is not None and picture is not None:
+        bars.write_text(picture, encoding="utf-8")
+    print_result(found.model_dump(mode="json", by_alias=True), as_json, lambda: render.comparison(console, found))
+    if any(each.ratio is not None and each.ratio.verdict is Comparative.SLOWER for each in found.results):
+        raise typer.Exit(CommandExit.SLOWER)
+
+
+def _read_spec(name: str) -> dict[str, Any]:
+    try:
+        document = json.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{name} is neither a job nor a file with a spec: {error}") from error
+    if not isinstance(document, dict):
+        raise typer.BadParameter(f"{name} holds no JSON object")
+    return document
+
+
+def _run_specs(client: Client, specs: list[dict[str, Any]], as_json: bool, options: dict[str, Any]) -> Comparison:
+    if len(specs) != 2:
+        raise typer.BadParameter("two specs can be run in turns, no more")
+    begun = submit_once(client, partial(client.begin_comparison, *specs, **options), lambda begun: begun.job)
+    with cancel_on_interrupt(client, begun.job):
+        with render.live_progress(error_console if as_json else console) as follow:
+            client.wait(begun.job, follow)
+        return client.comparison(begun.id)
+
+
+webhooks = typer.Typer(no_args_is_help=True, help="What the webhooks of done jobs were sent.")
+app.add_typer(webhooks, name="webhooks")
+
+
+@webhooks.command()
+@exit_codes
+def deliveries(
+    status: Annotated[DeliveryStatus | None, typer.Option(help="Only deliveries of this status.")] = None,
+    job: Annotated[str | None, typer.Option(help="Only that of this job.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest deliveries that fit all filters."""
+    with Client(url) as client:
+        rows = client.deliveries(status=status, job=job, limit=limit)
+    print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.deliveries(console, rows))
+
+
+@webhooks.command()
+@exit_codes
+def redeliver(
+    delivery_id: Annotated[str, typer.Argument(help="As `dyno webhooks deliveries` lists it: msg_…")],
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Send one again at once, whatever became of it."""
+    with Client(url) as client:
+        row = client.redeliver(delivery_id)
+    print_result(row.model_dump(mode="json"), as_json, lambda: render.deliveries(console, [row]))

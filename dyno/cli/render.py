@@ -1,0 +1,326 @@
+"""Jobs, results, comparisons and lists for people, in a terminal.
+
+Tables never cut a cell: an id that has lost its end, or is split over two lines, is copied wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from dyno.devices.device import PeakFigure
+from dyno.formatting import describe_schema, format_quantity
+from dyno.models.api_key import ApiKey
+from dyno.models.comparison import Compared, Comparison, Ratio
+from dyno.models.inventory import AwayDevice, DeviceStatus, WorkerRecord, WorkloadEntry
+from dyno.models.job import Job
+from dyno.models.result import Artifact, Metric, Result, Training
+from dyno.models.webhook import Delivery
+
+Cells = Sequence[str | None]
+_BORDER, _PADDING = 1, 2
+
+
+def print_table(console: Console, headings: Sequence[str], rows: Iterable[Cells], title: str | None = None) -> None:
+    """A table as wide as its longest lines: in a pipe or a file always, so that a row is a line of it.
+
+    In a terminal it is as wide as that is, folded between words; where a word has no room either, each cell is a line.
+    What is in the cells is nobody's markup.
+    """
+    texts = [[cell or "" for cell in row] for row in rows]
+    columns = list(zip(headings, *texts, strict=True))
+    widths = [_longest(cell.splitlines() for cell in column) for column in columns]
+    if console.is_terminal:
+        room = console.width - _BORDER - len(widths) * (_BORDER + _PADDING)
+        words = [_longest(cell.split() for cell in column) for column in columns]
+        if sum(words) > room:
+            return _as_lines(console, headings, texts, title)
+        widths = _shared(room, words, widths)
+    table = Table(title=None if title is None else Text(title))
+    for heading, width in zip(headings, widths, strict=True):
+        table.add_column(Text(heading), width=width, overflow="fold")
+    for row in texts:
+        table.add_row(*map(Text, row))
+    table.width = sum(widths) + _BORDER + len(widths) * (_BORDER + _PADDING)
+    console.print(table, crop=False)
+
+
+def _longest(parts: Iterable[Sequence[str]]) -> int:
+    return max((cell_len(part) for of_cell in parts for part in of_cell), default=0)
+
+
+def _shared(room: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
+    """The width of each column: those that want little more than they need have it, the others share what is left."""
+    widths, left = list(least), room - sum(least)
+    by_want = sorted(range(len(widths)), key=lambda at: most[at] - least[at])
+    for served, at in enumerate(by_want):
+        more = min(most[at] - least[at], left // (len(by_want) - served))
+        widths[at] += more
+        left -= more
+    return widths
+
+
+def _as_lines(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | None) -> None:
+    """The terminal folds what is longer than it is wide; what is marked and copied is whole."""
+    if title is not None:
+        console.print(Text(title), soft_wrap=True)
+    width = max(map(len, headings))
+    for row in rows:
+        for heading, cell in zip(headings, row, strict=True):
+            if cell:
+                console.print(Text(f"{heading:<{width}}  {cell}"), soft_wrap=True)
+        console.print()
+
+
+@contextmanager
+def live_progress(console: Console) -> Iterator[Callable[[Job], None]]:
+    """A callback for `Client.wait`: in a terminal its id and a live bar, else one line per status and phase."""
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as bars:
+            bar, named = bars.add_task("", total=1.0), set[str]()
+
+            def follow(job: Job) -> None:
+                if job.id not in named:
+                    named.add(job.id)
+                    bars.console.print(job.id, highlight=False)
+                if (held_by := str(job.queue.held_by or "")) not in named | {""}:
+                    named.add(held_by)
+                    bars.console.print(held_by, markup=False, highlight=False)
+                bars.update(bar, description=_where(job), completed=_fraction(job))
+
+            yield follow
+    else:
+        yield _lines(console)
+
+
+def _lines(console: Console) -> Callable[[Job], None]:
+    last: list[str] = [""]
+
+    def say(job: Job) -> None:
+        line = f"{job.id} {_where(job, detail=False)}"
+        if line != last[0]:
+            last[0] = line
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    return say
+
+
+def _where(job: Job, *, detail: bool = True) -> str:
+    now = job.progress
+    if job.status == "queued":
+        return f"queued in {job.queue.name}" + (f": {job.queue.held_by}" if job.queue.held_by and not detail else "")
+    if now is None or job.done:
+        return str(job.status)
+    done = f" {now.completed}" + (f"/{now.total}" if now.total else "") + f" {now.unit}"
+    return f"{job.status}: run {now.run} of {now.runs}, {now.phase}" + (done if detail and now.completed else "")
+
+
+def _fraction(job: Job) -> float:
+    if job.done:
+        return 1.0
+    return (job.progress.fraction if job.progress else None) or 0.0
+
+
+def result(console: Console, answer: Result) -> None:
+    """The whole answer: metrics with their intervals, peak, phases, training, verdict and its reasons."""
+    title = f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})"
+    print_table(
+        console, ("metric", "value", "95 % interval", "runs", "samples"), map(_metric_cells, answer.metrics), title
+    )
+    console.print(f"job: {answer.job}", highlight=False)
+    console.print(_peak_line(answer), markup=False, highlight=False)
+    console.print(_phases_line(answer), markup=False, highlight=False)
+    if answer.training:
+        _training(console, answer.training)
+    colour = {"trusted": "green", "indicative": "yellow", "untrusted": "red"}[answer.verdict]
+    console.print(f"verdict: [{colour}]{answer.verdict}[/{colour}]", highlight=False)
+    for warning in answer.warnings:
+        console.print(f"  {warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
+    if answer.unchecked:
+        console.print(f"  not checked yet, so never better than indicative: {', '.join(answer.unchecked)}", style="dim")
+
+
+def comparison(console: Console, answer: Comparison) -> None:
+    """Ratios to the first, what else differs, and what to know before believing it."""
+    of_ratio = ("times as good", f"{100 * answer.confidence:g} % interval", "verdict", "would have shown")
+    headings = ("job", "device", "value", *of_ratio, "result")
+    title = f"{answer.workload}: {answer.metric}, {answer.better} is better"
+    print_table(console, headings, (_compared_cells(row, answer.unit) for row in answer.results), title)
+    console.print(f"comparison: {answer.id}" + (f", by {answer.job}" if answer.job else ""), highlight=False)
+    if answer.control is not None:
+        console.print(f"control, the first against itself: {_ratio(answer.control)}", highlight=False)
+    for difference in answer.differences:
+        values = " | ".join(str(value) for value in difference.values)
+        console.print(f"differs: {difference.field}: {values}", markup=False, highlight=False)
+    for warning in answer.warnings:
+        console.print(f"{warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
+    for note in answer.notes:
+        console.print(note, style="dim", markup=False, highlight=False)
+
+
+def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:
+    known = row.arm or row.job, f"{row.device_model or row.device}, {row.framework}", format_quantity(row.value, unit)
+    ratio = row.ratio
+    if ratio is None:
+        return *known, "1", "–", "the first", "–", row.verdict
+    value = "–" if ratio.value is None else f"{ratio.value:.4g}"
+    interval = _bounds(ratio) or ratio.reason or "–"
+    effect = "–" if ratio.smallest_effect is None else f"{1 + ratio.smallest_effect:.4g} times"
+    return *known, value, interval, ratio.verdict, effect, row.verdict
+
+
+def _bounds(ratio: Ratio) -> str | None:
+    return None if ratio.low is None or ratio.high is None else f"{ratio.low:.4g} to {ratio.high:.4g}"
+
+
+def _ratio(ratio: Ratio) -> str:
+    value = "–" if ratio.value is None else f"{ratio.value:.4g}"
+    return f"{value} times ({_bounds(ratio) or ratio.reason}), {ratio.verdict}"
+
+
+def _metric_cells(metric: Metric) -> tuple[str, ...]:
+    interval = metric.reason or "–"
+    if metric.low is not None and metric.high is not None and metric.value:
+        half = (metric.high - metric.value) / abs(metric.value)  # the lower half may be cut off at zero
+        low, high = format_quantity(metric.low, metric.unit), format_quantity(metric.high, metric.unit)
+        interval = f"{low} to {high} (±{half:.1%})"
+    return metric.name, format_quantity(metric.value, metric.unit), interval, str(metric.runs), str(metric.samples)
+
+
+def _peak_line(answer: Result) -> str:
+    peak = answer.peak
+    if peak.fraction is None:
+        return f"fraction of peak: not known ({peak.reason})"
+    return f"fraction of peak: {peak.fraction:.1%} of {format_quantity(peak.value, peak.unit)} ({peak.provenance})"
+
+
+def _phases_line(answer: Result) -> str:
+    phases = answer.phases.model_dump()
+    known = [
+        f"{name.removesuffix('_s')} {format_quantity(value, 's')}"
+        for name, value in phases.items()
+        if value is not None
+    ]
+    return "phases: " + ", ".join(known)
+
+
+def _training(console: Console, training: Training) -> None:
+    first, steady = training.epochs[:1], training.epochs[1:]
+    for epoch in first:
+        took = format_quantity(epoch.time_s, "s")
+        console.print(f"first epoch {took} (with compiling), loss {epoch.loss:.3f}", highlight=False)
+    if steady:
+        times = ", ".join(format_quantity(epoch.time_s, "s") for epoch in steady)
+        console.print(f"further epochs {times}, last loss {steady[-1].loss:.3f}", highlight=False)
+    data = training.data
+    if training.accuracy is not None:
+        interval = ""
+        if training.accuracy_low is not None and training.accuracy_high is not None:
+            interval = f" ({training.accuracy_low:.1%} to {training.accuracy_high:.1%})"
+        console.print(
+            f"accuracy {training.accuracy:.1%}{interval} on {data.test_samples:,} test samples{_wrong(training)}",
+            highlight=False,
+        )
+    for name, value in training.test.items():
+        console.print(f"{name} {value:.4g} on the test set", highlight=False)
+    for name, value in training.baselines.items():
+        console.print(f"{name} {value:.4g}, without any training", highlight=False)
+    console.print(f"data: {data.name}, {data.kind}", highlight=False)
+
+
+def _wrong(training: Training) -> str:
+    """After an accuracy: how many were wrong, in each trial where there are several."""
+    by_trial = [str(trial.wrong) for trial in training.trials if trial.wrong is not None]
+    if by_trial:
+        return f", mean of {len(training.trials)} trials ({', '.join(by_trial)} wrong)"
+    return "" if training.wrong is None else f", {training.wrong} wrong"
+
+
+def jobs(console: Console, rows: Iterable[Job]) -> None:
+    def cells(job: Job) -> Cells:
+        where = job.worker.device if job.worker else job.queue.name
+        return job.id, job.spec.workload, job.status, job.status_reason, where, _second(job.created_at)
+
+    print_table(console, ("job", "workload", "status", "reason", "device", "created"), map(cells, rows))
+
+
+def artifacts(console: Console, rows: Iterable[Artifact]) -> None:
+    print_table(console, ("file", "bytes", "SHA-256"), ((row.name, f"{row.bytes:,}", row.sha256) for row in rows))
+
+
+def devices(console: Console, rows: Iterable[DeviceStatus | AwayDevice]) -> None:
+    def cells(row: DeviceStatus | AwayDevice) -> Cells:
+        state = f"{row.state}, cordoned" if row.cordoned else row.state
+        if isinstance(row, AwayDevice):
+            return row.full_id, None, state, None, None, None
+        state += f", held by process {row.held_by.pid or 'unknown'}" if row.held_by else ""
+        frameworks = ", ".join(f"{name} {version}" for name, version in row.frameworks.items())
+        return row.id, row.model, state, _known_peak(row.peak), frameworks, row.started_with
+
+    print_table(console, ("device", "model", "state", "peak", "frameworks", "started with"), map(cells, rows))
+
+
+def workers(console: Console, rows: Iterable[WorkerRecord]) -> None:
+    def cells(row: WorkerRecord) -> Cells:
+        return row.id, row.device, row.state, row.job, row.version, _second(row.last_heartbeat)
+
+    print_table(console, ("worker", "device", "state", "job", "version", "last heard of"), map(cells, rows))
+
+
+def workloads(console: Console, rows: Iterable[WorkloadEntry]) -> None:
+    cells = ((row.name, row.description, ", ".join(row.frameworks)) for row in rows)
+    print_table(console, ("workload", "what runs", "frameworks"), cells)
+
+
+def params(console: Console, name: str, description: str, schema: Mapping[str, Any]) -> None:
+    """Of a workload, as options of `dyno run`; `schema` is the JSON Schema of all of them."""
+
+    def cells(param: str, of: Mapping[str, Any]) -> Cells:
+        default = json.dumps(of["default"]) if "default" in of else None
+        return f"--{param.replace('_', '-')}", default, describe_schema(of, schema), of.get("description")
+
+    console.print(f"{name}: {description}", markup=False, highlight=False, soft_wrap=True)
+    known = schema.get("properties", {}).items()
+    print_table(console, ("option", "default", "values", "what it is"), (cells(*each) for each in known))
+
+
+def deliveries(console: Console, rows: Iterable[Delivery]) -> None:
+    def cells(row: Delivery) -> Cells:
+        ended = [each.ended for each in row.attempts if each.ended]
+        last = f"{ended[-1].outcome} {ended[-1].status_code or ''}".rstrip() if ended else None
+        return row.id, row.job, row.type, row.status, str(row.attempts_made), last, _second(row.next_attempt_at)
+
+    print_table(console, ("delivery", "job", "what", "status", "attempts", "last outcome", "next"), map(cells, rows))
+
+
+def keys(console: Console, rows: Iterable[ApiKey]) -> None:
+    def cells(key: ApiKey) -> Cells:
+        limits = ", ".join(f"{name} {value}" for name, value in key.limits.model_dump(exclude_none=True).items())
+        used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never"
+        ended = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else used
+        return key.id, key.prefix, key.name, key.scope, limits, f"{key.created_at:%Y-%m-%d}", ended
+
+    print_table(console, ("key", "begins", "name", "scope", "limits", "made", "last used"), map(cells, rows))
+
+
+def _second(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="seconds")
+
+
+def _known_peak(peaks: Mapping[str, PeakFigure]) -> str:
+    """The first that is known, float32 before all others: a TPU's data sheet has none of it."""
+    known = [(dtype, figure) for dtype, figure in peaks.items() if figure.value]
+    if not known:
+        return format_quantity(None, "FLOP/s")
+    dtype, figure = min(known, key=lambda each: each[0] != "float32")
+    return f"{format_quantity(figure.value, figure.unit)} {dtype}"

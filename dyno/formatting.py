@@ -1,0 +1,63 @@
+"""Figures and JSON Schemas as text for people.
+
+The only place where seconds become ms, and FLOP/s TFLOP/s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_PREFIXED = {"s", "FLOP/s", "FLOP", "bytes/s"}
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+def format_quantity(value: float | None, unit: str) -> str:
+    """A figure with an SI prefix, where its unit takes one: 1.58e14 FLOP/s becomes "158 TFLOP/s"."""
+    if value is None:
+        return "–"
+    if unit == "1":
+        return f"{value:.4g}"
+    if unit not in _PREFIXED:
+        return f"{value:,.4g} {unit}" if abs(value) < 1e4 else f"{value:,.0f} {unit}"
+    for factor, prefix in _PREFIXES:
+        if abs(value) >= factor:
+            return f"{value / factor:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}"
+
+
+Schema = Mapping[str, Any]
+_LEAST = {"minimum": "from", "exclusiveMinimum": "above"}
+_MOST = {"maximum": "to", "exclusiveMaximum": "below"}
+
+
+def describe_schema(schema: Schema, whole: Schema) -> str:
+    """As `integer from 1 to 4096, or null`; `whole` holds the definitions that `schema` refers to."""
+    if "anyOf" in schema:
+        return ", or ".join(describe_schema(each, whole) for each in schema["anyOf"])
+    if "$ref" in schema:
+        return describe_schema(whole.get("$defs", {}).get(schema["$ref"].rpartition("/")[2], {}), whole)
+    if "enum" in schema or "const" in schema:
+        return ", ".join(map(_plain, schema.get("enum", [schema.get("const")])))
+    if schema.get("type") == "array":
+        return f"array{_count(schema)}, each {describe_schema(schema.get('items', {}), whole)}"
+    if schema.get("type") == "object":
+        return json.dumps(dict.fromkeys(schema.get("properties", {}), "…"), ensure_ascii=False)
+    return " ".join([str(schema.get("type", "anything")), *_bounds(schema)])
+
+
+def _bounds(schema: Schema) -> Iterator[str]:
+    for words in (_LEAST, _MOST):
+        yield from (f"{word} {schema[name]}" for name, word in words.items() if name in schema)
+
+
+def _count(schema: Schema) -> str:
+    least, most = schema.get("minItems"), schema.get("maxItems")
+    if least is None and most is None:
+        return ""
+    return f" of {least}" if least == most else f" with {least or 0} to {most or 'more'}"
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,230 @@
+"""The spec of a job: what a caller may request.
+
+`params` is an open mapping here, all that a client needs. The API validates it a second time against the
+workload's own model (`dyno.workloads`), so the client never has to know any workload.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from dyno.webhook_url import parse_webhook_url
+
+FrameworkName = Literal["tensorflow", "jax", "torch"]
+DeviceKind = Literal["cpu", "gpu", "tpu"]
+Priority = Literal["low", "normal", "high"]
+MAX_REPLICAS = 64
+MIN_S = 2.0  # of samples in each run, unless asked otherwise
+MARGIN = 0.02
+CONFIDENCE = 0.95
+MAX_EXPIRES_IN_S = 366 * 86400
+MAX_PAIRS = 100
+MetricName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Margin = Annotated[float, Field(gt=0, le=0.5)]
+Confidence = Annotated[float, Field(ge=0.5, le=0.999)]
+Pairs = Annotated[int, Field(ge=2, le=MAX_PAIRS, multiple_of=2)]
+LabelText = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+DEVICE_ID = re.compile(r"^(?P<kind>cpu|gpu|tpu):(?P<index>[0-9][0-9,-]*)(@(?P<host>[A-Za-z0-9._-]+))?$")
+
+
+class Model(BaseModel):
+    """Base of everything that crosses a boundary: unknown fields, NaN and Infinity are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+def without_unknown_fields(kind: type[BaseModel], values: Any) -> Any:
+    """`values` without what this version doesn't know, at every level: for what a newer one may have told."""
+    if not isinstance(values, Mapping):
+        return values
+    known = {}
+    for name, field in kind.model_fields.items():
+        if name in values:
+            within = [each for each in (field.annotation, *get_args(field.annotation)) if _is_model(each)]
+            known[name] = without_unknown_fields(within[0], values[name]) if within else values[name]
+    return known
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _valid_webhook_url(url: str) -> str:
+    parse_webhook_url(url)
+    return url
+
+
+class DeviceSelector(Model):
+    """Which devices may run the job. All null means any device.
+
+    Shorthands: "cpu", "gpu", "tpu", "any", "gpu:0", "gpu:0@host".
+    """
+
+    kind: DeviceKind | None = None
+    model: Annotated[str, StringConstraints(max_length=200)] | None = None
+    id: Annotated[str, StringConstraints(pattern=DEVICE_ID.pattern, max_length=200)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value == "any":
+            return {}
+        if value in ("cpu", "gpu", "tpu"):
+            return {"kind": value}
+        match = DEVICE_ID.match(value)
+        if match is None:
+            raise ValueError('a device is "cpu", "gpu", "tpu", "any" or an id such as "gpu:0" or "cpu:0-1@host"')
+        return {"kind": match["kind"], "id": value}
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> DeviceSelector:
+        if self.kind is not None and self.id is not None and not self.id.startswith(f"{self.kind}:"):
+            raise ValueError(f'"{self.id}" is no {self.kind}')
+        return self
+
+
+class WeightsRef(Model):
+    """The weights that another job left behind: its id, and the name of the artifact."""
+
+    job: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+
+class Processes(Model):
+    """How many fresh processes a result rests on: grows from `min` to `max` until the target is reached."""
+
+    min: Annotated[int, Field(ge=1, le=100)] = 5
+    max: Annotated[int, Field(ge=1, le=100)] = 5
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fixed_number(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return {"min": value, "max": value}
+        return value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Processes:
+        if self.max < self.min:
+            raise ValueError("max is below min")
+        return self
+
+
+class Measure(Model):
+    """How sure the answer must be, and what it may cost. Below the method's floor: INSUFFICIENT_SAMPLES.
+
+    `min_s` is 2, or `max_s` where that is less. A `target_rel_ci` above 0.02 only ends samples and runs sooner:
+    steadiness, NOISY and `trusted` are then judged by 0.02.
+    """
+
+    processes: Processes = Processes()
+    target_rel_ci: Annotated[float, Field(gt=0, le=1)] = 0.01
+    min_samples: Annotated[int, Field(ge=1, le=200)] = 20
+    max_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
+    min_s: Annotated[float, Field(ge=0, le=3600)] = MIN_S  # after max_s, for its validator to know that
+    cold_start: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_within_max_s(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "min_s" in value:
+            return value
+        max_s = value.get("max_s")
+        short = isinstance(max_s, int | float) and not isinstance(max_s, bool) and 0 < max_s < MIN_S
+        return value | {"min_s": max_s} if short else value
+
+    @field_validator("min_s")
+    @classmethod
+    def _within_max_s(cls, min_s: float, info: ValidationInfo) -> float:
+        max_s = info.data.get("max_s")
+        if max_s is not None and min_s > max_s:
+            raise ValueError(f"min_s, {min_s:g}, is above max_s, {max_s:g}")
+        return min_s
+
+
+class Webhook(Model):
+    """Whom to tell when the job is done. Shorthand: the URL alone."""
+
+    url: Annotated[
+        str,
+        AfterValidator(_valid_webhook_url),
+        Field(description="https, and at public addresses unless the service allows the host", max_length=2000),
+    ]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
+
+
+class Spec(Model):
+    """One request to benchmark."""
+
+    workload: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    params: dict[str, JsonValue] = {}
+    framework: FrameworkName = "tensorflow"
+    device: DeviceSelector = DeviceSelector()
+    replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
+        1, description="Copies of the model, the batch split evenly"
+    )
+    measure: Measure = Measure()
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = None
+    priority: Priority = "normal"
+    labels: Annotated[dict[LabelText, LabelText], Field(max_length=32)] = {}
+    webhook: Webhook | None = None
+    expires_in_s: Annotated[int, Field(ge=60, le=MAX_EXPIRES_IN_S)] = 30 * 86400
+    queue_if_absent: bool = False
+
+    @property
+    def arms(self) -> list[Spec]:
+        """What is run in turns: this alone, or of an InterleavedSpec the first, the second and the control."""
+        return [self]
+
+    @property
+    def most_runs(self) -> int:
+        """How many processes there may be at most, of all arms together."""
+        return sum(arm.measure.processes.max for arm in self.arms)
+
+
+class InterleavedSpec(Spec):
+    """Two specs whose runs take turns on one device, under one lease, so that what drifts meets both alike.
+
+    Its own fields are those of the first, and of the job. Each arm has as many runs as there are pairs; every other
+    round goes backwards: A B, B A, or with the control, which is the first spec once more, A B A', A' B A.
+    """
+
+    against: Spec
+    pairs: Pairs
+    control: bool
+    metric: MetricName
+    margin: Margin = MARGIN
+    confidence: Confidence = CONFIDENCE
+
+    @property
+    def arms(self) -> list[Spec]:
+        first = Spec(**{name: getattr(self, name) for name in Spec.model_fields})
+        return [first, self.against, first] if self.control else [first, self.against]
+
+
+def spec_without_unknown_fields(values: Any) -> Any:
+    """The fields of a spec, or of two that are run in turns, that this version knows; see `without_unknown_fields`."""
+    is_of_two = isinstance(values, Mapping) and "against" in values
+    return without_unknown_fields(InterleavedSpec if is_of_two else Spec, values)

@@ -1,0 +1,74 @@
+"""Pydantic's validation errors in JSON's terms: its own messages speak of Python's types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+_OBJECT = "Input should be an object"
+_ARRAY = "Input should be an array"
+_STRING = "Input should be a string"
+_TIME = "Input should be a time as in 2026-01-31T12:00:00Z"
+_DURATION = "Input should be a duration as in PT1H30M"
+
+# Pydantic's type of an error -> the sentence in its place. Types that aren't here have one that fits already.
+_MESSAGES: dict[str, str] = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type", "dataclass_exact_type"), _OBJECT),
+    **dict.fromkeys(("dict_type", "frozen_dict_type", "ordered_dict_type", "counter_type", "mapping_type"), _OBJECT),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "deque_type", "iterable_type"), _ARRAY),
+    **dict.fromkeys(("iteration_error", "set_item_not_hashable"), "Input should be an array of plain values"),
+    **dict.fromkeys(("named_tuple_type", "arguments_type"), "Input should be an array or an object"),
+    **dict.fromkeys(("string_type", "bytes_type", "url_type", "uuid_type", "json_type"), _STRING),
+    **dict.fromkeys(
+        ("complex_type", "complex_str_parsing", "fraction_type", "decimal_type"), "Input should be a number"
+    ),
+    **dict.fromkeys(("datetime_type", "datetime_parsing", "datetime_object_invalid"), _TIME),
+    **dict.fromkeys(("datetime_from_date_parsing", "time_type"), _TIME),
+    **dict.fromkeys(("date_type", "date_from_datetime_parsing"), "Input should be a date as in 2026-01-31"),
+    "date_from_datetime_inexact": "Input should be a date without a time of day",
+    **dict.fromkeys(("time_delta_type", "time_delta_parsing"), _DURATION),
+    "none_required": "Input should be null",
+    "extra_forbidden": "There is no such field",
+    "bool_type": "Input should be true or false",
+    "bool_parsing": "Input should be true or false",
+    "invalid-json-value": "Input should be a JSON value",
+}
+_LENGTHS = ("too_short", "too_long")
+_CHOICES = ("literal_error", "enum")
+_OF_VALIDATORS = re.compile(r"^(Value error|Assertion failed), ")
+_LITERAL = re.compile(r"""'(?P<text>[^']*)'|"[^"]*"|\b(?P<word>None|True|False)\b""")
+_PYTHONS_GROUP = re.compile(r"\?P<\w+>")  # JSON's own regular expressions, ECMAScript's, have plain groups
+_WORDS = {"None": "null", "True": "true", "False": "false"}
+
+
+def validation_message(found: ErrorDetails) -> str:
+    """What is wrong, of one entry of `ValidationError.errors()`. Our own validators' sentences stay as they are."""
+    kind, context = found["type"], found.get("ctx", {})
+    if kind in _LENGTHS:
+        return _of_length(context, found["msg"])
+    if kind in _CHOICES:
+        return f"Input should be {_as_json(str(context.get('expected', '')))}"
+    if kind == "string_pattern_mismatch":
+        return f"String should match {_PYTHONS_GROUP.sub('', str(context.get('pattern', '')))}"
+    return _MESSAGES.get(kind) or _OF_VALIDATORS.sub("", found["msg"])
+
+
+def _of_length(context: Mapping[str, Any], message: str) -> str:
+    """ "List should have at most 2 items after validation, not 5": told of an array; a dictionary is an object."""
+    kind = context.get("field_type", "")
+    called = "Object" if kind == "Dictionary" else "Array"
+    return message.replace(kind, called, 1).replace(" after validation", "", 1)
+
+
+def _as_json(choices: str) -> str:
+    """Python's literals as JSON writes them: 'a', 1, None or True -> "a", 1, null or true."""
+
+    def literal(match: re.Match[str]) -> str:
+        if match["text"] is not None:
+            return f'"{match["text"]}"'
+        return _WORDS[match["word"]] if match["word"] else match[0]
+
+    return _LITERAL.sub(literal, choices)

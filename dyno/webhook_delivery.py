@@ -1,0 +1,327 @@
+"""Deliver webhooks: sign the event of a done job, POST it, record how each attempt ended.
+
+`WebhookDeliverer` takes due deliveries from the store, a few at once. `WebhookSender` makes one attempt: it looks the
+name up, checks every address, connects to one of those and no other, sends, and reads the status.
+
+Signatures follow Standard Webhooks. With one secret for all, a receiver of one API key could forge events for another
+key's, so each key's secret is derived from the deployment's, which never leaves it. Derived secrets need no storing,
+and are the same at every API.
+
+The system looks names up in a thread that can't be stopped, for as long as a name server takes. `Lookups` therefore
+bounds these threads, in all and for one API key, and each counts until it is really over. They are daemons, so none
+keeps the process from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hmac
+import logging
+import random
+import socket
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from threading import Thread
+
+import httpx
+import redis.asyncio
+from pydantic import SecretStr
+from standardwebhooks import Webhook
+
+from dyno.asyncio_tasks import cancel_and_wait
+from dyno.errors import RecordUnreadable, StoreUnavailable, UnknownJob
+from dyno.models.webhook import DeliveryStatus, Ended, Outcome, delivery_of, payload_of
+from dyno.settings import SECRET_PREFIX, Settings
+from dyno.store.jobs import Jobs
+from dyno.store.outbox import Outbox, Taken
+from dyno.webhook_url import WebhookUrl, is_public_address, parse_webhook_url, reject_reason
+
+_PURPOSE = "dyno webhooks of "
+
+
+def owner_secret(deployment: SecretStr, owner: str | None) -> str:
+    """What the owner's receivers are given; of jobs that nobody owns, where there are no keys."""
+    key = base64.b64decode(deployment.get_secret_value().removeprefix(SECRET_PREFIX))
+    derived = hmac.digest(key, f"{_PURPOSE}{owner or ''}".encode(), "sha256")
+    return SECRET_PREFIX + base64.b64encode(derived).decode()
+
+
+def signature_headers(secret: str, message_id: str, at_s: float, text: str) -> Mapping[str, str]:
+    """The three headers that go with `text`, sent at `at_s` (seconds since 1970)."""
+    at = datetime.fromtimestamp(int(at_s), UTC)
+    signature = Webhook(secret).sign(message_id, at, text)
+    return {"webhook-id": message_id, "webhook-timestamp": str(int(at_s)), "webhook-signature": signature}
+
+
+MAX_LOOKUPS = 64  # twice as many as attempts: a thread that hangs outlives its attempt
+MAX_LOOKUPS_PER_OWNER = 16
+
+Addresses = Sequence[str]
+LookUp = Callable[[str, int], Addresses]
+
+
+def addresses_of(host: str, port: int) -> Addresses:
+    """The system's addresses of the host, in its order. Raises OSError or UnicodeError where there are none."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+class Lookups:
+    """Those of one event loop. `look_up` may block."""
+
+    def __init__(
+        self, look_up: LookUp = addresses_of, most: int = MAX_LOOKUPS, most_for_owner: int = MAX_LOOKUPS_PER_OWNER
+    ) -> None:
+        self._look_up, self._most, self._most_for_owner = look_up, most, most_for_owner
+        self._running: Counter[str] = Counter()
+        self._over = asyncio.Event()
+
+    async def find(self, host: str, port: int, owner: str) -> Addresses:
+        """What `look_up` finds or raises, once there is a thread for it. `owner`: an API key; "" is nobody, who may
+        have all of them."""
+        while not self._has_room(owner):
+            await self._over.wait()
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[Addresses] = loop.create_future()
+
+        def tell(outcome: Addresses | Exception) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._end, owner, found, outcome)
+
+        self._running[owner] += 1
+        try:
+            Thread(target=_run, args=(partial(self._look_up, host, port), tell), name="lookup", daemon=True).start()
+        except RuntimeError as error:  # the process has all the threads that it may have
+            self._end(owner, found, OSError(str(error)))
+        return await found
+
+    def _has_room(self, owner: str) -> bool:
+        of_owner = self._running[owner] if owner else 0
+        return self._running.total() < self._most and of_owner < self._most_for_owner
+
+    def _end(self, owner: str, found: asyncio.Future[Addresses], outcome: Addresses | Exception) -> None:
+        self._running -= Counter((owner,))
+        self._over.set()
+        self._over.clear()
+        if found.done():  # nobody waits any more
+            return
+        if isinstance(outcome, Exception):
+            found.set_exception(outcome)
+        else:
+            found.set_result(outcome)
+
+
+def _run(look_up: Callable[[], Addresses], tell: Callable[[Addresses | Exception], None]) -> None:
+    outcome: Addresses | Exception
+    try:
+        outcome = look_up()
+    except Exception as error:  # noqa: BLE001 - raised again where it is waited for
+        outcome = error
+    tell(outcome)
+
+
+MAX_ADDRESSES = 4  # of one name, tried in turn where nobody answers
+CONNECT_WITHIN_S = 5.0
+_DETAIL = 200
+
+Resolve = Callable[[str, int, str], Awaitable[Sequence[str]]]  # of a host and a port, for an owner
+
+
+class WebhookSender:
+    """Asks nobody's proxy, follows no redirect, and reads no more of an answer than its status."""
+
+    def __init__(self, settings: Settings, resolve: Resolve | None = None) -> None:
+        self._allowed, self._within_s = settings.webhook_allowed_hosts, settings.webhook_timeout_s
+        self._resolve = resolve or Lookups().find
+        self._tls = httpx.create_ssl_context()
+
+    async def send(self, url: str, text: str, headers: Mapping[str, str], owner: str = "") -> Ended:
+        """POST the text, within the time limit of the settings for all of it. `owner`: an API key; "" is nobody."""
+        began_s = time.monotonic()
+        outcome, status_code, detail = await self._outcome(parse_webhook_url(url), text.encode(), headers, owner)
+        took_s = round(time.monotonic() - began_s, 3)
+        return Ended(outcome=outcome, status_code=status_code, detail=detail, duration_s=took_s)
+
+    async def _outcome(
+        self, receiver: WebhookUrl, body: bytes, headers: Mapping[str, str], owner: str
+    ) -> tuple[Outcome, int | None, str | None]:
+        if (refused := reject_reason(receiver, self._allowed)) is not None:
+            return Outcome.BLOCKED, None, refused
+        try:
+            async with asyncio.timeout(self._within_s):
+                addresses = await self._resolve(receiver.host, receiver.port, owner)
+                if not receiver.is_allowed(self._allowed) and not all(map(is_public_address, addresses)):
+                    return Outcome.BLOCKED, None, f"{receiver.host} leads to an address that is not public"
+                status_code = await self._first_answer(receiver, addresses, body, headers)
+        except (TimeoutError, httpx.TimeoutException):
+            return Outcome.TIMEOUT, None, f"no answer within {self._within_s:g} s"
+        except (httpx.HTTPError, OSError, UnicodeError) as error:
+            return Outcome.UNREACHABLE, None, str(error)[:_DETAIL]
+        if not httpx.codes.is_success(status_code):
+            return Outcome.REFUSED, status_code, f"the receiver answered {status_code}"
+        return Outcome.DELIVERED, status_code, None
+
+    async def _first_answer(
+        self, receiver: WebhookUrl, addresses: Sequence[str], body: bytes, headers: Mapping[str, str]
+    ) -> int:
+        *others, last = addresses[:MAX_ADDRESSES]
+        for address in others:
+            try:
+                return await self._answer(receiver, address, body, headers)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                continue
+        return await self._answer(receiver, last, body, headers)
+
+    async def _answer(self, receiver: WebhookUrl, address: str, body: bytes, headers: Mapping[str, str]) -> int:
+        """To the address itself, with the host's name where that is asked for and in the check of its certificate.
+
+        A client for each: one that kept connections would know them by address alone, whatever name they are for.
+        """
+        url = httpx.URL(
+            scheme=receiver.scheme, host=address, port=receiver.port, raw_path=receiver.path.encode("ascii")
+        )
+        known = {"Host": receiver.authority, "Content-Type": "application/json", "User-Agent": _user_agent()}
+        limits = httpx.Timeout(self._within_s, connect=CONNECT_WITHIN_S)
+        async with (
+            httpx.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=limits) as client,
+            client.stream(
+                "POST",
+                url,
+                content=body,
+                headers={**known, **headers},
+                extensions={"sni_hostname": receiver.host},
+            ) as answer,
+        ):
+            return answer.status_code
+
+
+def _user_agent() -> str:
+    return f"Dyno/{version('tensordyno')}"
+
+
+MAX_ATTEMPTS_AT_ONCE = 32
+MAX_ATTEMPTS_PER_OWNER = 8  # API key: one with many slow receivers leaves places for the others
+MAX_ATTEMPTS_PER_RECEIVER = 4  # receiver: one that is slow leaves places for the others
+JITTER = 0.1  # so that what failed together doesn't come back together
+GONE = 410
+_OWN_FAULT = "Dyno could not make this attempt; its log says why"
+
+log = logging.getLogger(__name__)
+
+
+class WebhookDeliverer:
+    """Runs until it is cancelled. What it was at then is tried again by whoever comes next, as after its death."""
+
+    def __init__(
+        self, client: redis.asyncio.Redis, settings: Settings, secret: SecretStr, sender: WebhookSender
+    ) -> None:
+        self._settings, self._secret, self._sender = settings, secret, sender
+        self._outbox, self._jobs = Outbox(client, settings), Jobs(client, settings)
+        self._running: Counter[str] = Counter()  # attempts by receiver
+        self._of_owners: Counter[str] = Counter()
+        self._freed = asyncio.Event()
+        self._failing = False
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as attempts:
+            while True:
+                await self._begin(attempts)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._settings.webhook_every_s):
+                        await self._freed.wait()
+                self._freed.clear()
+
+    async def _begin(self, attempts: asyncio.TaskGroup) -> None:
+        """As many attempts as there is room for."""
+        try:
+            while self._running.total() < MAX_ATTEMPTS_AT_ONCE:
+                busy = _at_limit(self._running, MAX_ATTEMPTS_PER_RECEIVER)
+                greedy = [
+                    owner for owner in _at_limit(self._of_owners, MAX_ATTEMPTS_PER_OWNER) if owner
+                ]  # nobody may have all
+                taken = await self._outbox.take(receivers=busy, owners=greedy)
+                if taken is None:
+                    break
+                self._running[taken.receiver] += 1
+                self._of_owners[taken.owner] += 1
+                attempts.create_task(self._attempt(taken))
+            self._failing = False
+        except Exception as error:  # noqa: BLE001 - whatever it is, what is due must go out when it is over
+            if not self._failing:
+                log.warning("no webhook is delivered for now: %s: %s", type(error).__name__, error)
+            self._failing = True
+
+    async def _attempt(self, taken: Taken) -> None:
+        try:
+            await self._settle(taken, await self._make(taken))
+        except UnknownJob:  # gone since it was taken, and its delivery with it
+            pass
+        except StoreUnavailable as error:
+            log.warning("how a delivery for %s ended can't be told, so it is tried again: %s", taken.job_id, error)
+        except Exception:
+            log.exception("how a delivery for %s ended can't be told", taken.job_id)
+        finally:
+            self._running -= Counter((taken.receiver,))  # which forgets those that have none left
+            self._of_owners -= Counter((taken.owner,))
+            self._freed.set()
+
+    async def _make(self, taken: Taken) -> Ended:
+        """Whatever goes wrong is an end, too: the next attempt waits for its pause and doesn't follow at once."""
+        began_s = time.monotonic()
+        try:
+            return await self._send(taken)
+        except (StoreUnavailable, UnknownJob):
+            raise
+        except Exception as error:
+            log.exception("a delivery for %s failed", taken.job_id)
+            detail = str(error) if isinstance(error, RecordUnreadable) else _OWN_FAULT
+            return Ended(outcome=Outcome.ERROR, detail=detail, duration_s=round(time.monotonic() - began_s, 3))
+
+    async def _send(self, taken: Taken) -> Ended:
+        job = await self._jobs.get(taken.job_id)
+        if job.spec.webhook is None:
+            raise RuntimeError("a delivery of a job without a webhook")
+        text = payload_of(job)
+        headers = signature_headers(owner_secret(self._secret, job.owner), delivery_of(job.id), taken.at_s, text)
+        return await self._sender.send(job.spec.webhook.url, text, headers, taken.owner)
+
+    async def _settle(self, taken: Taken, ended: Ended) -> None:
+        status, again_in_s = self._next(taken, ended)
+        if status is DeliveryStatus.FAILED:
+            log.warning("the webhook of %s was not delivered: %s", taken.job_id, ended.outcome)
+        await self._outbox.settle(taken, ended, status, again_in_s)
+
+    def _next(self, taken: Taken, ended: Ended) -> tuple[DeliveryStatus, float]:
+        if ended.outcome is Outcome.DELIVERED:
+            return DeliveryStatus.DELIVERED, 0
+        pauses_s = self._settings.webhook_retry_s
+        if ended.status_code == GONE or taken.tried > len(pauses_s):
+            return DeliveryStatus.FAILED, 0
+        return DeliveryStatus.PENDING, pauses_s[taken.tried - 1] * random.uniform(1 - JITTER, 1 + JITTER)
+
+
+def _at_limit(running: Counter[str], bound: int) -> list[str]:
+    """Those that have as many attempts as one may have."""
+    return [name for name, number in running.items() if number >= bound]
+
+
+@asynccontextmanager
+async def webhook_deliverer(client: redis.asyncio.Redis, settings: Settings) -> AsyncIterator[None]:
+    """A deliverer beside the block; none without a secret to sign with."""
+    if settings.webhook_secret is None:
+        yield
+        return
+    task = asyncio.create_task(
+        WebhookDeliverer(client, settings, settings.webhook_secret, WebhookSender(settings)).run()
+    )
+    try:
+        yield
+    finally:
+        await cancel_and_wait(task)

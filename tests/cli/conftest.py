@@ -1,0 +1,62 @@
+"""The `dyno` command as a real process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dyno.processes import die_with_parent
+from tests.cli.running_command import Command
+
+DYNO = Path(sys.executable).parent / "dyno"
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Short, because a socket's path may have 107 bytes only."""
+    with tempfile.TemporaryDirectory(prefix="dyno-test-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def command(home: Path, tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    started: list[Command] = []
+
+    def start(*arguments: str, **env: str) -> Command:
+        mark = f"mark-{uuid.uuid4().hex}"
+        output = tmp_path / f"output-{len(started)}"
+        environment = {**os.environ, "DYNO_MARK": mark, "TMPDIR": str(home), "COLUMNS": "200", **env}
+        environment.pop("DYNO_REDIS_URL", None)
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [DYNO, *arguments],
+                env=environment,
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+                preexec_fn=partial(_begin, os.getpid()),
+            )
+        started.append(Command(process, mark, home, output))
+        return started[-1]
+
+    yield start
+    for one in started:
+        for pid in one.pids():
+            os.kill(pid, signal.SIGKILL)
+        one.process.wait()
+
+
+def _begin(parent: int) -> None:
+    """A shell starts its background jobs deaf to SIGINT, and children inherit that. Goes with tests that are killed."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    die_with_parent(parent)

@@ -1,0 +1,164 @@
+"""Tables for a person: whatever is copied out of them is whole.
+
+What a person reads.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from rich.console import Console
+
+from dyno.cli.render import Cells, _training, comparison, devices, live_progress, print_table, result
+from dyno.devices.device import PeakFigure
+from dyno.measure.comparison import compare
+from dyno.models.comparison import CompareResults
+from dyno.models.inventory import AwayDevice, DeviceStatus
+from dyno.models.job import Holder, Job
+from dyno.models.result import DataOrigin, Training, Trial
+from tests.comparisons import an_entry, times
+
+HEADINGS = ("job", "what there is to say of it", "state")
+ROWS: list[Cells] = [
+    (
+        "job_01M4SMMV8NVJ4W9Y1Q2M8ANPXD",
+        "a sentence of [red]several[/red] words, some of them looooooooong",
+        "INCONCLUSIVE",
+    ),
+    ("job_01M4SMMV8NVJ4W9Y1Q2M8ANPXE", None, "SAME"),
+]
+
+
+def shown(width: int, *, in_terminal: bool) -> list[str]:
+    file = io.StringIO()
+    console = Console(width=width, file=file, force_terminal=in_terminal, color_system=None)
+    print_table(console, HEADINGS, ROWS, "a title")
+    return file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 70, 80, 100, 140, 200])
+@pytest.mark.parametrize("in_terminal", [True, False])
+def test_no_word_is_cut_or_lies_in_two_lines(width: int, in_terminal: bool) -> None:
+    text = "\n".join(shown(width, in_terminal=in_terminal))
+    for word in " ".join([*HEADINGS, *(cell or "" for row in ROWS for cell in row)]).split():
+        assert word in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 140, 200])
+def test_a_terminal_with_room_for_every_word_gets_a_table_that_fits_it(width: int) -> None:
+    lines = shown(width, in_terminal=True)
+    assert any(line.startswith("┏") for line in lines)
+    assert max(map(len, lines)) <= width
+
+
+def test_in_a_narrower_one_each_cell_is_a_line() -> None:
+    lines = shown(60, in_terminal=True)
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("job ")] == [row[0] for row in ROWS]
+
+
+def test_in_a_pipe_a_row_is_a_line_however_long() -> None:
+    lines = [line for line in shown(20, in_terminal=False) if "job_" in line]
+    assert len(lines) == len(ROWS)
+    assert "several[/red] words, some of them looooooooong" in lines[0]
+    assert "INCONCLUSIVE" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "by_trial", "text"),
+    [
+        (20, [], "accuracy 80.0% on 100 test samples, 20 wrong"),
+        (None, [25, 15], "accuracy 80.0% on 100 test samples, mean of 2 trials (25, 15 wrong)"),
+        (None, [], "accuracy 80.0% on 100 test samples"),
+    ],
+)
+def test_how_many_were_wrong_is_told_of_each_trial(wrong: int | None, by_trial: list[int], text: str) -> None:
+    console = Console(record=True, width=200)
+    data = DataOrigin(name="line", kind="real", train_samples=1, test_samples=100)
+    trials = [Trial(seed=seed, epochs=1, loss=1.0, wrong=count) for seed, count in enumerate(by_trial)]
+    _training(console, Training(epochs=[], seed=0, data=data, accuracy=0.8, wrong=wrong, trials=trials))
+    assert text in console.export_text().splitlines()
+
+
+def test_the_list_of_devices_shows_the_peak_that_is_known_and_of_which_dtype() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    unknown = PeakFigure(value=None, reason="the peak table has no float32 figure for v5e")
+    known = PeakFigure(value=1.576e15, provenance="datasheet")
+    rows = [
+        offered("tpu:0", {"float32": unknown, "bfloat16": known}),
+        offered("gpu:0", {"bfloat16": known, "float32": PeakFigure(value=3.03e13)}),
+        offered("cpu:0", {}),
+        AwayDevice(id="gpu:1", host="east"),
+    ]
+    devices(console, rows)
+    tpu, gpu, cpu, away = (line for line in console.export_text().splitlines() if "pu:" in line)
+    assert "1576 TFLOP/s bfloat16" in tpu
+    assert "30.3 TFLOP/s float32" in gpu
+    assert "–" in cpu
+    assert "gpu:1@east" in away
+    assert "away, cordoned" in away
+
+
+HELD_BY = Holder(device="cpu:0-1@here", pid=77, command="python -m workers --device cpu", job="job_2")
+
+
+def test_the_list_of_devices_says_which_process_uses_one() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    devices(console, [offered("cpu:0", {}).model_copy(update={"state": "busy", "held_by": HELD_BY})])
+    assert "busy, held by process 77" in console.export_text()
+
+
+def test_whoever_follows_a_job_is_told_once_who_uses_its_device(queued_job: Callable[[Holder | None], Job]) -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    with live_progress(console) as follow:
+        for held_by in (None, HELD_BY, HELD_BY):
+            follow(queued_job(held_by))
+    assert console.export_text().splitlines() == ["job_1 queued in cpu", f"job_1 queued in cpu: {HELD_BY}"]
+    terminal = Console(width=200, record=True, file=io.StringIO(), force_terminal=True)
+    with live_progress(terminal) as follow:
+        for held_by in (None, HELD_BY, HELD_BY):
+            follow(queued_job(held_by))
+    assert terminal.export_text().count(str(HELD_BY)) == 1
+
+
+@pytest.fixture
+def queued_job() -> Callable[[Holder | None], Job]:
+    def queued(held_by: Holder | None) -> Job:
+        times = dict.fromkeys(("created_at", "queued_at"), datetime.now(UTC))
+        urls = dict.fromkeys(("self", "result", "cancel"), "/")
+        queue = {"name": "cpu", "position": 0, "held_by": held_by}
+        known = {"id": "job_1", "status": "queued", "done": False, "attempt": 0, "version": 1, "urls": urls}
+        return Job.model_validate(known | times | {"spec": {"workload": "matmul"}, "queue": queue})
+
+    return queued
+
+
+def offered(name: str, peak: dict[str, PeakFigure]) -> DeviceStatus:
+    known = {"id": name, "kind": name[:3], "model": "some", "host": "here", "memory_bytes": 1, "peak": peak}
+    lives = {"state": "idle", "queue_length": 0, "worker": "w", "last_heartbeat": "2026-11-22T04:05:06Z"}
+    return DeviceStatus.model_validate(known | lives)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 140, 180, 240])
+def test_ids_and_verdicts_of_a_comparison_are_whole_in_any_terminal(width: int) -> None:
+    entries = [an_entry(device={"id": "cpu:0-1", "model": "A Model of Some Length @ 2.70GHz"}) for _ in range(2)]
+    entries.append(an_entry(times(0.5)))
+    ids = [entry.job.id for entry in entries]
+    compared = compare(CompareResults(jobs=ids), entries, (), datetime.now(UTC))
+    said = in_terminal(width, lambda console: comparison(console, compared))
+    for word in (*ids, compared.id, "SLOWER", "indicative"):
+        assert word in said
+
+
+@pytest.mark.parametrize("width", [40, 80, 240])
+def test_a_result_names_its_job(width: int) -> None:
+    found = an_entry().result
+    assert f"job: {found.job}" in in_terminal(width, lambda console: result(console, found))
+
+
+def in_terminal(width: int, show: Callable[[Console], None]) -> str:
+    file = io.StringIO()
+    show(Console(width=width, file=file, force_terminal=True, color_system=None))
+    return file.getvalue()

@@ -1,0 +1,182 @@
+"""`dyno demo`, as `make demo` runs it.
+
+`dyno up`: the whole of Dyno in the foreground.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from dyno.cli import app, up
+from dyno.cli.up import api_url
+from dyno.client import Client
+from dyno.preflight import free_port
+from tests.cli.running_command import Command
+from tests.cores import HERE
+from tests.numpy_runners import ON_NUMPY
+from tests.waiting import eventually
+
+WORDS = ("FLOP/s", "cold_throughput", "fraction of peak", "first epoch", "accuracy", "sample")
+
+
+def test_with_shorter_jobs_the_demo_prints_both_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.2}
+    for spec in (up.MATMUL, up.MNIST):
+        monkeypatch.setitem(spec, "measure", measure)
+    monkeypatch.setitem(up.MNIST, "params", {**up.MNIST["params"], "epochs": 1, "train_samples": 512})  # type: ignore[dict-item]
+    printed = io.StringIO()
+    up.run_demo(Console(file=printed, width=120), device=HERE)
+    for words in WORDS:
+        assert words in printed.getvalue(), printed.getvalue()
+
+
+@pytest.mark.verify
+@pytest.mark.timeout(400)
+def test_the_demo_prints_both_results_and_leaves_nothing(command: Callable[..., Command]) -> None:
+    running = command("demo", "--device", HERE)
+    assert running.process.wait(350) == 0, running.text()
+    text = running.text()
+    for words in (*WORDS, "indicative"):
+        assert words in text, text
+    running.assert_nothing_left()
+
+
+SECOND = [pytest.param(moment, marks=pytest.mark.verify) for moment in ("on a private socket", "phase")]
+
+
+@pytest.mark.parametrize("moment", ["", "API on", "running", *SECOND])
+def test_ctrl_c_leaves_no_process_behind(command: Callable[..., Command], moment: str) -> None:
+    running = command("demo", **ON_NUMPY)
+    running.says(moment)
+    assert running.interrupt() != 0
+    running.assert_nothing_left()
+
+
+@pytest.mark.verify
+def test_a_demo_whose_worker_dies_ends_and_says_so(command: Callable[..., Command]) -> None:
+    running = command("demo", **ON_NUMPY)
+    running.says("run 1 of")
+    os.kill(running.pid_of("-m workers "), signal.SIGKILL)
+    assert running.process.wait(60) == 1
+    assert "worker cpu has ended" in running.text()
+    running.assert_nothing_left()
+
+
+TINY = {
+    "workload": "matmul",
+    "params": {"n": 64, "repeats": 1},
+    "device": "cpu",
+    "measure": {"processes": 1, "min_samples": 1, "min_s": 0},
+}
+
+
+@pytest.fixture
+def up(command: Callable[..., Command], home: Path) -> Callable[..., tuple[Command, Client]]:
+    def start(**env: str) -> tuple[Command, Client]:
+        port = free_port()
+        env = ON_NUMPY | env
+        running = command("up", "--port", str(port), "--data-dir", str(home / "data"), "--device", HERE, **env)
+        running.says("Dyno is up")
+        return running, Client(f"http://127.0.0.1:{port}")
+
+    return start
+
+
+def a_key(data_dir: Path) -> str:
+    """Made on the host of a `dyno up` that runs."""
+    made = CliRunner(env={"DYNO_REDIS_URL": None}).invoke(
+        app, ["keys", "create", "--name", "me", "--scope", "admin", "--data-dir", str(data_dir)]
+    )
+    assert made.exit_code == 0, made.output
+    return made.stdout.strip()
+
+
+def test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing(
+    up: Callable[[], tuple[Command, Client]], home: Path
+) -> None:
+    running, client = up()
+    job = client.submit(TINY)
+    assert client.wait(job.id).status == "succeeded"
+    secret = a_key(home / "data")
+    assert running.interrupt() == 130
+    running.assert_nothing_left()
+    again, client = up()  # though it asks for a key now, which the command doesn't have
+    assert Client(client.url, secret).result(job.id).job == job.id
+    again.process.terminate()
+    again.process.wait(60)
+    again.assert_nothing_left()
+
+
+def test_a_part_that_dies_is_started_again_and_that_is_said(up: Callable[[], tuple[Command, Client]]) -> None:
+    running, client = up()
+    for words, name in (("-m service", "API"), ("-m workers ", f"worker {HERE}")):
+        os.kill(running.pid_of(words), signal.SIGKILL)
+        running.says(f"{name} died (signal SIGKILL)")
+        running.says(f"{name} started again")
+    eventually(lambda: client.not_ready_because() is None, 60, "the API is ready again")
+    assert client.wait(client.submit({**TINY, "queue_if_absent": True}).id).status == "succeeded"
+
+
+def test_the_embedded_server_is_started_again_with_its_jobs_and_its_durability(
+    up: Callable[..., tuple[Command, Client]],
+) -> None:
+    running, client = up(DYNO_DURABILITY="always")
+    assert client.not_ready_because() is None
+    job = client.submit(TINY)
+    assert client.wait(job.id).status == "succeeded"
+    os.kill(running.pid_of("-server "), signal.SIGKILL)
+    running.says("server died")
+    eventually(lambda: client.not_ready_because() is None, 60, "the API is ready again")
+    assert client.result(job.id).job == job.id
+
+
+def test_killing_it_leaves_no_process_behind(up: Callable[[], tuple[Command, Client]]) -> None:
+    running, _ = up()
+    eventually(lambda: len(running.pids()) >= 5, 60, "itself, server, API, worker and zygote run")
+    running.process.kill()
+    running.process.wait()
+    eventually(lambda: not running.pids(), 30, "all parts are gone")
+
+
+def test_a_port_that_is_taken_is_told_on_one_line_and_nothing_is_started(
+    command: Callable[..., Command], tmp_path: Path
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        running = command("up", "--port", str(port), "--data-dir", str(tmp_path / "data"))
+        assert running.process.wait(60) == 2
+    assert re.fullmatch(rf"dyno: port {port} is taken; try --port \d+\n", running.text())
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("words", [["up"], ["demo"]])
+def test_an_address_that_is_not_of_this_host_is_told_on_one_line(
+    command: Callable[..., Command], words: list[str]
+) -> None:
+    running = command(*words, DYNO_HOST="192.0.2.1")
+    assert running.process.wait(60) == 2
+    assert re.fullmatch(r"dyno: 192\.0\.2\.1, port \d+ can't be bound: .*DYNO_HOST\n", running.text())
+
+
+def test_port_0_is_a_free_one(command: Callable[..., Command], home: Path) -> None:
+    running = command("up", "--port", "0", "--data-dir", str(home / "data"), "--device", HERE, **ON_NUMPY)
+    running.says("Dyno is up")
+    [url] = re.findall(r"Dyno is up: (http://127.0.0.1:\d+)/", running.text())
+    assert Client(url).alive()
+
+
+@pytest.mark.parametrize(("host", "url"), [("127.0.0.1", "http://127.0.0.1:80"), ("::1", "http://[::1]:80")])
+def test_the_api_is_asked_at_its_address(host: str, url: str) -> None:
+    assert api_url(host, 80) == url

@@ -1,0 +1,70 @@
+"""A real HTTP server that answers what a test wants."""
+
+from __future__ import annotations
+
+import http.server
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from dyno.models.job import Job, QueuePlace, Status, Urls
+from dyno.models.spec import Spec
+
+CUT = 0  # in place of a status: the connection is closed without an answer
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """`answers`: status, body and, where it has any besides, headers of each, in their order."""
+
+    answers: ClassVar[list[tuple[int, bytes] | tuple[int, bytes, Mapping[str, str]]]] = []
+    seen: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        sent = {"path": self.path, "key": self.headers["Idempotency-Key"], "body": json.loads(body or b"null")}
+        type(self).seen.append(sent)
+        self._answer()
+
+    def do_GET(self) -> None:
+        type(self).seen.append({"path": self.path, "authorization": self.headers["Authorization"]})
+        self._answer()
+
+    do_DELETE = do_GET
+
+    def _answer(self) -> None:
+        status, payload, *more = type(self).answers.pop(0) if type(self).answers else (CUT, b"")
+        if status == CUT:
+            self.connection.close()
+            return
+        self.send_response(status)
+        for name, value in (more[0] if more else {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def problem(status: object, **more: Any) -> bytes:
+    return json.dumps({"status": status, "title": "wrong", "detail": "something is wrong", **more}).encode()
+
+
+def canceled(version: int = 3) -> bytes:
+    """A job that is done."""
+    job = Job(
+        id="job_1",
+        status=Status.CANCELED,
+        done=True,
+        attempt=0,
+        spec=Spec(workload="matmul"),
+        queue=QueuePlace(name="cpu"),
+        created_at=datetime.now(UTC),
+        queued_at=datetime.now(UTC),
+        urls=Urls(self="/v1/jobs/job_1", result="/v1/jobs/job_1/result", cancel="/v1/jobs/job_1/cancel"),
+        schema=1,
+        version=version,
+    )
+    return job.model_dump_json(by_alias=True).encode()

@@ -1,0 +1,52 @@
+"""What is told of a service that is away while a call waits for it: once each time, by both clients and `dyno run`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from dyno.cli import app
+from dyno.client import AsyncClient, Client, Refused, ServerUnreachable, http_transport
+from tests.asking import asked
+from tests.client.stub_server import CUT, Handler, canceled, problem
+
+RUNNING = json.dumps(json.loads(canceled()) | {"status": "running", "done": False}).encode()
+ANSWERS: list[Any] = [(202, RUNNING), (CUT, b""), (CUT, b""), (503, problem(503)), (200, RUNNING), (502, b"")]
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_it_is_told_once_each_time(kind: type[Client] | type[AsyncClient], url: str, pauses: list[float]) -> None:
+    Handler.answers = [*ANSWERS[1:], (200, canceled())]
+    told: list[str] = []
+    asked(kind, lambda client: client.wait("job_1"), url, away=lambda error: told.append(error.code))
+    assert (told, len(pauses)) == (["connection-broken", "server-unreachable"], 4)
+
+
+def test_what_ends_a_call_at_once_is_no_waiting(url: str) -> None:
+    Handler.answers = [(404, problem(404))]
+    told: list[Refused | ServerUnreachable] = []
+    with Client(url, away=told.append) as client, pytest.raises(Refused):
+        client.wait("job_1")
+    assert told == []
+
+
+def test_run_says_on_stderr_that_it_waits(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_transport, "FIRST_PAUSE_S", 0.0)
+    Handler.answers = [*ANSWERS, (200, canceled())]
+    done = CliRunner().invoke(app, ["run", "matmul", "--url", url], env={"COLUMNS": "200"})
+    assert done.exit_code == 1, done.output
+    assert done.stderr.count("waiting for the service: ") == 2
+    assert "waiting" not in done.stdout
+
+
+def test_a_job_that_runs_again_is_named_where_the_service_goes_away_at_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_transport, "PATIENCE_S", 0.0)
+    Handler.answers = [(202, RUNNING)]
+    done = CliRunner().invoke(app, ["rerun", "job_0", "--url", url], env={"COLUMNS": "200"})
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert "`dyno result job_1`" in done.stderr

@@ -1,0 +1,70 @@
+"""Scaled units, and unknown figures said to be unknown.
+
+What a param may be, as a person reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dyno.formatting import describe_schema, format_quantity
+from dyno.workloads import registry
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1.58e14, "FLOP/s", "158 TFLOP/s"),
+        (1.5e11, "FLOP/s", "150 GFLOP/s"),
+        (0.000182, "s", "182 µs"),
+        (1.5, "s", "1.5 s"),
+        (999.96, "s", "1000 s"),
+        (0.0, "s", "0 s"),
+        (3e-12, "s", "3e-12 s"),
+        (2404.4, "samples/s", "2,404 samples/s"),
+        (1234567.8, "samples/s", "1,234,568 samples/s"),
+        (0.9922, "1", "0.9922"),
+        (None, "s", "–"),
+    ],
+)
+def test_a_quantity_gets_the_prefix_that_fits(value: float | None, unit: str, text: str) -> None:
+    assert format_quantity(value, unit) == text
+
+
+WEIGHTS = {"$defs": {"WeightsRef": {"type": "object", "properties": {"job": {}, "name": {}}}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "integer", "minimum": 1, "maximum": 4096}, "integer from 1 to 4096"),
+        ({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, "number above 0 below 1"),
+        ({"type": "boolean"}, "boolean"),
+        ({"enum": ["png", "jpeg"], "type": "string"}, "png, jpeg"),
+        ({"anyOf": [{"const": "auto"}, {"type": "boolean"}, {"type": "null"}]}, "auto, or boolean, or null"),
+        ({"anyOf": [{"$ref": "#/$defs/WeightsRef"}, {"type": "null"}]}, '{"job": "…", "name": "…"}, or null'),
+        (
+            {"type": "array", "items": {"type": "number", "maximum": 2}, "minItems": 2, "maxItems": 2},
+            "array of 2, each number to 2",
+        ),
+        ({"type": "array", "items": {"type": "boolean"}, "maxItems": 32}, "array with 0 to 32, each boolean"),
+        ({"type": "array", "items": {"type": "boolean"}}, "array, each boolean"),
+        ({"$ref": "#/$defs/Unknown"}, "anything"),
+        ({}, "anything"),
+    ],
+)
+def test_kinds_and_bounds_are_said(schema: dict[str, Any], said: str) -> None:
+    assert describe_schema(schema, WEIGHTS) == said
+
+
+@pytest.mark.parametrize("name", registry())
+def test_all_that_a_workload_bounds_is_said_of_its_params(name: str) -> None:
+    schema = registry()[name].params.model_json_schema()
+    for of in schema["properties"].values():
+        said = describe_schema(of, schema)
+        assert "anything" not in said
+        for option in of.get("anyOf", [of]):
+            for bound in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
+                assert str(option.get(bound, "")) in said

@@ -1,0 +1,61 @@
+"""Traces: off unless asked for, and never a reason for something else to break."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from dyno.errors import TracingMissing
+from dyno.logging import tracer_for
+from dyno.settings import Settings
+
+ON = Settings(traces=True)
+
+
+@pytest.fixture(autouse=True)
+def _unsent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans are made and passed on, but none is sent: nobody collects here."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+
+
+def test_unless_asked_for_nothing_is_recorded_or_imported() -> None:
+    traces = tracer_for(Settings(), "test", sends_by_itself=False)
+    with traces.span("work", {}) as span:
+        span.note({"done": True})
+        assert traces.carried() is None
+    assert not traces.on
+
+
+def test_asked_for_without_opentelemetry_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "dyno.otel", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(TracingMissing, match=r"tensordyno\[otel\]"):
+        tracer_for(ON, "test", sends_by_itself=False)
+
+
+@pytest.mark.parametrize("given", ["", "00-nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "x" * 10_000, "\x00"])
+def test_what_is_no_traceparent_begins_a_trace_of_its_own(given: str) -> None:
+    pytest.importorskip("opentelemetry", reason="no tensordyno[otel]")
+    traces = tracer_for(ON, "test", sends_by_itself=False)
+    with traces.span("outer", {}), traces.span("inner", {}, follows={"traceparent": given}):
+        begun = traces.carried()
+    assert begun is not None
+    assert len(begun) == 55
+    assert given not in begun[3:] or not given
+
+
+def test_a_span_belongs_to_the_one_around_it_and_to_the_one_it_follows() -> None:
+    pytest.importorskip("opentelemetry", reason="no tensordyno[otel]")
+    traces = tracer_for(ON, "test", sends_by_itself=False)
+    with traces.span("asked", {}):
+        asked = traces.carried()
+    assert asked is not None
+    with traces.span("attempt", {}, follows={"traceparent": asked}):
+        attempt = traces.carried()
+        with traces.span("run", {}):
+            run = traces.carried()
+    assert attempt is not None
+    assert run is not None
+    assert {each.split("-")[1] for each in (asked, attempt, run)} == {asked.split("-")[1]}
+    assert len({each.split("-")[2] for each in (asked, attempt, run)}) == 3

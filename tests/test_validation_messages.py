@@ -1,0 +1,77 @@
+"""No sentence about a caller's JSON speaks of Python."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+from pydantic_core._pydantic_core import list_all_errors
+
+from dyno.validation_messages import validation_message
+
+PYTHON = re.compile(
+    r"dict|\blists?\b|tuple|\binstance\b|\bNone\b|\b(True|False)\b|\bset\b|valid bytes|, bytes|frozen|deque"
+    r"|iterable|hashable|python|datetime|timedelta|object to extract|Value error|Assertion"
+    r"|UUID object|Decimal object|\bfloat\b"
+)
+# A document read from JSON can't cause them (arguments, attributes, objects in memory), or the text is a validator's.
+NOT_OF_JSON = re.compile(
+    r"argument|frozen_(field|instance)|attribute|python_object|is_(instance|subclass)_of|callable|sentinel|value_error|assertion"
+)
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    even: int = 0
+
+    @field_validator("even")
+    @classmethod
+    def _even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError(f"{value} is odd")
+        return value
+
+
+def told(kind: Any, value: object) -> str:
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(kind).validate_python(value, strict=True)
+    return validation_message(caught.value.errors(include_url=False)[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (dict[str, int], [], "Input should be an object"),
+        (Inner, "x", "Input should be an object"),
+        (list[int], {}, "Input should be an array"),
+        (None, 1, "Input should be null"),
+        (bool, "yes", "Input should be true or false"),
+        (int, "5", "Input should be a valid integer"),
+        (Inner, {"even": 3}, "3 is odd"),
+        (Inner, {"even": 2, "odd": 1}, "There is no such field"),
+        (Annotated[str, Field(pattern="^(?P<kind>cpu|gpu):0$")], "x", "String should match ^(cpu|gpu):0$"),
+        (Literal["a", 1, None, True], "b", 'Input should be "a", 1, null or true'),
+        (Annotated[list[int], Field(max_length=2)], [1, 2, 3], "Array should have at most 2 items, not 3"),
+        (Annotated[list[int], Field(min_length=2)], [1], "Array should have at least 2 items, not 1"),
+        (
+            Annotated[dict[str, int], Field(max_length=1)],
+            {"a": 1, "b": 2},
+            "Object should have at most 1 item, not more",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_in_the_words_of_json(kind: Any, value: object, expected: str) -> None:
+    assert told(kind, value) == expected
+
+
+@pytest.mark.parametrize(
+    "known", [each for each in list_all_errors() if not NOT_OF_JSON.search(each["type"])], ids=lambda each: each["type"]
+)
+def test_no_error_that_pydantic_knows_speaks_of_python(known: dict[str, Any]) -> None:
+    context = (known["example_context"] or {}) | {"field_type": "List"}
+    found = ErrorDetails(type=known["type"], loc=(), msg=known["example_message_python"], input=None, ctx=context)
+    assert not PYTHON.search(validation_message(found)), validation_message(found)

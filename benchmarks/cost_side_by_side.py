@@ -20,20 +20,18 @@ from typing import Any
 
 from benchmarks.in_process import compiled
 from benchmarks.watched import Watcher
-from dyno.devices.discover import discover
+from dyno.devices.discovery import discover
 from dyno.devices.sensors import sensing
 from dyno.frameworks import framework
 from dyno.frameworks.contract import Framework
-from dyno.measure.clock import HostClock
-from dyno.measure.rule import StoppingRule
-from dyno.measure.sampling import Samples, sample
+from dyno.measure.sampling import HostClock, SamplingResult, sample
 from dyno.measure.statistics import median
+from dyno.measure.stopping_rule import StoppingRule
 from dyno.models.result import Sensors
 from dyno.models.spec import Measure
-from dyno.runner.doubts import doubts
-from dyno.runner.samples import Taken, take_samples, undisturbed
-from dyno.runner.subjects import subjects
-from dyno.runner.writer import FrameWriter
+from dyno.runner.case_sampling import CaseSamples, take_samples, without_gc
+from dyno.runner.checks import checked_cases, run_checks
+from dyno.runner.frame_writer import FrameWriter
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import Built
@@ -52,7 +50,7 @@ class Turns:
         self._watched = FrameWriter(watcher.frames_fd)
         self.medians_s: dict[str, list[float]] = {way: [] for way in WAYS}
         self.blocks_s: dict[str, list[float]] = {way: [] for way in WAYS}
-        self.taken: Taken | None = None  # the last with sensors
+        self.taken: CaseSamples | None = None  # the last with sensors
 
     def take(self, way: str) -> None:
         if way == "worker":
@@ -67,13 +65,13 @@ class Turns:
         self.blocks_s[way].append(time.perf_counter() - began_s)
         self.medians_s[way].append(median(samples.samples))
 
-    def _as_runner(self, frames: FrameWriter) -> Samples:
+    def _as_runner(self, frames: FrameWriter) -> SamplingResult:
         with sensing(self._device) as source:
             self.taken = take_samples(self._execute, MEASURE, self._device, source, frames, framework=self._engine)
         return self.taken.samples
 
-    def _alone(self) -> Samples:
-        with undisturbed():
+    def _alone(self) -> SamplingResult:
+        with without_gc():
             rule = StoppingRule.of(MEASURE, self._device.kind)
             return sample(self._execute, rule, HostClock(), lambda taken, expected: None)
 
@@ -99,7 +97,9 @@ def said(sensors: Sensors) -> dict[str, Any]:
     return {"told": [name for name, value in values.items() if value not in (None, {})], "silent": sensors.reasons}
 
 
-def _afterwards(name: str, params: dict[str, Any], built: Built, engine: Framework, taken: Taken) -> dict[str, Any]:
+def _afterwards(
+    name: str, params: dict[str, Any], built: Built, engine: Framework, taken: CaseSamples
+) -> dict[str, Any]:
     """Seconds that the checks of the output take, and the doubts that a first run looks into."""
     chosen = workload(name)
     checked = validate_params(chosen, params)
@@ -107,8 +107,8 @@ def _afterwards(name: str, params: dict[str, Any], built: Built, engine: Framewo
     found = built.verify()
     verified_s = time.perf_counter()
     flops = chosen.flops(checked) if found.flops is None else found.flops
-    examined = subjects(built, taken, [], flops, getattr(checked, "dtype", "float32"))
-    doubts(engine, discover("cpu", Settings()), examined)
+    examined = checked_cases(built, taken, [], flops, getattr(checked, "dtype", "float32"))
+    run_checks(engine, discover("cpu", Settings()), examined)
     return {"verify_s": verified_s - began_s, "doubts_s": time.perf_counter() - verified_s}
 
 

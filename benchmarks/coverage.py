@@ -12,7 +12,7 @@ from benchmarks.aim import AIM, Section, share, within
 from benchmarks.intervals import bootstrap_of_means, holds, over_runs, pooled
 from benchmarks.report import prose, table, write
 from benchmarks.synthetic import DEPENDENT, EFFECTS, NOISES, SECOND_MODE_SHARE, WAVE, Case
-from dyno.measure.modes import multimodal
+from dyno.measure.stability import multimodal
 from dyno.measure.statistics import Interval, median, wilson_interval
 
 SEED, TRIALS, TRIALS_SAMPLED = 20_130_608, 10_000, 1_000

@@ -13,8 +13,8 @@ from benchmarks.aim import Section, share, within
 from benchmarks.intervals import holds
 from benchmarks.report import prose, table
 from benchmarks.synthetic import effect_of
-from dyno.measure.processes import enough, on_target, time_interval
 from dyno.measure.statistics import median
+from dyno.measure.stopping_rule import enough_runs, on_target, time_interval
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Measure, Processes
 
@@ -72,6 +72,6 @@ def section(rng: np.random.Generator, trials: int) -> Section:
 def _until_enough(measure: Measure, times: Sequence[float]) -> list[RunRecord]:
     """Runs that have a single sample, their median, which is all that the rule looks at."""
     taken: list[RunRecord] = []
-    while not enough(measure, taken):
+    while not enough_runs(measure, taken):
         taken.append(cast(RunRecord, SimpleNamespace(samples=[times[len(taken)]], cases=[])))
     return taken

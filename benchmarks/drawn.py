@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from benchmarks.synthetic import Array
-from dyno.measure.paired import paired_ratio
-from dyno.measure.ratio import RatioEstimate, compared, ratio_of_means
+from dyno.measure.ratios import RatioEstimate, comparative_verdict, paired_ratio, ratio_of_means
 from dyno.models.comparison import Comparative
 from dyno.models.spec import MARGIN
 
@@ -39,7 +38,7 @@ def ratio(pair: Pair, order: str) -> RatioEstimate:
 
 def verdicts(pairs: Iterable[Pair], order: str) -> Counter[Comparative]:
     """Of the second results against the first, by the rule of every comparison."""
-    return Counter(compared(ratio(pair, order).interval, MARGIN) for pair in pairs)
+    return Counter(comparative_verdict(ratio(pair, order).interval, MARGIN) for pair in pairs)
 
 
 def without_return(times: Array, rng: np.random.Generator) -> Draw:

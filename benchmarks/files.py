@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dyno.devices.discover import discover
+from dyno.devices.discovery import discover
 from dyno.devices.environment import hardware_id
 from dyno.models.result import METHOD_VERSION
 from dyno.settings import Settings

@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import Any
 
-from dyno.devices.discover import discover
+from dyno.devices.discovery import discover
 from dyno.frameworks import framework
 from dyno.frameworks.contract import Framework
 from dyno.settings import Settings

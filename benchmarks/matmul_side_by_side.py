@@ -14,9 +14,8 @@ import tensorflow as tf
 
 from benchmarks.bare_matmul import chain_of
 from benchmarks.in_process import compiled
-from dyno.measure.clock import HostClock
-from dyno.measure.rule import StoppingRule
-from dyno.measure.sampling import sample
+from dyno.measure.sampling import HostClock, sample
+from dyno.measure.stopping_rule import StoppingRule
 from dyno.models.spec import Measure
 
 

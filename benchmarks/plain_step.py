@@ -20,7 +20,7 @@ from benchmarks.pairs import printed
 from benchmarks.report import prose, table, write
 from dyno.frameworks import framework
 from dyno.frameworks.contract import Framework, Samples
-from dyno.measure.step_agreement import ALLOWED
+from dyno.measure.correctness import ALLOWED_ROUNDINGS
 
 Spoil = Callable[[Any, Samples], Samples]
 SMALL: dict[str, Any] = {"data": "synthetic", "epochs": 1, "jit_compile": False}
@@ -61,7 +61,7 @@ def main() -> None:
     rows = [row for name in TRAININGS for on in _installed() for row in json.loads(printed("plain_step", name, on))]
     text = f"""Each training is built and compiled as a job does it, and its step compared with the plain
         step after the timed steps. *Error*: of the array of weights that lies furthest from the plain step
-        by its bound, relative to the array's change in the step. *Bound*: {ALLOWED:g} times what one
+        by its bound, relative to the array's change in the step. *Bound*: {ALLOWED_ROUNDINGS:g} times what one
         rounding of every weight does, as relative. *Of bound*: error by bound; above 1 the step is wrong (a
         loss beyond its bound makes it so, too). *Compared*: the share of the weights whose bound is at most
         0.5. *Looks*: steps compared. *Check*: all of `verify()`, *compile*: tracing, compiling and the

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from benchmarks.files import Files
 from benchmarks.report import RESULTS
 from dyno.devices.device import Device
-from dyno.devices.discover import discover
+from dyno.devices.discovery import discover
 from dyno.devices.environment import hardware_id
 from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.measure.statistics import median

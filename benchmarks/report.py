@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dyno.devices.clock import measure_clock_hz
-from dyno.devices.discover import discover
+from dyno.devices.cpu_speed import measure_clock_hz
+from dyno.devices.discovery import discover
 from dyno.devices.environment import environment
 from dyno.settings import Settings
 

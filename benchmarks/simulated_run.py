@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.synthetic import NOISES, Array
-from dyno.measure.rule import MAX_SAMPLES, StoppingRule
-from dyno.measure.sampling import Samples, sample
+from dyno.measure.sampling import SamplingResult, sample
+from dyno.measure.stopping_rule import MAX_SAMPLES, StoppingRule
 
 OPERATION_S = 0.02
 _DRAWN = 4 * MAX_SAMPLES  # more than the sampler ever takes
@@ -52,5 +52,5 @@ class SimulatedProcess:
     def cpu_s(self) -> tuple[float, float]:
         return self._now_s, 0.0
 
-    def sampled(self) -> Samples:
+    def sampled(self) -> SamplingResult:
         return sample(self.execute, StoppingRule(), self, lambda taken, expected: None)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dyno.devices.discover import discover
+from dyno.devices.discovery import discover
 from dyno.models.job import WorkerRef
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.models.spec import Spec

@@ -17,7 +17,7 @@ from benchmarks.kept import Answer, Kept, answers, so_far
 from benchmarks.report import write
 from benchmarks.results import data, figure, framework, hardware, headline, memory, quality, verdict
 from benchmarks.settings import checked
-from dyno.devices.frameworks import installed_frameworks
+from dyno.devices.discovery import installed_frameworks
 from dyno.workloads import registry
 
 STATE = Path("build") / "workloads"

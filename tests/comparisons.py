@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any, Literal
 
-from dyno.measure.comparable import Entry
+from dyno.measure.compare_results import ComparisonEntry
 from dyno.measure.statistics import mean_interval
 from dyno.models.job import Job, QueuePlace, Status, Urls, new_job_id
 from dyno.models.result import Metric, Peak, Precision, Result
@@ -56,7 +56,7 @@ def an_entry(
     spec: dict[str, Any] | None = None,
     others: Sequence[Result] = (),
     **result: Any,
-) -> Entry:
+) -> ComparisonEntry:
     """A job and its result; `by_run` are the figures of its throughput, or `metrics` are all it has."""
     found = of_metrics([a_metric(by_run=by_run)] if metrics is None else metrics, **result)
     now, asked = datetime.now(UTC), {"workload": "matmul", "params": {"n": 64, "dtype": "float32"}} | (spec or {})
@@ -74,7 +74,7 @@ def an_entry(
         schema=1,
         version=3,
     )
-    return Entry(job, found, others)
+    return ComparisonEntry(job, found, others)
 
 
 def times(factor: float, by_run: Sequence[float] = RATES) -> list[float]:

@@ -18,10 +18,10 @@ import redis
 
 from dyno.artifact_store import shared_store
 from dyno.celery_app import send_wake_up
-from dyno.devices.cpulist import parse_cpulist
+from dyno.devices.cpu import parse_cpulist
 from dyno.devices.device import Device
-from dyno.devices.discover import discover
-from dyno.devices.locks import Turn, lock_paths
+from dyno.devices.discovery import discover
+from dyno.devices.locks import DeviceTurn, lock_paths
 from dyno.errors import DeviceUnavailable, FrameworkMissing, StoreUnavailable, WorkerExit
 from dyno.logging import tracer_for
 from dyno.models.inventory import WorkerRecord
@@ -82,7 +82,7 @@ class Worker:
             stack.callback(self._presence.stop)
             self._presence.start()
             prepare = partial(self._prepare, launcher)
-            turn = Turn(self._device, self._settings)
+            turn = DeviceTurn(self._device, self._settings)
             try:
                 found = turn.take()
             except DeviceUnavailable as error:

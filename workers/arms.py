@@ -11,8 +11,8 @@ from pydantic import JsonValue
 from dyno.devices.device import Device
 from dyno.errors import InvalidSpec, UnknownWorkload
 from dyno.measure.assemble import assemble
-from dyno.measure.processes import enough
-from dyno.measure.raw import raw_samples
+from dyno.measure.result_metrics import raw_samples
+from dyno.measure.stopping_rule import enough_runs
 from dyno.models.result import Result, RunSamples, VariantName
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
@@ -42,7 +42,7 @@ class Arm:
     @property
     def enough(self) -> bool:
         """Whether it needs no other run."""
-        return bool(self.records) and enough(self.spec.measure, self.records)
+        return bool(self.records) and enough_runs(self.spec.measure, self.records)
 
     @property
     def tuned(self) -> dict[str, JsonValue]:

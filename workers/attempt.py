@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dyno.devices.locks import lock_paths, shared_lock_paths
 from dyno.errors import InvalidSpec, UnknownWorkload
-from dyno.measure.warnings import in_order
+from dyno.measure.warnings import sorted_warnings
 from dyno.models.job import DEVICE_BUSY, Failure, FailureClass
 from dyno.models.runner_protocol import RunRequest
 from dyno.store.leases import Claim
@@ -91,7 +91,7 @@ class Attempt:
         device = self._context.launcher.describe(self._context.device)
         result, *others = (variant.result(self._claim.job_id, device) for variant in variants)
         result, headline = against_peers(result, first.spec, first.params, self._context.leases)
-        warnings = in_order([*result.warnings, *kept.warnings])
+        warnings = sorted_warnings([*result.warnings, *kept.warnings])
         return Succeeded(
             result.model_copy(update={"artifacts": kept.artifacts, "warnings": warnings, "arms": others}),
             [sample for variant in variants for sample in variant.samples()],

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from dyno.devices.cgroup import MEMBERSHIP, MOUNT, own_cgroups
+from dyno.devices.cpu import CGROUP_MEMBERSHIP, CGROUP_MOUNT, own_cgroups
 from workers.oom import tally
 
 _ZYGOTES = 8  # of one worker, at most: they count as tasks, too
@@ -72,7 +72,9 @@ class Cgroup:
         return sorted({folder for folder in (self._memory, self._pids) if folder is not None})
 
 
-def runner_cgroup(memory_bytes: int, max_tasks: int, mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> Cgroup:
+def runner_cgroup(
+    memory_bytes: int, max_tasks: int, mount: Path = CGROUP_MOUNT, membership: Path = CGROUP_MEMBERSHIP
+) -> Cgroup:
     """A cgroup with these limits below this process's own, as far as one can be made here."""
     name = f"dyno-{os.getpid()}-{next(_numbers)}"
     most = {"memory": memory_bytes, "pids": max_tasks + _ZYGOTES}

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from dyno.devices.device import Device
-from dyno.devices.frameworks import installed_frameworks
+from dyno.devices.discovery import installed_frameworks
 from dyno.models.runner_protocol import RunRequest
 from workers.cgroup import Cgroup
 from workers.child import FRAMES_FD, REQUEST_FD

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from dyno.devices.cgroup import MEMBERSHIP, MOUNT, own_cgroups
+from dyno.devices.cpu import CGROUP_MEMBERSHIP, CGROUP_MOUNT, own_cgroups
 
 VMSTAT = Path("/proc/vmstat")
 
 
-def oom_kills(mount: Path = MOUNT, membership: Path = MEMBERSHIP, vmstat: Path = VMSTAT) -> int:
+def oom_kills(mount: Path = CGROUP_MOUNT, membership: Path = CGROUP_MEMBERSHIP, vmstat: Path = VMSTAT) -> int:
     """Processes killed so far in this process's cgroup of memory, or on the host where none counts them.
 
     memory.events (cgroup v2), memory.oom_control (v1), /proc/vmstat: each has a line `oom_kill <count>`.

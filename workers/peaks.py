@@ -13,7 +13,7 @@ import sys
 from pydantic import TypeAdapter
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.devices.locks import hold
+from dyno.devices.locks import hold_locks
 from dyno.errors import DeviceUnavailable
 from workers.launcher import Launcher
 from workers.log import event
@@ -38,10 +38,10 @@ def measured_peaks(launcher: Launcher, device: Device, locks: list[str]) -> dict
 def write_peaks(cores: list[int], locks: list[str]) -> None:
     """The command's part: measure, and write the figures to stdout as JSON."""
     try:
-        hold(locks, _LOCK_TIMEOUT_S)
+        hold_locks(locks, _LOCK_TIMEOUT_S)
     except DeviceUnavailable as busy:
         sys.exit(busy.detail)
     os.sched_setaffinity(0, cores)  # before a library is imported that sizes itself by the cores it sees
-    from dyno.devices.peak import measure_cpu_peaks
+    from dyno.devices.cpu_speed import measure_cpu_peaks
 
     sys.stdout.write(_FIGURES.dump_json(measure_cpu_peaks(cores)).decode())

@@ -7,7 +7,7 @@ import logging
 import redis
 
 from dyno.errors import StoreUnavailable
-from dyno.measure.band import headline, judged
+from dyno.measure.regression_band import headline, with_band_check
 from dyno.models.result import Headline, Peer, Result, Verdict
 from dyno.models.spec import Spec
 from dyno.store.leases import Leases
@@ -23,7 +23,7 @@ def against_peers(result: Result, spec: Spec, params: Params, leases: Leases) ->
     own = headline(result, spec, params)
     if own is None:
         return result, None
-    found = judged(result, own.own, _peers(own.series, result.job, leases))
+    found = with_band_check(result, own.own, _peers(own.series, result.job, leases))
     return found, own if found.verdict is not Verdict.UNTRUSTED else None
 
 

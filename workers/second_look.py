@@ -11,7 +11,7 @@ import logging
 import subprocess
 import sys
 
-from dyno.devices.discover import discover
+from dyno.devices.discovery import discover
 from dyno.errors import DeviceUnavailable
 from dyno.processes import die_with_parent
 from dyno.settings import Settings

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from dyno.devices.device import Device
-from dyno.devices.locks import Held, Turn
+from dyno.devices.locks import DeviceTurn, HeldLocks
 from dyno.errors import DeviceUnavailable, StoreUnavailable
 from dyno.logging import log_context_of_job
 from dyno.models.inventory import WorkerState
@@ -55,7 +55,7 @@ class Supervisor:
     ) -> None:
         self._context, self._worker, self._wake, self._show = context, worker, wake, show
         self._leave, self._prepare = leave, prepare
-        self._turn = Turn(context.device, context.settings)
+        self._turn = DeviceTurn(context.device, context.settings)
         self._queues = queues_served(context.device)
         self._taker = taker(context.device, context.workloads)
         self._outbox = Spool(context.settings.spool_dir, context.settings.namespace)
@@ -93,7 +93,7 @@ class Supervisor:
         """Claim nothing more, and hand back what still runs after `within_s`. Safe to call from a signal handler."""
         self._context.stop.stop(self._context.clock() + within_s)
 
-    def _take_turn(self) -> Held | None:
+    def _take_turn(self) -> HeldLocks | None:
         """The device, waited for as long as jobs do; None where none waits, or this worker is to end."""
         holder: Holder | None = None
         while not self._context.stop.stopping:
@@ -103,7 +103,7 @@ class Supervisor:
             except DeviceUnavailable as error:
                 event("claim-failed", logging.WARNING, why=error.detail)
                 return None
-            if isinstance(found, Held):
+            if isinstance(found, HeldLocks):
                 self._get_ready()
                 return found
             if (queue := self._pass_over(found)) is None:
@@ -115,7 +115,7 @@ class Supervisor:
             holder = found
         return None
 
-    def _look_at_device(self, unlike: Holder | None) -> Held | Holder:
+    def _look_at_device(self, unlike: Holder | None) -> HeldLocks | Holder:
         """This worker's turn; or who holds the device, after a while where that is the same as before."""
         until_s = time.monotonic() + (_LOOK_AGAIN_S if unlike else 0)
         while True:

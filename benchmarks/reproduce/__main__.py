@@ -15,7 +15,7 @@ from benchmarks.report import RESULTS, write
 from benchmarks.reproduce.experiments import EXPERIMENTS
 from benchmarks.reproduce.page import lines
 from benchmarks.settings import checked
-from dyno.devices.discover import discover
+from dyno.devices.discovery import discover
 from dyno.models.result import Result
 from dyno.settings import Settings
 

@@ -1,1 +1,1 @@
-"""What is on this host: its devices, their peaks and sensors."""
+"""Devices of this host: discovery, peaks, sensors, locks and environment."""

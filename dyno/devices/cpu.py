@@ -1,18 +1,209 @@
-"""A CPU, or a set of its cores, as a device."""
+"""The CPU device, and what Linux says about processors, cgroup limits and memory.
+
+Reads /proc and /sys only. Values that a hypervisor hides are null.
+
+Core lists: "0-1,4", as the kernel writes them (cpulist, for example in /sys/devices/system/cpu/online).
+
+Cgroups, version 2 and 1 (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ in the Linux kernel): a limit of any
+ancestor binds this process, so all ancestors are read and the smallest limit counts. Files: cpu.max, memory.max (v2);
+cpu.cfs_quota_us, cpu.cfs_period_us, memory.limit_in_bytes (v1).
+
+Identity: vendor, family and model as the processor reports them, never the marketing name. Two machines that both
+called themselves "AMD EPYC" differed threefold in speed.
+
+Topology: /proc/cpuinfo, /proc/meminfo and /sys/devices/system/{cpu,node}, as documented in the kernel's
+Documentation/ABI/testing, sysfs-devices-system-cpu and sysfs-devices-node.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from dyno.devices.cgroup import cgroup_limits, read_kernel_file
-from dyno.devices.cpulist import format_cpulist, parse_cpulist
 from dyno.devices.device import Device
-from dyno.devices.identity import processor
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
+
+_PART = re.compile(r"^(\d{1,5})(?:-(\d{1,5}))?$")
+
+
+def parse_cpulist(text: str) -> list[int]:
+    """The cores named by `text`, sorted, each once. Raises ValueError on anything that is no cpulist."""
+    cores: set[int] = set()
+    for part in text.strip().split(","):
+        match = _PART.match(part)
+        if match is None:
+            raise ValueError(f'"{text}" is no list of cores such as "0-1,4"')
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise ValueError(f'"{part}" runs backwards')
+        cores.update(range(first, last + 1))
+    return sorted(cores)
+
+
+def format_cpulist(cores: Iterable[int]) -> str:
+    """The shortest cpulist of `cores`: [0, 1, 2, 4] gives "0-2,4", [0] gives "0-0" (one core is a range too).
+
+    A set of one core is written "0-0" when it is the whole set, so that a device id looks alike for any number.
+    """
+    runs: list[list[int]] = []
+    for core in sorted(set(cores)):
+        if runs and core == runs[-1][1] + 1:
+            runs[-1][1] = core
+        else:
+            runs.append([core, core])
+    if len(runs) == 1:
+        return f"{runs[0][0]}-{runs[0][1]}"
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+CGROUP_MOUNT = Path("/sys/fs/cgroup")
+CGROUP_MEMBERSHIP = Path("/proc/self/cgroup")
+
+# v1 writes "no limit" as the largest multiple of the page size: 2**63 rounded down.
+_NO_LIMIT_BYTES = 2**62
+
+
+@dataclass(frozen=True)
+class CgroupLimits:
+    """`cpu_cores`: processor seconds per second; null where nothing limits it."""
+
+    cpu_cores: float | None = None
+    memory_bytes: int | None = None
+
+
+def cgroup_limits(mount: Path = CGROUP_MOUNT, membership: Path = CGROUP_MEMBERSHIP) -> CgroupLimits:
+    """The tightest limits on this process."""
+    cpu, memories = (_with_ancestors(controller, mount, membership) for controller in ("cpu", "memory"))
+    cores = [value for folder in cpu if (value := _cgroup_cores(folder)) is not None]
+    memory = [value for folder in memories if (value := _cgroup_memory(folder)) is not None]
+    return CgroupLimits(min(cores, default=None), min(memory, default=None))
+
+
+def own_cgroups(
+    controller: str, mount: Path = CGROUP_MOUNT, membership: Path = CGROUP_MEMBERSHIP
+) -> Iterator[tuple[Path, Path]]:
+    """Where this process's cgroup of that controller may be, each with the root of its tree: of version 1, and of
+    version 2 with either mount."""
+    for line in _kernel_lines(membership):
+        _, controllers, path = line.split(":", 2)
+        names = controllers.split(",")
+        if not controllers:
+            roots = [mount, mount / "unified"]
+        elif controller in names:
+            roots = [mount / controller] if names == [controller] else [mount / controller, mount / controllers]
+        else:
+            continue
+        for root in roots:
+            yield root, root / path.strip("/")
+
+
+def _with_ancestors(controller: str, mount: Path, membership: Path) -> Iterator[Path]:
+    """This process's cgroup and those above it, the nearest first."""
+    for root, folder in own_cgroups(controller, mount, membership):
+        yield from _upwards(root, folder)
+
+
+def _upwards(root: Path, folder: Path) -> Iterator[Path]:
+    yield folder
+    for parent in folder.parents:
+        if parent == root.parent or not parent.is_relative_to(root):
+            return
+        yield parent
+
+
+def _cgroup_cores(folder: Path) -> float | None:
+    words = read_kernel_file(folder / "cpu.max").split()
+    if not words:
+        words = [read_kernel_file(folder / "cpu.cfs_quota_us"), read_kernel_file(folder / "cpu.cfs_period_us")]
+    quota, period = words if len(words) == 2 else ("", "")
+    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
+        return None  # "max" in v2, -1 in v1
+    return int(quota) / int(period)
+
+
+def _cgroup_memory(folder: Path) -> int | None:
+    text = read_kernel_file(folder / "memory.max") or read_kernel_file(folder / "memory.limit_in_bytes")
+    return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
+
+
+def _kernel_lines(path: Path) -> list[str]:
+    return read_kernel_file(path).splitlines()
+
+
+def read_kernel_file(path: Path) -> str:
+    """The stripped text of a file below /proc or /sys; empty where it can't be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+CPUINFO = Path("/proc/cpuinfo")
+
+# What decides how fast matrices multiply, in the kernel's spelling.
+ISA_OF_INTEREST = (
+    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx_vnni_int8", "avx_ne_convert"),
+    *("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "amx_bf16", "amx_fp16", "amx_int8"),
+    *("asimd", "asimdhp", "asimddp", "asimdfhm", "bf16", "i8mm", "sve", "sve2", "svebf16", "sme", "sme2"),
+    *("altivec", "vsx", "mma", "vx", "vxe"),
+)
+
+
+@dataclass(frozen=True)
+class Processor:
+    """`model` is for reading and for routing; family and model numbers are null off x86."""
+
+    model: str
+    vendor: str
+    family: int | None
+    number: int | None
+    isa: tuple[str, ...]
+
+
+def processor(cpuinfo: Path = CPUINFO) -> Processor:
+    """The first processor that `cpuinfo` lists; where that says nothing, the machine's name stands for the model."""
+    fields = _first_block(cpuinfo)
+    flags = set((fields.get("flags") or fields.get("features") or "").split())
+    isa = tuple(flag for flag in ISA_OF_INTEREST if flag in flags)
+    if "vendor_id" in fields and "cpu family" in fields:
+        return _x86_processor(fields, isa)
+    if "cpu implementer" in fields:
+        return _arm_processor(fields, isa)
+    name = fields.get("cpu") or fields.get("uarch") or fields.get("model name") or platform.machine() or "unknown"
+    return Processor(name, fields.get("vendor_id", ""), None, None, isa)
+
+
+def _first_block(cpuinfo: Path) -> dict[str, str]:
+    try:
+        block = cpuinfo.read_text().split("\n\n", 1)[0]
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
+    return {key.strip().lower(): value.strip() for key, value in pairs}
+
+
+def _x86_processor(fields: dict[str, str], isa: tuple[str, ...]) -> Processor:
+    vendor, family, number = fields["vendor_id"], fields["cpu family"], fields.get("model", "")
+    model = f"{vendor} family {family} model {number} stepping {fields.get('stepping', 'unknown')}"
+    return Processor(model, vendor, _int_or_none(family), _int_or_none(number), isa)
+
+
+def _arm_processor(fields: dict[str, str], isa: tuple[str, ...]) -> Processor:
+    vendor = fields["cpu implementer"]
+    words = [f"Arm implementer {vendor}"]
+    words += [f"{key} {fields[f'cpu {key}']}" for key in ("part", "variant", "revision") if f"cpu {key}" in fields]
+    return Processor(" ".join(words), vendor, None, None, isa)
+
+
+def _int_or_none(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 MEMINFO = Path("/proc/meminfo")
@@ -25,7 +216,7 @@ def discover_cpu(index: str | None, host: str, settings: Settings) -> Device:
 
     Raises DeviceUnavailable where a core is missing, reserved, or outside this process's affinity mask.
     """
-    cores = _cores(index, settings)
+    cores = _selected_cores(index, settings)
     facts = processor()
     return Device(
         id=f"cpu:{format_cpulist(cores)}",
@@ -78,11 +269,11 @@ def siblings(cores: Collection[int], topology: Path = TOPOLOGY) -> set[int]:
     return {sibling for text in lists if text for sibling in parse_cpulist(text)} - set(cores)
 
 
-def _cores(index: str | None, settings: Settings) -> list[int]:
+def _selected_cores(index: str | None, settings: Settings) -> list[int]:
     free = free_cores(settings)
     if index is None:
         if not free:
-            raise DeviceUnavailable(f"no core is left: {_mask()}; reserved are {settings.reserved_cores}")
+            raise DeviceUnavailable(f"no core is left: {_affinity_mask()}; reserved are {settings.reserved_cores}")
         return free
     try:
         wanted = parse_cpulist(index)
@@ -91,7 +282,7 @@ def _cores(index: str | None, settings: Settings) -> list[int]:
     if reserved := sorted(_reserved(settings) & set(wanted)):
         raise DeviceUnavailable(f"cpu:{index}: DYNO_RESERVED_CORES keeps {format_cpulist(reserved)} free of runners")
     if missing := sorted(set(wanted) - set(free)):
-        raise DeviceUnavailable(f"cpu:{index}: no core {', '.join(map(str, missing))} here; {_mask()}")
+        raise DeviceUnavailable(f"cpu:{index}: no core {', '.join(map(str, missing))} here; {_affinity_mask()}")
     return wanted
 
 
@@ -104,7 +295,7 @@ def _reserved(settings: Settings) -> set[int]:
         raise DeviceUnavailable(f"DYNO_RESERVED_CORES: {error}") from None
 
 
-def _mask() -> str:
+def _affinity_mask() -> str:
     return f"this process may use {format_cpulist(os.sched_getaffinity(0))} (its affinity mask)"
 
 
@@ -120,3 +311,132 @@ def _last_cache(folder: Path) -> tuple[str, int] | None:
         return None
     _, shared, size_bytes = max(found)
     return shared, size_bytes
+
+
+ROOT = Path("/")
+_SYSTEM_PATH, _CPUINFO_PATH, _MEMINFO_PATH = "sys/devices/system", "proc/cpuinfo", "proc/meminfo"
+
+
+@dataclass(frozen=True)
+class Cache:
+    """All caches of one level and kind ("data", "instruction", "unified"): `count` of `each_bytes`."""
+
+    level: int
+    kind: str
+    each_bytes: int
+    count: int
+    line_bytes: int | None
+    ways: int | None
+
+    @property
+    def name(self) -> str:
+        return f"L{self.level}{'' if self.kind == 'unified' else self.kind[0]}"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """`cores` are those of silicon, `processors` what the kernel schedules on; `nodes`: NUMA node -> its processors.
+
+    `shown_hz` is what the kernel prints, which a hypervisor may make up; least and most are the governor's limits.
+    """
+
+    architecture: str
+    model: str
+    marketing_name: str | None
+    isa: tuple[str, ...]
+    virtual: bool
+    processors: str
+    sockets: int
+    cores: int
+    threads: int
+    nodes: dict[str, str]
+    caches: tuple[Cache, ...]
+    shown_hz: float | None
+    least_hz: float | None
+    most_hz: float | None
+    memory_bytes: int
+    available_bytes: int
+    swap_bytes: int
+
+
+def read_topology(architecture: str, root: Path = ROOT) -> Topology:
+    """Of the host whose /proc and /sys lie under `root`. Raises OSError without a /proc/meminfo."""
+    cpuinfo, folder = read_kernel_file(root / _CPUINFO_PATH), root / _SYSTEM_PATH / "cpu"
+    facts = processor(root / _CPUINFO_PATH)
+    numbers = _online(folder, cpuinfo)
+    places = [folder / f"cpu{number}" / "topology" for number in numbers]
+    memory = _meminfo(root / _MEMINFO_PATH)
+    megahertz = _cpuinfo_field(cpuinfo, "cpu MHz")
+    return Topology(
+        architecture=architecture,
+        model=facts.model,
+        marketing_name=_cpuinfo_field(cpuinfo, "model name"),
+        isa=facts.isa,
+        virtual="hypervisor" in (_cpuinfo_field(cpuinfo, "flags") or "").split(),
+        processors=format_cpulist(numbers),
+        sockets=len({read_kernel_file(place / "physical_package_id") for place in places}),
+        cores=len({read_kernel_file(place / "thread_siblings_list") or str(place) for place in places}),
+        threads=len(numbers),
+        nodes=_nodes(root / _SYSTEM_PATH / "node"),
+        caches=_caches([folder / f"cpu{number}" / "cache" for number in numbers]),
+        shown_hz=float(megahertz) * 1e6 if megahertz else None,
+        least_hz=_hertz(folder / "cpu0" / "cpufreq" / "cpuinfo_min_freq"),
+        most_hz=_hertz(folder / "cpu0" / "cpufreq" / "cpuinfo_max_freq"),
+        memory_bytes=memory.get("MemTotal", 0),
+        available_bytes=memory.get("MemAvailable", 0),
+        swap_bytes=memory.get("SwapTotal", 0),
+    )
+
+
+def _online(folder: Path, cpuinfo: str) -> list[int]:
+    online = read_kernel_file(folder / "online")
+    return parse_cpulist(online) if online else list(range(len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE))))
+
+
+def _nodes(folder: Path) -> dict[str, str]:
+    found = sorted(folder.glob("node[0-9]*"), key=lambda node: int(node.name.removeprefix("node")))
+    return {node.name: read_kernel_file(node / "cpulist") for node in found}
+
+
+def _caches(folders: Iterable[Path]) -> tuple[Cache, ...]:
+    """Each cache once, though every processor that shares it lists it."""
+    seen: dict[tuple[int, str, int, int | None, int | None], set[str]] = {}
+    for index in _indices(folders):
+        size = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(index / "size"))
+        level = _read_int(index / "level")
+        if size and level:
+            key = (
+                *(level, read_kernel_file(index / "type").lower(), int(size[1]) * _UNITS[size[2]]),
+                *(_read_int(index / "coherency_line_size"), _read_int(index / "ways_of_associativity")),
+            )
+            seen.setdefault(key, set()).add(read_kernel_file(index / "shared_cpu_list"))
+    caches = [
+        Cache(level, kind, each_bytes, len(shared), line_bytes, ways)
+        for (level, kind, each_bytes, line_bytes, ways), shared in seen.items()
+    ]
+    return tuple(sorted(caches, key=lambda cache: (cache.level, cache.kind)))
+
+
+def _indices(folders: Iterable[Path]) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted(folder.glob("index[0-9]*"))
+
+
+def _meminfo(meminfo: Path) -> dict[str, int]:
+    """Field -> bytes; the kernel counts in KiB."""
+    return {name: int(value) * 1024 for name, value in re.findall(r"^(\w+):\s+(\d+) kB$", meminfo.read_text(), re.M)}
+
+
+def _hertz(path: Path) -> float | None:
+    kilohertz = _read_int(path)
+    return None if kilohertz is None else kilohertz * 1e3
+
+
+def _cpuinfo_field(cpuinfo: str, name: str) -> str | None:
+    match = re.search(rf"^{name}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return match[1].strip() if match else None
+
+
+def _read_int(path: Path) -> int | None:
+    text = read_kernel_file(path)
+    return int(text) if text.isdigit() else None

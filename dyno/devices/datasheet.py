@@ -1,8 +1,9 @@
-"""Peaks of accelerators from data sheets: `peaks.csv`, one row per device, dense figures (no sparsity) with a source.
+"""Peaks of accelerators from data sheets: `peaks.csv`, one row per device, with a source.
 
-Columns: `models` are the names that NVML or the host gives the device, separated by "|", without "NVIDIA" or "Tesla";
-they match in full, so that "A10" is no A100 and a slice no whole device. A figure is for `of_chips` of what the models
-name. Rates are in 1e12 operations per second, `memory` in 1e9 bytes per second; empty where the source doesn't say.
+All figures are dense (no sparsity). `models` lists the names that NVML or the host gives the device, separated by
+"|", without "NVIDIA" or "Tesla". A name must match in full, so "A10" doesn't match an A100 and a MIG slice doesn't
+match a whole device. A figure is for `of_chips` chips of the named model. Rates are in 1e12 operations per second,
+`memory` in 1e9 bytes per second. A cell is empty where the source has no figure.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from dyno.devices.device import PeakFigure
 
 TABLE = Path(__file__).with_name("peaks.csv")
 DTYPES = ("float32", "tf32", "bfloat16", "float16", "int8", "fp8")
-_WORDS = ("kind", "name", "models", "source", "dated")
+_TEXT_COLUMNS = ("kind", "name", "models", "source", "dated")
 COLUMNS = ("kind", "name", "models", "of_chips", *DTYPES, "memory", "source", "dated")
 _DATE = re.compile(r"^20\d\d(-[01]\d)?$")
 _MAKERS = ("nvidia ", "tesla ")
 
 
 @dataclass(frozen=True)
-class Row:
+class DatasheetRow:
     """`figures`: dtype, or "memory", -> operations or bytes per second of one chip."""
 
     kind: str
@@ -35,31 +36,31 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Peaks:
+class DatasheetPeaks:
     """What `chips` of a device could do together: by dtype, and how fast their memory is read or written."""
 
     by_dtype: dict[str, PeakFigure]
     memory: PeakFigure
 
 
-def datasheet_peaks(kind: str, model: str, chips: int) -> Peaks:
+def datasheet_peaks(kind: str, model: str, chips: int) -> DatasheetPeaks:
     """The data sheet's figures for `chips` of `model`; null, with a reason, where the table has none."""
-    row = next((row for row in table() if row.kind == kind and _plain(model) in row.models), None)
+    row = next((row for row in peak_table() if row.kind == kind and _plain(model) in row.models), None)
     memory = _figure(row, "memory", model, chips, "bytes/s")
     units = {dtype: "OP/s" if dtype.startswith("int") else "FLOP/s" for dtype in DTYPES}
-    return Peaks({dtype: _figure(row, dtype, model, chips, unit) for dtype, unit in units.items()}, memory)
+    return DatasheetPeaks({dtype: _figure(row, dtype, model, chips, unit) for dtype, unit in units.items()}, memory)
 
 
-def no_peaks(reason: str) -> Peaks:
+def no_peaks(reason: str) -> DatasheetPeaks:
     """All null, for the one `reason`."""
-    return Peaks(
+    return DatasheetPeaks(
         {dtype: PeakFigure(value=None, reason=reason) for dtype in DTYPES},
         PeakFigure(value=None, unit="bytes/s", reason=reason),
     )
 
 
 @cache
-def table(path: Path = TABLE) -> tuple[Row, ...]:
+def peak_table(path: Path = TABLE) -> tuple[DatasheetRow, ...]:
     """All rows. Raises ValueError, naming the line, for a row that is incomplete, no number, or there twice."""
     with path.open(newline="") as stream:
         reader = csv.DictReader(stream, restkey="more")
@@ -72,8 +73,8 @@ def table(path: Path = TABLE) -> tuple[Row, ...]:
     return rows
 
 
-def _row(cells: dict[str, str], where: str) -> Row:
-    if missing := [name for name in _WORDS if not cells[name]]:
+def _row(cells: dict[str, str], where: str) -> DatasheetRow:
+    if missing := [name for name in _TEXT_COLUMNS if not cells[name]]:
         raise ValueError(f"{where}: empty: {', '.join(missing)}")
     if cells["kind"] not in ("gpu", "tpu") or not _DATE.match(cells["dated"]) or "more" in cells:
         raise ValueError(
@@ -86,7 +87,7 @@ def _row(cells: dict[str, str], where: str) -> Row:
     if cells["memory"]:
         figures["memory"] = _number(cells["memory"], where) * 1e9 / chips
     models = tuple(_plain(model) for model in cells["models"].split("|"))
-    return Row(cells["kind"], cells["name"], models, figures, f"{cells['source']}, {cells['dated']}")
+    return DatasheetRow(cells["kind"], cells["name"], models, figures, f"{cells['source']}, {cells['dated']}")
 
 
 def _number(text: str, where: str) -> float:
@@ -95,7 +96,7 @@ def _number(text: str, where: str) -> float:
     return float(text)
 
 
-def _figure(row: Row | None, column: str, model: str, chips: int, unit: str) -> PeakFigure:
+def _figure(row: DatasheetRow | None, column: str, model: str, chips: int, unit: str) -> PeakFigure:
     if row is None:
         return PeakFigure(value=None, unit=unit, reason=f"the peak table has no {model}")
     if column not in row.figures:

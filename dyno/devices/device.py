@@ -1,4 +1,4 @@
-"""What is known of one device, as its worker publishes it and the API shows it."""
+"""The `Device` document that a worker publishes and the API returns."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a figure rests on besides the device: versions, limits and flags, from an allow-list.
+"""The software environment of a result: versions, limits and flags, from an allow-list.
 
-Nothing else is recorded: no user, no path, no variable that isn't named here, so that a result can be shown to anyone.
+Records nothing else, no user, path or unlisted variable, so that a result can be shown to anyone.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dyno.devices.cgroup import cgroup_limits
+from dyno.devices.cpu import cgroup_limits
 from dyno.devices.device import Device
-from dyno.devices.gpu_facts import driver_versions
+from dyno.devices.gpu import driver_versions
 from dyno.errors import DeviceUnavailable
 from dyno.models.spec import DeviceKind
 

@@ -1,20 +1,21 @@
-"""A GPU as a device, through NVML: no framework, no CUDA context."""
+"""GPU devices and their facts, read through NVML: no framework, no CUDA context."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dyno.devices.cpu import free_cores
-from dyno.devices.cpulist import format_cpulist, parse_cpulist
-from dyno.devices.datasheet import Peaks, datasheet_peaks, no_peaks
+from pydantic import JsonValue
+
+from dyno.devices.cpu import format_cpulist, free_cores, parse_cpulist
+from dyno.devices.datasheet import DatasheetPeaks, datasheet_peaks, no_peaks
 from dyno.devices.device import Device
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 
-_SLICED = "MIG is on: a slice of a GPU is no whole one, and what it could do is in no data sheet"
+_MIG_ENABLED = "MIG is on: a slice of a GPU is no whole one, and what it could do is in no data sheet"
 
 
 def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
@@ -23,7 +24,7 @@ def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
     Several of one model ("0-1") are one device that takes a replica on each; `memory_bytes` is that of one.
     Raises DeviceUnavailable, saying what was looked at; also for GPUs where a framework would take others.
     """
-    with opened_nvml() as nvml:
+    with nvml_session() as nvml:
         count = nvml.nvmlDeviceGetCount()
         visible = _visible(count)
         numbers = visible[:1] if index is None else _numbers(index)
@@ -50,7 +51,7 @@ def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
 
 
 @contextmanager
-def opened_nvml() -> Iterator[Any]:
+def nvml_session() -> Iterator[Any]:
     """The pynvml module, initialised. Raises DeviceUnavailable where there is none, or a call in the block fails."""
     try:
         import pynvml
@@ -68,13 +69,13 @@ def opened_nvml() -> Iterator[Any]:
         pynvml.nvmlShutdown()
 
 
-def _peaks(nvml: Any, handles: list[Any], model: str) -> Peaks:
-    if any(_sliced(nvml, handle) for handle in handles):
-        return no_peaks(_SLICED)
+def _peaks(nvml: Any, handles: list[Any], model: str) -> DatasheetPeaks:
+    if any(_mig_enabled(nvml, handle) for handle in handles):
+        return no_peaks(_MIG_ENABLED)
     return datasheet_peaks("gpu", model, len(handles))
 
 
-def _sliced(nvml: Any, handle: Any) -> bool:
+def _mig_enabled(nvml: Any, handle: Any) -> bool:
     """Whether the GPU is divided (MIG); a model that can't be has no such mode."""
     try:
         return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
@@ -123,3 +124,49 @@ def _one_model(names: list[str]) -> str:
 
 def _text(name: str | bytes) -> str:
     return name.decode() if isinstance(name, bytes) else name
+
+
+_FACTS: dict[str, Callable[[Any, Any], JsonValue]] = {
+    "model": lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)),
+    "memory_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
+    "memory_used_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used),
+    "compute_capability": lambda nvml, gpu: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
+    "pcie_generation": lambda nvml, gpu: int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu)),
+    "pcie_lanes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)),
+    "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1e3,
+    "clock_most_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM) * 1e6,
+    "memory_clock_most_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM) * 1e6,
+    "ecc": lambda nvml, gpu: bool(nvml.nvmlDeviceGetEccMode(gpu)[0]),
+    "mig": lambda nvml, gpu: bool(nvml.nvmlDeviceGetMigMode(gpu)[0]),
+}
+
+
+def gpu_facts() -> list[dict[str, JsonValue]]:
+    """One entry per GPU, in NVML's order; a fact that a GPU or driver doesn't tell is null.
+
+    Raises DeviceUnavailable where there is no NVML, with what was looked at.
+    """
+    with nvml_session() as nvml:
+        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
+        return [
+            {"driver": driver, **{name: _read_fact(nvml, handle, read) for name, read in _FACTS.items()}}
+            for handle in handles
+        ]
+
+
+def driver_versions() -> dict[str, str]:
+    """Of the driver itself and of the newest CUDA that it runs. Raises DeviceUnavailable where NVML can't be asked."""
+    with nvml_session() as nvml:
+        cuda = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
+        return {
+            "version": _text(nvml.nvmlSystemGetDriverVersion()),
+            "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}",  # 12040 is 12.4
+        }
+
+
+def _read_fact(nvml: Any, handle: Any, read: Callable[[Any, Any], JsonValue]) -> JsonValue:
+    try:
+        return read(nvml, handle)
+    except nvml.NVMLError:  # not supported by this model, or not allowed for this user
+        return None

@@ -1,11 +1,12 @@
-"""One benchmark at a time: a lock file per core or accelerator, held by the runner itself.
+"""Device locks: one benchmark at a time, with a lock file per core or accelerator, held by the runner.
 
-`flock` ends with the process however it dies, and a live runner of a dead supervisor still blocks its successor.
-CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other; GPU devices each GPU. Emulated
-devices share the cores they are made of with one another, but not with a CPU device, whose figures count.
+`flock` ends with the process however it dies, and a live runner of a dead supervisor still blocks its successor. CPU
+devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other. GPU devices lock each GPU.
+Emulated devices share their cores with one another, but not with a CPU device, whose figures count.
 
-A worker takes its turn before it claims a job: while another Dyno's worker has these cores, its jobs stay queued. The
-worker that has waited longest is next. A lock file names its holder: pid, job and command, a line each.
+A worker takes its turn before it claims a job: while a worker of another Dyno has these cores, this worker's jobs
+stay queued. The worker that has waited longest is next. A lock file names its holder: pid, job and command, a line
+each.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from dyno.devices.cpulist import parse_cpulist
+from dyno.devices.cpu import parse_cpulist
 from dyno.devices.device import Device
 from dyno.errors import DeviceBusy, DeviceUnavailable
 from dyno.models.job import Holder
@@ -27,7 +28,7 @@ from dyno.settings import Settings
 
 # The kernel has no flock with a deadline; 10 ms is short against the 70 ms that a run's start takes.
 _POLL_S = 0.01
-_DYING_S = 0.5  # a runner dies within 30 ms of its worker
+_RUNNER_EXIT_S = 0.5  # a runner dies within 30 ms of its worker
 _MOST_BYTES = 1024  # of what a lock file says
 _COMMAND = " ".join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]])[:200]
 
@@ -49,15 +50,15 @@ def _of_cores(device: Device, settings: Settings) -> list[str]:
     return [str(settings.run_dir / f"cpu-{core:05d}.lock") for core in sorted(device.cores)]
 
 
-class Turn:
+class DeviceTurn:
     """A worker's turn on its device. One waiting worker at a time is first in line; the next turn is its own."""
 
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device.full_id
         self._own, self._shared = lock_paths(device, settings), shared_lock_paths(device, settings)
-        self._first_in_line: Held | None = None
+        self._first_in_line: HeldLocks | None = None
 
-    def take(self) -> Held | Holder:
+    def take(self) -> HeldLocks | Holder:
         """The device, or the process that has it or is first in line; then it stays in line until it has it or leaves.
 
         Raises DeviceUnavailable where a lock file can't be opened.
@@ -69,7 +70,7 @@ class Turn:
             return self._holder(busy)
         try:
             # A runner that outlives its worker by a moment, or one of an older version, still has these.
-            _locked(self._own, _DYING_S, self._shared).release()
+            _locked(self._own, _RUNNER_EXIT_S, self._shared).release()
         except DeviceUnavailable as error:
             turn.release()
             if isinstance(error, DeviceBusy):
@@ -87,9 +88,9 @@ class Turn:
             self._first_in_line.release()
             self._first_in_line = None
 
-    def _hold(self, what: str) -> Held:
+    def _hold(self, what: str) -> HeldLocks:
         own, shared = ([_beside(path, what) for path in paths] for paths in (self._own, self._shared))
-        return hold(own, 0, shared)
+        return hold_locks(own, 0, shared)
 
 
 def _beside(path: str, what: str) -> str:
@@ -97,7 +98,7 @@ def _beside(path: str, what: str) -> str:
     return f"{path.removesuffix('.lock')}.{what}.lock"
 
 
-class Held:
+class HeldLocks:
     """Locks that are held until `release()`, the end of a `with` block, or the end of the process."""
 
     def __init__(self, descriptors: list[int]) -> None:
@@ -116,14 +117,14 @@ class Held:
         while self._descriptors:
             os.close(self._descriptors.pop())
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> HeldLocks:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.release()
 
 
-def hold(paths: Sequence[str], timeout_s: float, shared: Sequence[str] = (), job: str = "") -> Held:
+def hold_locks(paths: Sequence[str], timeout_s: float, shared: Sequence[str] = (), job: str = "") -> HeldLocks:
     """Lock every file of `paths`, then of `shared`, in order, within `timeout_s` for all. Creates files and folders.
 
     Raises DeviceBusy, holding none, when one stays locked, and DeviceUnavailable when one can't be opened; the error
@@ -134,10 +135,10 @@ def hold(paths: Sequence[str], timeout_s: float, shared: Sequence[str] = (), job
     return held
 
 
-def _locked(paths: Sequence[str], timeout_s: float, shared: Sequence[str]) -> Held:
+def _locked(paths: Sequence[str], timeout_s: float, shared: Sequence[str]) -> HeldLocks:
     """As `hold`; the files still say who held them last."""
     deadline_s = time.monotonic() + timeout_s
-    held = Held(descriptors := [])
+    held = HeldLocks(descriptors := [])
     try:
         for path, how in [*((path, fcntl.LOCK_EX) for path in paths), *((path, fcntl.LOCK_SH) for path in shared)]:
             descriptors.append(_open(path))

@@ -1,7 +1,7 @@
-"""The TPU chips of this host as one device, found without any framework: by their nodes and by PCI.
+"""The TPU chips of this host as one device, found without a framework: device nodes and PCI.
 
-Keras on JAX drives them, through libtpu. None of the people who wrote this had one at hand: what is found is tested on
-recorded folders, what runs on virtual devices.
+Keras on JAX uses them through libtpu. None of the authors had a TPU: discovery is tested on recorded folders,
+execution on virtual devices.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from dyno.devices.cgroup import read_kernel_file
-from dyno.devices.cpu import free_cores
+from dyno.devices.cpu import free_cores, read_kernel_file
 from dyno.devices.datasheet import datasheet_peaks
 from dyno.devices.device import Device
 from dyno.errors import DeviceUnavailable
@@ -28,7 +27,7 @@ _ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR")
 
 
 @dataclass(frozen=True)
-class Generation:
+class TpuGeneration:
     """`cores` that a framework sees in a chip, and the memory of each; from Cloud TPU's system architecture pages."""
 
     name: str
@@ -38,22 +37,22 @@ class Generation:
 
 # By PCI device number, as in JAX's hardware_utils; v2 has v3's number, and the smaller memory of the two is said.
 _GENERATIONS = {
-    "0x0027": Generation("v2 or v3", 2, 8 * _GIB),
-    "0x005e": Generation("v4", 1, 32 * _GIB),
-    "0x0062": Generation("v5p", 1, 95 * _GIB),
-    "0x0063": Generation("v5e", 1, 16 * _GIB),
-    "0x006f": Generation("v6e", 1, 32 * _GIB),
-    "0x0076": Generation("v7x", 2, 96 * _GIB),
+    "0x0027": TpuGeneration("v2 or v3", 2, 8 * _GIB),
+    "0x005e": TpuGeneration("v4", 1, 32 * _GIB),
+    "0x0062": TpuGeneration("v5p", 1, 95 * _GIB),
+    "0x0063": TpuGeneration("v5e", 1, 16 * _GIB),
+    "0x006f": TpuGeneration("v6e", 1, 32 * _GIB),
+    "0x0076": TpuGeneration("v7x", 2, 96 * _GIB),
 }
 
 
 # v2 and v3 by the name that the host of a cloud's machine is given, such as "v3-8".
-_TOLD = {"v2": Generation("v2", 2, 8 * _GIB), "v3": Generation("v3", 2, 16 * _GIB)}
+_BY_ACCELERATOR_TYPE = {"v2": TpuGeneration("v2", 2, 8 * _GIB), "v3": TpuGeneration("v3", 2, 16 * _GIB)}
 # A node without a number on PCI that is known: the least that any generation has.
-_UNKNOWN = Generation("of an unknown generation", 1, 8 * _GIB)
+_UNKNOWN = TpuGeneration("of an unknown generation", 1, 8 * _GIB)
 
 
-def looked_at(dev: Path = DEV, pci: Path = PCI) -> dict[str, JsonValue]:
+def tpu_facts(dev: Path = DEV, pci: Path = PCI) -> dict[str, JsonValue]:
     """All that could tell of a TPU and what it said; null or [] where nothing was there.
 
     `nodes`, `vfio`: device files; `pci`: Google's device numbers; `libtpu`: its version; the variables that hold a
@@ -81,7 +80,7 @@ def discover_tpu(index: str | None, host: str, settings: Settings, dev: Path = D
 
     Raises DeviceUnavailable, which tells what was looked at and what was there.
     """
-    found = looked_at(dev, pci)
+    found = tpu_facts(dev, pci)
     if not _chips(found):
         raise DeviceUnavailable(_absent(found))
     if found["libtpu"] is None:
@@ -135,10 +134,10 @@ def _pci_numbers(pci: Path) -> list[str]:
     return [number for folder in google if (number := read_kernel_file(folder / "device")) in _GENERATIONS]
 
 
-def _generation(numbers: list[str]) -> Generation:
+def _generation(numbers: list[str]) -> TpuGeneration:
     told = os.environ.get("TPU_ACCELERATOR_TYPE", "").partition("-")[0]
     found = _GENERATIONS[numbers[0]] if numbers else _UNKNOWN
-    return _TOLD.get(told, found) if found.name == "v2 or v3" else found
+    return _BY_ACCELERATOR_TYPE.get(told, found) if found.name == "v2 or v3" else found
 
 
 def _libtpu() -> str | None:

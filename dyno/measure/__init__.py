@@ -1,1 +1,1 @@
-"""Clock, stopping rule, statistics, verification, warnings: how a number is taken and what may speak against it."""
+"""Sampling, statistics, checks and warnings: how a figure is measured and judged."""

@@ -1,4 +1,4 @@
-"""From the records of all runs to the result of a job."""
+"""Assemble the result of a job from the records of its runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from pydantic import BaseModel, JsonValue
 
 from dyno.devices.device import Device
 from dyno.devices.environment import context_id, hardware_id
-from dyno.measure import checks, fraction, metrics, scatter, sensed
-from dyno.measure.cases import by_case, parts
-from dyno.measure.energy import energy
-from dyno.measure.modes import multimodal
-from dyno.measure.processes import on_target, time_interval
-from dyno.measure.rule import judged_by
-from dyno.measure.slow_path import slow_path, unseen_path
+from dyno.measure import peak_fraction, result_checks, result_metrics, stability
+from dyno.measure.execution_checks import path_unknown, slow_path
+from dyno.measure.result_metrics import by_case, energy, records_by_case
+from dyno.measure.stability import multimodal
 from dyno.measure.statistics import median
-from dyno.measure.warnings import in_order, merged, unchecked, verdict
+from dyno.measure.stopping_rule import effective_rel_ci, on_target, time_interval
+from dyno.measure.warnings import merged_warnings, sorted_warnings, unchecked_codes, verdict
 from dyno.models.result import Cpu, Memory, Peak, Phases, Precision, Reference, Result, ResultWarning, Training
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceSelector, Spec
@@ -44,21 +42,23 @@ def assemble(
     if not records:
         raise ValueError("a result needs at least one run")
     flops = workload.flops(params) if records[0].flops is None else records[0].flops
-    used, specs = fraction.in_use(device, spec.replicas, records), workload.metrics_for(params)
-    peak = fraction.peak(used, params, flops, records)
+    used, specs = peak_fraction.device_in_use(device, spec.replicas, records), workload.metrics_for(params)
+    peak = peak_fraction.peak(used, params, flops, records)
     training = next((record.training for record in records if record.training is not None), None)
     lint = workload.lint(params, device, spec.replicas)
     warnings = _warnings(spec, params, lint, used, records, peak, training)
-    further = sensed.unsensed(device, records) | _untold(device, records).keys()
-    missing = unchecked([record.precision for record in records], peak, records[0].verified, further)
+    further = stability.unchecked_by_sensors(device, records) | _untold(device, records).keys()
+    missing = unchecked_codes([record.precision for record in records], peak, records[0].verified, further)
     environment = records[0].environment
     return Result(
         job=job_id,
         workload=workload.name,
-        verdict=verdict(warnings, missing, len(records), on_target(judged_by(spec.measure.target_rel_ci), records)),
+        verdict=verdict(
+            warnings, missing, len(records), on_target(effective_rel_ci(spec.measure.target_rel_ci), records)
+        ),
         warnings=warnings,
         unchecked=missing,
-        metrics=metrics.all_metrics(specs, records),
+        metrics=result_metrics.all_metrics(specs, records),
         phases=_phases([record.summary.phases for record in records]),
         runs=[record.summary for record in records],
         peak=peak,
@@ -132,40 +132,42 @@ def _warnings(
     training: Training | None,
 ) -> list[ResultWarning]:
     """Those of the runs, of the params, and of all of it together: one per code, the runs' own first."""
-    target = judged_by(spec.measure.target_rel_ci)
+    target = effective_rel_ci(spec.measure.target_rel_ci)
     cases: _Cases[Sequence[RunRecord]] = [*by_case(records).items()] or [(None, records)]
-    peaks: _Cases[Peak] = [*fraction.of_cases(device, records).items()] or [(None, peak)]
+    peaks: _Cases[Peak] = [*peak_fraction.case_peaks(device, records).items()] or [(None, peak)]
     highest_first = sorted(peaks, key=lambda of_case: of_case[1].fraction or 0.0, reverse=True)
     together = [
-        checks.emulated_device(device.emulated),
-        _first((case, checks.above_peak(reached)) for case, reached in highest_first),
-        _first((case, checks.overhead_bound(reached)) for case, reached in peaks),
-        checks.synthetic_data(training.data if training else None),
-        checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,
-        checks.cache_resident(working_set, device.last_cache_bytes) if (working_set := _working_set(records)) else None,
+        result_checks.emulated_device(device.emulated),
+        _first((case, result_checks.above_peak(reached)) for case, reached in highest_first),
+        _first((case, result_checks.overhead_bound(reached)) for case, reached in peaks),
+        result_checks.synthetic_data(training.data if training else None),
+        result_checks.loss_rising([epoch.loss for epoch in training.epochs]) if training else None,
+        result_checks.cache_resident(working_set, device.last_cache_bytes)
+        if (working_set := _working_set(records))
+        else None,
         slow_path(device, params, records),
-        sensed.clock_drift([record.summary.clock_hz for record in records]),
-        scatter.cpu_quota(_quota_cores(records), device),
-        _first((case, scatter.noisy(time_interval(runs), runs, target)) for case, runs in cases),
+        stability.clock_drift([record.summary.clock_hz for record in records]),
+        stability.cpu_quota(_quota_cores(records), device),
+        _first((case, stability.noisy(time_interval(runs), runs, target)) for case, runs in cases),
         _first((case, multimodal([median(record.samples) for record in runs])) for case, runs in cases),
     ]
-    found = merged([_of_run(record, device) for record in records])
+    found = merged_warnings([_of_run(record, device) for record in records])
     for each in (*filter(None, together), *lint):  # what is known of the device before what params let assume
         if each.code not in {raised.code for raised in found}:
             found.append(each)
-    return in_order(found)
+    return sorted_warnings(found)
 
 
 def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:
-    mismatch = checks.precision_mismatch(record.precision) if record.precision else None
+    mismatch = result_checks.precision_mismatch(record.precision) if record.precision else None
     names: Sequence[str | None] = [case.name for case in record.cases] or [None]
-    cases = [*zip(names, parts(record), strict=True)]
+    cases = [*zip(names, records_by_case(record), strict=True)]
     own = (
         mismatch,
-        _first((case, scatter.insufficient_samples(part, device.kind)) for case, part in cases),
-        _first((case, scatter.no_steady_state(part)) for case, part in cases),
-        _first((case, sensed.throttled(part.summary.sensors)) for case, part in cases),
-        _first((case, sensed.device_shared(part.summary.sensors)) for case, part in cases),
+        _first((case, stability.insufficient_samples(part, device.kind)) for case, part in cases),
+        _first((case, stability.no_steady_state(part)) for case, part in cases),
+        _first((case, stability.throttled(part.summary.sensors)) for case, part in cases),
+        _first((case, stability.device_shared(part.summary.sensors)) for case, part in cases),
     )
     return [*record.warnings, *filter(None, own)]
 
@@ -188,13 +190,13 @@ def _details(execution: str, device: Device, records: Sequence[RunRecord]) -> di
     details = {"execution": execution, **records[0].details}
     if untold := _untold(device, records):
         details["unchecked_reasons"] = untold
-    return {**details, "cases": fraction.case_table(device, records)} if records[0].cases else details
+    return {**details, "cases": peak_fraction.case_table(device, records)} if records[0].cases else details
 
 
 def _untold(device: Device, records: Sequence[RunRecord]) -> dict[str, str]:
     """The codes that the runs were to check and couldn't, with the reason of the first."""
     found = {code: reason for record in reversed(records) for code, reason in record.unchecked.items()}
-    if unseen_path(device):
+    if path_unknown(device):
         found["SLOW_PATH"] = "the system doesn't tell which instructions the core has"
     return found
 

@@ -1,30 +1,90 @@
-"""One run's samples: how many executions make one, when warm-up is over, when it is enough.
+"""Sample one run: clocks, executions per sample, warm-up detection and the run's summary.
 
-Warm-up is found, not guessed, in two steps. Gradual: the last two windows of five samples are compared at every step;
-they agree when Mann & Whitney's U keeps them together (two-sided 5.6 %) or their medians differ by no more than the
-target (a caller's looser one counts as 2 %: `steady_rel_ci`). In plateaus: the first samples from there on (20, or as
-many as the rule asks for) are searched for a change point with Pettitt's test. What lies before agreeing windows and
-before a change point is warm-up; it is kept apart. Once the target is met, all samples are searched again, more
-sharply: what windows of five can't tell from noise shows in twenty. Up to three times what lies before such a change is
-taken for warm-up too, and sampling goes on. A change of more than the target that is left then moves nothing any more:
-the run has no steady state, and says so.
+Warm-up is detected in two steps. Gradual: at every step the last two windows of five samples are compared. They agree
+when Mann & Whitney's U doesn't separate them (two-sided 5.6 %) or their medians differ by no more than the target (a
+caller's looser target counts as 2 %: `steady_rel_ci`). Plateaus: Pettitt's test searches the first samples from there
+on (20, or as many as the rule asks for) for a change point. What lies before agreeing windows and before a change
+point is warm-up and is kept separately. Once the target is met, all samples are searched again with a sharper test,
+because twenty samples show what windows of five can't tell from noise. Up to three times, samples before such a
+change also become warm-up and sampling continues. A change of more than the target that remains after that moves
+nothing: the run has no steady state and says so.
 
-Both tests look at the order of samples, not at their spread, so that a noisy run may still be steady; a coefficient of
-variation (Georges et al. 2007, 3.2.2) can't tell the two apart. Change points stand in for the person who would look
-at each plot in Kalibera & Jones (2013), section 4; Barrett et al. (2017) find warm-up the same way.
+Both tests use the order of samples, not their spread, so a noisy run may still be steady. A coefficient of variation
+(Georges et al. 2007, 3.2.2) can't tell the two apart. Change points replace the person who inspects each plot in
+Kalibera & Jones (2013), section 4. Barrett et al. (2017) detect warm-up the same way.
+
+`Clock` is a protocol, so that tests can say how long everything took.
 """
 
 from __future__ import annotations
 
 import math
+import resource
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
-from dyno.measure.clock import Clock
-from dyno.measure.reading import Instant, Reading
-from dyno.measure.rule import StoppingRule
-from dyno.measure.statistics import change_point, median, median_interval, separated
+from dyno.measure.statistics import change_point, mad, median, median_interval, quartiles, separated
+from dyno.measure.stopping_rule import StoppingRule
+from dyno.models.result import CoreShares, Cpu, Phases, RunSummary, Sensors
+
+
+class Clock(Protocol):
+    def now_s(self) -> float:
+        """Monotonic seconds from an arbitrary zero: for durations."""
+
+    def epoch_s(self) -> float:
+        """Wall clock, seconds since 1970: only to be compared with `now_s`, as it may jump."""
+
+    def cpu_s(self) -> tuple[float, float]:
+        """(user, system) processor seconds this process has used so far, over all its threads."""
+
+
+class HostClock:
+    """The real one. CLOCK_MONOTONIC is what `perf_counter` reads on Linux: 1 ns, about 50 ns a call."""
+
+    def now_s(self) -> float:
+        return time.perf_counter()
+
+    def epoch_s(self) -> float:
+        return time.time()
+
+    def cpu_s(self) -> tuple[float, float]:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_utime, usage.ru_stime
+
+
+@dataclass(frozen=True)
+class ClockReading:
+    """Now, by the clocks of one process: wall clocks and the processor's time."""
+
+    now_s: float
+    epoch_s: float
+    user_s: float
+    system_s: float
+
+    @classmethod
+    def now(cls, clock: Clock) -> ClockReading:
+        return cls(clock.now_s(), clock.epoch_s(), *clock.cpu_s())
+
+
+@dataclass(frozen=True)
+class TimedSample:
+    """So many executions between two instants."""
+
+    start: ClockReading
+    end: ClockReading
+    executions: int
+
+    @property
+    def duration_s(self) -> float:
+        return self.end.now_s - self.start.now_s
+
+    @property
+    def per_execution_s(self) -> float:
+        return self.duration_s / self.executions
+
 
 StoppedBecause = Literal["target", "max_samples", "max_s"]
 Execute = Callable[[int], None]  # execute so often, then drain the device
@@ -45,7 +105,7 @@ MARGIN = 1.1  # aims above the least length, so that the fastest samples keep it
 
 
 @dataclass(frozen=True)
-class Samples:
+class SamplingResult:
     """What `sample` took. `warmup` and `samples` are seconds per execution in the order they were taken.
 
     `sample_cpu_s` holds (user, system) processor seconds of each whole sample. The window runs from the first
@@ -67,7 +127,7 @@ class Samples:
 
 def sample(
     execute: Execute, rule: StoppingRule, clock: Clock, report: Report, before_each: Callable[[], None] = lambda: None
-) -> Samples:
+) -> SamplingResult:
     """Time `execute` until `rule` is met; at least one sample is taken, however long it lasts.
 
     `report` and, right before each one (warm-up included), `before_each` are called between samples, never inside.
@@ -82,10 +142,10 @@ class _Sampler:
         self._execute, self._rule, self._clock, self._report = execute, rule, clock, report
         self._before_each = before_each
         self._begin_s = clock.now_s()
-        self._warmup: list[Reading] = []
-        self._taken: list[Reading] = []
+        self._warmup: list[TimedSample] = []
+        self._taken: list[TimedSample] = []
 
-    def run(self) -> Samples:
+    def run(self) -> SamplingResult:
         self._report(0, self._rule.min_samples)
         self._calibrate()
         settled = self._warm_up()
@@ -111,7 +171,7 @@ class _Sampler:
             reading = self._read(self._longer(reading))
         self._taken.append(reading)
 
-    def _longer(self, reading: Reading) -> int:
+    def _longer(self, reading: TimedSample) -> int:
         """How many executions should last `min_sample_s`, one more than now at least and ten times as many at most."""
         wanted = reading.executions * MAX_GROWTH
         if reading.duration_s > 0:
@@ -208,11 +268,11 @@ class _Sampler:
         executions = self._taken[-1].executions
         self._taken.append(self._read(executions))
 
-    def _read(self, executions: int) -> Reading:
+    def _read(self, executions: int) -> TimedSample:
         self._before_each()
-        start = Instant.now(self._clock)
+        start = ClockReading.now(self._clock)
         self._execute(executions)
-        return Reading(start, Instant.now(self._clock), executions)
+        return TimedSample(start, ClockReading.now(self._clock), executions)
 
     def _times(self) -> list[float]:
         return [reading.per_execution_s for reading in self._taken]
@@ -223,9 +283,9 @@ class _Sampler:
     def _window_s(self) -> float:
         return self._taken[-1].end.now_s - self._taken[0].start.now_s
 
-    def _samples(self, reason: StoppedBecause, *, steady: bool) -> Samples:
+    def _samples(self, reason: StoppedBecause, *, steady: bool) -> SamplingResult:
         first, last = self._taken[0].start, self._taken[-1].end
-        return Samples(
+        return SamplingResult(
             warmup=[reading.per_execution_s for reading in self._warmup],
             samples=self._times(),
             executions_per_sample=self._taken[-1].executions,
@@ -238,3 +298,44 @@ class _Sampler:
             system_s=last.system_s - first.system_s,
             epoch_s=last.epoch_s - first.epoch_s,
         )
+
+
+def summarise(
+    samples: SamplingResult,
+    *,
+    process_start: Literal["forked", "spawned"],
+    pid: int,
+    phases: Phases,
+    started_at_s: float,
+    first_op_at_s: float | None = None,
+    clock_hz: float | None = None,
+    sensors: Sensors | None = None,
+    core_shares: CoreShares | None = None,
+) -> RunSummary:
+    """The summary of one run; times per execution in seconds. `phases` gets its `warmup_s` and `steady_s` here."""
+    interval = median_interval(samples.samples)
+    first, third = quartiles(samples.samples)
+    return RunSummary(
+        process_start=process_start,
+        pid=pid,
+        median=interval.value,
+        low=interval.low,
+        high=interval.high,
+        q1=first,
+        q3=third,
+        min=min(samples.samples),
+        max=max(samples.samples),
+        mad=mad(samples.samples),
+        samples=len(samples.samples),
+        executions_per_sample=samples.executions_per_sample,
+        warmup_samples=len(samples.warmup),
+        steady=samples.steady,
+        stopped_because=samples.stopped_because,
+        phases=phases.model_copy(update={"warmup_s": samples.warmup_s, "steady_s": samples.wall_s}),
+        cpu=Cpu(wall_s=samples.wall_s, user_s=samples.user_s, system_s=samples.system_s),
+        core_shares=core_shares,
+        clock_hz=clock_hz,
+        sensors=sensors,
+        started_at_s=started_at_s,
+        first_op_at_s=first_op_at_s,
+    )

@@ -1,6 +1,6 @@
-"""What can speak against a number: one table of every code, and the verdict that follows from the raised ones.
+"""The table of warning codes, and the verdict that follows from the raised ones.
 
-A: the number is wrong. B: it may not repeat. C: read it with care.
+Classes: A, the number is wrong; B, it may not repeat; C, read it with care.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CODES: dict[str, tuple[Severity, str]] = {
 }
 
 # Codes that only a workload which checks its own output can raise.
-OF_AN_OUTPUT = frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"})
+OUTPUT_CODES = frozenset({"DEGENERATE_DATA", "OUTPUT_NONFINITE", "RESULT_INCORRECT"})
 MIN_PROCESSES = 5
 
 
@@ -68,7 +68,7 @@ def warning(code: str, message: str | None = None, **evidence: JsonValue) -> Res
     return ResultWarning(code=code, severity=severity, message=message or sentence, evidence=evidence)
 
 
-def unchecked(
+def unchecked_codes(
     precisions: Collection[Precision | None],
     peak: Peak,
     verified: Collection[str],
@@ -76,10 +76,10 @@ def unchecked(
 ) -> list[str]:
     """The codes that nobody looked for in this result, in the table's order.
 
-    `precisions`: one per run. `verified`: which of `dyno.measure.warnings.OF_AN_OUTPUT` the workload checked itself.
-    `further`: what no sensor reported (see `dyno.measure.sensed`), what a run couldn't check.
+    `precisions`: one per run. `verified`: which of `dyno.measure.warnings.OUTPUT_CODES` the workload checked itself.
+    `further`: what no sensor reported (see `dyno.measure.stability`), what a run couldn't check.
     """
-    missing = {*further, *OF_AN_OUTPUT.difference(verified)}
+    missing = {*further, *OUTPUT_CODES.difference(verified)}
     if any(each is None or each.observed is None for each in precisions):
         missing.add("PRECISION_MISMATCH")
     if peak.value is None:
@@ -90,7 +90,7 @@ def unchecked(
 def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: int, target_reached: bool) -> Verdict:
     """Untrusted with any warning of class A; trusted with none of A or B, five runs and the target reached.
 
-    Nothing is trusted while any check is `missing` (see `dyno.measure.warnings.unchecked`).
+    Nothing is trusted while any check is `missing` (see `dyno.measure.warnings.unchecked_codes`).
     Forked runs count as spawned ones do: they scatter alike (docs/decisions/0007).
     """
     severities = {raised.severity for raised in warnings}
@@ -101,7 +101,7 @@ def verdict(warnings: Iterable[ResultWarning], missing: Collection[str], runs: i
     return Verdict.TRUSTED
 
 
-def merged(by_run: Sequence[Sequence[ResultWarning]]) -> list[ResultWarning]:
+def merged_warnings(by_run: Sequence[Sequence[ResultWarning]]) -> list[ResultWarning]:
     """One warning per code over all runs, in the table's order; `evidence.runs` says which runs raised it.
 
     Message and other evidence are those of the first run that raised it.
@@ -113,12 +113,12 @@ def merged(by_run: Sequence[Sequence[ResultWarning]]) -> list[ResultWarning]:
             first.setdefault(each.code, each)
             if run not in runs.setdefault(each.code, []):
                 runs[each.code].append(run)
-    return in_order(
+    return sorted_warnings(
         each.model_copy(update={"evidence": {**each.evidence, "runs": runs[code]}}) for code, each in first.items()
     )
 
 
-def in_order(warnings: Iterable[ResultWarning]) -> list[ResultWarning]:
+def sorted_warnings(warnings: Iterable[ResultWarning]) -> list[ResultWarning]:
     """In the table's order, so the gravest come first; codes this version doesn't know come last."""
     places = {code: place for place, code in enumerate(CODES)}
     return sorted(warnings, key=lambda raised: places.get(raised.code, len(places)))

@@ -1,4 +1,4 @@
-"""A spawned runner: reads its request from one descriptor, writes its frames to another, and ends."""
+"""A spawned runner: read a request from one descriptor, write frames to another, exit."""
 
 from __future__ import annotations
 

@@ -1,40 +1,138 @@
-"""One run of one spec in this process, phase by phase."""
+"""One run of one spec in this process, phase by phase.
+
+Includes the cold start's empty caches, the phase timer and the process's peak memory.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dyno.devices.clock import measure_clock_hz
+from pydantic import JsonValue
+
+from dyno.devices.cpu_speed import measure_clock_hz
 from dyno.devices.device import PeakFigure
 from dyno.devices.environment import environment
-from dyno.devices.locks import hold
+from dyno.devices.locks import hold_locks
 from dyno.devices.sensors import sensing
 from dyno.errors import DeviceUnavailable, RunFailed
 from dyno.frameworks import framework as framework_named
 from dyno.frameworks.contract import Framework
-from dyno.measure.summary import summarise
+from dyno.measure.sampling import summarise
+from dyno.measure.warnings import warning
 from dyno.models.job import DEVICE_BUSY, NO_SUCH_DEVICE
 from dyno.models.result import Memory, Phases, ResultWarning, RunSummary, Training
 from dyno.models.runner_protocol import DoneFrame, FirstOpFrame, RunRecord, RunRequest, StartedFrame
-from dyno.runner.caches import empty_caches, warm_caches
-from dyno.runner.cases import Sampled, case_records, sample_all
-from dyno.runner.doubts import Doubts, doubts
-from dyno.runner.failures import failed
-from dyno.runner.memory import memory, reset_host_peak
-from dyno.runner.peaks import measured_anew
-from dyno.runner.phases import PhaseTimer
-from dyno.runner.samples import Taken
-from dyno.runner.subjects import Subject, subjects
-from dyno.runner.writer import FrameWriter
+from dyno.runner.case_sampling import CaseSamples, SampledCase, case_records, sample_cases
+from dyno.runner.checks import CheckedCase, CheckFindings, checked_cases, remeasured_peaks, run_checks
+from dyno.runner.frame_writer import FrameWriter, failure_frame
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, Built, Params, Verification
+
+# Where CUDA's driver, JAX, Triton, PyTorch's compiler and Numba keep what they compiled, by their own variables.
+_CACHE_FOLDERS = (
+    *("CUDA_CACHE_PATH", "JAX_COMPILATION_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"),
+    "NUMBA_CACHE_DIR",
+)
+# XLA and TensorFlow are told theirs among other options: --tf_xla_persistent_cache_directory=…
+_CACHE_OPTIONS = ("XLA_FLAGS", "TF_XLA_FLAGS", "LIBTPU_INIT_ARGS")
+_CACHE = re.compile(r"--(\w*(?:cache|load_autotune)\w*)=[\"']?([^\s\"']+)")
+
+
+def empty_caches(folder: Path) -> None:
+    """Have this process, and all it starts, look for compiled code in new folders below `folder`.
+
+    Before a framework is loaded. Options among an administrator's flags are left as they are, see `warm_caches`.
+    """
+    for name in _CACHE_FOLDERS:
+        place = folder / name.lower()
+        place.mkdir(parents=True)
+        os.environ[name] = str(place)
+
+
+def warm_caches(environ: Mapping[str, str]) -> ResultWarning | None:
+    """Some cache that `environ` names isn't empty. Their paths aren't told."""
+    named = [(name, environ[name]) for name in _CACHE_FOLDERS if environ.get(name)]
+    for variable in _CACHE_OPTIONS:
+        for option, path in _CACHE.findall(environ.get(variable, "")):
+            named.append((f"{variable}: --{option}", path))
+    warm: list[JsonValue] = [name for name, path in named if _not_empty(Path(path))]
+    return warning("WARM_CACHE", caches=warm) if warm else None
+
+
+def _not_empty(path: Path) -> bool:
+    try:
+        return any(path.iterdir()) if path.is_dir() else path.stat().st_size > 0
+    except OSError:  # nothing is there, or nothing that this process could read either
+        return False
+
+
+_RESET_PEAK = "5"  # proc(5), /proc/pid/clear_refs: VmHWM starts again from what is resident now
+
+
+def reset_host_peak() -> None:
+    """Forget the peak so far: a forked runner inherits its zygote's. Where the kernel refuses, it stays included."""
+    try:
+        Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
+    except OSError:
+        return
+
+
+def host_peak_bytes(status: Path = Path("/proc/self/status")) -> int | None:
+    """The most resident memory since the start or the last reset (VmHWM); None where the kernel doesn't say."""
+    try:
+        lines = status.read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split() for line in lines if line.startswith("VmHWM:")]
+    return int(found[0][1]) * 1024 if found else None
+
+
+def peak_memory(framework: Framework, kind: str) -> Memory:
+    """Host and device peak of this process, with the reason where there is no device figure."""
+    if kind == "cpu":
+        reason = "a CPU has no memory of its own: host_peak_bytes is all of it"
+        return Memory(host_peak_bytes=host_peak_bytes(), reason=reason)
+    peak_bytes = framework.device_peak_bytes(kind)
+    reason_absent = None if peak_bytes is not None else f"{framework.name} doesn't count the memory of a {kind}"
+    return Memory(host_peak_bytes=host_peak_bytes(), device_peak_bytes=peak_bytes, reason=reason_absent)
+
+
+class PhaseTimer:
+    """Times named blocks. A phase that is entered twice adds up; one that never ran stays null."""
+
+    def __init__(self, report: Callable[[str], None], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._report = report
+        self._clock = clock
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Report the phase, then time the block; `name` is a field of `Phases` without its `_s`."""
+        if f"{name}_s" not in Phases.model_fields:
+            raise ValueError(f"no phase is called {name}")
+        self._report(name)
+        began_s = self._clock()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + self._clock() - began_s
+
+    def seconds(self, name: str) -> float:
+        """How long the phase took; KeyError if it never ran."""
+        return self._seconds[name]
+
+    def phases(self) -> Phases:
+        return Phases(**{f"{name}_s": seconds for name, seconds in self._seconds.items()})
+
 
 _LOCK_TIMEOUT_S = 10.0  # the last runner of this device may still be dying
 
@@ -45,13 +143,13 @@ class _Measured:
 
     first_op_at_s: float
     training: Training | None
-    own: Taken
-    cases: list[Sampled]
+    own: CaseSamples
+    cases: list[SampledCase]
     clock_hz: float | None
     found: Verification
     memory_peak: Memory
     peak: dict[str, PeakFigure]
-    findings: Doubts
+    findings: CheckFindings
 
 
 class Run:
@@ -80,15 +178,15 @@ class Run:
         built = self._build()
         training = self._execute_first(built)
         with sensing(self._device) as source:
-            own, cases = sample_all(
+            own, cases = sample_cases(
                 built, self._request.spec.measure, self._device, source, self._frames, self._framework
             )
         clock_hz = self._clock_hz(own)
-        taken = memory(self._framework, self._device.driven_as)  # before the checks take some of their own
+        taken = peak_memory(self._framework, self._device.driven_as)  # before the checks take some of their own
         self._frames.report("verify")
         found = built.verify()
         examined = self._cases_to_check(built, own, cases, found.flops)
-        peak, doubted = measured_anew(self._device, examined), self._run_checks(examined)
+        peak, doubted = remeasured_peaks(self._device, examined), self._run_checks(examined)
         return self._assembled(
             built.work, _Measured(first_op_at_s, training, own, cases, clock_hz, found, taken, peak, doubted)
         )
@@ -135,16 +233,18 @@ class Run:
             return None
         return built.complete(self._timer.seconds("compile"), self._timer.seconds("first_execution"))
 
-    def _cases_to_check(self, built: Built, own: Taken, cases: Sequence[Sampled], flops: float | None) -> list[Subject]:
+    def _cases_to_check(
+        self, built: Built, own: CaseSamples, cases: Sequence[SampledCase], flops: float | None
+    ) -> list[CheckedCase]:
         chosen, params = workload(self._request.spec.workload), self._params()
         declared = chosen.flops(params) if flops is None else flops
-        return subjects(built, own, cases, declared, getattr(params, "dtype", "float32"))
+        return checked_cases(built, own, cases, declared, getattr(params, "dtype", "float32"))
 
-    def _run_checks(self, examined: Sequence[Subject]) -> Doubts:
+    def _run_checks(self, examined: Sequence[CheckedCase]) -> CheckFindings:
         """The first run speaks for all: they execute the same."""
-        framework, found = self._framework, Doubts()
+        framework, found = self._framework, CheckFindings()
         if self._request.run == 0:
-            found = doubts(framework, self._device, examined, lambda: self._frames.report("verify"))
+            found = run_checks(framework, self._device, examined, lambda: self._frames.report("verify"))
         if framework.traced() is None:
             reason = f"{framework.name} doesn't tell what it compiles"
             found.unchecked |= dict.fromkeys(("COMPILE_IN_TIMING", "RETRACED"), reason)
@@ -154,7 +254,7 @@ class Run:
         spec = self._request.spec
         return validate_params(workload(spec.workload), spec.params, spec.replicas, spec.framework)
 
-    def _clock_hz(self, taken: Taken) -> float | None:
+    def _clock_hz(self, taken: CaseSamples) -> float | None:
         if self._device.driven_as != "cpu":
             return taken.sensors.clocks_hz.get("sm")
         return measure_clock_hz(self._device.cores[0]) if self._device.cores else None
@@ -186,12 +286,12 @@ class Run:
             cases=case_records(measured.cases, lambda of_case, first_s: self._of_case(of_case, measured, first_s)),
         )
 
-    def _of_case(self, taken: Taken, measured: _Measured, first_execution_s: float | None) -> RunSummary:
+    def _of_case(self, taken: CaseSamples, measured: _Measured, first_execution_s: float | None) -> RunSummary:
         own = self._timer.phases()
         phases = own if first_execution_s is None else Phases(first_execution_s=first_execution_s)
         return self._summary(taken, measured, phases)
 
-    def _summary(self, taken: Taken, measured: _Measured, phases: Phases) -> RunSummary:
+    def _summary(self, taken: CaseSamples, measured: _Measured, phases: Phases) -> RunSummary:
         return summarise(
             taken.samples,
             process_start=self._request.process_start,
@@ -213,7 +313,7 @@ def own_the_device(request: RunRequest) -> None:
     """Lock the device until this process ends, and stay on its cores. Raises RunFailed."""
     device = request.device
     try:
-        hold(request.lock_paths, _LOCK_TIMEOUT_S, request.shared_lock_paths, request.job)
+        hold_locks(request.lock_paths, _LOCK_TIMEOUT_S, request.shared_lock_paths, request.job)
     except DeviceUnavailable as busy:
         raise RunFailed("infrastructure", DEVICE_BUSY, busy.detail) from busy
     if not device.cores:
@@ -241,4 +341,4 @@ def main(request: RunRequest, frames_fd: int) -> None:
     except BaseException as error:  # noqa: BLE001 - whatever ends a run must reach the supervisor as a frame
         if not isinstance(error, RunFailed):
             traceback.print_exc()
-        frames.write(failed(error, framework))
+        frames.write(failure_frame(error, framework))

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dyno.devices.discover import host_name
-from dyno.devices.gpu_facts import gpu_facts
-from dyno.devices.topology import Topology, topology
-from dyno.devices.tpu import discover_tpu, looked_at
+from dyno.devices.cpu import Topology, read_topology
+from dyno.devices.discovery import host_name
+from dyno.devices.gpu import gpu_facts
+from dyno.devices.tpu import discover_tpu, tpu_facts
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 
@@ -22,7 +22,7 @@ Facts = dict[str, Any]
 
 def host_facts() -> Facts:
     """`cpu` (see `Topology`), `gpus` and `tpu`: their facts, or under `reason` why there are none. JSON values only."""
-    return {"cpu": _cpu(topology(platform.machine())), "gpus": _gpus(), "tpu": _tpu()}
+    return {"cpu": _cpu(read_topology(platform.machine())), "gpus": _gpus(), "tpu": _tpu()}
 
 
 def listing(facts: Facts) -> str:
@@ -48,7 +48,7 @@ def _gpus() -> dict[str, Any]:
 
 
 def _tpu() -> dict[str, Any]:
-    tried = looked_at()
+    tried = tpu_facts()
     try:
         device = discover_tpu(None, host_name(), Settings())
     except DeviceUnavailable as absent:

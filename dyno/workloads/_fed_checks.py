@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.measure.checks import constant_data
+from dyno.measure.result_checks import constant_data
 from dyno.measure.warnings import warning
 from dyno.models.result import ResultWarning
 

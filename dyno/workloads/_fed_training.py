@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from dyno.errors import RunFailed
 from dyno.frameworks.contract import Samples
-from dyno.measure.checks import INPUT_LIMIT, input_bound, loss_nonfinite, synthetic_data
+from dyno.measure.result_checks import INPUT_LIMIT, input_bound, loss_nonfinite, synthetic_data
 from dyno.models.result import DataOrigin
 from dyno.settings import Settings
 from dyno.workloads._fed_checks import LOOKED_AT, unfed

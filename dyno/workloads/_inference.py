@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.measure.checks import constant_data, output_nonfinite, result_incorrect
-from dyno.measure.warnings import OF_AN_OUTPUT
+from dyno.measure.result_checks import constant_data, output_nonfinite, result_incorrect
+from dyno.measure.warnings import OUTPUT_CODES
 from dyno.workloads.contract import BuildContext, Verification
 
 _COMPARED = 8  # inputs at most, from the first to the last
@@ -62,7 +62,7 @@ class Inference:
         )
         return Verification(
             warnings=[each for each in raised if each is not None],
-            verified=OF_AN_OUTPUT - {"RESULT_INCORRECT"} if too_alike else OF_AN_OUTPUT,
+            verified=OUTPUT_CODES - {"RESULT_INCORRECT"} if too_alike else OUTPUT_CODES,
             unchecked={"RESULT_INCORRECT": _TOO_ALIKE.format(difference, apart)} if too_alike else {},
             details={
                 "execution": f"the outputs for a batch of {int(self.work)} inputs",

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dyno.measure.checks import result_incorrect
-from dyno.measure.verify import exact_product
-from dyno.measure.warnings import OF_AN_OUTPUT
+from dyno.measure.correctness import exact_product
+from dyno.measure.result_checks import result_incorrect
+from dyno.measure.warnings import OUTPUT_CODES
 from dyno.models.result import Precision
 from dyno.workloads._operands import LARGEST, Int8, integers
 from dyno.workloads._products import Dispatch
@@ -56,7 +56,7 @@ class IntegerDispatch(Dispatch):
         }
         return Verification(
             warnings=[raised for raised in warnings if raised is not None],
-            verified=OF_AN_OUTPUT,  # a whole number is always finite
+            verified=OUTPUT_CODES,  # a whole number is always finite
             precision=Precision(requested="int8", observed="int8" if told else None, rel_error=found.rel_error),
             details=details,
             amounts={"execution": self.work},

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dyno.datasets.kinds import DataKind
 from dyno.devices.device import Device
-from dyno.measure.checks import batch_small, batch_uneven, cache_resident, width_uneven
+from dyno.measure.result_checks import batch_small, batch_uneven, cache_resident, width_uneven
 from dyno.measure.warnings import warning
 from dyno.models.result import ResultWarning
 from dyno.workloads._cost import Step

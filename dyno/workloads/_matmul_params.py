@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from dyno.errors import FieldError
-from dyno.measure.verify import MAX_TOLERANCE, tolerance
+from dyno.measure.correctness import MAX_TOLERANCE, tolerance
 from dyno.workloads._operands import LONGEST
 from dyno.workloads.contract import Params
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.measure.checks import degenerate_data, output_nonfinite, result_incorrect, zero_product
-from dyno.measure.verify import (
+from dyno.measure.correctness import (
     MAX_TOLERANCE,
     ProductCheck,
-    allowed,
-    can_be_told,
-    cut_off,
+    allowed_error,
     freivalds,
     freivalds_chain,
+    is_checkable,
+    is_truncated,
     precision_fingerprint,
-    precision_untold,
+    precision_unchecked,
 )
-from dyno.measure.warnings import OF_AN_OUTPUT
+from dyno.measure.result_checks import degenerate_data, output_nonfinite, result_incorrect, zero_product
+from dyno.measure.warnings import OUTPUT_CODES
 from dyno.models.result import Precision, ResultWarning
 from dyno.workloads._operands import as_tf32, generator, normal, signed_hartley
 from dyno.workloads.contract import BuildContext, Verification
@@ -227,11 +227,11 @@ def _judged(
     observed, unchecked = None, dict[str, str]()
     if single.elements >= _ENOUGH_ELEMENTS:
         observed = precision_fingerprint(single.rel_error, requested=dtype, inner=inner)
-        unchecked = precision_untold(single.rel_error, inner=inner)
+        unchecked = precision_unchecked(single.rel_error, inner=inner)
     ran_in = observed or dtype
-    limit = allowed(check, single, ran_in, inner=inner, products=products)
-    in_step = None if can_be_told(dtype, inner=inner, products=products) else _IN_STEP.format(inner)
-    if check.rel_error > limit == MAX_TOLERANCE and cut_off(single, ran_in):
+    limit = allowed_error(check, single, ran_in, inner=inner, products=products)
+    in_step = None if is_checkable(dtype, inner=inner, products=products) else _IN_STEP.format(inner)
+    if check.rel_error > limit == MAX_TOLERANCE and is_truncated(single, ran_in):
         in_step = _CUT_OFF.format(ran_in)
     judged = check.told and in_step is None
     warnings = [
@@ -241,7 +241,7 @@ def _judged(
     ]
     return Verification(
         warnings=[raised for raised in warnings if raised is not None],
-        verified=OF_AN_OUTPUT if judged else OF_AN_OUTPUT - {"RESULT_INCORRECT"},
+        verified=OUTPUT_CODES if judged else OUTPUT_CODES - {"RESULT_INCORRECT"},
         unchecked=unchecked if in_step is None else {**unchecked, "RESULT_INCORRECT": in_step},
         precision=Precision(requested=dtype, observed=observed, rel_error=_finite(single.rel_error)),
         details={

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.frameworks.contract import Samples, Trainer
-from dyno.measure.checks import output_nonfinite, synthetic_data
+from dyno.measure.result_checks import output_nonfinite, synthetic_data
 from dyno.measure.statistics import wilson_interval
-from dyno.measure.warnings import OF_AN_OUTPUT
+from dyno.measure.warnings import OUTPUT_CODES
 from dyno.models.result import DataOrigin, Precision, Training
 from dyno.settings import Settings
 from dyno.workloads._images import Network
@@ -87,7 +87,7 @@ class QuantizedRun:
         return Verification(
             warnings=[each for each in (nonfinite, synthetic_data(origin)) if each is not None],
             verified=frozenset({"OUTPUT_NONFINITE"}),
-            unchecked=dict.fromkeys(OF_AN_OUTPUT - {"OUTPUT_NONFINITE"}, _TOLD),
+            unchecked=dict.fromkeys(OUTPUT_CODES - {"OUTPUT_NONFINITE"}, _TOLD),
             precision=None if self._int8.in_int8 else Precision(requested="int8", observed="float32", rel_error=None),
             details={
                 "engine": self._engine,

@@ -1,4 +1,4 @@
-"""Holds timed training steps against plain ones (see `dyno.measure.step_agreement`)."""
+"""Holds timed training steps against plain ones (see `dyno.measure.correctness`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from dyno.frameworks.plain_step import Arrays, PlainStep, arrays_of, put_state, state_of
-from dyno.measure.step_agreement import LEAST_COMPARED, Agreement, Step, agreement, rounding, step_incorrect
+from dyno.measure.correctness import MIN_COMPARED, Agreement, TrainingStep, agreement, rounding, step_incorrect
 from dyno.models.result import ResultWarning
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext
@@ -76,7 +76,7 @@ def _compared(context: BuildContext, timed: Timed, precision: str) -> Finding:
     if found.agrees is None:
         if not math.isfinite(found.plain_loss):
             return Finding(unchecked="the plain step's loss isn't finite either", details=details)
-        share = f"{found.compared:.0%} of the weights, less than {LEAST_COMPARED:.0%}"
+        share = f"{found.compared:.0%} of the weights, less than {MIN_COMPARED:.0%}"
         return Finding(
             unchecked=f"rounding in {precision} leaves a plain step to compare with in {share}", details=details
         )
@@ -97,11 +97,11 @@ def _one(
     begin(0)
     inputs, targets, loss = timed.step()
     timed.sync()
-    made = Step(loss, arrays_of(timed.model.trainable_variables))
+    made = TrainingStep(loss, arrays_of(timed.model.trainable_variables))
     begin(1)
-    plain = Step(*exact(inputs, targets, parts=timed.parts))
+    plain = TrainingStep(*exact(inputs, targets, parts=timed.parts))
     begin(2)
-    off = Step(*rounded(inputs, targets, at=_off(before, precision, context.seed), parts=timed.parts))
+    off = TrainingStep(*rounded(inputs, targets, at=_off(before, precision, context.seed), parts=timed.parts))
     return agreement(before, made, plain, off, precision)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dyno.measure.checks import precision_mismatch
+from dyno.measure.result_checks import precision_mismatch
 from dyno.models.result import Precision, ResultWarning
 from dyno.workloads.contract import Built, Case, Countable, Growable, Verification
 

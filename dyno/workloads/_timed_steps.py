@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dyno.measure.executed import steps_mismatch
+from dyno.measure.execution_checks import steps_mismatch
 from dyno.models.result import ResultWarning
 
 # Keras' dynamic loss scale begins at 2^15, is halved by each step that it leaves out, and doubled every 2000 steps.

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from dyno.frameworks._even import full_batch
 from dyno.frameworks.contract import JitCompile, Samples, Trainer
-from dyno.measure.checks import loss_nonfinite
+from dyno.measure.result_checks import loss_nonfinite
 from dyno.models.result import DataOrigin, Epoch, Training, Trial
 from dyno.workloads._callbacks import Callbacks
 from dyno.workloads._epochs import Epochs, finite

@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import JsonValue
 
 from dyno.frameworks.contract import FedStep, Samples, Trainer
-from dyno.measure.checks import constant_data, output_nonfinite
-from dyno.measure.verify import freivalds, precision_fingerprint
+from dyno.measure.correctness import freivalds, precision_fingerprint
+from dyno.measure.result_checks import constant_data, output_nonfinite
 from dyno.models.result import Precision, ResultWarning
 from dyno.workloads._reference_step import FLOAT32, Timed, compared
 from dyno.workloads._timed_steps import TimedSteps

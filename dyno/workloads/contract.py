@@ -99,7 +99,7 @@ class Verification:
     """What the checks after sampling found, and what the metrics need beside the samples."""
 
     warnings: list[ResultWarning] = field(default_factory=list)
-    verified: frozenset[str] = frozenset()  # of dyno.measure.warnings.OF_AN_OUTPUT, those that were looked for
+    verified: frozenset[str] = frozenset()  # of dyno.measure.warnings.OUTPUT_CODES, those that were looked for
     unchecked: dict[str, str] = field(default_factory=dict)  # of those, which couldn't be, and why
     precision: Precision | None = None
     details: dict[str, Any] = field(default_factory=dict)

@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import Field
 
-from dyno.devices.clock import measure_clock_hz
+from dyno.devices.cpu_speed import measure_clock_hz
 from dyno.devices.device import Device
-from dyno.devices.frameworks import installed_frameworks
+from dyno.devices.discovery import installed_frameworks
 from dyno.frameworks.seen import seen_in_a_process_of_its_own
-from dyno.measure.warnings import OF_AN_OUTPUT
+from dyno.measure.warnings import OUTPUT_CODES
 from dyno.models.spec import FrameworkName
 from dyno.workloads._articles import LABORATORY, TPU_V2
 from dyno.workloads._cost import runtime_bytes
@@ -62,7 +62,7 @@ class _DeviceInfo:
     def verify(self) -> Verification:
         facts = self._all()
         return Verification(
-            unchecked=dict.fromkeys(OF_AN_OUTPUT, _FACTS),
+            unchecked=dict.fromkeys(OUTPUT_CODES, _FACTS),
             details=facts | {"listing": listing(facts).splitlines()},
         )
 

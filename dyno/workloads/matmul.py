@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
-from dyno.measure.checks import pow2_only, width_uneven
+from dyno.measure.result_checks import pow2_only, width_uneven
 from dyno.measure.warnings import warning
 from dyno.models.result import ResultWarning
 from dyno.models.spec import FrameworkName

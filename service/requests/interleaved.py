@@ -9,7 +9,7 @@ from typing import Literal
 import anyio.to_thread
 
 from dyno.errors import ExceedsTimeout, FieldError, InvalidComparison, InvalidSpec, NoDeviceFits, NotComparable
-from dyno.measure.interleaved import compare_arms
+from dyno.measure.compare_results import compare_variants
 from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_of, urls_of
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, SpecWarning, Status
@@ -38,7 +38,7 @@ async def comparison(job: Job, spec: InterleavedSpec, state: State) -> Compariso
     result, workload = await state.jobs.result(job.id), state.workloads.get(spec.workload)
     free = workload.params.untimed | workload.params.how if workload else frozenset()
     try:
-        return await anyio.to_thread.run_sync(compare_arms, job, spec, result, free)  # the first one imports SciPy
+        return await anyio.to_thread.run_sync(compare_variants, job, spec, result, free)  # the first one imports SciPy
     except (NotComparable, InvalidComparison) as error:
         message = f"both ran, but what ran can't be compared: {error.detail}"
         failure = Failure(failure_class=FailureClass.BENCHMARK, reason="not_comparable", message=message)

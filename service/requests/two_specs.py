@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from dyno.errors import FieldError, InvalidComparison, InvalidSpec
-from dyno.measure.comparable import check_specs
-from dyno.measure.metrics import COLD
+from dyno.measure.compare_results import check_specs
+from dyno.measure.result_metrics import COLD
 from dyno.models.comparison import CompareSpecs
 from dyno.models.spec import InterleavedSpec, Processes
 from dyno.workloads.contract import Workload

@@ -11,8 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Request, Response
 
 from dyno.errors import InvalidComparison, NoResult, RecordUnreadable, ResultNotReady, UnknownComparison, UnknownJob
-from dyno.measure.comparable import Entry, check_comparable, same_work
-from dyno.measure.comparison import compare
+from dyno.measure.compare_results import ComparisonEntry, check_comparable, compare, same_work
 from dyno.models.comparison import CompareResults, CompareSpecs, Comparison, UnfinishedComparison, job_of
 from dyno.models.job import Job, Status
 from dyno.models.result import Result
@@ -104,17 +103,17 @@ async def _begun(asked: Turns, state: State, idempotency_key: str | None) -> Res
 
 
 async def _made(asked: CompareResults, state: State) -> Comparison:
-    entries = [Entry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in asked.jobs]
+    entries = [ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in asked.jobs]
     workload = state.workloads.get(entries[0].result.workload)
     untimed = workload.params.untimed if workload else frozenset()
     check_comparable(entries, asked.metric, untimed)  # before anything else is read for it
     others = await _others(state.jobs, entries)
-    entries = [Entry(each.job, each.result, others[each.job.id]) for each in entries]
+    entries = [ComparisonEntry(each.job, each.result, others[each.job.id]) for each in entries]
     # In a thread: the first one imports SciPy.
     return await anyio.to_thread.run_sync(compare, asked, entries, untimed, datetime.now(UTC))
 
 
-async def _others(jobs: Jobs, entries: Sequence[Entry]) -> Mapping[str, list[Result]]:
+async def _others(jobs: Jobs, entries: Sequence[ComparisonEntry]) -> Mapping[str, list[Result]]:
     """For each job the results of the same work on equal hardware that aren't compared here."""
     named = {entry.job.id for entry in entries}
     page = await jobs.list(status=Status.SUCCEEDED, workload=entries[0].result.workload, limit=LOOKED_THROUGH)

@@ -19,7 +19,7 @@ from benchmarks.watched import Watcher
 from dyno.models.result import Sensors
 from dyno.models.runner_protocol import ProgressFrame
 from dyno.models.spec import Measure
-from dyno.runner.writer import FrameWriter
+from dyno.runner.frame_writer import FrameWriter
 from tests.waiting import eventually
 
 

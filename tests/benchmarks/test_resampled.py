@@ -21,8 +21,7 @@ from benchmarks.drawn import (
     without_return,
 )
 from benchmarks.resampled import FIVE, ORDERS, REAL_ORDERS
-from dyno.measure.paired import paired_ratio
-from dyno.measure.ratio import ratio_of_means
+from dyno.measure.ratios import paired_ratio, ratio_of_means
 from dyno.models.comparison import Comparative
 
 NORMAL = 1e-3 * (1 + 0.02 * np.random.default_rng(1).standard_normal(30))

@@ -13,7 +13,7 @@ import pytest
 from chaos import kin, remains
 from chaos.breach import Breach, Violation
 from chaos.rig import Rig
-from dyno.devices.locks import hold
+from dyno.devices.locks import hold_locks
 from dyno.processes import ManagedProcess
 from tests.chaos.parts import SLEEPS, part, until
 
@@ -37,8 +37,8 @@ def of(rig: Rig, code: str) -> ManagedProcess:
 
 def test_a_lock_that_somebody_holds_is_found(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("cpu-00000.lock", "cpu-00001.lock")]
-    hold(paths, 1).release()
-    with hold(paths[1:], 1):
+    hold_locks(paths, 1).release()
+    with hold_locks(paths[1:], 1):
         assert [str(path) for path in remains.locked(tmp_path)] == paths[1:]
     assert list(remains.locked(tmp_path)) == []
 
@@ -57,7 +57,7 @@ def test_at_rest_a_locked_device_a_runner_and_a_worker_that_is_not_idle_are_foun
         try:
             async with asyncio.timeout(60):
                 await until(lambda: len(kin.marked(rig.name)) == 5)
-                with hold([str(rig.run_dir / "cpu-00000.lock")], 1):
+                with hold_locks([str(rig.run_dir / "cpu-00000.lock")], 1):
                     found = await remains.at_rest(rig, 0.0)
             assert all(one.process is not None and one.process.poll() is None for one in rig.parts.values())
         finally:

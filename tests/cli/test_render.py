@@ -14,7 +14,7 @@ from rich.console import Console
 
 from dyno.cli.render import Cells, _training, comparison, devices, live_progress, print_table, result
 from dyno.devices.device import PeakFigure
-from dyno.measure.comparison import compare
+from dyno.measure.compare_results import compare
 from dyno.models.comparison import CompareResults
 from dyno.models.inventory import AwayDevice, DeviceStatus
 from dyno.models.job import Holder, Job

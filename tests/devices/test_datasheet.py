@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.datasheet import COLUMNS, DTYPES, datasheet_peaks, table
+from dyno.devices.datasheet import COLUMNS, DTYPES, datasheet_peaks, peak_table
 
 ROW = "gpu,X1,X1-16GB|X1-32GB,1,8,16,32,32,64,,900,The X1 data sheet,2024-05"
 
@@ -84,7 +84,7 @@ def test_a_figure_that_the_sheet_lacks_is_null_with_a_reason_and_the_others_name
 
 
 def test_every_row_has_a_source_and_is_no_faster_in_a_wider_type() -> None:
-    for row in table():
+    for row in peak_table():
         assert row.source
         ordered = [row.figures[dtype] for dtype in ("float32", "tf32", "float16", "int8") if dtype in row.figures]
         assert ordered == sorted(ordered), row.name
@@ -110,17 +110,17 @@ def test_a_wrong_row_is_refused_with_its_line(tmp_path: Path, row: str, complain
     path = tmp_path / "peaks.csv"
     path.write_text("\n".join([",".join(COLUMNS), ROW.replace("X1", "Y"), row, ""]))
     with pytest.raises(ValueError, match=complaint.replace("(", r"\(")):
-        table(path)
+        peak_table(path)
 
 
 def test_a_table_with_other_columns_is_refused_and_a_right_one_is_read(tmp_path: Path) -> None:
     path = tmp_path / "peaks.csv"
     path.write_text(f"{','.join(COLUMNS[1:])}\n")
     with pytest.raises(ValueError, match="the columns must be kind,name"):
-        table(path)
+        peak_table(path)
     right = tmp_path / "right.csv"
     right.write_text(f"{','.join(COLUMNS)}\n{ROW}\n")
-    (row,) = table(right)
+    (row,) = peak_table(right)
     assert (row.models, row.source) == (("x1-16gb", "x1-32gb"), "The X1 data sheet, 2024-05")
     assert row.figures == {"float32": 8e12, "tf32": 16e12, "bfloat16": 32e12, "float16": 32e12, "int8": 64e12} | {
         "memory": 9e11

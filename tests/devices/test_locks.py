@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dyno.devices.device import Device
-from dyno.devices.discover import discover
-from dyno.devices.locks import Held, Turn, hold, lock_paths, shared_lock_paths
+from dyno.devices.discovery import discover
+from dyno.devices.locks import DeviceTurn, HeldLocks, hold_locks, lock_paths, shared_lock_paths
 from dyno.errors import DeviceBusy, DeviceUnavailable
 from dyno.models.job import Holder
 from dyno.settings import Settings
@@ -20,7 +20,7 @@ from dyno.settings import Settings
 HOLDER = """
 import sys
 import dyno.devices.locks
-held = dyno.devices.locks.hold(sys.argv[1:], 0)
+held = dyno.devices.locks.hold_locks(sys.argv[1:], 0)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -54,21 +54,21 @@ def test_locks_are_taken_in_the_same_order_whatever_the_order_of_cores(settings:
 
 def test_a_held_device_is_refused_until_it_is_released_and_the_holder_is_named(settings: Settings) -> None:
     paths = lock_paths(discover("cpu", settings), settings)
-    held = hold(paths, 0)
+    held = hold_locks(paths, 0)
     with pytest.raises(DeviceUnavailable, match=f"held by process {os.getpid()}"):
-        hold(paths, 0.02)
+        hold_locks(paths, 0.02)
     held.release()
     held.release()
-    with hold(paths, 0):
+    with hold_locks(paths, 0):
         pass
 
 
 def test_a_refusal_leaves_no_part_of_the_device_locked(settings: Settings) -> None:
     first, second = lock_paths(cpu(0, 1), settings)
-    with hold([second], 0):
+    with hold_locks([second], 0):
         with pytest.raises(DeviceUnavailable):
-            hold([first, second], 0)
-        hold([first], 0).release()
+            hold_locks([first, second], 0)
+        hold_locks([first], 0).release()
 
 
 def test_the_lock_of_a_killed_process_is_free(settings: Settings) -> None:
@@ -78,10 +78,10 @@ def test_the_lock_of_a_killed_process_is_free(settings: Settings) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(DeviceUnavailable, match=f"held by process {holder.pid}"):
-            hold(paths, 0)
+            hold_locks(paths, 0)
         holder.send_signal(signal.SIGKILL)
         holder.wait(60)
-        hold(paths, 10).release()
+        hold_locks(paths, 10).release()
 
 
 def test_a_lock_that_was_replaced_by_a_link_is_not_followed(settings: Settings, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_lock_that_was_replaced_by_a_link_is_not_followed(settings: Settings, 
     (tmp_path / "precious").write_text("keep")
     Path(path).symlink_to(tmp_path / "precious")
     with pytest.raises(DeviceUnavailable, match="symbolic links"):
-        hold([path], 0)
+        hold_locks([path], 0)
     assert (tmp_path / "precious").read_text() == "keep"
 
 
@@ -98,36 +98,36 @@ def test_a_lock_that_can_not_be_opened_is_named_with_the_setting_that_moves_it(s
     free, taken = lock_paths(cpu(0, 1), settings)
     Path(taken).mkdir(parents=True)  # root may open another user's file, but not a folder
     with pytest.raises(DeviceUnavailable, match=rf"{taken}.*DYNO_RUN_DIR"):
-        hold([free, taken], 0)
-    hold([free], 0).release()
+        hold_locks([free, taken], 0)
+    hold_locks([free], 0).release()
 
 
 def test_a_folder_of_locks_that_can_not_be_made_is_named_too(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (path,) = lock_paths(cpu(0), Settings(run_dir=tmp_path / "file" / "run"))
     with pytest.raises(DeviceUnavailable, match=path):
-        hold([path], 0)
+        hold_locks([path], 0)
 
 
 def test_a_refusal_says_what_the_holder_runs(settings: Settings) -> None:
     paths = lock_paths(cpu(0), settings)
-    with hold(paths, 0, job="job_1"), pytest.raises(DeviceBusy, match="which runs job_1") as refused:
-        hold(paths, 0)
+    with hold_locks(paths, 0, job="job_1"), pytest.raises(DeviceBusy, match="which runs job_1") as refused:
+        hold_locks(paths, 0)
     assert (refused.value.pid, refused.value.job) == (os.getpid(), "job_1")
     assert str(refused.value.command) == " ".join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]])[:200]
 
 
 def test_the_lock_of_an_older_version_says_its_process_alone(settings: Settings) -> None:
     [path] = lock_paths(cpu(0), settings)
-    with hold([path], 0):
+    with hold_locks([path], 0):
         Path(path).write_text("77")
         with pytest.raises(DeviceBusy) as refused:
-            hold([path], 0)
+            hold_locks([path], 0)
     assert (refused.value.pid, refused.value.command, refused.value.job) == (77, None, None)
 
 
 def test_a_device_is_one_worker_s_at_a_time_and_names_its_holder(settings: Settings) -> None:
-    both, one, other = (Turn(cpu(*cores), settings) for cores in ((0, 1), (0,), (1,)))
+    both, one, other = (DeviceTurn(cpu(*cores), settings) for cores in ((0, 1), (0,), (1,)))
     mine = taken(both)
     mine.note("job_1")
     found = one.take()
@@ -140,7 +140,7 @@ def test_a_device_is_one_worker_s_at_a_time_and_names_its_holder(settings: Setti
 
 
 def test_the_worker_that_waited_longest_has_the_next_turn(settings: Settings) -> None:
-    first, second = Turn(cpu(0), settings), Turn(cpu(0), settings)
+    first, second = DeviceTurn(cpu(0), settings), DeviceTurn(cpu(0), settings)
     for _ in range(3):
         with taken(first):
             assert isinstance(second.take(), Holder)
@@ -150,7 +150,7 @@ def test_the_worker_that_waited_longest_has_the_next_turn(settings: Settings) ->
 
 
 def test_who_leaves_lets_the_others_go_on(settings: Settings) -> None:
-    first, second = Turn(cpu(0), settings), Turn(cpu(0), settings)
+    first, second = DeviceTurn(cpu(0), settings), DeviceTurn(cpu(0), settings)
     with taken(first):
         assert isinstance(second.take(), Holder)
     second.leave()
@@ -158,18 +158,18 @@ def test_who_leaves_lets_the_others_go_on(settings: Settings) -> None:
 
 
 def test_a_turn_comes_when_the_last_runner_is_gone(settings: Settings) -> None:
-    turn, paths = Turn(cpu(0), settings), lock_paths(cpu(0), settings)
-    with hold(paths, 0, job="job_1"):
+    turn, paths = DeviceTurn(cpu(0), settings), lock_paths(cpu(0), settings)
+    with hold_locks(paths, 0, job="job_1"):
         found = turn.take()
         assert isinstance(found, Holder)
         assert found.job == "job_1"
     with taken(turn):
-        hold(paths, 0).release()
+        hold_locks(paths, 0).release()
 
 
-def taken(turn: Turn) -> Held:
+def taken(turn: DeviceTurn) -> HeldLocks:
     found = turn.take()
-    assert isinstance(found, Held)
+    assert isinstance(found, HeldLocks)
     return found
 
 
@@ -182,16 +182,16 @@ def emulated(number: int) -> Device:
 def test_emulated_devices_share_their_cores_but_no_cpu_device_runs_beside_them(settings: Settings) -> None:
     first, second = emulated(0), emulated(1)
     with (
-        hold(lock_paths(first, settings), 0, shared_lock_paths(first, settings)),
-        hold(lock_paths(second, settings), 0, shared_lock_paths(second, settings)),
+        hold_locks(lock_paths(first, settings), 0, shared_lock_paths(first, settings)),
+        hold_locks(lock_paths(second, settings), 0, shared_lock_paths(second, settings)),
         pytest.raises(DeviceUnavailable, match="cpu-00001"),
     ):
-        hold(lock_paths(cpu(1), settings), 0.02)
-    with hold(lock_paths(cpu(1), settings), 0), pytest.raises(DeviceUnavailable, match="cpu-00001"):
-        hold(lock_paths(first, settings), 0.02, shared_lock_paths(first, settings))
+        hold_locks(lock_paths(cpu(1), settings), 0.02)
+    with hold_locks(lock_paths(cpu(1), settings), 0), pytest.raises(DeviceUnavailable, match="cpu-00001"):
+        hold_locks(lock_paths(first, settings), 0.02, shared_lock_paths(first, settings))
 
 
 def test_an_emulated_device_is_used_by_one_process_at_a_time_and_a_real_one_shares_nothing(settings: Settings) -> None:
-    with hold(lock_paths(emulated(0), settings), 0), pytest.raises(DeviceUnavailable, match="tpu-0"):
-        hold(lock_paths(emulated(0), settings), 0.02)
+    with hold_locks(lock_paths(emulated(0), settings), 0), pytest.raises(DeviceUnavailable, match="tpu-0"):
+        hold_locks(lock_paths(emulated(0), settings), 0.02)
     assert shared_lock_paths(cpu(0), settings) == []

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dyno.devices.discover import discover
-from dyno.devices.frameworks import installed_frameworks
-from dyno.devices.tpu import discover_tpu, looked_at
+from dyno.devices.discovery import discover, installed_frameworks
+from dyno.devices.tpu import discover_tpu, tpu_facts
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 
@@ -49,13 +48,13 @@ def test_a_missing_tpu_says_what_was_looked_at(tmp_path: Path) -> None:
         discover_tpu(None, "here", SETTINGS, tmp_path, tmp_path)
     expected = "TPU not found: no /dev/accel*, no Google TPU on PCI or in /dev/vfio, no libtpu"
     assert missing.value.detail == f"{expected}, TPU_NAME unset, COLAB_TPU_ADDR unset"
-    nothing = looked_at(tmp_path, tmp_path)
+    nothing = tpu_facts(tmp_path, tmp_path)
     assert nothing["chips"] == 0
     assert {name for name, value in nothing.items() if value} == set()
 
 
 def test_a_host_without_chips_refuses_a_worker_for_them() -> None:
-    if looked_at()["chips"]:
+    if tpu_facts()["chips"]:
         pytest.skip("a TPU is here")
     with pytest.raises(DeviceUnavailable, match=r"^TPU not found: no /dev/accel"):
         discover("tpu", SETTINGS)
@@ -80,7 +79,7 @@ def test_the_chips_of_a_host_are_one_device(
     assert device.peak["bfloat16"].value == peak
     assert device.peak["float32"].value is None
     assert all((figure.value is None) == bool(figure.reason) for figure in device.peak.values())
-    seen = looked_at(dev, pci)
+    seen = tpu_facts(dev, pci)
     assert (seen["chips"], seen["cores"], seen["memory_bytes"]) == (count, units, units * gib * 2**30)
     with pytest.raises(DeviceUnavailable, match="one device, tpu:0"):
         discover_tpu("1", "here", SETTINGS, dev, pci)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device, DeviceKind
-from dyno.devices.frameworks import installed_frameworks
+from dyno.devices.discovery import installed_frameworks
 from dyno.models.runner_protocol import FRAME, DoneFrame, FailedFrame, RunRequest
 from dyno.models.spec import Measure, Spec
 from tests.quick_xla import QUICK_XLA

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dyno.measure.rule import StoppingRule
-from dyno.measure.sampling import Samples, sample
+from dyno.measure.sampling import SamplingResult, sample
+from dyno.measure.stopping_rule import StoppingRule
 
 
 class Bench:
@@ -35,6 +35,6 @@ class Bench:
         self.inside = False
 
 
-def run(durations_s: Iterator[float], rule: StoppingRule | None = None) -> tuple[Samples, Bench]:
+def run(durations_s: Iterator[float], rule: StoppingRule | None = None) -> tuple[SamplingResult, Bench]:
     bench = Bench(durations_s)
     return sample(bench.execute, rule or StoppingRule(), bench, lambda taken, expected: None), bench

@@ -9,9 +9,8 @@ import pytest
 
 from dyno.devices.device import Device, PeakFigure
 from dyno.measure.assemble import assemble
-from dyno.measure.sampling import Samples
-from dyno.measure.summary import summarise
-from dyno.measure.warnings import OF_AN_OUTPUT
+from dyno.measure.sampling import SamplingResult, summarise
+from dyno.measure.warnings import OUTPUT_CODES
 from dyno.models.result import Phases, Reference, Result, Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
@@ -33,7 +32,7 @@ def make_record(
     **fields: Any,
 ) -> RunRecord:
     wall_s = sum(samples) * executions_per_sample
-    taken = Samples(
+    taken = SamplingResult(
         warmup=[1.0],
         samples=list(samples),
         executions_per_sample=executions_per_sample,
@@ -50,7 +49,7 @@ def make_record(
     summary = summarise(
         taken, process_start="forked", pid=1, phases=phases, started_at_s=0.0, clock_hz=clock_hz, sensors=sensors
     )
-    fields.setdefault("verified", [] if fields.get("precision") is None else sorted(OF_AN_OUTPUT))
+    fields.setdefault("verified", [] if fields.get("precision") is None else sorted(OUTPUT_CODES))
     return RunRecord(summary=summary, warmup=taken.warmup, samples=taken.samples, work=work, **fields)
 
 

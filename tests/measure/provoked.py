@@ -17,14 +17,14 @@ class Provoked(NamedTuple):
     how: How = "real"
 
 
-_DOUBTED = "tests/runner/test_doubted_runs.py"
+_DOUBTED = "tests/runner/test_checked_runs.py"
 _UNSTEADY = "tests/runner/test_unsteady_runs.py"
-_SENSED = "tests/measure/test_sensed.py"
+_SENSED = "tests/measure/test_stability.py"
 _LINT = "tests/workloads/test_lint.py"
 _PEERS = "tests/workers/test_peers.py::test_measured_results_make_the_series_that_the_next_one_is_held_against"
 _KEEPING = "tests/workers/files/test_keeping.py"
 _TOLD = "tests/workloads/test_training_told.py"
-_COMPARISON = "tests/measure/test_comparison.py"
+_COMPARISON = "tests/measure/test_compare_results.py"
 _HONEST = f"{_DOUBTED}::test_the_honest_one_raises_none_of_them"
 _AS_LONG = f"{_UNSTEADY}::test_runs_that_take_as_long_as_each_other_are_neither_and_each_is_steady"
 _THRICE_AS_LONG = f"{_UNSTEADY}::test_runs_that_take_once_and_thrice_as_long_are_noisy_and_in_two_groups"
@@ -65,8 +65,8 @@ PROVOKED: dict[str, Provoked] = {
         "recorded",
     ),
     "NOISY_NEIGHBOUR": Provoked(
-        "tests/measure/test_neighbours.py::test_a_real_process_on_the_same_core_is_noticed",
-        "tests/measure/test_neighbours.py::test_a_core_that_this_process_has_for_itself_is_quiet",
+        "tests/measure/test_host_noise.py::test_a_real_process_on_the_same_core_is_noticed",
+        "tests/measure/test_host_noise.py::test_a_core_that_this_process_has_for_itself_is_quiet",
     ),
     "DEVICE_SHARED": Provoked(
         f"{_SENSED}::test_a_recorded_second_process_on_the_gpu_is_sharing",
@@ -78,11 +78,11 @@ PROVOKED: dict[str, Provoked] = {
     "MULTIMODAL": Provoked(_THRICE_AS_LONG, _AS_LONG),
     "INSUFFICIENT_SAMPLES": Provoked(
         "api_tests/test_job.py::test_so_few_samples_are_never_trusted",
-        "tests/measure/test_scatter.py::test_twenty_samples_of_a_tenth_of_a_second_are_sufficient",
+        "tests/measure/test_stability.py::test_twenty_samples_of_a_tenth_of_a_second_are_sufficient",
     ),
     "NO_STEADY_STATE": Provoked(f"{_UNSTEADY}::test_work_that_grows_has_no_steady_state", _AS_LONG),
     "RETRACED": _BY_WRONG_WORK,
-    "SLOW_PATH": Provoked(_CACHES, "tests/measure/test_slow_path.py::test_a_plain_environment_is_no_slow_path"),
+    "SLOW_PATH": Provoked(_CACHES, "tests/measure/test_execution_checks.py::test_a_plain_environment_is_no_slow_path"),
     "LOSS_RISING": Provoked(_RISING, _RISING),
     "METRIC_OUT_OF_BAND": Provoked(_PEERS, _PEERS),
     "POW2_ONLY": Provoked(_SIZES, _SIZES),

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.measure.cases import by_case, parts
-from dyno.measure.processes import enough, on_target
+from dyno.measure.result_metrics import by_case, records_by_case
+from dyno.measure.stopping_rule import enough_runs, on_target
 from dyno.models.result import Result
 from dyno.models.runner_protocol import CaseRecord, RunRecord
 from dyno.models.spec import Measure
@@ -69,12 +69,12 @@ def test_the_case_that_is_furthest_above_its_peak_is_told(
 
 def test_a_run_without_cases_is_its_only_part(record: MakeRecord) -> None:
     alone = record([1.0] * 20)
-    assert parts(alone) == [alone]
+    assert records_by_case(alone) == [alone]
     assert by_case([alone]) == {}
 
 
 def test_a_part_has_its_cases_own_figures(several: Callable[..., RunRecord]) -> None:
-    small, large = parts(several([1.0] * 20, [2.0] * 30))
+    small, large = records_by_case(several([1.0] * 20, [2.0] * 30))
     assert (small.work, small.samples[0], small.amounts) == (SMALL, 1.0, {"execution": SMALL})
     assert (large.work, len(large.samples), large.amounts) == (LARGE, 30, {"execution": LARGE})
     assert (small.cases, large.cases) == ([], [])
@@ -160,14 +160,14 @@ def test_runs_are_added_until_every_case_is_on_target(several: Callable[..., Run
     unlike = [several([1.0] * 20, [large_s] * 20) for large_s in (1.0, 2.0, 3.0)]
     assert on_target(0.05, alike)
     assert not on_target(0.05, unlike)
-    assert enough(measure, alike)
-    assert not enough(measure, unlike)
+    assert enough_runs(measure, alike)
+    assert not enough_runs(measure, unlike)
 
 
 def test_work_without_arithmetic_has_no_fraction_of_peak(record: MakeRecord, device: Device) -> None:
-    from dyno.measure.fraction import peak_of
+    from dyno.measure.peak_fraction import peak_for_dtype
 
-    found = peak_of(device, "float32", 0.0, [record([1.0] * 20)])
+    found = peak_for_dtype(device, "float32", 0.0, [record([1.0] * 20)])
     assert (found.value, found.fraction) == (None, None)
     assert "no arithmetic" in (found.reason or "")
-    assert peak_of(device, "int8", 1.0, [record([1.0] * 20)]).unit == "OP/s"
+    assert peak_for_dtype(device, "int8", 1.0, [record([1.0] * 20)]).unit == "OP/s"

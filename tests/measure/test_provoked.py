@@ -10,7 +10,7 @@ import pytest
 
 from dyno.measure.warnings import CODES
 from tests.measure.provoked import PROVOKED, Provoked
-from tests.runner.test_doubted_runs import WRONG
+from tests.runner.test_checked_runs import WRONG
 
 ROOT = Path(__file__).parents[2]
 GRAVE = {code for code, (severity, _) in CODES.items() if severity in "AB"}

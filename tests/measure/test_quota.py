@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dyno.devices.cgroup import MOUNT, own_cgroups
+from dyno.devices.cpu import CGROUP_MOUNT, own_cgroups
 from dyno.devices.device import Device
 from dyno.models.result import Result
 from dyno.models.runner_protocol import RunRecord
@@ -32,7 +32,7 @@ print(json.dumps(environment()))
 @pytest.fixture
 def group() -> Iterator[Path]:
     """One of half a core, below this process's own or at the mount."""
-    bases = [*(own for _, own in own_cgroups("cpu")), MOUNT / "cpu", MOUNT]
+    bases = [*(own for _, own in own_cgroups("cpu")), CGROUP_MOUNT / "cpu", CGROUP_MOUNT]
     folder = next((made for base in bases if (made := _made(base)) is not None), None)
     if folder is None:
         pytest.skip("no control group with a quota can be made here")

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 import dyno
-from dyno.measure.warnings import CODES, OF_AN_OUTPUT, in_order, merged, unchecked, verdict, warning
+from dyno.measure.warnings import (
+    CODES,
+    OUTPUT_CODES,
+    merged_warnings,
+    sorted_warnings,
+    unchecked_codes,
+    verdict,
+    warning,
+)
 from dyno.models.result import Peak, Precision, Verdict
 
 A = warning("RESULT_INCORRECT")
@@ -72,16 +80,16 @@ UNSEEN = Precision(requested="float32", observed=None, rel_error=3e-7)
 @pytest.mark.parametrize(
     ("precisions", "peak", "verified", "more"),
     [
-        ([SEEN, SEEN], 1e12, OF_AN_OUTPUT, set()),
-        ([SEEN, SEEN], None, OF_AN_OUTPUT, {"ABOVE_PEAK"}),
-        ([SEEN, UNSEEN], 1e12, OF_AN_OUTPUT, {"PRECISION_MISMATCH"}),
+        ([SEEN, SEEN], 1e12, OUTPUT_CODES, set()),
+        ([SEEN, SEEN], None, OUTPUT_CODES, {"ABOVE_PEAK"}),
+        ([SEEN, UNSEEN], 1e12, OUTPUT_CODES, {"PRECISION_MISMATCH"}),
         ([None, None], 1e12, {"OUTPUT_NONFINITE"}, {"DEGENERATE_DATA", "RESULT_INCORRECT", "PRECISION_MISMATCH"}),
     ],
 )
 def test_what_one_result_gave_no_occasion_to_check_is_unchecked_too(
     precisions: list[Precision | None], peak: float | None, verified: Collection[str], more: set[str]
 ) -> None:
-    missing = unchecked(precisions, Peak(value=peak), verified)
+    missing = unchecked_codes(precisions, Peak(value=peak), verified)
     assert set(missing) == more
     assert missing == sorted(missing, key=list(CODES).index)
 
@@ -108,7 +116,7 @@ def test_once_all_is_checked_trust_needs_five_runs_the_target_and_no_grave_warni
 
 def test_warnings_of_several_runs_become_one_per_code_that_names_its_runs() -> None:
     other = warning("NOISY", "also", rel_half_width=0.3)
-    found = merged([[C, B], [], [other, A]])
+    found = merged_warnings([[C, B], [], [other, A]])
     assert [each.code for each in found] == ["RESULT_INCORRECT", "NOISY", "POW2_ONLY"]
     assert found[1].evidence == {"rel_half_width": 0.2, "runs": [0, 2]}
     assert found[0].evidence["runs"] == [2]
@@ -116,4 +124,8 @@ def test_warnings_of_several_runs_become_one_per_code_that_names_its_runs() -> N
 
 def test_the_gravest_come_first_and_unknown_codes_last() -> None:
     unknown = A.model_copy(update={"code": "FROM_THE_FUTURE"})
-    assert [each.code for each in in_order([unknown, C, A])] == ["RESULT_INCORRECT", "POW2_ONLY", "FROM_THE_FUTURE"]
+    assert [each.code for each in sorted_warnings([unknown, C, A])] == [
+        "RESULT_INCORRECT",
+        "POW2_ONLY",
+        "FROM_THE_FUTURE",
+    ]

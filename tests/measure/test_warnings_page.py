@@ -9,17 +9,14 @@ from pathlib import Path
 import pytest
 
 from dyno.measure import (
-    band,
-    checks,
-    comparison_doubts,
-    executed,
-    modes,
-    neighbours,
-    rule,
-    scatter,
-    sensed,
-    step_agreement,
-    verify,
+    compare_results,
+    correctness,
+    execution_checks,
+    host_noise,
+    regression_band,
+    result_checks,
+    stability,
+    stopping_rule,
 )
 from dyno.measure.warnings import CODES
 from dyno.models.spec import Measure
@@ -31,7 +28,7 @@ CLASSES = dict(re.findall(r"^## ([ABC]): .*?\n(.*?)(?=^## |\Z)", PAGE, re.MULTIL
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
 
-FINGERPRINTS = verify.FINGERPRINTS.values()
+FINGERPRINTS = correctness.FINGERPRINTS.values()
 
 
 def percent(share: float) -> str:
@@ -39,32 +36,41 @@ def percent(share: float) -> str:
 
 
 THRESHOLDS = [
-    ("ASYNC_TIMING", f"more than {1e3 * executed.DRAIN_FLOOR_S:g} ms and more than {percent(executed.DRAIN_LIMIT)}"),
-    ("UNIT_MISMATCH", f"more than {Fraction(executed.UNIT_LIMIT).limit_denominator(9)} of"),
-    ("ABOVE_PEAK", f"{checks.PEAK_SLACK['measured here']:g}"),
-    ("RESULT_INCORRECT", f"{verify.MAX_TOLERANCE:g}"),
-    ("RESULT_INCORRECT", f"more than {step_agreement.ALLOWED:g} times what one rounding of each weight does"),
-    ("RESULT_INCORRECT", f"less than {percent(step_agreement.LEAST_COMPARED)} of the weights"),
+    (
+        "ASYNC_TIMING",
+        f"more than {1e3 * execution_checks.DRAIN_FLOOR_S:g} ms and more than {percent(execution_checks.DRAIN_LIMIT)}",
+    ),
+    ("UNIT_MISMATCH", f"more than {Fraction(execution_checks.UNIT_LIMIT).limit_denominator(9)} of"),
+    ("ABOVE_PEAK", f"{result_checks.PEAK_SLACK['measured here']:g}"),
+    ("RESULT_INCORRECT", f"{correctness.MAX_TOLERANCE:g}"),
+    ("RESULT_INCORRECT", f"more than {correctness.ALLOWED_ROUNDINGS:g} times what one rounding of each weight does"),
+    ("RESULT_INCORRECT", f"less than {percent(correctness.MIN_COMPARED)} of the weights"),
     *(("PRECISION_MISMATCH", f"{error:.1e}".replace(".0e", "e").replace("e-0", "e-")) for error in FINGERPRINTS),
-    ("CLOCK_DRIFT", percent(sensed.DRIFT_LIMIT)),
-    ("NOISY_NEIGHBOUR", f"{percent(neighbours.STEAL_LIMIT)} stolen"),
-    ("NOISY_NEIGHBOUR", f"{percent(neighbours.OTHERS_LIMIT)} busy hyperthreads"),
-    ("NOISY_NEIGHBOUR", f"more than {percent(neighbours.WAIT_LIMIT)}"),
-    ("MULTIMODAL", f"{percent(modes.MIN_SHIFT)} apart"),
-    *(("MULTIMODAL", f"{modes.LIMITS[count]:g} for {name}") for count, name in ((5, "five"), (20, "twenty"))),
-    ("CPU_QUOTA", f"less than {scatter.HOST_CORES} of them"),
-    ("INSUFFICIENT_SAMPLES", f"{rule.FLOOR_SAMPLES} samples"),
-    ("INSUFFICIENT_SAMPLES", f"{rule.FLOOR_S:g} s"),
-    ("INSUFFICIENT_SAMPLES", f"{1e3 * rule.FLOOR_SAMPLE_S['cpu']:g} ms ({1e3 * rule.FLOOR_SAMPLE_S['gpu']:g} ms"),
-    ("NOISY", f"more than {percent(rule.LOOSEST_REL_CI)} of it"),
-    ("NO_STEADY_STATE", f"within {percent(rule.LOOSEST_REL_CI)} where that is less"),
+    ("CLOCK_DRIFT", percent(stability.DRIFT_LIMIT)),
+    ("NOISY_NEIGHBOUR", f"{percent(host_noise.STEAL_LIMIT)} stolen"),
+    ("NOISY_NEIGHBOUR", f"{percent(host_noise.OTHERS_LIMIT)} busy hyperthreads"),
+    ("NOISY_NEIGHBOUR", f"more than {percent(host_noise.WAIT_LIMIT)}"),
+    ("MULTIMODAL", f"{percent(stability.MULTIMODAL_MIN_SHIFT)} apart"),
+    *(
+        ("MULTIMODAL", f"{stability.MULTIMODAL_LIMITS[count]:g} for {name}")
+        for count, name in ((5, "five"), (20, "twenty"))
+    ),
+    ("CPU_QUOTA", f"less than {stability.HOST_CORES} of them"),
+    ("INSUFFICIENT_SAMPLES", f"{stopping_rule.FLOOR_SAMPLES} samples"),
+    ("INSUFFICIENT_SAMPLES", f"{stopping_rule.FLOOR_S:g} s"),
+    (
+        "INSUFFICIENT_SAMPLES",
+        f"{1e3 * stopping_rule.FLOOR_SAMPLE_S['cpu']:g} ms ({1e3 * stopping_rule.FLOOR_SAMPLE_S['gpu']:g} ms",
+    ),
+    ("NOISY", f"more than {percent(stopping_rule.LOOSEST_REL_CI)} of it"),
+    ("NO_STEADY_STATE", f"within {percent(stopping_rule.LOOSEST_REL_CI)} where that is less"),
     ("METRIC_OUT_OF_BAND", f"newest {peers.KEPT} results"),
     ("METRIC_OUT_OF_BAND", f"until {peers.LIFE_S // 86400} days"),
-    ("METRIC_OUT_OF_BAND", f"t at {percent(band.CONFIDENCE)}"),
-    ("METRIC_OUT_OF_BAND", f"less than {percent(band.FLOOR)}"),
-    ("INPUT_BOUND", f"more than {percent(checks.INPUT_LIMIT)}"),
-    ("OVERHEAD_BOUND", percent(checks.OVERHEAD_FRACTION)),
-    ("WEAK_BASELINE", percent(comparison_doubts.WEAK_SHARE)),
+    ("METRIC_OUT_OF_BAND", f"t at {percent(regression_band.CONFIDENCE)}"),
+    ("METRIC_OUT_OF_BAND", f"less than {percent(regression_band.FLOOR)}"),
+    ("INPUT_BOUND", f"more than {percent(result_checks.INPUT_LIMIT)}"),
+    ("OVERHEAD_BOUND", percent(result_checks.OVERHEAD_FRACTION)),
+    ("WEAK_BASELINE", percent(compare_results.WEAK_SHARE)),
 ]
 
 
@@ -92,8 +98,8 @@ def test_the_page_names_the_thresholds_of_the_code(code: str, threshold: str) ->
 
 
 def test_the_loosest_target_is_named_where_one_is_chosen() -> None:
-    assert f"by {rule.LOOSEST_REL_CI:g}" in words(str(Measure.model_json_schema()["description"]))
-    assert f"target** than {percent(rule.LOOSEST_REL_CI)} ends" in (DOCS / "method.md").read_text()
+    assert f"by {stopping_rule.LOOSEST_REL_CI:g}" in words(str(Measure.model_json_schema()["description"]))
+    assert f"target** than {percent(stopping_rule.LOOSEST_REL_CI)} ends" in (DOCS / "method.md").read_text()
 
 
 def test_the_method_and_the_readme_lead_to_the_page() -> None:

@@ -5,17 +5,23 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dyno.devices.device import Device
+from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.runner_protocol import DoneFrame, FirstOpFrame, Frame, ProgressFrame, RunRequest, StartedFrame
 from dyno.models.spec import Measure, Spec
 from dyno.runner import run
+from dyno.runner.run import PhaseTimer, host_peak_bytes, peak_memory, reset_host_peak
 from dyno.workloads import validate_params, workload
-from tests.running import failure_of, in_process, pipe, record_of
+from dyno.workloads._products import Chain
+from dyno.workloads.contract import Verification
+from tests.running import failure_of, in_process, job_of, pipe, record_of
 
 CORES = sorted(os.sched_getaffinity(0))
 BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 3})
@@ -218,3 +224,96 @@ def test_temporary_files_lie_where_they_go_with_the_attempt(tmp_path: Path, monk
     monkeypatch.setattr(tempfile, "tempdir", None)
     record_of(in_process(_request("matmul", scratch_dir=str(tmp_path))))
     assert tempfile.gettempdir() == str(tmp_path)
+
+
+LARGE_BYTES = 200 << 20
+DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30)
+SHORT = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 0.3})
+
+
+def test_the_peak_remembers_what_was_freed_until_it_is_reset() -> None:
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("this kernel has no /proc/self/clear_refs")
+    reset_host_peak()
+    before = host_peak_bytes()
+    assert before is not None
+    np.ones(LARGE_BYTES, np.uint8)
+    peak = host_peak_bytes()
+    reset_host_peak()
+    after = host_peak_bytes()
+    assert peak is not None
+    assert after is not None
+    assert peak > before + LARGE_BYTES / 2
+    assert after < peak - LARGE_BYTES / 2
+
+
+def test_what_its_check_takes_is_not_the_work_s(tensorflow: TensorFlow) -> None:
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("this kernel has no /proc/self/clear_refs")
+
+    class Hungry(Chain):
+        def verify(self) -> Verification:
+            np.ones(LARGE_BYTES, np.uint8)
+            return super().verify()
+
+    matmul = workload("matmul")
+    hungry = replace(matmul, build=lambda params, context: Hungry(params, matmul.flops(params), context))
+    spec = Spec(workload="matmul", params={"n": 64, "repeats": 5}, measure=SHORT)
+    frugal, checked = (job_of(each, spec, DEVICE).memory.host_peak_bytes for each in (matmul, hungry))
+    assert frugal is not None
+    assert checked is not None
+    assert checked < frugal + LARGE_BYTES / 2
+
+
+def test_where_the_kernel_does_not_say_nothing_is_known(tmp_path: Path) -> None:
+    assert host_peak_bytes(tmp_path / "absent") is None
+    (tmp_path / "status").write_text("Name:\tpython\nVmRSS:\t12 kB\n")
+    assert host_peak_bytes(tmp_path / "status") is None
+    (tmp_path / "status").write_text("VmHWM:\t    12 kB\n")
+    assert host_peak_bytes(tmp_path / "status") == 12 * 1024
+
+
+def test_a_cpu_has_no_device_memory_and_the_reason_says_so() -> None:
+    found = peak_memory(TensorFlow(), "cpu")
+    assert found.device_peak_bytes is None
+    assert found.reason is not None
+    assert found.host_peak_bytes is not None
+
+
+class _Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_phases_add_up_and_what_never_ran_is_null() -> None:
+    clock, reported = _Clock(), []
+    timer = PhaseTimer(reported.append, clock)
+    for seconds in (1.0, 2.5):
+        with timer.phase("data"):
+            clock.now_s += seconds
+    with timer.phase("build"):
+        clock.now_s += 0.25
+    assert (timer.phases().data_s, timer.phases().build_s, timer.phases().compile_s) == (3.5, 0.25, None)
+    assert timer.seconds("data") == 3.5
+    assert reported == ["data", "data", "build"]
+
+
+def test_a_phase_that_fails_is_timed_all_the_same() -> None:
+    clock = _Clock()
+    timer = PhaseTimer(lambda name: None, clock)
+
+    def compile_badly() -> None:
+        with timer.phase("compile"):
+            clock.now_s += 2.0
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        compile_badly()
+    assert timer.seconds("compile") == 2.0
+
+
+def test_an_unknown_phase_is_refused() -> None:
+    with pytest.raises(ValueError, match="lunch"), PhaseTimer(lambda name: None).phase("lunch"):
+        pass

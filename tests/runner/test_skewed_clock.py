@@ -16,9 +16,9 @@ from tests.waiting import eventually
 SAMPLE = """
 import os, struct, sys, time
 from dyno.devices.device import Device
-from dyno.devices.sensors.source import NoSensors
-from dyno.runner.samples import take_samples
-from dyno.runner.writer import FrameWriter
+from dyno.devices.sensors import NoSensors
+from dyno.runner.case_sampling import take_samples
+from dyno.runner.frame_writer import FrameWriter
 from dyno.models.spec import Measure
 
 MAX_S = 0.3

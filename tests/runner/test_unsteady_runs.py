@@ -15,10 +15,10 @@ import pytest
 from dyno.devices.device import Device
 from dyno.frameworks.contract import JitCompile, Samples
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.measure.clock import HostClock
+from dyno.measure.sampling import HostClock
 from dyno.models.result import DataOrigin, Result
 from dyno.models.spec import Measure, Spec
-from dyno.runner import samples
+from dyno.runner import case_sampling
 from dyno.workloads._training import ModelTraining, Outcome, Plan
 from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext, Estimate, MetricSpec, Params, Verification, Workload
@@ -80,7 +80,7 @@ def _workload(build: Callable[..., Lasting | ModelTraining], params: type[Params
 
 @pytest.fixture
 def result_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr(samples, "HostClock", Given)
+    monkeypatch.setattr(case_sampling, "HostClock", Given)
 
     def result(lasts: Callable[[int, int], float], runs: int, **measure: float) -> Result:
         asked = Measure.model_validate({"processes": runs} | ENOUGH | measure)

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device
-from dyno.devices.discover import discover
+from dyno.devices.discovery import discover
 from dyno.models.job import Job, WorkerRef
 from dyno.models.runner_protocol import ProgressFrame, RunRequest
 from dyno.models.spec import InterleavedSpec, Processes, Spec

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from dyno.devices.device import Device
-from dyno.devices.discover import discover
-from dyno.devices.frameworks import installed_frameworks
+from dyno.devices.discovery import discover, installed_frameworks
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.cores import HERE, OTHER_CORE, THERE, two_cores

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dyno.devices.device import Device
-from dyno.devices.frameworks import installed_frameworks
+from dyno.devices.discovery import installed_frameworks
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.workers.conftest import tiny, watched

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from dyno.measure.band import headline
+from dyno.measure.regression_band import headline
 from dyno.models.job import Status
 from dyno.models.result import Headline, Peer, Result, Verdict
 from dyno.settings import Settings

@@ -42,7 +42,7 @@ def test_the_reason_is_json_where_that_is_asked_for(settings: Settings) -> None:
 
 def test_a_host_without_any_framework_offers_no_worker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = dict.fromkeys(get_args(FrameworkName), ("no-such-distribution",))
-    monkeypatch.setattr("dyno.devices.frameworks._DISTRIBUTIONS", absent)
+    monkeypatch.setattr("dyno.devices.discovery._DISTRIBUTIONS", absent)
     with pytest.raises(FrameworkMissing, match="no framework is installed"):
         Worker("cpu", None, settings)
 

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.devices.locks import Held, Turn
+from dyno.devices.locks import DeviceTurn, HeldLocks
 from dyno.logging import current_job_id
 from dyno.models.job import DEVICE_BUSY, Holder, Status
 from dyno.settings import Settings
@@ -170,8 +170,8 @@ def test_a_job_stays_queued_and_says_who_uses_its_device_until_that_is_free(
         shown.append((state, held_by is not None))
 
     supervisor = supervisor_of(quick, forking, show=show, wake=woken.append)
-    other = Turn(here, quick).take()
-    assert isinstance(other, Held)
+    other = DeviceTurn(here, quick).take()
+    assert isinstance(other, HeldLocks)
     with other:
         other.note("job_of_another")
         job_id = store.submit(tiny())
@@ -197,8 +197,8 @@ def test_a_worker_without_jobs_waits_for_nobody_and_one_that_is_to_end_no_longer
     background: ThreadPoolExecutor,
 ) -> None:
     supervisor = supervisor_of(quick, misbehaving("never started"))
-    other = Turn(here, quick).take()
-    assert isinstance(other, Held)
+    other = DeviceTurn(here, quick).take()
+    assert isinstance(other, HeldLocks)
     with other:
         assert supervisor.serve() == 0
         job_id = store.submit(tiny())
@@ -206,8 +206,8 @@ def test_a_worker_without_jobs_waits_for_nobody_and_one_that_is_to_end_no_longer
         eventually(lambda: store.job(job_id).status_reason == DEVICE_BUSY)
         supervisor.stop(0)
         assert serving.result(60) == 0
-    taken = Turn(here, quick).take()
-    assert isinstance(taken, Held), "it isn't in line any more"
+    taken = DeviceTurn(here, quick).take()
+    assert isinstance(taken, HeldLocks), "it isn't in line any more"
     taken.release()
 
 
@@ -218,7 +218,7 @@ def test_what_could_not_be_prepared_beside_another_worker_is_prepared_once_befor
     prepared: list[bool] = []
 
     def prepare() -> Device:
-        other = Turn(here, quick)
+        other = DeviceTurn(here, quick)
         prepared.append(isinstance(other.take(), Holder))
         other.leave()
         return here.model_copy(update={"peak": peak})

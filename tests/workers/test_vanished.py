@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device
-from dyno.devices.discover import discover
+from dyno.devices.discovery import discover
 from dyno.errors import DeviceUnavailable
 from dyno.models.job import FailureClass, Job, Status, WorkerRef
 from dyno.settings import Settings

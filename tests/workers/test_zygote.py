@@ -27,7 +27,7 @@ SLEEP = "import time; time.sleep(600)"
 
 SUPERVISOR = f"""
 import sys, time
-from dyno.devices.discover import discover
+from dyno.devices.discovery import discover
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from dyno.models.spec import Spec

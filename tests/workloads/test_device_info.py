@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dyno.devices.device import Device
-from dyno.devices.frameworks import installed_frameworks
-from dyno.devices.gpu_facts import gpu_facts
+from dyno.devices.discovery import installed_frameworks
+from dyno.devices.gpu import gpu_facts
 from dyno.frameworks.seen import seen_in_a_process_of_its_own
 from dyno.workloads import validate_params, workload
 from dyno.workloads._device_facts import host_facts, listing

@@ -13,18 +13,16 @@ import numpy as np
 import pytest
 
 from dyno.devices.device import Device, PeakFigure
-from dyno.devices.sensors.source import NoSensors
+from dyno.devices.sensors import NoSensors
 from dyno.frameworks.contract import Framework
 from dyno.frameworks.contract import Samples as Data
-from dyno.measure.executed import unit_mismatch
-from dyno.measure.sampling import Samples
+from dyno.measure.execution_checks import unit_mismatch
+from dyno.measure.sampling import SamplingResult
 from dyno.models.result import Sensors
 from dyno.models.spec import Measure
-from dyno.runner.doubts import Doubts, doubts
-from dyno.runner.samples import Taken, take_samples
-from dyno.runner.subjects import Subject
-from dyno.runner.traces import Traces
-from dyno.runner.writer import FrameWriter
+from dyno.runner.case_sampling import CaseSamples, TraceCounter, take_samples
+from dyno.runner.checks import CheckedCase, CheckFindings, run_checks
+from dyno.runner.frame_writer import FrameWriter
 from dyno.workloads._matmul_params import MatmulParams
 from dyno.workloads._products import Chain, Dispatch
 from dyno.workloads.contract import BuildContext
@@ -59,7 +57,7 @@ def chain(framework: Framework) -> Callable[..., Any]:
     return made
 
 
-def _sampled(execute: Callable[[int], None]) -> Taken:
+def _sampled(execute: Callable[[int], None]) -> CaseSamples:
     """One sample of 50 ms."""
     executions, took_s = 8, 0.0
     while took_s < 0.05:
@@ -68,22 +66,24 @@ def _sampled(execute: Callable[[int], None]) -> Taken:
         execute(executions)
         took_s = time.perf_counter() - began_s
     each_s = [took_s / executions]
-    return Taken(Samples([], each_s, executions, True, "target", [], 0.0, took_s, 0.0, 0.0, took_s), Sensors())
+    return CaseSamples(
+        SamplingResult([], each_s, executions, True, "target", [], 0.0, took_s, 0.0, 0.0, took_s), Sensors()
+    )
 
 
-def _doubts(framework: Framework, built: Chain, *, share: float = 1.0, grows: bool = True) -> Doubts:
+def _doubts(framework: Framework, built: Chain, *, share: float = 1.0, grows: bool = True) -> CheckFindings:
     """Of a figure that counts that `share` of the work."""
     taken, grown = _sampled(built.execute), built.grown if grows else None
-    subject = Subject(built.execute, taken, share * built.work, "float32", grown, built.counted_flops)
-    return doubts(framework, DEVICE, [subject])
+    subject = CheckedCase(built.execute, taken, share * built.work, "float32", grown, built.counted_flops)
+    return run_checks(framework, DEVICE, [subject])
 
 
-def _caught(code: str, look: Callable[[], Doubts]) -> bool:
+def _caught(code: str, look: Callable[[], CheckFindings]) -> bool:
     """A busy machine may make a wrong benchmark look right for a while, never a right one wrong."""
     return eventually(lambda: code in _codes(look()), what=f"{code} is raised")
 
 
-def _codes(found: Doubts) -> set[str]:
+def _codes(found: CheckFindings) -> set[str]:
     return {raised.code for raised in found.raised}
 
 
@@ -142,7 +142,7 @@ def test_what_is_traced_again_before_the_first_sample_is_caught_but_not_in_it(
     traced: Framework, chain: Callable[..., Any]
 ) -> None:
     built = chain()
-    traces = Traces(traced.traced)
+    traces = TraceCounter(traced.traced)
     traces.look()
     built.compile()
     traces.look()

@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dyno.measure.comparable import Entry
-from dyno.measure.comparison import compare
+from dyno.measure.compare_results import ComparisonEntry, compare
 from dyno.models.comparison import CompareResults
 from service.routes.bars import axis_for, drawn
 from tests.comparisons import RATES, an_entry, times
@@ -16,7 +15,7 @@ from tests.comparisons import RATES, an_entry, times
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def picture(*entries: Entry) -> ElementTree.Element:
+def picture(*entries: ComparisonEntry) -> ElementTree.Element:
     asked = CompareResults(jobs=[entry.job.id for entry in entries])
     return ElementTree.fromstring(drawn(compare(asked, entries, frozenset(), datetime.now(UTC))))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from dyno.devices.discover import discover
+from dyno.devices.discovery import discover
 from dyno.models.job import Status
 from dyno.settings import Settings
 from tests.cores import HERE, THERE, two_cores

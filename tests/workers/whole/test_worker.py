@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from dyno.devices.discover import discover
-from dyno.devices.locks import hold, lock_paths
+from dyno.devices.discovery import discover
+from dyno.devices.locks import hold_locks, lock_paths
 from dyno.models.job import Status
 from dyno.settings import Settings
 from dyno.store.server import EmbeddedServer
@@ -53,7 +53,7 @@ def test_a_worker_beside_another_dyno_s_says_whose_cores_it_waits_for_and_measur
     start_worker: StartWorker, settings: Settings, capfd: pytest.CaptureFixture[str]
 ) -> None:
     here = discover(HERE, settings)
-    with hold(lock_paths(here, settings), 0):
+    with hold_locks(lock_paths(here, settings), 0):
         start_worker(HERE, settings)
         until_idle(settings, 1)
         assert offered(settings)[0].peak == {}

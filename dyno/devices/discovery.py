@@ -1,0 +1,141 @@
+"""Find a device on this host without importing any framework; create emulated devices.
+
+Discovery is cheap: `dyno.devices.cpu_speed` measures peaks separately, and installed frameworks are read from the
+packages' metadata.
+
+An emulated GPU or TPU is made of virtual CPU devices, to try routing, replicas and a whole fleet on a laptop. It
+measures a CPU's speed under another name, so every result says `emulated` and is untrusted.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from importlib import metadata
+from typing import get_args
+
+from dyno.devices.cpu import VIRTUAL_UNITS, discover_cpu, free_cores, last_cache_bytes, memory_bytes, processor
+from dyno.devices.device import Device, PeakFigure
+from dyno.devices.gpu import discover_gpu
+from dyno.devices.tpu import discover_tpu
+from dyno.errors import DeviceUnavailable
+from dyno.models.spec import DEVICE_ID, DeviceKind, FrameworkName
+from dyno.settings import Settings
+
+# A framework's distributions in the order of preference; builds differ in name, not in what they import.
+_DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-cpu-aws"),
+    "jax": ("jax",),
+    "torch": ("torch",),
+}
+
+
+# JAX needs libtpu beside it, which its discovery insists on; why only JAX: docs/decisions/0012.
+_FOR_TPU: dict[str, tuple[str, ...]] = {"jax": ("jax",)}
+
+
+def installed_frameworks(kind: DeviceKind = "cpu") -> dict[str, str]:
+    """Framework name -> version, of those that could be imported here for a device of that kind."""
+    distributions = _FOR_TPU if kind == "tpu" else _DISTRIBUTIONS
+    found = {name: _version(distributions.get(name, ())) for name in get_args(FrameworkName)}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+def _version(distributions: tuple[str, ...]) -> str | None:
+    for distribution in distributions:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+_EMULATED_ID = re.compile(r"^(?P<kind>gpu|tpu):(?P<units>[0-9]{1,4})$")
+_NO_PEAK = PeakFigure(value=None, reason="an emulated device has no peak of its own")
+
+
+def parse_emulated(text: str) -> tuple[DeviceKind, int]:
+    """(kind, units) of "tpu:8" or "gpu:1". Raises DeviceUnavailable for anything else."""
+    match = _EMULATED_ID.match(text)
+    if match is None or not 1 <= int(match["units"]) <= VIRTUAL_UNITS:
+        form = f'"tpu:8" or "gpu:1", with 1 to {VIRTUAL_UNITS} virtual devices'
+        raise DeviceUnavailable(f'"{text}" can\'t be emulated; it would be {form}')
+    return ("gpu" if match["kind"] == "gpu" else "tpu"), int(match["units"])
+
+
+def emulated_device(kind: DeviceKind, units: int, index: str | None, host: str, settings: Settings) -> Device:
+    """The device `kind`:`index` (0 by default) on all cores that are free for it, shared with other emulated ones.
+
+    Raises DeviceUnavailable where no core is free, or `index` is no number.
+    """
+    if index is not None and not index.isdigit():
+        raise DeviceUnavailable(f"{kind}:{index}: an emulated device has one number, such as {kind}:0")
+    cores = free_cores(settings)
+    if not cores:
+        raise DeviceUnavailable(f"no core is left to emulate a {kind}; reserved are {settings.reserved_cores}")
+    return Device(
+        id=f"{kind}:{int(index or 0)}",
+        kind=kind,
+        model=f"emulated {kind}",
+        host=host,
+        cores=cores,
+        memory_bytes=memory_bytes(),
+        last_cache_bytes=last_cache_bytes(cores),
+        isa=list(processor().isa),
+        peak=dict.fromkeys(("float32", "bfloat16", "float16"), _NO_PEAK),
+        emulated=True,
+        units=units,
+    )
+
+
+def discover(device_id_or_kind: str, settings: Settings, emulate: str | None = None) -> Device:
+    """The device that "cpu", "cpu:0-1", "gpu", "gpu:0" or "tpu" means on this host, with its installed frameworks.
+
+    An id may end in "@host" if that is this host. `emulate`: "tpu:8" makes the device of so many virtual CPU devices.
+    Raises DeviceUnavailable with what was looked at.
+    """
+    here = host_name()
+    kind, index, host = _parse_device_id(device_id_or_kind)
+    if host not in (None, here):
+        raise DeviceUnavailable(f"{device_id_or_kind} is on another host; this one is {here}")
+    device = (
+        _real_device(kind, index, here, settings)
+        if emulate is None
+        else _emulated_device(emulate, kind, index, here, settings)
+    )
+    return device.model_copy(update={"frameworks": installed_frameworks(device.driven_as)})
+
+
+def _real_device(kind: str, index: str | None, host: str, settings: Settings) -> Device:
+    if kind == "cpu":
+        return discover_cpu(index, host, settings)
+    if kind == "gpu":
+        return discover_gpu(index, host, settings)
+    return discover_tpu(index, host, settings)
+
+
+def _emulated_device(what: str, kind: str, index: str | None, host: str, settings: Settings) -> Device:
+    """Raises DeviceUnavailable where a real device of that id is there: two may not share one id."""
+    emulated_kind, units = parse_emulated(what)
+    if kind != emulated_kind:
+        raise DeviceUnavailable(f"{what} emulates no {kind}")
+    device = emulated_device(emulated_kind, units, index, host, settings)
+    try:
+        _real_device(kind, device.id.partition(":")[2], host, settings)
+    except DeviceUnavailable:
+        return device
+    raise DeviceUnavailable(f"{device.id} is a real {kind} here; an emulated one needs another number")
+
+
+def host_name() -> str:
+    """This host's name in the letters that a device id allows."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()) or "localhost"
+
+
+def _parse_device_id(text: str) -> tuple[str, str | None, str | None]:
+    if text in ("cpu", "gpu", "tpu"):
+        return text, None, None
+    match = DEVICE_ID.match(text)
+    if match is None:
+        raise DeviceUnavailable(f'"{text}" names no device; it would be "cpu", "cpu:0-1", "gpu:0" or "tpu:0"')
+    return match["kind"], match["index"], match["host"]

@@ -1,0 +1,410 @@
+"""Device sensors: energy, temperature, clocks, throttling and other users of a device.
+
+Sensors are read before each sample and after the last one, never inside a sample. A value that a sensor doesn't
+report is None with a reason.
+
+- CPU energy: RAPL counters in /sys/class/powercap (Intel, and AMD since Zen;
+  Documentation/power/powercap/powercap.rst in the Linux kernel). Only root may read them since CVE-2020-8694.
+- CPU temperature: /sys/class/hwmon (drivers coretemp, k10temp) or /sys/class/thermal.
+- CPU throttling: counters in /sys/devices/system/cpu/cpu*/thermal_throttle, Intel only
+  (Documentation/ABI/testing/sysfs-devices-system-cpu).
+- GPU: NVML.
+
+Virtual machines have neither CPU temperatures nor throttling counters.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol, TypeVar
+
+from dyno.devices.cpu import parse_cpulist, read_kernel_file
+from dyno.devices.device import Device
+from dyno.devices.gpu import nvml_session
+from dyno.errors import DeviceUnavailable
+from dyno.models.result import Sensors
+
+
+@dataclass(frozen=True)
+class SensorReading:
+    """All sensors at one moment; None where one doesn't tell.
+
+    `energy_j` and `throttle_events` are counters: only their differences mean something.
+    """
+
+    energy_j: float | None = None
+    temperature_c: float | None = None
+    clocks_hz: Mapping[str, float] = field(default_factory=dict)
+    throttle_reasons: frozenset[str] | None = None
+    throttle_events: int | None = None
+
+
+@dataclass(frozen=True)
+class DeviceUsage:
+    """Who else holds the device, and the share of time in which anything ran on it; None where nobody tells."""
+
+    other_processes: int | None = None
+    utilisation: float | None = None
+
+
+class SensorSource(Protocol):
+    """`energy_of`: whose energy is counted. Below `least_energy_s` seconds its counter is too coarse."""
+
+    energy_of: str
+    least_energy_s: float
+
+    def look(self) -> SensorReading:
+        """Read all sensors; never raises."""
+
+    def users(self) -> DeviceUsage:
+        """Asked once, after the last sample, while this process still holds the device; never raises."""
+
+    def reasons(self) -> dict[str, str]:
+        """Field of `dyno.models.result.Sensors` -> why this source doesn't tell it."""
+
+
+class NoSensors:
+    """A device that tells nothing, for one reason."""
+
+    energy_of, least_energy_s = "nothing", 0.0
+    _FIELDS = (
+        *("energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "throttle_events"),
+        *("other_processes", "utilisation"),
+    )
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def look(self) -> SensorReading:
+        return SensorReading()
+
+    def users(self) -> DeviceUsage:
+        return DeviceUsage()
+
+    def reasons(self) -> dict[str, str]:
+        return dict.fromkeys(self._FIELDS, self._reason)
+
+
+_HWMON_DRIVERS = {"coretemp", "k10temp", "zenpower", "cpu_thermal"}
+_THERMAL_ZONES = {"x86_pkg_temp", "cpu-thermal", "cpu_thermal", "TCPU"}
+
+
+def temperature_files(sys: Path) -> list[Path]:
+    """Those of the processor, in thousandths of a degree Celsius."""
+    monitors = [
+        folder for folder in (sys / "class/hwmon").glob("hwmon*") if read_kernel_file(folder / "name") in _HWMON_DRIVERS
+    ]
+    found = sorted(file for folder in monitors for file in folder.glob("temp*_input"))
+    zones = [
+        folder / "temp"
+        for folder in (sys / "class/thermal").glob("thermal_zone*")
+        if read_kernel_file(folder / "type") in _THERMAL_ZONES
+    ]
+    return found or sorted(zones)
+
+
+def throttle_files(cores: Collection[int], sys: Path) -> list[Path]:
+    """Counters of `cores` and of the packages they are in, each time the clock was lowered for heat or power."""
+    folders = [sys / f"devices/system/cpu/cpu{core}/thermal_throttle" for core in cores]
+    return sorted(file for folder in folders for file in folder.glob("*_count"))
+
+
+def highest_temperature_c(files: Collection[Path]) -> float | None:
+    values = [int(text) for file in files if (text := read_kernel_file(file)).lstrip("-").isdigit()]
+    return max(values) / 1e3 if values else None
+
+
+def throttle_events(files: Collection[Path]) -> int | None:
+    """Their sum; a package's events count once per core of it, which doesn't matter to a difference of zero."""
+    values = [int(text) for file in files if (text := read_kernel_file(file)).isdigit()]
+    return sum(values) if values and len(values) == len(files) else None
+
+
+POWERCAP = Path("class/powercap")  # below /sys
+_PACKAGE = re.compile(r"^package-(\d+)")
+
+
+class Rapl:
+    """The packages with the numbers `packages`, counted from the making on; a counter that wrapped is unwrapped.
+
+    It wraps after a quarter of an hour at least, so it must be read more often than that.
+    """
+
+    def __init__(self, packages: Collection[int], sys: Path) -> None:
+        zones = sorted((sys / POWERCAP).glob("intel-rapl:[0-9]*"))
+        self._zones = [zone for zone in zones if _package_of_zone(zone) in packages]
+        self._last_uj: dict[Path, int] = {}
+        self._used_uj = 0
+        self.reason: str | None = None if self._zones else "there is no energy counter (RAPL) in /sys/class/powercap"
+
+    def energy_j(self) -> float | None:
+        """Joules since the first call; None, with `reason`, where a counter can't be read."""
+        if not self._zones:
+            return None
+        try:
+            for zone in self._zones:
+                self._count(zone)
+        except (OSError, ValueError) as error:
+            detail = error.strerror if isinstance(error, OSError) else error
+            self.reason = f"the energy counter (RAPL) can't be read: {detail}; Linux lets root alone read it"
+            return None
+        return self._used_uj / 1e6
+
+    def _count(self, zone: Path) -> None:
+        now_uj = int((zone / "energy_uj").read_text())
+        used_uj = now_uj - self._last_uj.get(zone, now_uj)
+        if used_uj < 0:
+            used_uj += int((zone / "max_energy_range_uj").read_text())
+        self._last_uj[zone] = now_uj
+        self._used_uj += used_uj
+
+
+def _package_of_zone(zone: Path) -> int | None:
+    """The number of the package that a zone counts; None for its parts ("core", "dram") and for the whole board."""
+    try:
+        match = _PACKAGE.match((zone / "name").read_text())
+    except OSError:
+        return None
+    return int(match[1]) if match else None
+
+
+SYS = Path("/sys")
+_NO_TEMPERATURE = "the kernel shows no temperature of the processor (/sys/class/hwmon, /sys/class/thermal)"
+_NO_EVENTS = "the kernel counts no throttling here (cpu*/thermal_throttle); the measured clock of each run stands in"
+_NO_CLOCK = "a CPU's clock is measured after the samples of each run: see clock_hz of the run"
+_NO_REASONS = "a CPU gives no reasons: throttle_events counts"
+_SHARED = "a CPU is always shared: NOISY_NEIGHBOUR tells who disturbed"
+_NO_UTILISATION = "a CPU counts none by itself: see the processor time in cpu of the run"
+
+
+class HostSensors:
+    """Of the processor packages that `cores` are part of; what a virtual machine's host hides is null."""
+
+    energy_of, least_energy_s = "RAPL: the processor packages, all their cores, without memory", 0.0
+
+    def __init__(self, cores: Sequence[int], sys: Path = SYS) -> None:
+        self._rapl = Rapl({_package_of_core(core, sys) for core in cores}, sys)
+        self._temperatures = temperature_files(sys)
+        self._throttles = throttle_files(cores, sys)
+
+    def look(self) -> SensorReading:
+        return SensorReading(
+            energy_j=self._rapl.energy_j(),
+            temperature_c=highest_temperature_c(self._temperatures),
+            throttle_events=throttle_events(self._throttles),
+        )
+
+    def users(self) -> DeviceUsage:
+        return DeviceUsage()
+
+    def reasons(self) -> dict[str, str]:
+        told = {"clocks_hz": _NO_CLOCK, "throttle_reasons": _NO_REASONS}
+        told |= {"other_processes": _SHARED, "utilisation": _NO_UTILISATION}
+        if self._rapl.reason is not None:
+            told["energy_j"] = self._rapl.reason
+        if highest_temperature_c(self._temperatures) is None:
+            told["temperature_c"] = _NO_TEMPERATURE
+        if throttle_events(self._throttles) is None:
+            told["throttle_events"] = _NO_EVENTS
+        return told
+
+
+def _package_of_core(core: int, sys: Path) -> int:
+    """Of the socket that `core` is in; 0 where the kernel doesn't say."""
+    try:
+        return int((sys / f"devices/system/cpu/cpu{core}/topology/physical_package_id").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+T = TypeVar("T")
+
+# Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) that mean heat or power. Idle, clocks that somebody set, and
+# waiting for a slower GPU of the same group are no throttling.
+THROTTLES = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+_UNSEEN = "NVML lists no process on this GPU, not even this one: it can't see into this container"
+
+
+class GpuSensors:
+    """Several GPUs of one device are told as one: energies and users add up, the hottest and the slowest count.
+
+    The energy counter is updated about ten times a second (since Volta), which over 10 s is 1 %.
+    """
+
+    energy_of, least_energy_s = "NVML: the GPU with its memory and board", 10.0
+
+    def __init__(self, nvml: Any, numbers: Sequence[int], pid: int) -> None:
+        self._nvml, self._numbers, self._pid = nvml, numbers, pid
+        self._reasons: dict[str, str] = {"throttle_events": "NVML tells reasons, not events"}
+
+    def look(self) -> SensorReading:
+        nvml = self._nvml
+        millijoules = self._each("energy_j", nvml.nvmlDeviceGetTotalEnergyConsumption)
+        temperatures = self._each(
+            "temperature_c", lambda gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)
+        )
+        reasons = self._each("throttle_reasons", self._throttles)
+        return SensorReading(
+            energy_j=sum(millijoules) / 1e3 if millijoules else None,
+            temperature_c=max(temperatures, default=None),
+            clocks_hz=self._clocks_hz(),
+            throttle_reasons=frozenset().union(*reasons) if reasons else None,
+        )
+
+    def users(self) -> DeviceUsage:
+        others = self._each("other_processes", self._others)
+        busy = self._each("utilisation", lambda gpu: self._nvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
+        if None in others:
+            self._reasons["other_processes"] = _UNSEEN
+        known = [count for count in others if count is not None]
+        return DeviceUsage(
+            sum(known) if known and len(known) == len(others) else None, max(busy) / 100 if busy else None
+        )
+
+    def reasons(self) -> dict[str, str]:
+        return dict(self._reasons)
+
+    def _clocks_hz(self) -> dict[str, float]:
+        kinds = {"sm": self._nvml.NVML_CLOCK_SM, "memory": self._nvml.NVML_CLOCK_MEM}
+        megahertz = {name: self._each("clocks_hz", partial(self._megahertz, kind)) for name, kind in kinds.items()}
+        return {name: min(values) * 1e6 for name, values in megahertz.items() if values}
+
+    def _megahertz(self, kind: int, gpu: Any) -> int:
+        return int(self._nvml.nvmlDeviceGetClockInfo(gpu, kind))
+
+    def _throttles(self, gpu: Any) -> frozenset[str]:
+        try:
+            bits = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
+        except self._nvml.NVMLError:  # drivers before 535 know it under its old name
+            bits = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
+        return frozenset(name for bit, name in THROTTLES.items() if bits & bit)
+
+    def _others(self, gpu: Any) -> int | None:
+        """Processes on `gpu` besides this one, which in a container may be listed under its number outside."""
+        pids = {process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
+        return len(pids - {self._pid}) if self._pid in pids else (len(pids) - 1 if pids else None)
+
+    def _each(self, field: str, read: Callable[[Any], T]) -> list[T]:
+        """`read` of every GPU; empty, with a reason, unless all of them tell."""
+        try:
+            return [read(self._nvml.nvmlDeviceGetHandleByIndex(number)) for number in self._numbers]
+        except self._nvml.NVMLError as error:
+            self._reasons[field] = f"NVML says {error}"
+            return []
+
+
+# Looks take at most this share of the time: a slow sensor (NVML takes milliseconds on some drivers) is read rarely, so
+# that the device doesn't cool down between samples.
+COST_SHARE = 0.005
+_ONE_READING = "the sensors are so slow that they were read but once in the sampled window"
+_TimedReading = tuple[float, SensorReading]
+
+
+class SensorRecorder:
+    """`look` is called before each sample, warm-up included; `over` once, right after the last."""
+
+    def __init__(self, source: SensorSource, now_s: Callable[[], float] = time.perf_counter) -> None:
+        self._source, self._now_s = source, now_s
+        self._looks: list[tuple[int, _TimedReading]] = []  # (how many samples lay before it, when and what)
+        self._samples, self._rest_until_s = 0, 0.0
+
+    def look(self) -> None:
+        if not self._looks or self._now_s() >= self._rest_until_s:
+            self._looks.append((self._samples, self._timed()))
+        self._samples += 1
+
+    def over(self, warmup: int) -> Sensors:
+        """What was seen from the sample after the first `warmup` ones to now."""
+        last = self._timed()
+        window = [timed for before, timed in self._looks if before >= warmup] + [last]
+        looks, users = [look for _, look in window], self._source.users()
+        reasons = self._source.reasons()
+        joules, energy_s = _energy(window)
+        if len(window) < 2:  # the sensors rested when the first sample began, and counters need two looks
+            reasons |= {name: _ONE_READING for name in ("energy_j", "throttle_events") if name not in reasons}
+        elif joules is not None and energy_s < self._source.least_energy_s:
+            needed = f"{self._source.least_energy_s:g} s are needed (measure.min_s)"
+            joules, reasons["energy_j"] = None, f"the counter was read over {energy_s:.1f} s; {needed}"
+        throttled = [look.throttle_reasons for look in looks if look.throttle_reasons is not None]
+        return Sensors(
+            looks=len(looks),
+            energy_j=joules,
+            energy_s=None if joules is None else energy_s,
+            energy_of=None if joules is None else self._source.energy_of,
+            temperature_c=_largest(look.temperature_c for look in looks),
+            clocks_hz=_medians(looks),
+            throttle_reasons=sorted(frozenset().union(*throttled)) if throttled else None,
+            throttled_share=sum(map(bool, throttled)) / len(throttled) if throttled else None,
+            throttle_events=_counted([look.throttle_events for look in looks]),
+            other_processes=users.other_processes,
+            utilisation=users.utilisation,
+            reasons=reasons,
+        )
+
+    def _timed(self) -> _TimedReading:
+        began_s = self._now_s()
+        look = self._source.look()
+        ended_s = self._now_s()
+        self._rest_until_s = ended_s + (ended_s - began_s) / COST_SHARE
+        return ended_s, look
+
+
+def _energy(window: Sequence[_TimedReading]) -> tuple[float | None, float]:
+    """(joules, seconds) between the first look and the last."""
+    (first_s, first), (last_s, last) = window[0], window[-1]
+    if first.energy_j is None or last.energy_j is None or len(window) < 2:
+        return None, 0.0
+    return last.energy_j - first.energy_j, last_s - first_s
+
+
+def _medians(looks: Sequence[SensorReading]) -> dict[str, float]:
+    names = sorted({name for look in looks for name in look.clocks_hz})
+    return {name: median(look.clocks_hz[name] for look in looks if name in look.clocks_hz) for name in names}
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _counted(counts: Sequence[int | None]) -> int | None:
+    first, last = counts[0], counts[-1]
+    return None if first is None or last is None or len(counts) < 2 else last - first
+
+
+_NONE_OF_A_TPU = "no sensor of a TPU is read"
+
+
+@contextmanager
+def sensing(device: Device) -> Iterator[SensorSource]:
+    """The sensors of `device`, open for the block. Where there are none, the source says why; nothing is raised.
+
+    An emulated device has those of the cores it is made of.
+    """
+    with ExitStack() as stack:
+        yield _source(device, stack)
+
+
+def _source(device: Device, stack: ExitStack) -> SensorSource:
+    if device.driven_as == "cpu":
+        return HostSensors(device.cores)
+    if device.driven_as == "tpu":
+        return NoSensors(_NONE_OF_A_TPU)
+    try:
+        nvml = stack.enter_context(nvml_session())
+    except DeviceUnavailable as absent:
+        return NoSensors(absent.detail)
+    return GpuSensors(nvml, parse_cpulist(device.id.partition(":")[2]), os.getpid())

@@ -1,0 +1,408 @@
+"""Compare results of the same work: ratios to the first, differences and warnings.
+
+Comparable results have the same workload, params, precision and `method_version`. Emulated devices are compared only
+with emulated ones. Params that don't change what a sample times (`Params.untimed`: epochs, trials, …) may differ,
+unless the metric is taken once, such as an accuracy. A precision that wasn't observed doesn't prove another one, so
+it is only reported as a difference.
+
+WEAK_BASELINE. A speed-up says as much about the baseline as about the winner. Dense work that is well tuned reaches
+60 to 90 % of the peak of any device, so under 30 % there is much left. But recurrent or small work reaches little
+anywhere, and is no weaker for it. So the first result is called weak where it used less than 30 % of its peak, and
+less than half of the share that a result which beats it used of its own.
+
+CHERRY_PICK_RISK. Of several results of the same work on equal hardware, the best one (as the first: the worst one)
+flatters. It is raised where there are three or more, and the median of all would have moved the ratio beyond the
+margin. Untrusted results don't count: their figures are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from dyno.errors import FieldError, InvalidComparison, NotComparable
+from dyno.measure.ratios import RatioEstimate, comparative_verdict, paired_ratio, ratio_of_means
+from dyno.measure.result_metrics import COLD
+from dyno.measure.statistics import mean_interval, median
+from dyno.measure.warnings import sorted_warnings, warning
+from dyno.models.comparison import (
+    Comparative,
+    Compared,
+    CompareHow,
+    Comparison,
+    Difference,
+    Ratio,
+    comparison_of,
+    new_comparison_id,
+    urls_of,
+)
+from dyno.models.job import Job
+from dyno.models.result import Metric, Result, ResultWarning, Verdict
+from dyno.models.spec import InterleavedSpec, Spec
+
+_OF_THE_DEVICE = ("id", "host", "kind", "model", "cores", "memory_bytes", "isa")
+_CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # of a result's details: what was left to the run
+
+
+@dataclass(frozen=True)
+class ComparisonEntry:
+    """A job, its result, and the results that other jobs had with the same work on hardware of the same id."""
+
+    job: Job
+    result: Result
+    others: Sequence[Result] = field(default=())
+    arm: Literal["first", "second"] | None = None  # of a job that has several results, whose spec is `spec`
+    arm_spec: Spec | None = None
+
+    @property
+    def spec(self) -> Spec:
+        """What this result was asked for."""
+        return self.arm_spec or self.job.spec
+
+    @property
+    def name(self) -> str:
+        """How sentences call it."""
+        return self.job.id if self.arm is None else f"the {self.arm} spec"
+
+
+def same_work(one: Spec, other: Spec) -> bool:
+    """Whether two specs ask for the same thing, however often and with whatever seed it is measured."""
+    return _work(one) == _work(other)
+
+
+def _work(spec: Spec) -> tuple[object, ...]:
+    return spec.workload, spec.params, spec.framework, spec.replicas
+
+
+def metric_named(result: Result, metric: str) -> Metric | None:
+    return next((each for each in result.metrics if each.name == metric), None)
+
+
+def check_comparable(entries: Sequence[ComparisonEntry], asked: str | None, untimed: Collection[str]) -> str:
+    """The name of the metric to compare, `asked` or the first result's first.
+
+    Raises NotComparable with all fields that forbid it, and InvalidComparison where not all have the metric.
+    """
+    of_first = [each.name for each in entries[0].result.metrics]
+    metric = asked or next(iter(of_first), "")
+    found = [metric_named(entry.result, metric) for entry in entries]
+    differing = _of_the_work(entries)
+    whatever_metric = [each for each in differing if not _names(each.field, untimed)]
+    if None in found and not whatever_metric:  # a name that was misspelt, before what only that figure forbids
+        there = [name for name in of_first if all(metric_named(entry.result, name) for entry in entries)]
+        detail = f'not every result has a metric "{metric}"; all have: {", ".join(there) or "none"}'
+        raise InvalidComparison([FieldError("/metric", "unknown-metric", detail)])
+    all_sampled = all(each and each.by_run for each in found)
+    if forbidding := whatever_metric if all_sampled else differing:
+        fields = {each.field: each.values for each in forbidding}
+        raise NotComparable(f"these results differ in {', '.join(fields)}, so they can't be compared", fields)
+    return metric
+
+
+def check_specs(first: Spec, second: Spec, free: Collection[str]) -> None:
+    """Raises NotComparable with all fields that forbid to compare what the two ask for; params in `free` don't."""
+    asked = [{"/workload": each.workload, **_flat("/params", each.params, depth=1)} for each in (first, second)]
+    fields = {each.field: each.values for each in _differing(asked) if not _names(each.field, free)}
+    if fields:
+        raise NotComparable(f"these specs differ in {', '.join(fields)}: they don't ask for the same work", fields)
+
+
+def differences(entries: Sequence[ComparisonEntry]) -> list[Difference]:
+    """All that isn't the same and doesn't forbid to compare; what all agree in is left out."""
+    return [*_of_the_work(entries), *_precision_unknown(entries), *_differing([_circumstances(e) for e in entries])]
+
+
+def _names(pointer: str, params: Collection[str]) -> bool:
+    return pointer.removeprefix("/params/").split("/")[0] in params if pointer.startswith("/params/") else False
+
+
+def _of_the_work(entries: Sequence[ComparisonEntry]) -> list[Difference]:
+    found = _differing([_work_of(entry) for entry in entries])
+    observed = [_observed(entry.result) for entry in entries]
+    if len(set(observed) - {None}) > 1:
+        found.append(Difference(field="/precision/observed", values=list(observed)))
+    return found
+
+
+def _work_of(entry: ComparisonEntry) -> dict[str, Any]:
+    result = entry.result
+    return {
+        "/workload": result.workload,
+        **_flat("/params", entry.spec.params, depth=1),
+        "/precision/requested": result.precision.requested if result.precision else None,
+        "/method_version": result.method_version,
+        "/device/emulated": bool(result.device.get("emulated")),
+    }
+
+
+def _observed(result: Result) -> str | None:
+    return result.precision.observed if result.precision else None
+
+
+def _precision_unknown(entries: Sequence[ComparisonEntry]) -> list[Difference]:
+    observed = [_observed(entry.result) for entry in entries]
+    partly = None in observed and len(set(observed)) > 1
+    return [Difference(field="/precision/observed", values=list(observed))] if partly else []
+
+
+def _circumstances(entry: ComparisonEntry) -> dict[str, Any]:
+    result, spec = entry.result, entry.spec
+    return {
+        "/framework": spec.framework,
+        "/replicas": spec.replicas,
+        "/seed": spec.seed,
+        **_flat("/measure", spec.measure.model_dump(mode="json"), depth=1),
+        **{f"/device/{name}": result.device.get(name) for name in _OF_THE_DEVICE},
+        "/hardware_id": result.hardware_id,
+        "/context_id": result.context_id,
+        **_flat("/environment", result.environment, depth=2),
+        **{f"/details/{name}": result.details.get(name) for name in _CHOSEN},
+        "/training/data/kind": result.training.data.kind if result.training else None,
+        "/runs/process_start": " and ".join(sorted({run.process_start for run in result.runs})),
+    }
+
+
+def _flat(root: str, values: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """Pointers to values; objects are entered so deep, and told whole below that."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        pointer = f"{root}/{name.replace('~', '~0').replace('/', '~1')}"
+        found |= _flat(pointer, value, depth - 1) if depth > 1 and isinstance(value, dict) else {pointer: value}
+    return found
+
+
+def _differing(each: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    pointers: Iterable[str] = dict.fromkeys(pointer for values in each for pointer in values)
+    found = {pointer: [values.get(pointer) for values in each] for pointer in pointers}
+    return [
+        Difference(field=pointer, values=values)
+        for pointer, values in found.items()
+        if any(value != values[0] for value in values[1:])
+    ]
+
+
+WEAK_SHARE = 0.3
+MIN_RESULTS = 3
+
+
+def weak_baseline(results: Sequence[Compared]) -> ResultWarning | None:
+    """Silent where the peak of either side isn't known, and where nothing beats the first."""
+    first, *others = results
+    winners = [each for each in others if each.ratio is not None and each.ratio.verdict is Comparative.FASTER]
+    reached = max((each.peak_fraction for each in winners if each.peak_fraction is not None), default=None)
+    share = first.peak_fraction
+    if reached is None or share is None or share >= min(WEAK_SHARE, reached / 2):
+        return None
+    return warning(
+        "WEAK_BASELINE",
+        f"{first.job} used {share:.1%} of its device's peak, what beats it {reached:.1%} of its own.",
+        job=first.job,
+        peak_fraction=share,
+        best_peak_fraction=reached,
+    )
+
+
+def cherry_pick_risk(entries: Sequence[ComparisonEntry], metric: str, margin: float) -> ResultWarning | None:
+    """One warning for all that look picked; `evidence.picks` has each with the number of results and their median."""
+    picks = [*_picks(entries, metric, margin)]
+    if not picks:
+        return None
+    jobs = ", ".join(str(pick["job"]) for pick in picks)
+    message = f"Of several results of the same work on equal hardware, the most flattering is compared: {jobs}."
+    return warning("CHERRY_PICK_RISK", message, picks=[*picks])
+
+
+def _picks(entries: Sequence[ComparisonEntry], metric: str, margin: float) -> Iterator[dict[str, JsonValue]]:
+    for place, entry in enumerate(entries):
+        own = metric_named(entry.result, metric)
+        sound = [other for other in entry.others if other.verdict is not Verdict.UNTRUSTED]
+        values = [found.value for other in sound if (found := metric_named(other, metric)) and found.value is not None]
+        if own is None or own.value is None or len(values) + 1 < MIN_RESULTS:
+            continue
+        middle = median([own.value, *values])
+        if _flatters(own, own.value, values, first=place == 0) and abs(own.value - middle) > margin * middle:
+            yield {"job": entry.job.id, "results": len(values) + 1, "value": own.value, "median": middle}
+
+
+def _flatters(own: Metric, value: float, others: Sequence[float], *, first: bool) -> bool:
+    wants_high = (own.better == "higher") is not first
+    return value > max(others) if wants_high else value < min(others)
+
+
+_APART = (
+    "The results were measured one after the other, not side by side: what changed on the machines in between is in "
+    "the ratios too, and no interval allows for it."
+)
+
+
+Estimator = Callable[[Sequence[float], Sequence[float], float], RatioEstimate]
+
+
+def compare(
+    asked: CompareHow,
+    entries: Sequence[ComparisonEntry],
+    untimed: Collection[str],
+    created_at: datetime,
+    estimator: Estimator = ratio_of_means,
+) -> Comparison:
+    """`entries` in the order asked for; `untimed` as in `dyno.workloads.contract.Params`.
+
+    Raises NotComparable and InvalidComparison.
+    """
+    name = check_comparable(entries, asked.metric, untimed)
+    metrics = [metric for entry in entries if (metric := metric_named(entry.result, name)) is not None]
+    results = [
+        _compared(entry, metric, None if place == 0 else ratio(metrics[0], metric, asked, estimator), asked.confidence)
+        for place, (entry, metric) in enumerate(zip(entries, metrics, strict=True))
+    ]
+    raised = weak_baseline(results), cherry_pick_risk(entries, name, asked.margin)
+    comparison_id = new_comparison_id()
+    return Comparison(
+        id=comparison_id,
+        created_at=created_at,
+        workload=entries[0].result.workload,
+        metric=name,
+        unit=metrics[0].unit,
+        better=metrics[0].better,
+        confidence=asked.confidence,
+        margin=asked.margin,
+        verdict=min((each.verdict for each in results), key=lambda verdict: verdict.rank),
+        results=results,
+        differences=differences(entries),
+        warnings=sorted_warnings(filter(None, raised)),
+        notes=_notes(entries, results, asked.confidence),
+        urls=urls_of(comparison_id),
+    )
+
+
+def ratio(first: Metric, other: Metric, asked: CompareHow, estimator: Estimator) -> Ratio:
+    """Above 1 where `other` is better, whichever direction that is."""
+    over, under = (other, first) if other.better == "higher" else (first, other)
+    if over.value is None or not under.value:
+        reason = "there is no figure to compare" if over.value is None or under.value is None else "a figure is zero"
+        return Ratio(verdict=Comparative.INCONCLUSIVE, value=None, reason=reason)
+    if not (over.by_run and under.by_run):
+        reason = "the metric is taken once, so nothing tells how it scatters: no interval"
+        return Ratio(verdict=Comparative.INCONCLUSIVE, value=over.value / under.value, reason=reason)
+    found = estimator(over.by_run, under.by_run, asked.confidence)
+    return Ratio(
+        verdict=comparative_verdict(found.interval, asked.margin),
+        value=found.interval.value,
+        low=_not_below_zero(found.interval.low),
+        high=found.interval.high,
+        degrees_of_freedom=found.degrees,
+        smallest_effect=found.smallest_effect,
+        reason=found.interval.reason,
+    )
+
+
+def _compared(entry: ComparisonEntry, metric: Metric, ratio: Ratio | None, confidence: float) -> Compared:
+    result, device = entry.result, entry.result.device
+    interval = mean_interval(metric.by_run, confidence) if metric.by_run else None
+    return Compared(
+        job=entry.job.id,
+        arm=entry.arm,
+        value=metric.value,
+        low=None if interval is None else _not_below_zero(interval.low),
+        high=None if interval is None else interval.high,
+        runs=metric.runs,
+        ratio=ratio,
+        verdict=result.verdict,
+        warnings=[each.code for each in result.warnings],
+        framework=entry.spec.framework,
+        device=f"{device.get('id')}@{device.get('host')}",
+        device_model=device.get("model"),
+        hardware_id=result.hardware_id,
+        context_id=result.context_id,
+        peak_fraction=_peak_fraction(result, metric.name),
+        finished_at=entry.job.finished_at,
+    )
+
+
+def _peak_fraction(result: Result, metric: str) -> float | None:
+    """That of the very work that the metric is of: of a case its own; of a first execution nobody knows it."""
+    if metric.startswith(COLD):
+        return None
+    table = result.details.get("cases")
+    cases = table.items() if isinstance(table, dict) else ()
+    own = next((told for case, told in cases if metric.endswith(f"_{case}")), None)
+    share = own.get("peak_fraction") if isinstance(own, dict) else result.peak.fraction
+    return share if isinstance(share, float) else None
+
+
+def _not_below_zero(low: float | None) -> float | None:
+    """Times and rates are positive, and so are their ratios: what lies below can't hold the truth."""
+    return None if low is None else max(0.0, low)
+
+
+def _notes(entries: Sequence[ComparisonEntry], results: Sequence[Compared], confidence: float) -> list[str]:
+    return [*untrusted_notes(entries), _APART, *([_many(confidence)] if len(results) > 2 else [])]
+
+
+def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
+    """A sentence for each result whose figure is wrong."""
+    grave = {entry.name: [w.code for w in entry.result.warnings if w.severity == "A"] for entry in entries}
+    return [
+        f"{entry.name} is untrusted ({', '.join(grave[entry.name])}): its figure is wrong, and every ratio with it."
+        for entry in entries
+        if entry.result.verdict is Verdict.UNTRUSTED
+    ]
+
+
+def _many(confidence: float) -> str:
+    return f"Each interval stands by itself: {chance_of_miss(confidence)} such misses on average."
+
+
+def chance_of_miss(confidence: float) -> str:
+    """How many intervals don't hold the truth."""
+    return f"at {100 * confidence:.4g} %, one of {round(1 / (1 - confidence))}"
+
+
+def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Collection[str]) -> Comparison:
+    """`result`: of the job, with its arms; `free`: params that may differ.
+
+    Raises NotComparable and InvalidComparison: what ran may differ where what was asked for didn't (the precision).
+    """
+    if len(result.arms) != 1 + spec.control:
+        detail = "the worker ran other specs than were asked for: it is of a version that knows no turns"
+        raise NotComparable(detail, {"/arms": [1 + spec.control, len(result.arms)]})
+    asked = CompareHow(metric=spec.metric, margin=spec.margin, confidence=spec.confidence)
+    second, *control = result.arms
+    first_entry = ComparisonEntry(job, result, arm="first", arm_spec=spec.arms[0])
+    entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
+    found = compare(asked, entries, free, job.created_at, paired_ratio)
+    noise = _against_itself(result, control[0], asked) if control else None
+    unsteady = noise is not None and noise.verdict in (Comparative.FASTER, Comparative.SLOWER)
+    comparison_id = comparison_of(job.id)
+    return found.model_copy(
+        update={
+            "id": comparison_id,
+            "kind": "interleaved",
+            "job": job.id,
+            "control": noise,
+            "notes": [*untrusted_notes(entries), *([_unsteady_control(spec.confidence)] if unsteady else [])],
+            "urls": urls_of(comparison_id),
+            "owner": job.owner,
+        }
+    )
+
+
+def _against_itself(first: Result, again: Result, asked: CompareHow) -> Ratio:
+    return ratio(_same_metric(first, asked), _same_metric(again, asked), asked, paired_ratio)
+
+
+def _unsteady_control(confidence: float) -> str:
+    return (
+        f"The control differs from the first spec, which it repeats; {chance_of_miss(confidence)} does. Else something "
+        "disturbs even runs that take turns, so take no ratio for real that isn't well beyond the control's."
+    )
+
+
+def _same_metric(result: Result, asked: CompareHow) -> Metric:
+    found = metric_named(result, asked.metric or "")
+    assert found is not None, "compare() has found it in the first of the same work"
+    return found

@@ -1,0 +1,378 @@
+"""Check products and training steps against float64 and float32 references.
+
+Products. Freivalds (1979): A B = Y is checked by A (B r) = Y r for random r, in O(n^2) instead of O(n^3). With
+floating point the two sides differ by E r, where E = Y - A B is the error of the product. For r of independent random
+signs the expectation of |E r|^2 is the squared Frobenius norm of E (Girard 1989, Hutchinson 1990), so the same test
+measures the relative error |E| / |A B| without ever forming A B in float64. All arithmetic here is float64.
+
+Tolerance. A value rounded to unit roundoff u errs by 0.42 u (root mean square, relative, over a log-uniform
+significand). A product of k steps rounds its output k times; sums over K terms in float32 add at most sqrt(K) u32 per
+step at random. Steps add like a random walk, so an honest chain has an error of about sqrt(k) sqrt((0.42 u)^2 + K
+u32^2), and four times that is tolerated, up to a half: an output of zeros errs by 1. An operand that differs from
+what was really multiplied, one column left out, or a step too few gives errors from 1/sqrt(n) to 1. Eigen, and so
+TensorFlow on a processor without AVX-512, truncates bfloat16 instead of rounding it: each product then errs by 0.85 u
+and, as it comes out smaller each time, k of them by k times as much. The error of one product is relative to what
+operands of this size give on average, where Y came out smaller: a sum of few elements may cancel, and its rounding
+does not shrink with it. The powers of a matrix of less than 16 x 16 come back to where they were and round alike each
+time: there k steps add up linearly, not as sqrt(k).
+
+Precision. The observed precision is read from the error of a single product and from nothing else: a chain's error
+mixes the precision with its length, and a wrong chain would pass for a coarse one. Float32 sums over very many terms
+err more, and how much more depends on how many partial sums a library keeps. One sum, term by term, as a GPU's thread
+makes it, errs most: its partial sums grow as sqrt(j), each is rounded by 0.42 u32, and so it errs by 0.3 u32 sqrt(K),
+give or take a fifth (simulated for K of a thousand to a million). TensorFlow and JAX on a CPU: 1e-6 over a million
+terms. Up to 0.36 u32 sqrt(K), an error that lies beyond the border to bf16x3 may be float32's own.
+
+Training steps. A timed step is compared with a plain float32 step from the same weights, optimiser and seeds, on the
+same batch. How far an honest step may lie from the plain one depends on the model as much as on the precision: some
+gradients pass rounding errors on, others grow them. So the plain step is made twice, the second time in the precision
+asked for and with each weight off by one rounding, at random. How far that moves the change of an array of weights is
+the effect of rounding on it. Four times that is allowed.
+
+A rounding is the unit roundoff of the precision. In float32 it is that of a sum of 65,536 terms with an error in each
+addition, sqrt(65536) u = 2^-16: batches and images are summed over, and libraries differ in the order. Measured on
+TensorFlow, JAX and PyTorch with AVX2 and AVX-512, honest float32 steps come to less than a hundredth of the
+allowance. A step without gradients errs by 1, relative to the change of the weights, and a step on other targets by
+more.
+
+An array is not compared where rounding alone could move its change by half: biases in front of a batch normalisation,
+whose gradient is zero but for rounding, and deep networks in bfloat16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import JsonValue
+
+from dyno.measure.warnings import warning
+from dyno.models.result import ResultWarning
+
+Float64 = NDArray[np.float64]
+
+UNIT_ROUNDOFF = {"float32": 2.0**-24, "tf32": 2.0**-11, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_RMS_ROUNDING = 0.42
+_SAFETY = 4.0
+MAX_TOLERANCE = 0.5
+_MIXING = 16  # side; seen with 2 to 8: up to a hundred times the random walk after 20,000 products, none with 16 to 64
+_CUT_OFF = (0.6, 1.2)  # times u: between what rounding and cutting off err, and as far beyond that
+_ROWS_COMPARED = 8
+_ROWS = 512  # converted to float64 at once: bounds the extra memory to 512 rows
+
+# Root-mean-square relative error of one product of N(0, 1) matrices whose operands are rounded to the precision.
+FINGERPRINTS = {
+    "float32": 3e-7,
+    "bf16x3": 4e-6,
+    "tf32": 2.9e-4,  # float16 too: both keep 11 bits of a significand
+    "bfloat16": 2.3e-3,
+    "fp8": 3.8e-2,
+}
+_SUMMING = 0.36 * UNIT_ROUNDOFF["float32"]  # times sqrt(K): what summing K terms in float32 may err
+_LEAST_BF16X3 = 0.6 * FINGERPRINTS["bf16x3"]  # what is less is no product in bf16x3, over however many terms
+
+
+@dataclass(frozen=True)
+class ProductCheck:
+    """`rel_error`: estimated |Y - product| / |product| (Frobenius); infinite where the output is not finite.
+
+    Of a single product relative to |A| |B| / sqrt(K) where that is more: what a product of random operands comes to.
+
+    Not a number where product and Y are zero: neither correctness nor a precision can be `told` from that.
+    """
+
+    rel_error: float
+    tolerance: float
+    nonfinite: int
+    elements: int
+
+    @property
+    def correct(self) -> bool:
+        return self.rel_error <= self.tolerance
+
+    @property
+    def told(self) -> bool:
+        return not math.isnan(self.rel_error)
+
+
+def freivalds(a: Any, b: Any, y: Any, *, dtype: str, repeats: int = 8, seed: int = 0) -> ProductCheck:
+    """Check y = a b for arrays of shapes (m, k), (k, n), (m, n), as they were given to the device.
+
+    `dtype` is what the product was asked in; `repeats` random vectors are used.
+    """
+    signs, inner = _signs(np.shape(b)[1], repeats, seed), np.shape(b)[0]
+    between = _times(b, signs)
+    usual = _norm(a) * float(np.linalg.norm(between)) / math.sqrt(inner)
+    return _check(_times(a, between), _times(y, signs), y, tolerance(dtype, inner=inner, products=1), usual)
+
+
+def freivalds_chain(
+    x: Any,
+    apply_q: Callable[[Float64], Float64],
+    y: Any,
+    products: int,
+    *,
+    dtype: str,
+    repeats: int = 8,
+    seed: int = 0,
+) -> ProductCheck:
+    """Check y = x q q ... q (`products` times) for square matrices of one shape (n, n).
+
+    `apply_q(v)` gives q v in float64 for v of shape (n, repeats); it must be the q that was multiplied, rounded alike.
+    """
+    signs = _signs(np.shape(x)[1], repeats, seed)
+    image = signs
+    for _ in range(products):
+        image = apply_q(image)
+    limit = min(chain_tolerance(dtype, inner=np.shape(x)[1], products=products), MAX_TOLERANCE)
+    return _check(_times(x, image), _times(y, signs), y, limit)
+
+
+def tolerance(dtype: str, *, inner: int, products: int) -> float:
+    """The largest relative error that `products` honest products over `inner` terms show; derived above, not capped."""
+    rounding = _RMS_ROUNDING * UNIT_ROUNDOFF[dtype]
+    summing = math.sqrt(inner) * UNIT_ROUNDOFF["float32"]
+    return _SAFETY * math.sqrt(products) * math.hypot(rounding, summing)
+
+
+def chain_tolerance(dtype: str, *, inner: int, products: int) -> float:
+    """That of a chain of square products, which a small side keeps from adding up like a random walk; not capped."""
+    in_step = math.sqrt(products) if inner < _MIXING else 1.0
+    return in_step * tolerance(dtype, inner=inner, products=products)
+
+
+def is_checkable(dtype: str, *, inner: int, products: int) -> bool:
+    """Whether an honest chain differs from a wrong one: not where it is long and its errors add up in step."""
+    return inner >= _MIXING or chain_tolerance(dtype, inner=inner, products=products) <= MAX_TOLERANCE
+
+
+def precision_fingerprint(rel_error: float, *, requested: str | None = None, inner: int = 1) -> str | None:
+    """Which precision errs like this in one product: the nearest of FINGERPRINTS on a logarithmic scale, else None.
+
+    Borders are geometric means of neighbours; fp8 reaches as far up as down, float32 down without end (exact small
+    integers, float64). tf32 and float16 leave the same trace: it reads "tf32" unless float16 was `requested`.
+    Sums over `inner` terms move float32's border up, as far as bf16x3 allows; where both may err like this, it is None.
+    """
+    if not math.isfinite(rel_error) or precision_unchecked(rel_error, inner=inner):
+        return None
+    if rel_error < min(_summing(inner), _LEAST_BF16X3):
+        return "float32"
+    names, errors = list(FINGERPRINTS), list(FINGERPRINTS.values())
+    for name, error, following in zip(names, errors, errors[1:], strict=False):
+        if rel_error < math.sqrt(error * following):
+            return "float16" if (name, requested) == ("tf32", "float16") else name
+    upper = errors[-1] * math.sqrt(errors[-1] / errors[-2])
+    return names[-1] if rel_error < upper else None
+
+
+def precision_unchecked(rel_error: float, *, inner: int) -> dict[str, str]:
+    """PRECISION_MISMATCH and why it's unchecked, where float32 over `inner` terms and bf16x3 may both err like this."""
+    if not _LEAST_BF16X3 <= rel_error < _summing(inner):
+        return {}
+    why = f"sums over {inner} terms err so much in float32 that it can't be told from bf16x3"
+    return {"PRECISION_MISMATCH": why}
+
+
+def _summing(inner: int) -> float:
+    return _SUMMING * math.sqrt(inner)
+
+
+def allowed_error(
+    check: ProductCheck, single: ProductCheck, observed: str | None, *, inner: int, products: int
+) -> float:
+    """The error that `check` of `products` products may show when a `single` one was `observed` to run in a precision.
+
+    Its own tolerance, or that of the observed precision if the single product keeps to it: computing in TF32 what was
+    asked for in float32 is another precision, not a wrong result. Never above MAX_TOLERANCE.
+    """
+    if observed not in UNIT_ROUNDOFF or single.rel_error > tolerance(observed, inner=inner, products=1):
+        return check.tolerance
+    in_step = products * single.rel_error if is_truncated(single, observed) else 0.0
+    honest = max(chain_tolerance(observed, inner=inner, products=products), in_step)
+    return min(max(check.tolerance, honest), MAX_TOLERANCE)
+
+
+def is_truncated(single: ProductCheck, precision: str) -> bool:
+    """Whether the `single` product errs as one whose elements are cut off, and so always too small, not rounded."""
+    low, high = (times * UNIT_ROUNDOFF.get(precision, 0.0) for times in _CUT_OFF)
+    return precision in ("bfloat16", "float16") and low < single.rel_error < high
+
+
+@dataclass(frozen=True)
+class ExactCheck:
+    """`rel_error`: |Y - A B| / |A B| as estimated, 0.0 where neither test found an element that differs."""
+
+    exact: bool
+    rel_error: float
+    rows_compared: int
+
+
+def exact_product(a: Any, b: Any, y: Any, *, repeats: int = 8, seed: int = 0) -> ExactCheck:
+    """Whether y = a b to the last bit, for int8 operands: all rows by Freivalds' test, eight rows against int64.
+
+    float64 holds the test's sums exactly while K N 127² stays below 2**53: up to 740,000 x 740,000. A row with one
+    wrong element is found for certain, any other with a probability of 1 - 2**-repeats.
+    """
+    signs = _signs(np.shape(b)[1], repeats, seed)
+    expected, seen = _times(a, _times(b, signs)), _times(y, signs)
+    rows = np.random.default_rng(seed).choice(np.shape(a)[0], min(_ROWS_COMPARED, np.shape(a)[0]), replace=False)
+    alike = np.asarray(a)[rows].astype(np.int64) @ np.asarray(b).astype(np.int64) == np.asarray(y)[rows]
+    scale, error = float(np.linalg.norm(expected)), float(np.linalg.norm(seen - expected))
+    exact = error == 0 and bool(alike.all())
+    rel_error = 0.0 if exact else max(error / scale if scale else math.inf, float(np.finfo(np.float64).eps))
+    return ExactCheck(exact, rel_error, len(rows))
+
+
+def _signs(length: int, repeats: int, seed: int) -> Float64:
+    return np.random.default_rng(seed).integers(0, 2, (length, repeats)).astype(np.float64) * 2 - 1
+
+
+def _times(matrix: Any, vectors: Float64) -> Float64:
+    """matrix @ vectors in float64, some rows at a time."""
+    rows = range(0, np.shape(matrix)[0], _ROWS)
+    with np.errstate(all="ignore"):
+        return np.concatenate([np.asarray(matrix[row : row + _ROWS], np.float64) @ vectors for row in rows])
+
+
+def _norm(matrix: Any) -> float:
+    """Frobenius', in float64, some rows at a time."""
+    rows = range(0, np.shape(matrix)[0], _ROWS)
+    return math.hypot(*(float(np.linalg.norm(np.asarray(matrix[row : row + _ROWS], np.float64))) for row in rows))
+
+
+def _check(expected: Float64, seen: Float64, y: Any, limit: float, usual: float = 0.0) -> ProductCheck:
+    elements = int(np.size(y))
+    if not np.isfinite(seen).all():
+        nonfinite = elements - int(np.isfinite(np.asarray(y, np.float32)).sum())
+        return ProductCheck(math.inf, limit, nonfinite, elements)
+    scale = float(np.linalg.norm(expected))
+    error = float(np.linalg.norm(seen - expected))
+    if scale == 0:
+        return ProductCheck(math.nan if error == 0 else math.inf, limit, 0, elements)
+    return ProductCheck(error / max(scale, usual), limit, 0, elements)
+
+
+ALLOWED_ROUNDINGS = 4.0  # times what one rounding of each weight does
+LARGEST_BOUND = 0.5  # of the change of an array; a step without gradients errs by 1
+MIN_COMPARED = 0.5  # of all weights
+_LONG_SUM_ROUNDOFF = 2.0**-16
+
+Arrays = Sequence[NDArray[np.generic]]
+
+
+def rounding(precision: str) -> float:
+    """By how much, relative to it, one weight is off in the second plain step."""
+    return max(UNIT_ROUNDOFF[precision], _LONG_SUM_ROUNDOFF)
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """One step: its loss, where it is known, and the trainable weights after it."""
+
+    loss: float | None
+    weights: Arrays
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of one timed step with the plain one.
+
+    `compared`: the share of all weights of which it can be told. `rel_error` and `bound`: of the array that lies
+    furthest from the plain step, by its bound, both relative to the array's change; `array` is its place. `agrees` is
+    None where too little can be compared.
+    """
+
+    compared: float
+    rel_error: float
+    bound: float
+    array: int | None
+    loss: float | None
+    plain_loss: float
+    loss_bound: float
+
+    @property
+    def agrees(self) -> bool | None:
+        if not math.isfinite(self.plain_loss):
+            return None
+        if self.loss is not None and not abs(self.loss - self.plain_loss) <= self.loss_bound:
+            return False
+        if self.array is not None and not self.rel_error <= self.bound:
+            return False
+        return True if self.compared >= MIN_COMPARED else None
+
+    def details(self) -> dict[str, JsonValue]:
+        return {
+            "compared_weights": self.compared,
+            "rel_error": _finite(self.rel_error),
+            "bound": _finite(self.bound),
+            "loss": None if self.loss is None else _finite(self.loss),
+            "plain_loss": _finite(self.plain_loss),
+            "loss_bound": _finite(self.loss_bound),
+        }
+
+
+def agreement(
+    before: Arrays, timed: TrainingStep, plain: TrainingStep, rounded: TrainingStep, precision: str
+) -> Agreement:
+    """`before`: the weights that all three steps began with. `rounded`: the second plain step."""
+    found = [
+        _array_error(*arrays) for arrays in zip(before, timed.weights, plain.weights, rounded.weights, strict=True)
+    ]
+    sizes = [each.size for each in before]
+    told = [place for place, (_, bound) in enumerate(found) if bound <= LARGEST_BOUND]
+    worst = max(told, key=lambda place: _nan_last(found[place][0] / found[place][1]), default=None)
+    rel_error, bound = found[worst] if worst is not None else (math.nan, math.nan)
+    assert plain.loss is not None
+    assert rounded.loss is not None
+    return Agreement(
+        compared=sum(sizes[place] for place in told) / sum(sizes),
+        rel_error=rel_error,
+        bound=bound,
+        array=worst,
+        loss=timed.loss,
+        plain_loss=plain.loss,
+        loss_bound=ALLOWED_ROUNDINGS
+        * max(abs(rounded.loss - plain.loss), rounding(precision) * max(1.0, abs(plain.loss))),
+    )
+
+
+def step_incorrect(found: Agreement, array: str | None, looks: int) -> ResultWarning:
+    """None of so many steps agreed; `found` is of the last one."""
+    return warning(
+        "RESULT_INCORRECT",
+        "A training step isn't the one that the same weights and batch give in float32.",
+        array=array,
+        steps=looks,
+        **found.details(),
+    )
+
+
+def _array_error(
+    before: NDArray[np.generic], timed: NDArray[np.generic], plain: NDArray[np.generic], rounded: NDArray[np.generic]
+) -> tuple[float, float]:
+    """(error, bound), both relative to the change of the array in the plain step; infinite where that is nothing."""
+    start, one, other, again = (each.astype(np.float64) for each in (before, timed, plain, rounded))
+    change = float(np.linalg.norm(other - start))
+    # The weights themselves are rounded, before and after.
+    stored = _storage_roundoff(before) * float(np.linalg.norm(start) + np.linalg.norm(other))
+    bound = ALLOWED_ROUNDINGS * (float(np.linalg.norm(again - other)) + stored)
+    if change == 0.0:
+        return math.inf, math.inf
+    return float(np.linalg.norm(one - other)) / change, bound / change
+
+
+def _storage_roundoff(array: NDArray[np.generic]) -> float:
+    """The unit roundoff of the array's own dtype."""
+    return UNIT_ROUNDOFF.get(array.dtype.name, UNIT_ROUNDOFF["float32"])
+
+
+def _nan_last(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,127 @@
+"""NOISY_NEIGHBOUR: did others use the device's cores while this process sampled?
+
+Three things count. Steal: time in which the hypervisor ran another machine (/proc/stat). Siblings: time that the
+other hyperthreads of these cores were busy; no run is on them, and they share the cores' pipes and caches. Others:
+time that the cores spent on processes, less what this process used. It disturbs if this process's threads had to wait
+meanwhile (run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't count that. Waiting alone proves
+nothing: a framework with more threads than cores makes itself wait.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dyno.devices.cpu import TOPOLOGY, siblings
+from dyno.measure.sampling import Clock
+from dyno.measure.warnings import warning
+from dyno.models.result import CoreShares, ResultWarning
+
+PROC = Path("/proc")
+
+# Shares of the cores' time. /proc/stat counts in ticks of 10 ms: over 2 s on one core one tick is 0.5 %.
+STEAL_LIMIT = 0.01
+OTHERS_LIMIT = 0.02
+WAIT_LIMIT = 0.01
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class CoreUsage:
+    """Seconds so far: on the watched cores in all processes, stolen from them, in this process alone, on siblings."""
+
+    now_s: float
+    busy_s: float
+    steal_s: float
+    own_s: float
+    waited_s: float | None
+    siblings_s: float = 0.0
+
+
+class HostNoise:
+    """Watches from its making on. The process must stay on `cores` meanwhile, as a runner does."""
+
+    def __init__(self, cores: Sequence[int], clock: Clock, proc: Path = PROC, topology: Path = TOPOLOGY) -> None:
+        self._cores, self._clock, self._proc = frozenset(cores), clock, proc
+        self._siblings = frozenset(siblings(cores, topology))
+        self._before = self._look()
+
+    def shares(self) -> CoreShares | None:
+        """What happened since; None where nothing can be known (no cores, no /proc/stat)."""
+        before, after = self._before, self._look()
+        if before is None or after is None:
+            return None
+        return core_shares(before, after, len(self._cores))
+
+    def _look(self) -> CoreUsage | None:
+        ticks = _ticks(self._proc / "stat", self._cores)
+        if not ticks:
+            return None
+        beside_s = _busy_s(_ticks(self._proc / "stat", self._siblings))
+        steal_s = sum(row[7] for row in ticks) * _TICK_S
+        own_s = sum(self._clock.cpu_s())
+        return CoreUsage(self._clock.now_s(), _busy_s(ticks), steal_s, own_s, _waited_s(self._proc), beside_s)
+
+
+def core_shares(before: CoreUsage, after: CoreUsage, cores: int) -> CoreShares | None:
+    """Between two looks at `cores` cores; None where no time passed."""
+    capacity_s = (after.now_s - before.now_s) * cores
+    if capacity_s <= 0:
+        return None
+    waited_s = _difference(before.waited_s, after.waited_s)
+    return CoreShares(
+        others=max(0.0, after.busy_s - before.busy_s - (after.own_s - before.own_s)) / capacity_s,
+        stolen=(after.steal_s - before.steal_s) / capacity_s,
+        beside=(after.siblings_s - before.siblings_s) / capacity_s,
+        waited=None if waited_s is None else waited_s / capacity_s,
+    )
+
+
+def noisy_neighbour(seen: CoreShares | None) -> ResultWarning | None:
+    """What was more than it may: 1 % stolen, 2 % busy siblings, or 2 % used by others while this process waited 1 %."""
+    if seen is None:
+        return None
+    disturbed = seen.others > OTHERS_LIMIT and (seen.waited is None or seen.waited > WAIT_LIMIT)
+    if seen.stolen <= STEAL_LIMIT and seen.beside <= OTHERS_LIMIT and not disturbed:
+        return None
+    return warning(
+        "NOISY_NEIGHBOUR",
+        f"Others used {seen.others:.1%} of the cores' time, other machines {seen.stolen:.1%}, "
+        f"hyperthreads beside {seen.beside:.1%}.",
+        others_share=seen.others,
+        steal_share=seen.stolen,
+        siblings_share=seen.beside,
+        run_delay_share=seen.waited,
+    )
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _ticks(stat: Path, cores: frozenset[int]) -> list[list[int]]:
+    try:
+        lines = stat.read_text().splitlines()
+    except OSError:
+        return []
+    names = {f"cpu{core}" for core in cores}
+    return [[int(word) for word in words[1:]] for line in lines if (words := line.split()) and words[0] in names]
+
+
+def _busy_s(ticks: list[list[int]]) -> float:
+    """user, nice and system; idle, iowait, irq and softirq lie between them and steal (man 5 proc_stat)."""
+    return sum(sum(row[:3]) for row in ticks) * _TICK_S
+
+
+def _waited_s(proc: Path) -> float | None:
+    """Seconds that this process's threads were ready to run and did not; None where the kernel doesn't count them."""
+    ran_ns = waited_ns = 0
+    for file in proc.glob("self/task/*/schedstat"):
+        try:
+            ran, waited, _ = file.read_text().split()
+        except (OSError, ValueError):  # a thread that ended meanwhile
+            continue
+        ran_ns, waited_ns = ran_ns + int(ran), waited_ns + int(waited)
+    return waited_ns / 1e9 if ran_ns else None

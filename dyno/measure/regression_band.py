@@ -1,0 +1,147 @@
+"""METRIC_OUT_OF_BAND: is the headline metric far from earlier results of the same work?
+
+The band is a prediction interval around the median of the other results on devices of this model, on logarithms, so
+that a rate and the time that it is made of are judged alike. Their scatter is the median absolute deviation: a few
+results that went wrong, or another mode, don't widen it. It holds a new value with 99 %: Student's t, with as many
+degrees of freedom as a standard deviation known that well would have (the deviation's efficiency is 37 %: Rousseeuw &
+Croux 1993, "Alternatives to the Median Absolute Deviation"), times what the median's own error adds. A fixed
+multiple, such as the 3.5 of Iglewicz & Hoaglin (1993), would raise one normal result in eight against five others.
+
+Nothing within 10 % of the median is raised, however close together the others lie: equal devices differ by 8 % on
+average (Sinha et al. 2022, "Not All GPUs Are Created Equal", five clusters).
+
+Below five other results there is no band. All work begins that way, so the check doesn't count as missed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dyno.measure.statistics import mad, median, student_t
+from dyno.measure.warnings import CODES, sorted_warnings, warning
+from dyno.models.result import Headline, Metric, Peer, Result, ResultWarning, Verdict
+from dyno.models.spec import Spec
+from dyno.workloads.contract import Params
+
+_CODE = "METRIC_OUT_OF_BAND"
+_NOT_ASKED = "the store could not be asked what devices of this model gave for the same work"
+MIN_PEERS = 5
+CONFIDENCE = 0.99
+FLOOR = 0.1
+_TO_DEVIATION = 1.4826  # of a normal distribution, from its median absolute deviation
+_EFFICIENCY = 0.37
+_SMALL_SAMPLE = 0.8  # n / (n - 0.8) takes the bias out of it: Croux & Rousseeuw (1992)
+_WIDEST = math.log(1e6)  # says nothing any more, and stays a number
+
+
+@dataclass(frozen=True)
+class RegressionBand:
+    """Bounds in the figures' unit, around the median of so many of them."""
+
+    low: float
+    high: float
+    median: float
+    count: int
+
+
+def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
+    """The first metric that was sampled, and its series: of the same work, on devices of the same model.
+
+    Of a CPU also on as many cores, as a worker may have but some of them; of other devices on as many units. None of an
+    emulated device, which is like no other, and where nothing was sampled.
+    """
+    metric = _sampled(result)
+    if metric is None or metric.value is None or metric.value <= 0 or result.device.get("emulated"):
+        return None
+    own = Peer(job=result.job, value=metric.value, hardware_id=result.hardware_id, context_id=result.context_id)
+    timed = params.model_dump(mode="json", exclude=set(params.untimed))
+    work = [result.workload, timed, spec.framework, spec.replicas, _precision(result), result.method_version]
+    return Headline(_digest([*work, metric.name, metric.unit, *_model(result)]), own)
+
+
+def with_band_check(result: Result, own: Peer, peers: Sequence[Peer] | None) -> Result:
+    """The result with what its peers say of it; None: nobody could ask them, so the check was not made."""
+    if peers is None:
+        return _unchecked(result)
+    raised = _out_of_band(result, own, peers)
+    if raised is None:
+        return result
+    warnings = sorted_warnings([*result.warnings, raised])
+    return result.model_copy(update={"warnings": warnings, "verdict": _at_best_indicative(result)})
+
+
+def regression_band(values: Sequence[float]) -> RegressionBand:
+    """Where one more value is expected, of positive ones; raises ValueError below five."""
+    count = len(values)
+    if count < MIN_PEERS:
+        raise ValueError(f"{count} values are too few for a band")
+    logs = [math.log(value) for value in values]
+    scatter = _TO_DEVIATION * mad(logs) * count / (count - _SMALL_SAMPLE)
+    of_next = math.sqrt(1 + math.pi / 2 / count)  # its own scatter, and that of the median
+    half = student_t(_EFFICIENCY * count, CONFIDENCE) * scatter * of_next
+    factor = math.exp(min(max(half, math.log1p(FLOOR)), _WIDEST))
+    middle = math.exp(median(logs))
+    return RegressionBand(middle / factor, middle * factor, middle, count)
+
+
+def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarning | None:
+    others = [peer for peer in peers if peer.value > 0]
+    if len(others) < MIN_PEERS:
+        return None
+    found = regression_band([peer.value for peer in others])
+    if found.low <= own.value <= found.high:
+        return None
+    model, metric = result.device.get("model"), _sampled(result)
+    share = own.value / found.median - 1
+    away = f"{abs(share):.0%} {'above' if share > 0 else 'below'}"
+    return warning(
+        "METRIC_OUT_OF_BAND",
+        f"The figure is {away} the median of {found.count} results of the same work on devices of the model {model}.",
+        metric=metric.name if metric else None,
+        value=own.value,
+        median=found.median,
+        count=found.count,
+        band=[found.low, found.high],
+        device_model=model,
+        same_hardware=sum(peer.hardware_id == own.hardware_id for peer in others),
+        same_context=sum(peer.context_id == own.context_id for peer in others),
+    )
+
+
+def _unchecked(result: Result) -> Result:
+    missing, reasons = {*result.unchecked, _CODE}, result.details.get("unchecked_reasons")
+    told = {**(reasons if isinstance(reasons, dict) else {}), _CODE: _NOT_ASKED}
+    return result.model_copy(
+        update={
+            "unchecked": [code for code in CODES if code in missing],
+            "details": {**result.details, "unchecked_reasons": told},
+            "verdict": _at_best_indicative(result),
+        }
+    )
+
+
+def _at_best_indicative(result: Result) -> Verdict:
+    return min(result.verdict, Verdict.INDICATIVE, key=lambda verdict: verdict.rank)
+
+
+def _sampled(result: Result) -> Metric | None:
+    return next((metric for metric in result.metrics if metric.by_run), None)
+
+
+def _precision(result: Result) -> list[str | None]:
+    return [result.precision.requested, result.precision.observed] if result.precision else [None, None]
+
+
+def _model(result: Result) -> list[object]:
+    kind, model = result.device.get("kind"), result.device.get("model")
+    share = len(result.device.get("cores", ())) if kind == "cpu" else result.device.get("units")
+    return [kind, model, share]
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

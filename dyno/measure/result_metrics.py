@@ -1,0 +1,204 @@
+"""Metrics, energy and raw samples of a result, computed from the records of its runs.
+
+A metric is the mean of the runs' medians, with Student's t over the runs. A job with several cases is treated as one
+job per case: every figure and check holds for each case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dyno.measure.statistics import mean_interval, median
+from dyno.models.result import Energy, Metric, RunSamples, Sensors
+from dyno.models.runner_protocol import CaseRecord, RunRecord
+
+if TYPE_CHECKING:
+    from dyno.workloads.contract import MetricSpec
+
+
+def by_case(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """The runs of each case by its name, in the order they were taken; empty where the job has but one."""
+    found: dict[str, list[RunRecord]] = {}
+    for record in records:
+        for case, alone in zip(record.cases, records_by_case(record), strict=False):
+            found.setdefault(case.name, []).append(alone)
+    return found
+
+
+def records_by_case(record: RunRecord) -> list[RunRecord]:
+    """The run as one record per case, with the case's own samples; the run itself where it has but one."""
+    return [
+        record.model_copy(
+            update={
+                "cases": [],
+                "summary": case.summary,
+                "warmup": case.warmup,
+                "samples": case.samples,
+                "sample_cpu_s": case.sample_cpu_s,
+                "work": case.work,
+                "amounts": {**record.amounts, **case.amounts},
+            }
+        )
+        for case in record.cases
+    ] or [record]
+
+
+COLD = "cold_"  # begins the names of rates over the first execution
+
+
+def all_metrics(specs: Sequence[MetricSpec], records: Sequence[RunRecord]) -> list[Metric]:
+    """Each metric of the workload, and for work that is no training each rate once more for the first execution."""
+    found = [_of_job(spec, records) for spec in specs]
+    sampled = [spec for spec in specs if spec.sampled]
+    if not any(record.training for record in records):
+        found += [_cold(spec, records) for spec in sampled if spec.better == "higher"]
+    for case, of_case in by_case(records).items():
+        found += [_sampled(replace(spec, name=f"{spec.name}_{case}"), of_case) for spec in sampled]
+    return found
+
+
+def _of_job(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    if spec.once:
+        return _from_first_run(spec, records[0])
+    if spec.each_run:
+        return _from_each_run(spec, records)
+    return _sampled(spec, records) if spec.against is None else _against(spec, spec.against, records)
+
+
+def _sampled(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    medians = [median([_figure(spec, record, time_s) for time_s in record.samples]) for record in records]
+    return _metric(spec, medians, samples=sum(len(record.samples) for record in records))
+
+
+def _cold(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    """The same rate over the first execution of each process.
+
+    Tracing lies before it; what the framework does only when a graph first runs (XLA's compiling, choosing and setting
+    up kernels) is part of it.
+    """
+    cold = replace(spec, name=f"{COLD}{spec.name}")
+    times = [record.summary.phases.first_execution_s for record in records]
+    figures = [_figure(cold, record, time_s) for record, time_s in zip(records, times, strict=True) if time_s]
+    if len(figures) < len(records):
+        return _absent(cold, "a run has no time of its first execution")
+    return _metric(cold, figures, samples=len(figures))
+
+
+def _figure(spec: MetricSpec, record: RunRecord, time_s: float) -> float:
+    """What one execution of `time_s` seconds makes of the metric. An `amount` counts in units of `work`."""
+    amount = record.amounts[spec.amount] if spec.amount else 1.0
+    return record.work / time_s / amount if spec.better == "higher" else time_s / record.work * amount
+
+
+def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
+    interval = mean_interval(figures)
+    # Times and rates are positive, so the part of the interval below zero can't hold the truth.
+    low = None if interval.low is None else max(0.0, interval.low)
+    return Metric(
+        name=spec.name,
+        unit=spec.unit,
+        value=interval.value,
+        low=low,
+        high=interval.high,
+        better=spec.better,
+        runs=len(figures),
+        samples=samples,
+        reason=interval.reason,
+        by_run=list(figures),
+    )
+
+
+def _from_first_run(spec: MetricSpec, first: RunRecord) -> Metric:
+    value = first.figures.get(spec.name)
+    if value is None:
+        return _absent(spec, "the first run didn't take it")
+    reason = "taken once, in the first run: no interval"
+    return Metric(name=spec.name, unit=spec.unit, value=value, better=spec.better, runs=1, samples=1, reason=reason)
+
+
+def _from_each_run(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
+    figures = [record.figures[spec.name] for record in records if spec.name in record.figures]
+    if len(figures) < len(records):
+        return _absent(spec, "a run didn't take it")
+    return _metric(spec, figures, samples=len(figures))
+
+
+def _against(spec: MetricSpec, case: str, records: Sequence[RunRecord]) -> Metric:
+    """Of each run the ratio of both medians, which what disturbs a whole run leaves alone."""
+    others = by_case(records).get(case, [])
+    if len(others) < len(records):
+        return _absent(spec, f"a run has no case {case}")
+    figures = [_per_work_s(own) / _per_work_s(other) for own, other in zip(records, others, strict=True)]
+    return _metric(spec, figures, samples=sum(len(record.samples) for record in (*records, *others)))
+
+
+def _per_work_s(record: RunRecord) -> float:
+    return median(record.samples) / record.work
+
+
+def _absent(spec: MetricSpec, reason: str) -> Metric:
+    return Metric(name=spec.name, unit=spec.unit, value=None, better=spec.better, runs=0, samples=0, reason=reason)
+
+
+_OPERATIONS = ("FLOP/s", "OP/s")
+
+
+def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) -> Energy:
+    """`rate_unit`: that of the throughput ("FLOP/s", "images/s"), which `work` of a record is counted in.
+
+    Null, with the reason, unless every run tells its energy. `flops` per execution.
+    """
+    windows = [record.summary.sensors for record in records]
+    known = [each for each in windows if each is not None and each.energy_j is not None and each.energy_s]
+    if len(known) < len(records):
+        return Energy(reason=_no_energy_reason(windows))
+    joules, seconds = (
+        math.fsum(each.energy_j or 0.0 for each in known),
+        math.fsum(each.energy_s or 0.0 for each in known),
+    )
+    each_j = joules / seconds * _mean_execution_s(records)
+    counted = rate_unit is not None and rate_unit not in _OPERATIONS and each_j > 0
+    return Energy(
+        joules=joules,
+        window_s=seconds,
+        joules_per_sample=each_j / records[0].work if counted else None,
+        flop_per_joule=flops / each_j if flops and each_j > 0 else None,
+        covers=known[0].energy_of,
+    )
+
+
+def _mean_execution_s(records: Sequence[RunRecord]) -> float:
+    """Of the whole windows, what lies between samples included: the energy of that is counted too."""
+    summaries = [record.summary for record in records]
+    executions = sum(summary.samples * summary.executions_per_sample for summary in summaries)
+    return math.fsum(summary.phases.steady_s or 0.0 for summary in summaries) / executions
+
+
+def _no_energy_reason(windows: Sequence[Sensors | None]) -> str:
+    told = [each.reasons.get("energy_j") for each in windows if each is not None and each.energy_j is None]
+    return next((reason for reason in told if reason), "no energy counter was read")
+
+
+def raw_samples(records: Sequence[RunRecord]) -> list[RunSamples]:
+    """Every reading of every run and case, in the order they were taken."""
+    return [
+        _run_samples(number, measured) for number, record in enumerate(records) for measured in _sampled_records(record)
+    ]
+
+
+def _sampled_records(record: RunRecord) -> Sequence[RunRecord | CaseRecord]:
+    return record.cases or [record]
+
+
+def _run_samples(run: int, measured: RunRecord | CaseRecord) -> RunSamples:
+    return RunSamples(
+        run=run,
+        case=measured.name if isinstance(measured, CaseRecord) else None,
+        warmup=measured.warmup,
+        samples=measured.samples,
+        sample_cpu_s=measured.sample_cpu_s,
+        executions_per_sample=measured.summary.executions_per_sample,
+    )

@@ -1,0 +1,164 @@
+"""Take the samples of a run's cases, with sensors, host noise and compilations observed.
+
+Every case is executed once, warmed up and sampled as if it were alone, one after the other. Nothing of the runner's
+own runs inside a sample.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from dyno.devices.device import Device
+from dyno.devices.sensors import SensorRecorder, SensorSource
+from dyno.frameworks.contract import Framework
+from dyno.measure.execution_checks import compile_in_timing, retraced
+from dyno.measure.host_noise import HostNoise, noisy_neighbour
+from dyno.measure.result_checks import clock_skew
+from dyno.measure.sampling import HostClock, SamplingResult, sample
+from dyno.measure.stopping_rule import StoppingRule
+from dyno.models.result import CoreShares, ResultWarning, RunSummary, Sensors
+from dyno.models.runner_protocol import CaseRecord
+from dyno.models.spec import Measure
+from dyno.runner.frame_writer import FrameWriter
+from dyno.workloads.contract import Built, Case, Several
+
+TracedNames = Callable[[], Sequence[str] | None]  # see `Framework.traced`
+
+
+class TraceCounter:
+    """Made after the first execution; `look` is called before each sample, warm-up included."""
+
+    def __init__(self, traced: TracedNames) -> None:
+        self._traced = traced
+        self._begun = self._count()
+        self._looks: list[int] = []
+
+    def look(self) -> None:
+        self._looks.append(self._count())
+
+    def warnings(self, warmup: int) -> list[ResultWarning]:
+        """What was seen until now, right after the last sample; the first `warmup` ones were warm-up."""
+        names = self._traced()
+        if names is None:
+            return []
+        timed = names[self._looks[warmup] :]
+        raised = (compile_in_timing(timed), retraced(names[: self._begun], names[self._begun :]))
+        return [each for each in raised if each is not None]
+
+    def _count(self) -> int:
+        return len(self._traced() or ())
+
+
+@dataclass(frozen=True)
+class CaseSamples:
+    """The samples of one case, what sensors said over their window, and what disturbed them.
+
+    `drain_s`: how long the device was busy after the last one; what passed before that was looked at is not in it.
+    """
+
+    samples: SamplingResult
+    sensors: Sensors
+    drain_s: float = 0.0
+    core_shares: CoreShares | None = None
+    disturbances: list[ResultWarning] = field(default_factory=list)
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """No garbage collection inside: one over a framework's objects takes 0.1 s and would fall into any sample."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def take_samples(
+    execute: Callable[[int], None],
+    measure: Measure,
+    device: Device,
+    source: SensorSource,
+    frames: FrameWriter,
+    place: tuple[int, int] = (0, 1),
+    framework: Framework | None = None,
+) -> CaseSamples:
+    """Warm up and sample by the method's rule, with progress and a look at the sensors between samples.
+
+    `place`: (how many cases of this run were sampled before, how many there are). `framework`: what `execute` runs on.
+    """
+    before, cases = place
+
+    def report(taken: int, expected: int | None) -> None:
+        total = None if expected is None else cases * expected  # as if each case took as many
+        frames.report("sampling" if before or taken else "warmup", before * (expected or 0) + taken, total)
+
+    clock, drain = HostClock(), framework.drain if framework else lambda: None
+    drain()
+    with without_gc():
+        neighbours, watch = HostNoise(device.cores, clock), SensorRecorder(source, clock.now_s)
+        traces = TraceCounter(framework.traced if framework else lambda: None)
+
+        def before_each() -> None:
+            traces.look()
+            watch.look()
+
+        samples = sample(execute, StoppingRule.of(measure, device.kind), clock, report, before_each)
+        stopped_s = clock.now_s()
+        drain()
+        drain_s, warmup = clock.now_s() - stopped_s, len(samples.warmup)
+        sensors, shares = watch.over(warmup), neighbours.shares()
+        found = (noisy_neighbour(shares), clock_skew(samples.wall_s, samples.epoch_s), *traces.warnings(warmup))
+    return CaseSamples(samples, sensors, drain_s, shares, [each for each in found if each is not None])
+
+
+Summarise = Callable[
+    [CaseSamples, float | None], RunSummary
+]  # of these samples, after a first execution of so many seconds
+
+
+@dataclass(frozen=True)
+class SampledCase:
+    """One case and what was taken of it; `first_execution_s` is null for the run's own."""
+
+    case: Case
+    taken: CaseSamples
+    first_execution_s: float | None = None
+
+
+def sample_cases(
+    built: Built, measure: Measure, device: Device, source: SensorSource, frames: FrameWriter, framework: Framework
+) -> tuple[CaseSamples, list[SampledCase]]:
+    """The run's own samples, with what disturbed any case, and every case there is with its samples."""
+    cases = built.cases if isinstance(built, Several) else ()
+    count = max(1, len(cases))
+    own = take_samples(built.execute, measure, device, source, frames, (0, count), framework)
+    found = [SampledCase(case, own) for case in cases[:1]]
+    for place, case in enumerate(cases[1:], start=1):
+        began_s = time.perf_counter()
+        case.execute(1)
+        first_execution_s = time.perf_counter() - began_s
+        taken = take_samples(case.execute, measure, device, source, frames, (place, count), framework)
+        found.append(SampledCase(case, taken, first_execution_s))
+        own.disturbances.extend(taken.disturbances)
+    return own, found
+
+
+def case_records(found: Sequence[SampledCase], summarise: Summarise) -> list[CaseRecord]:
+    return [
+        CaseRecord(
+            name=each.case.name,
+            work=each.case.work,
+            flops=each.case.flops,
+            dtype=each.case.dtype,
+            amounts=dict(each.case.amounts),
+            summary=summarise(each.taken, each.first_execution_s),
+            warmup=each.taken.samples.warmup,
+            samples=each.taken.samples.samples,
+            sample_cpu_s=each.taken.samples.sample_cpu_s,
+        )
+        for each in found
+    ]

@@ -1,0 +1,259 @@
+"""Checks that need more executions, made after the samples of the first run.
+
+They take about two samples' time in all. A suspicion is confirmed before it is raised: whatever looks wrong is read
+again, and the best of several readings counts, because neighbours only ever make work slower. A check that can't be
+made leaves its code among the unchecked, with a reason.
+
+A CPU's peak is measured again where a figure is above the one that was measured before.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from dyno.devices.cpu_speed import measure_cpu_peaks
+from dyno.devices.device import Device, PeakFigure
+from dyno.frameworks.contract import Framework
+from dyno.measure.execution_checks import DrainReading, WorkGrowth, async_timing, unit_mismatch, work_eliminated
+from dyno.measure.peak_fraction import ceiling_per_s
+from dyno.measure.statistics import median
+from dyno.models.result import ResultWarning
+from dyno.runner.case_sampling import CaseSamples, SampledCase, without_gc
+from dyno.workloads.contract import Built, Countable, Growable, Grown
+
+
+@dataclass(frozen=True)
+class CheckedCase:
+    """One case as it was sampled. `flops` are those that its figures count for one execution."""
+
+    execute: Callable[[int], None]
+    taken: CaseSamples
+    flops: float
+    dtype: str
+    grown: Grown | None = None
+    counted_flops: Callable[[], float | None] | None = None
+
+
+def checked_cases(
+    built: Built, own: CaseSamples, cases: Sequence[SampledCase], flops: float, dtype: str
+) -> list[CheckedCase]:
+    """Of a run without cases its own execution, which counts `flops` in `dtype`."""
+    if cases:
+        return [_of_case(each) for each in cases]
+    grown = built.grown if isinstance(built, Growable) else None
+    counted_flops = built.counted_flops if isinstance(built, Countable) else None
+    return [CheckedCase(built.execute, own, flops, dtype, grown, counted_flops)]
+
+
+def _of_case(sampled: SampledCase) -> CheckedCase:
+    case = sampled.case
+    return CheckedCase(case.execute, sampled.taken, case.flops, case.dtype, case.grown, case.counted_flops)
+
+
+def remeasured_peaks(device: Device, subjects: Sequence[CheckedCase]) -> dict[str, PeakFigure]:
+    """Right after the samples; empty where no figure is above a peak that rests on a measurement.
+
+    The first one may have been taken at a lower clock than the samples, or beside others who used the same pipes. A
+    data sheet's figure stays what it is.
+    """
+    if device.kind != "cpu" or not device.cores or not any(_above(device, each) for each in subjects):
+        return {}
+    return measure_cpu_peaks(device.cores)
+
+
+def _above(device: Device, subject: CheckedCase) -> bool:
+    figure = device.peak.get(subject.dtype)
+    if figure is None or figure.value is None or figure.provenance == "datasheet":
+        return False
+    return subject.flops > figure.value * median(subject.taken.samples.samples)
+
+
+_READINGS = 3
+_LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a doubt
+_GROWTHS = (2, 4, 8, 16, 32, 64)
+_PARTS = (0.1, 0.5)
+_SPAN = 8  # times as many executions, to confirm that they take no longer
+_LONG_S = 1.0  # an execution this long isn't made once more for what is known without
+_TOO_LONG_S = 30.0
+_NO_FLOPS = "the workload declares no floating-point operations"
+_UNCOUNTED = "{} can't count the operations of what was executed"
+_TOO_LONG = "one execution takes so long that twice as much of it was not waited for"
+_TOO_SMALL = "the work is so small beside the call that starts it that it can't be told from none"
+
+
+@dataclass
+class CheckFindings:
+    """`raised`, and the codes that couldn't be checked with the reason why."""
+
+    raised: list[ResultWarning] = field(default_factory=list)
+    unchecked: dict[str, str] = field(default_factory=dict)
+
+    def add(self, found: ResultWarning | None) -> None:
+        if found is not None:
+            self.raised.append(found)
+
+
+def run_checks(
+    framework: Framework, device: Device, subjects: Sequence[CheckedCase], alive: Callable[[], None] = lambda: None
+) -> CheckFindings:
+    """Look at each of the subjects; `alive` is called between readings."""
+    found = CheckFindings()
+    with without_gc():
+        for subject in subjects:
+            _CaseChecks(framework, device, subject, alive, found).examine()
+    return found
+
+
+class _CaseChecks:
+    def __init__(
+        self,
+        framework: Framework,
+        device: Device,
+        subject: CheckedCase,
+        alive: Callable[[], None],
+        found: CheckFindings,
+    ) -> None:
+        self._framework, self._device, self._subject = framework, device, subject
+        self._alive, self._found = alive, found
+        self._count = subject.taken.samples.executions_per_sample
+        self._single_s = median(subject.taken.samples.samples)
+
+    def examine(self) -> None:
+        self._drained()
+        if self._count > 1 or self._single_s < _LONG_S:  # else each sample has shown it of the one before
+            self._more_executions()
+        for code, check in (("WORK_ELIMINATED", self._more_work), ("UNIT_MISMATCH", self._units)):
+            try:
+                reason = check()
+            except Exception as error:  # noqa: BLE001 - what was measured isn't lost with what would confirm it
+                reason = f"the check failed: {type(error).__name__}"
+            if reason is not None:
+                self._found.unchecked[code] = reason
+
+    def _drained(self) -> None:
+        """The drain after half a sample; after the last sample where that is one long execution."""
+        count = max(1, self._count // 2)
+        if self._count == 1 and self._single_s >= _LONG_S:
+            readings = [DrainReading(self._single_s, self._subject.taken.drain_s)]
+        else:
+            readings = [self._read(count)]
+        began_s = time.perf_counter()
+        while readings[-1].late and _again(len(readings), began_s):
+            readings.append(self._read(count))
+        self._found.add(async_timing(readings))
+
+    def _more_executions(self) -> None:
+        """Those of a sample against half of them, two against one where it has but one.
+
+        A doubt is confirmed over a wider span: on a busy host two reads of much the same length scatter alike, but few
+        executions find an undisturbed moment and many don't, so that honest work shows its growth all the more.
+        """
+        if self._count > 1:
+            half = self._count // 2
+            growth = WorkGrowth(self._count / half, self._read(half).execution_s, self._count * self._single_s)
+        else:
+            growth = WorkGrowth(2, self._single_s, self._read(2).execution_s)
+        if not growth.grew:
+            growth = self._over_a_wider_span()
+        self._found.add(work_eliminated(growth, "executions"))
+
+    def _over_a_wider_span(self) -> WorkGrowth:
+        fewer = max(1, self._count // _SPAN)
+        in_time = max(self._count, int(_LONG_S / self._single_s))
+        more = max(2 * fewer, min(_SPAN * fewer, in_time))
+        few, many = self._reading(fewer), self._reading(more)
+        sampled_s = min(self._subject.taken.samples.samples) if self._count == 1 else math.inf  # a few readings more
+        return self._confirmed(WorkGrowth(more / fewer, min(sampled_s, few()), many()), few, many)
+
+    def _reading(self, count: int) -> Callable[[], float]:
+        return lambda: self._read(count).execution_s
+
+    def _more_work(self) -> str | None:
+        """Ever more work in one compiled execution, until it takes longer or would have to; why nothing was told."""
+        grown, ceiling = self._subject.grown, ceiling_per_s(self._device, self._subject.dtype)
+        if grown is None:
+            return None
+        least_s = self._subject.flops / ceiling
+        if self._count == 1:
+            return self._less_work(grown, least_s)
+        for times in _GROWTHS:
+            expected = WorkGrowth(times, self._single_s, self._single_s, least_s)
+            if times > 2 and (times > 2 * self._count or not expected.telling):
+                continue
+            if (execute := grown(times)) is None:
+                break
+            execute(1)
+            single, several = partial(self._each_s, self._subject.execute, 1), partial(self._each_s, execute, times)
+            growth = WorkGrowth(times, self._single_s, min(several() for _ in range(_READINGS)), least_s)
+            if self._told(growth, single, several):
+                return None
+        return _TOO_SMALL
+
+    def _less_work(self, grown: Grown, least_s: float) -> str | None:
+        """Of an execution that fills a sample: a tenth, or half of it, or twice as much; why nothing was told."""
+        single = partial(self._each_s, self._subject.execute, 1)
+        for part in _PARTS:
+            if (execute := grown(part)) is not None:
+                less = partial(self._each_s, execute, 1)
+                growth = WorkGrowth(1 / part, less(), self._single_s, part * least_s)
+                if not growth.grew:  # what was read before others came is no match for what is read beside them
+                    growth = replace(growth, grown_s=single())
+                return None if self._told(growth, less, single) else _TOO_SMALL
+        if self._single_s > _TOO_LONG_S or (execute := grown(2)) is None:
+            return _TOO_LONG
+        more = partial(self._each_s, execute, 1)
+        return None if self._told(WorkGrowth(2, self._single_s, more(), least_s), single, more) else _TOO_SMALL
+
+    def _told(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> bool:
+        """Whether anything could be told from it; what speaks against the figure is raised."""
+        growth = self._confirmed(growth, single, several)
+        self._found.add(work_eliminated(growth, "work in one execution"))
+        return growth.grew or growth.telling
+
+    def _each_s(self, execute: Callable[[int], None], times: int) -> float:
+        """Seconds of one execution, over as many as take a fifth of a sample if each does `times` the work."""
+        count = max(1, self._count // (5 * times))
+        return self._read(count, execute).execution_s / count
+
+    def _confirmed(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> WorkGrowth:
+        """Unless it grew at once: both in turn, the best of each, until it grew or had enough occasions to."""
+        if growth.grew:
+            return growth
+        began_s, confirmed, done = time.perf_counter(), growth, 0
+        while _again(done, began_s):
+            done += 1
+            single_s, grown_s = min(confirmed.single_s, single()), min(confirmed.grown_s, several())
+            confirmed = replace(growth, single_s=single_s, grown_s=grown_s)
+            if confirmed.grew or (confirmed.telling and not confirmed.eliminated):
+                break
+        return confirmed
+
+    def _units(self) -> str | None:
+        """Why nothing was told, if so."""
+        if self._subject.flops == 0:
+            return _NO_FLOPS
+        counted = self._subject.counted_flops() if self._subject.counted_flops else None
+        if counted is None:
+            return _UNCOUNTED.format(self._framework.name)
+        self._found.add(unit_mismatch(self._subject.flops, counted))
+        return None
+
+    def _read(self, count: int, execute: Callable[[int], None] | None = None) -> DrainReading:
+        self._alive()
+        self._framework.drain()
+        began_s = time.perf_counter()
+        (execute or self._subject.execute)(count)
+        stopped_s = time.perf_counter()
+        self._framework.drain()
+        drained_s = time.perf_counter()
+        self._framework.drain()
+        return DrainReading(stopped_s - began_s, drained_s - stopped_s, time.perf_counter() - drained_s)
+
+
+def _again(done: int, began_s: float) -> bool:
+    """Whether a doubt is looked at once more: ten times, or as often as five seconds allow, but twice at least."""
+    return done < _LEAST_ROUNDS or (done < _ROUNDS and time.perf_counter() - began_s < _ROUNDS_S)

@@ -1,0 +1,218 @@
+"""The clock and the peak of the cores that run these tests."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from dyno.devices import cpu_speed
+from dyno.devices.cpu import Processor, processor
+from dyno.devices.cpu_speed import (
+    CLOCK,
+    FMA_AVX2,
+    FMA_AVX512,
+    KNOWN_CORES,
+    LoopUnavailable,
+    best_rates_per_s,
+    clocks_hz,
+    flop_per_cycle,
+    fma_rate_flop_per_s,
+    load_loop,
+    measure_clock_hz,
+    measure_cpu_peaks,
+)
+
+HOG = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print("on", flush=True)
+while True:
+    pass
+"""
+# In a process of its own, with one thread: its processor time counts nothing that others do meanwhile.
+MULTIPLY = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+import time
+import numpy as np
+side = 768
+matrix = np.random.default_rng(0).standard_normal((side, side), dtype=np.float32)
+times = []
+for _ in range(5):
+    start_s = time.process_time()
+    matrix @ matrix
+    times.append(time.process_time() - start_s)
+print(2 * side**3 / min(times))
+"""
+CORES = sorted(os.sched_getaffinity(0))[:2]
+FACTS = processor()
+alone, verify = pytest.mark.alone, pytest.mark.verify
+x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the loops are x86-64 machine code")
+# sha256 of the code that GNU as 2.40 makes of the source in the comments
+ASSEMBLED = {"clock": "96b80b55f306bece", "avx2": "fb5b83fcc717be26", "avx512": "57a3e55cf15f8ed1"}
+avx2 = pytest.mark.skipif(not {"avx2", "fma"} <= set(FACTS.isa), reason="no AVX2 multiply-add here")
+
+
+def core(vendor: str, family: int, number: int, *isa: str) -> Processor:
+    return Processor("x", vendor, family, number, isa)
+
+
+@x86_64
+def test_the_clock_is_that_of_a_processor_of_this_century() -> None:
+    hz = measure_clock_hz(CORES[0])
+    assert hz is not None
+    assert 0.5e9 < hz < 7e9
+
+
+@alone
+@x86_64
+def test_cores_measured_together_and_alone_agree_within_what_turbo_and_wide_vectors_change() -> None:
+    alone, together = clocks_hz(CORES[:1]), clocks_hz(CORES)
+    assert len(together) == len(CORES)
+    assert 0.5 < together[0] / alone[0] < 2
+
+
+@alone
+@verify
+@x86_64
+@avx2
+def test_a_busy_process_on_the_core_does_not_lower_its_peak() -> None:
+    core_alone = fma_rate_flop_per_s(CORES[:1], FACTS)
+    with subprocess.Popen([sys.executable, "-P", "-c", HOG, str(CORES[0])], stdout=subprocess.PIPE) as hog:
+        try:
+            assert hog.stdout is not None
+            assert hog.stdout.readline() == b"on\n"
+            beside = fma_rate_flop_per_s(CORES[:1], FACTS)
+        finally:
+            hog.kill()
+    assert core_alone is not None
+    assert beside is not None
+    assert beside > 0.75 * core_alone
+
+
+@x86_64
+def test_measuring_leaves_the_caller_on_its_cores() -> None:
+    before = os.sched_getaffinity(0)
+    measure_clock_hz(CORES[-1])
+    assert os.sched_getaffinity(0) == before
+
+
+@alone
+@x86_64
+@avx2
+def test_multiply_adds_keep_to_what_pipes_and_clock_allow() -> None:
+    """At most two 512-bit pipes (64 FLOP per cycle), at least one 128-bit pipe (8), whatever the vectors' clock."""
+    peak = measure_cpu_peaks(CORES)["float32"]
+    assert peak.value is not None
+    per_cycle = peak.value / sum(clocks_hz(CORES))
+    assert 4 < per_cycle < 80
+    assert peak.provenance in ("measured here", "measured clock")
+
+
+@alone
+@verify
+@x86_64
+@avx2
+def test_a_peak_is_above_what_numpy_multiplies() -> None:
+    peak = measure_cpu_peaks(CORES[:1])["float32"].value
+    assert peak is not None
+    words = [sys.executable, "-P", "-c", MULTIPLY, str(CORES[0])]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    reached = subprocess.run(words, env=environment, check=True, capture_output=True, timeout=60).stdout
+    assert 0.05 * peak < float(reached) < 1.05 * peak
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_peak_nobody_knows_is_null_with_a_reason(dtype: str) -> None:
+    peak = measure_cpu_peaks(CORES[:1])[dtype]
+    assert peak.value is None
+    assert peak.reason
+
+
+def test_another_architecture_gets_nulls_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert measure_clock_hz(CORES[0]) is None
+    if {"avx2", "fma"} <= set(FACTS.isa):
+        assert "aarch64" in (measure_cpu_peaks(CORES[:1])["float32"].reason or "")
+
+
+def test_forbidden_executable_memory_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "PROT_EXEC", 0x40000000)  # a protection no kernel knows: EINVAL
+    with pytest.raises(LoopUnavailable, match=r"no executable memory|x86-64 alone"):
+        load_loop(CLOCK)
+
+
+@x86_64
+@avx2
+def test_cores_that_do_not_come_together_are_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_speed, "_PATIENCE_S", 0.0)
+    peak = measure_cpu_peaks([CORES[0], CORES[0]])["float32"]
+    assert peak.value is None
+    assert peak.reason == "the cores were too busy to be measured together"
+
+
+def test_a_loop_that_fails_on_one_core_is_raised_and_leaves_no_thread_waiting() -> None:
+    with pytest.raises(OSError, match="Invalid argument"):
+        best_rates_per_s(lambda count: None, [CORES[0], 100_000])
+
+
+def test_cores_that_are_fast_in_turns_are_not_added_up() -> None:
+    """Each core is ten times as fast in the rounds of its own parity: together they never have two fast ones."""
+    here, rounds = threading.local(), 4
+    lock, places = threading.Lock(), iter(range(2))
+
+    def spin(iterations: int) -> None:
+        if not hasattr(here, "calls"):
+            with lock:
+                here.calls, here.place = 0, next(places)
+        burst = here.calls - 2  # the first two calls find how many iterations make a burst
+        here.calls += 1
+        fast = burst >= 0 and burst % 2 == here.place
+        end_ns = time.thread_time_ns() + (1_000_000 if fast else 10_000_000)
+        while time.thread_time_ns() < end_ns:
+            pass
+
+    rates = best_rates_per_s(spin, [CORES[0], CORES[0]], rounds)
+    assert max(rates) > 5 * min(rates)
+
+
+def test_the_loops_are_what_the_assembler_writes() -> None:
+    digests = {code.name: hashlib.sha256(code.code).hexdigest()[:16] for code in (CLOCK, FMA_AVX2, FMA_AVX512)}
+    assert digests == ASSEMBLED
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (core("GenuineIntel", 6, 63, "fma", "avx2"), 32),
+        (core("GenuineIntel", 6, 106, "fma", "avx2", "avx512f"), 64),
+        (core("GenuineIntel", 6, 106, "fma", "avx2"), 32),  # a hypervisor that hides AVX-512
+        (core("GenuineIntel", 6, 85, "fma", "avx2", "avx512f"), None),  # one or two pipes under one number
+        (core("AuthenticAMD", 23, 1, "fma", "avx2"), 16),
+        (core("AuthenticAMD", 25, 1, "fma", "avx2"), 32),
+        (core("AuthenticAMD", 25, 17, "fma", "avx2", "avx512f"), 32),
+        (core("AuthenticAMD", 26, 2, "fma", "avx2", "avx512f"), 64),
+        (core("AuthenticAMD", 26, 0x24, "fma", "avx2", "avx512f"), None),
+        (core("0x41", 8, 1), None),
+    ],
+)
+def test_known_cores_and_no_others_have_a_figure_per_cycle(facts: Processor, expected: int | None) -> None:
+    assert flop_per_cycle(facts) == expected
+
+
+def test_no_core_is_listed_twice_and_each_has_a_source() -> None:
+    seen: set[tuple[str, int, int]] = set()
+    for known in KNOWN_CORES:
+        assert known.source
+        for low, high in known.models:
+            numbers = {(known.vendor, known.family, number) for number in range(low, high + 1)}
+            assert not numbers & seen
+            seen |= numbers

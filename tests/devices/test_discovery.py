@@ -1,0 +1,266 @@
+"""Discovery of real and emulated devices, and the error where there is none."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from dyno.devices.cpu import last_cache_bytes, memory_bytes, physical_cores
+from dyno.devices.discovery import discover, host_name, installed_frameworks, parse_emulated
+from dyno.errors import DeviceUnavailable
+from dyno.models.spec import DEVICE_ID
+from dyno.settings import Settings
+from dyno.store.queues import queues_served
+
+FREE = sorted(os.sched_getaffinity(0))
+SETTINGS = Settings(reserved_cores=None)
+
+
+def test_a_cpu_is_all_cores_of_the_affinity_mask_under_an_id_that_a_spec_accepts() -> None:
+    device = discover("cpu", SETTINGS)
+    assert device.cores == FREE
+    assert DEVICE_ID.match(device.id)
+    assert DEVICE_ID.match(device.full_id)
+    assert device.memory_bytes > 2**28
+    assert device.frameworks.keys() <= {"tensorflow", "jax", "torch"}
+
+
+def test_a_discovered_cpu_is_found_again_by_its_id_and_by_its_full_id() -> None:
+    device = discover("cpu", SETTINGS)
+    assert discover(device.id, SETTINGS) == device
+    assert discover(device.full_id, SETTINGS) == device
+
+
+def test_one_core_is_a_device_of_its_own() -> None:
+    assert discover(f"cpu:{FREE[0]}-{FREE[0]}", SETTINGS).cores == FREE[:1]
+
+
+def test_a_core_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(DeviceUnavailable, match="no core 4000 here; this process may use"):
+        discover(f"cpu:{FREE[0]},4000", SETTINGS)
+
+
+def test_reserved_cores_are_left_out_of_the_cpu_and_refused_by_name() -> None:
+    settings = Settings(reserved_cores=str(FREE[-1]))
+    if len(FREE) > 1:
+        assert discover("cpu", settings).cores == FREE[:-1]
+    with pytest.raises(DeviceUnavailable, match="DYNO_RESERVED_CORES keeps"):
+        discover(f"cpu:{FREE[-1]}", settings)
+
+
+def test_a_host_whose_cores_are_all_reserved_has_no_cpu() -> None:
+    with pytest.raises(DeviceUnavailable, match="no core is left"):
+        discover("cpu", Settings(reserved_cores=f"0-{FREE[-1]}"))
+
+
+@pytest.mark.parametrize("name", ["", "cpux", "cpu:", "npu:0", "gpu:-1", "cpu:2-1"])
+def test_what_names_no_device_is_unavailable(name: str) -> None:
+    with pytest.raises(DeviceUnavailable):
+        discover(name, SETTINGS)
+
+
+def test_another_host_s_device_is_not_here() -> None:
+    with pytest.raises(DeviceUnavailable, match=f"another host; this one is {host_name()}"):
+        discover("cpu:0-0@elsewhere", SETTINGS)
+
+
+def test_a_host_without_nvml_says_so_instead_of_failing() -> None:
+    if ctypes.util.find_library("nvidia-ml"):
+        pytest.skip("there is an NVIDIA driver here")
+    with pytest.raises(DeviceUnavailable, match=r"GPU not found: NVML \(libnvidia-ml\.so\.1\) says"):
+        discover("gpu:0", SETTINGS)
+
+
+@pytest.fixture
+def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """Recorded, as there is no GPU here: what NVML answers on a host with one H200."""
+    nvml = types.SimpleNamespace(
+        NVMLError=RuntimeError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda handle: b"NVIDIA H200",
+        nvmlDeviceGetCudaComputeCapability=lambda handle: (9, 0),
+        nvmlDeviceGetMigMode=lambda handle: [0, 0],
+        nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(total=150_754_820_096),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return nvml
+
+
+@pytest.mark.usefixtures("recorded_nvml")
+def test_a_gpu_is_named_as_nvml_names_it_and_has_the_peak_of_its_data_sheet() -> None:
+    device = discover("gpu", SETTINGS)
+    assert (device.id, device.kind, device.model) == ("gpu:0", "gpu", "NVIDIA H200")
+    assert device.memory_bytes == 150_754_820_096
+    assert device.isa == ["sm_90"]
+    figure = device.peak["bfloat16"]
+    assert (figure.value, figure.provenance, figure.reason) == (989e12, "datasheet", None)
+    assert "H200 data sheet" in (figure.source or "")
+    assert device.memory_bandwidth is not None
+    assert device.memory_bandwidth.value == 4.8e12
+
+
+def test_a_recorded_gpu_that_is_sliced_has_not_the_peak_of_a_whole_one(recorded_nvml: types.SimpleNamespace) -> None:
+    recorded_nvml.nvmlDeviceGetMigMode = lambda handle: [1, 1]
+    assert {figure.value for figure in discover("gpu", SETTINGS).peak.values()} == {None}
+    assert "a slice of a GPU" in (discover("gpu", SETTINGS).peak["float32"].reason or "")
+
+
+def test_a_recorded_gpu_too_old_to_be_sliced_has_its_peak(recorded_nvml: types.SimpleNamespace) -> None:
+    def unsupported(handle: int) -> None:
+        raise RuntimeError("Not Supported")
+
+    recorded_nvml.nvmlDeviceGetMigMode = unsupported
+    recorded_nvml.nvmlDeviceGetName = lambda handle: "Tesla T4"
+    assert discover("gpu", SETTINGS).peak["float16"].value == 65e12
+
+
+@pytest.mark.usefixtures("recorded_nvml")
+def test_a_gpu_number_beyond_the_last_says_how_many_there_are() -> None:
+    with pytest.raises(DeviceUnavailable, match="gpu:3 not found: NVML lists 1 here"):
+        discover("gpu:3", SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("visible", "name", "id"),
+    [(None, "gpu", "gpu:0"), ("1", "gpu:1", "gpu:1"), ("1", "gpu", "gpu:1"), ("1,0", "gpu", "gpu:1")],
+)
+def test_a_gpu_is_the_one_that_a_framework_computes_on(
+    recorded_nvml: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch, visible: str | None, name: str, id: str
+) -> None:
+    recorded_nvml.nvmlDeviceGetCount = lambda: 2
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert discover(name, SETTINGS).id == id
+
+
+@pytest.mark.parametrize(
+    ("visible", "name", "complaint"),
+    [
+        (None, "gpu:1", "needs CUDA_VISIBLE_DEVICES=1"),
+        ("0,1", "gpu:1", "would be measured on gpu:0"),
+        ("1", "gpu:0", "would be measured on gpu:1"),
+        ("", "gpu", "gives no number"),
+        ("GPU-1a2b", "gpu", "gives no number"),
+    ],
+)
+def test_a_gpu_that_a_framework_would_not_compute_on_is_refused(
+    recorded_nvml: types.SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str | None,
+    name: str,
+    complaint: str,
+) -> None:
+    recorded_nvml.nvmlDeviceGetCount = lambda: 2
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(DeviceUnavailable, match=complaint):
+        discover(name, SETTINGS)
+
+
+def test_gpus_of_one_model_are_one_device_that_takes_a_replica_on_each(
+    recorded_nvml: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded_nvml.nvmlDeviceGetCount = lambda: 4
+    device = discover("gpu:0-1", SETTINGS)
+    assert (device.id, device.units, device.memory_bytes) == ("gpu:0-1", 2, 150_754_820_096)
+    assert device.peak["bfloat16"].value == 2 * 989e12
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    assert discover("gpu:1,3", SETTINGS).units == 2
+    with pytest.raises(DeviceUnavailable, match=r"measured on gpu:1,3: .* CUDA_VISIBLE_DEVICES=0,1"):
+        discover("gpu:0-1", SETTINGS)
+    recorded_nvml.nvmlDeviceGetName = lambda handle: f"model {handle}"
+    with pytest.raises(DeviceUnavailable, match="of one model; these are model 1, model 3"):
+        discover("gpu:1,3", SETTINGS)
+
+
+def test_a_gpu_that_falls_off_the_bus_is_unavailable(recorded_nvml: types.SimpleNamespace) -> None:
+    def lost(handle: int) -> None:
+        raise RuntimeError("GPU is lost")
+
+    recorded_nvml.nvmlDeviceGetName = lost
+    with pytest.raises(DeviceUnavailable, match="GPU can't be read: NVML says GPU is lost"):
+        discover("gpu:0", SETTINGS)
+
+
+def test_frameworks_are_those_whose_packages_are_installed() -> None:
+    assert installed_frameworks()["tensorflow"].count(".") >= 2
+
+
+def test_memory_is_read_in_bytes(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:        1024 kB\nMemFree: 1 kB\n")
+    assert memory_bytes(tmp_path / "meminfo") == 2**20
+
+
+def cache(topology: Path, core: int, index: int, **facts: str) -> None:
+    folder = topology / f"cpu{core}" / "cache" / f"index{index}"
+    folder.mkdir(parents=True)
+    for name, value in facts.items():
+        (folder / name).write_text(value + "\n")
+
+
+def test_the_last_cache_is_summed_over_its_separate_parts(tmp_path: Path) -> None:
+    for core, shared in ((0, "0-1"), (1, "0-1"), (2, "2-3")):
+        cache(tmp_path, core, 0, level="1", type="Data", size="32K", shared_cpu_list=str(core))
+        cache(tmp_path, core, 3, level="3", type="Unified", size="32M", shared_cpu_list=shared)
+    assert last_cache_bytes([0, 1], tmp_path) == 32 * 2**20
+    assert last_cache_bytes([0, 1, 2], tmp_path) == 64 * 2**20
+    assert last_cache_bytes([9], tmp_path) is None
+
+
+def test_siblings_of_one_core_count_as_one_core_of_silicon(tmp_path: Path) -> None:
+    for core, siblings in ((0, "0,2"), (1, "1,3"), (2, "0,2")):
+        (tmp_path / f"cpu{core}" / "topology").mkdir(parents=True)
+        (tmp_path / f"cpu{core}" / "topology" / "thread_siblings_list").write_text(siblings)
+    assert physical_cores([0, 1, 2], tmp_path) == 2
+    assert physical_cores([7, 8], tmp_path) == 2
+
+
+@pytest.mark.parametrize(("name", "what", "expected"), [("tpu", "tpu:8", "tpu:0"), ("gpu:3", "gpu:1", "gpu:3")])
+def test_it_is_what_it_is_called_made_of_this_host_s_cores_and_says_so(name: str, what: str, expected: str) -> None:
+    device = discover(name, SETTINGS, what)
+    assert (device.id, device.kind, device.units) == (expected, expected[:3], int(what[4:]))
+    assert DEVICE_ID.match(device.full_id)
+    assert device.emulated
+    assert device.driven_as == "cpu"
+    assert device.cores == sorted(os.sched_getaffinity(0))
+    assert device.model == f"emulated {device.kind}"
+    assert device.frameworks == installed_frameworks()
+
+
+def test_its_peak_is_null_with_a_reason() -> None:
+    for figure in discover("tpu", SETTINGS, "tpu:8").peak.values():
+        assert (figure.value, figure.reason) == (None, "an emulated device has no peak of its own")
+
+
+def test_it_takes_jobs_for_its_kind_and_none_for_a_cpu() -> None:
+    queues = queues_served(discover("tpu", SETTINGS, "tpu:8"))
+    assert any(re.match("tpu(/|$)", queue) for queue in queues)
+    assert not any(queue.startswith("cpu") for queue in queues)
+
+
+@pytest.mark.parametrize("what", ["tpu", "tpu:0", "tpu:65", "cpu:8", "gpu:-1", "tpu:8x", ""])
+def test_what_can_not_be_emulated_is_refused_with_what_can(what: str) -> None:
+    with pytest.raises(DeviceUnavailable, match=r'it would be "tpu:8" or "gpu:1", with 1 to 64'):
+        parse_emulated(what)
+
+
+def test_another_kind_s_id_or_no_number_is_refused() -> None:
+    with pytest.raises(DeviceUnavailable, match="tpu:8 emulates no gpu"):
+        discover("gpu:0", SETTINGS, "tpu:8")
+    with pytest.raises(DeviceUnavailable, match="one number"):
+        discover("tpu:0-1", SETTINGS, "tpu:8")
+
+
+def test_it_takes_no_core_that_is_reserved() -> None:
+    with pytest.raises(DeviceUnavailable, match="no core is left"):
+        discover("tpu", Settings(reserved_cores=f"0-{max(os.sched_getaffinity(0))}"), "tpu:8")

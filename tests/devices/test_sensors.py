@@ -1,0 +1,326 @@
+"""CPU and GPU sensors, and what a recorder makes of their readings.
+
+A CPU's come from recorded folders of /sys and from this machine; NVML's answers are recorded, as these tests run
+without a GPU. The recorder gets its time and readings from the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dyno.devices import sensors as nvml_sensors
+from dyno.devices.device import Device
+from dyno.devices.sensors import DeviceUsage, GpuSensors, HostSensors, NoSensors, SensorReading, SensorRecorder, sensing
+from dyno.measure.sampling import HostClock, sample
+from dyno.measure.stopping_rule import StoppingRule
+from dyno.models.result import Sensors
+
+TOLD = {
+    *("energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "throttle_events"),
+    *("other_processes", "utilisation"),
+}
+
+
+def write(sys: Path, **files: object) -> None:
+    for name, value in files.items():
+        path = sys / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{value}\n")
+
+
+def zone(sys: Path, number: str, name: str, energy_uj: int, most_uj: int = 262_143_328_850) -> None:
+    folder = f"class/powercap/intel-rapl:{number}"
+    write(sys, **{f"{folder}/name": name, f"{folder}/energy_uj": energy_uj, f"{folder}/max_energy_range_uj": most_uj})
+
+
+@pytest.fixture
+def sys(tmp_path: Path) -> Path:
+    """Two sockets of two cores each; the board's own zone counts both again."""
+    for core, package in enumerate((0, 0, 1, 1)):
+        folder = f"devices/system/cpu/cpu{core}"
+        write(tmp_path, **{f"{folder}/topology/physical_package_id": package})
+        write(tmp_path, **{f"{folder}/thermal_throttle/{kind}_throttle_count": 3 for kind in ("core", "package")})
+    for package in (0, 1):
+        zone(tmp_path, f"{package}", f"package-{package}", 1_000_000)
+        zone(tmp_path, f"{package}:0", "core", 500_000)
+        zone(tmp_path, f"{package}:1", "dram", 500_000)
+    zone(tmp_path, "2", "psys", 5_000_000)
+    monitor = "class/hwmon/hwmon3"
+    write(tmp_path, **{f"{monitor}/name": "coretemp", f"{monitor}/temp1_input": 61000, f"{monitor}/temp2_input": 64500})
+    write(tmp_path, **{"class/hwmon/hwmon4/name": "nvme", "class/hwmon/hwmon4/temp1_input": 99000})
+    return tmp_path
+
+
+def test_in_recorded_counters_the_energy_is_that_of_the_packages_that_the_cores_are_in(sys: Path) -> None:
+    one, both = HostSensors([0, 1], sys), HostSensors([1, 2], sys)
+    assert (one.look().energy_j, both.look().energy_j) == (0.0, 0.0)
+    zone(sys, "0", "package-0", 31_000_000)
+    zone(sys, "1", "package-1", 3_500_000)
+    assert (one.look().energy_j, both.look().energy_j) == (30.0, 32.5)
+
+
+def test_a_recorded_counter_that_wrapped_goes_on_from_its_largest_value(sys: Path) -> None:
+    zone(sys, "0", "package-0", 99_000_000, most_uj=100_000_000)
+    source = HostSensors([0], sys)
+    source.look()
+    zone(sys, "0", "package-0", 4_000_000, most_uj=100_000_000)
+    assert source.look().energy_j == pytest.approx(5.0)
+
+
+def test_a_recorded_counter_that_only_root_may_read_is_null_with_that_reason(sys: Path) -> None:
+    energy = sys / "class/powercap/intel-rapl:0/energy_uj"
+    energy.unlink()
+    energy.mkdir()  # as unreadable for root, which these tests may run as, as a file of mode 0400 is for others
+    source = HostSensors([0], sys)
+    assert source.look().energy_j is None
+    assert "root alone" in source.reasons()["energy_j"]
+
+
+def test_the_recorded_temperature_is_the_processors_hottest_one(sys: Path) -> None:
+    assert HostSensors([0], sys).look().temperature_c == 64.5
+    (sys / "class/hwmon/hwmon3/name").write_text("drivetemp\n")
+    write(sys, **{"class/thermal/thermal_zone0/type": "x86_pkg_temp", "class/thermal/thermal_zone0/temp": 58000})
+    assert HostSensors([0], sys).look().temperature_c == 58.0
+
+
+def test_recorded_counters_of_throttling_are_those_of_the_devices_cores(sys: Path) -> None:
+    source, beside = HostSensors([0, 1], sys), HostSensors([2], sys)
+    watch, watch_beside = SensorRecorder(source), SensorRecorder(beside)
+    watch.look()
+    watch_beside.look()
+    write(sys, **{"devices/system/cpu/cpu1/thermal_throttle/core_throttle_count": 5})
+    assert watch.over(0).throttle_events == 2
+    assert watch_beside.over(0).throttle_events == 0
+
+
+def test_an_empty_machine_says_of_each_sensor_that_it_has_none(tmp_path: Path) -> None:
+    source = HostSensors([0], tmp_path)
+    look = source.look()
+    assert (look.energy_j, look.temperature_c, look.throttle_events) == (None, None, None)
+    assert source.reasons().keys() >= {"energy_j", "temperature_c", "throttle_events"}
+
+
+def test_this_machine_tells_each_figure_or_why_not() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    with sensing(Device(id="cpu:0", kind="cpu", model="x", host="h", cores=cores, memory_bytes=1)) as source:
+        watch = SensorRecorder(source)
+        watch.look()
+        found = watch.over(0)
+    for field in TOLD:
+        assert (getattr(found, field) in (None, {})) == (field in found.reasons), field
+
+
+def test_a_device_without_sensors_says_of_each_figure_why() -> None:
+    assert NoSensors("none").reasons().keys() == TOLD
+
+
+OWN = 4242
+
+
+def recorded(**answers: Any) -> types.SimpleNamespace:
+    """NVML with one busy GPU and no other process than this one."""
+    quiet: dict[str, Any] = {
+        "NVMLError": RuntimeError,
+        "NVML_TEMPERATURE_GPU": 0,
+        "NVML_CLOCK_SM": 1,
+        "NVML_CLOCK_MEM": 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetTotalEnergyConsumption": lambda gpu: 7_500_000,
+        "nvmlDeviceGetTemperature": lambda gpu, sensor: 61 + gpu,
+        "nvmlDeviceGetClockInfo": lambda gpu, kind: {1: 1980 - 30 * gpu, 2: 3201}[kind],
+        "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: 0,
+        "nvmlDeviceGetComputeRunningProcesses": lambda gpu: running(OWN),
+        "nvmlDeviceGetUtilizationRates": lambda gpu: types.SimpleNamespace(gpu=97, memory=40),
+    }
+    return types.SimpleNamespace(**quiet | answers)
+
+
+def running(*pids: int) -> list[types.SimpleNamespace]:
+    return [types.SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in pids]
+
+
+def unsupported(*_: Any) -> None:
+    raise RuntimeError("Not Supported")
+
+
+def test_a_recorded_gpu_tells_energy_heat_and_clocks_and_is_not_throttled() -> None:
+    source = GpuSensors(recorded(), [0], OWN)
+    clocks = {"sm": 1.98e9, "memory": 3.201e9}
+    assert source.look() == SensorReading(7500.0, 61, clocks, throttle_reasons=frozenset())
+    assert source.users() == DeviceUsage(other_processes=0, utilisation=0.97)
+    assert source.reasons().keys() == {"throttle_events"}
+
+
+def test_recorded_gpus_of_one_device_add_up_and_the_hottest_and_slowest_count() -> None:
+    look = GpuSensors(recorded(), [0, 1], OWN).look()
+    assert (look.energy_j, look.temperature_c, look.clocks_hz["sm"]) == (15_000.0, 62, 1.95e9)
+
+
+@pytest.mark.parametrize(
+    ("bits", "reasons"),
+    [
+        (0x1 | 0x2 | 0x10 | 0x100, set()),  # idle, clocks that somebody set, a slower GPU beside it, a display
+        (0x4, {"power cap"}),
+        (0x8 | 0x40, {"hardware slowdown", "hardware thermal slowdown"}),
+        (0x20 | 0x1, {"software thermal slowdown"}),
+        (0x80, {"power brake"}),
+    ],
+)
+def test_recorded_reasons_count_where_they_mean_heat_or_power(bits: int, reasons: set[str]) -> None:
+    nvml = recorded(nvmlDeviceGetCurrentClocksEventReasons=lambda gpu: bits)
+    assert GpuSensors(nvml, [0], OWN).look().throttle_reasons == reasons
+
+
+def test_a_recorded_old_driver_is_asked_for_the_reasons_by_their_old_name() -> None:
+    old = {"nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: 0x40}
+    nvml = recorded(nvmlDeviceGetCurrentClocksEventReasons=unsupported, **old)
+    assert GpuSensors(nvml, [0], OWN).look().throttle_reasons == {"hardware thermal slowdown"}
+
+
+def test_the_bits_are_those_of_nvml() -> None:
+    import pynvml
+
+    names = ("SwPowerCap", "HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
+    bits = {getattr(pynvml, f"nvmlClocksEventReason{name}") for name in names}
+    assert nvml_sensors.THROTTLES.keys() == bits
+
+
+@pytest.mark.parametrize(
+    ("pids", "others"),
+    [((OWN,), 0), ((OWN, 7), 1), ((OWN, 7, 8), 2), ((31337,), 0), ((31337, 7), 1), ((), None)],
+)
+def test_recorded_processes_besides_this_one_are_others_under_whatever_number_it_is_listed(
+    pids: tuple[int, ...], others: int | None
+) -> None:
+    source = GpuSensors(recorded(nvmlDeviceGetComputeRunningProcesses=lambda gpu: running(*pids)), [0], OWN)
+    assert source.users().other_processes == others
+    assert ("other_processes" in source.reasons()) == (others is None)
+
+
+def test_what_a_recorded_gpu_does_not_support_is_null_with_nvmls_own_words() -> None:
+    answers = {name: unsupported for name in vars(recorded()) if name.startswith("nvmlDeviceGet")}
+    old = {"nvmlDeviceGetCurrentClocksThrottleReasons": unsupported}
+    source = GpuSensors(recorded(**answers, **old), [0], OWN)
+    assert source.look() == SensorReading()
+    assert source.users() == DeviceUsage()
+    told = {field: reason for field, reason in source.reasons().items() if field != "throttle_events"}
+    assert set(told.values()) == {"NVML says Not Supported"}
+    assert told.keys() >= {"energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "other_processes"}
+
+
+@pytest.mark.parametrize("kind", ["gpu", "tpu"])
+def test_a_device_whose_sensors_cannot_be_opened_says_why_in_every_field(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
+    device = Device.model_validate({"id": f"{kind}:0", "kind": kind, "model": "x", "host": "h", "memory_bytes": 1})
+    with sensing(device) as source:
+        assert (source.look(), source.users()) == (SensorReading(), DeviceUsage())
+        reasons = source.reasons()
+    assert len(set(reasons.values())) == 1
+    assert {"energy_j", "temperature_c", "throttle_reasons", "other_processes"} <= reasons.keys()
+
+
+class Replayed:
+    """Gives `looks` one after the other, the last one for ever; each takes `cost_s`, and time stands still else."""
+
+    energy_of, least_energy_s = "a replayed counter", 10.0
+
+    def __init__(self, looks: Sequence[SensorReading], cost_s: float = 0.0) -> None:
+        self._looks, self._cost_s = list(looks), cost_s
+        self.now_s, self.taken = 0.0, 0
+
+    def look(self) -> SensorReading:
+        self.taken += 1
+        self.now_s += self._cost_s
+        return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+
+    def users(self) -> DeviceUsage:
+        return DeviceUsage(other_processes=2, utilisation=0.5)
+
+    def reasons(self) -> dict[str, str]:
+        return {}
+
+
+def watched(source: Replayed, samples: int, sample_s: float, warmup: int = 0) -> Sensors:
+    watch = SensorRecorder(source, lambda: source.now_s)
+    for _ in range(samples):
+        watch.look()
+        source.now_s += sample_s
+    return watch.over(warmup)
+
+
+def test_energy_is_counted_from_the_first_sample_that_counts_to_the_end_of_the_last() -> None:
+    counter = [SensorReading(energy_j=joules) for joules in (100.0, 900.0, 1000.0, 1200.0, 1500.0)]
+    found = watched(Replayed(counter), samples=4, sample_s=10.0, warmup=2)
+    assert (found.energy_j, found.energy_s, found.energy_of) == (500.0, 20.0, "a replayed counter")
+
+
+def test_a_window_too_short_for_the_counter_has_no_energy_and_says_how_long_it_must_be() -> None:
+    counter = [SensorReading(energy_j=0.0), SensorReading(energy_j=90.0)]
+    found = watched(Replayed(counter), samples=1, sample_s=9.0)
+    assert (found.energy_j, found.energy_s) == (None, None)
+    assert found.reasons["energy_j"] == "the counter was read over 9.0 s; 10 s are needed (measure.min_s)"
+
+
+def test_one_look_alone_counts_nothing_and_says_why() -> None:
+    counter = SensorReading(energy_j=5.0, throttle_events=3, temperature_c=50.0)
+    found = watched(Replayed([counter], cost_s=1.0), samples=3, sample_s=0.1, warmup=1)
+    assert (found.looks, found.temperature_c) == (1, 50.0)
+    assert (found.energy_j, found.throttle_events) == (None, None)
+    assert found.reasons.keys() == {"energy_j", "throttle_events"}
+
+
+def test_the_hottest_moment_the_median_clock_and_every_reason_are_told() -> None:
+    hot = SensorReading(temperature_c=81.0, clocks_hz={"sm": 1.2e9}, throttle_reasons=frozenset({"power cap"}))
+    cool = SensorReading(temperature_c=60.0, clocks_hz={"sm": 1.9e9}, throttle_reasons=frozenset())
+    found = watched(Replayed([cool, hot, cool, cool]), samples=3, sample_s=0.1)
+    assert (found.looks, found.temperature_c, found.clocks_hz) == (4, 81.0, {"sm": 1.9e9})
+    assert (found.throttle_reasons, found.throttled_share) == (["power cap"], 0.25)
+    assert (found.other_processes, found.utilisation) == (2, 0.5)
+
+
+def test_what_was_seen_while_warming_up_does_not_count() -> None:
+    looks = [
+        SensorReading(temperature_c=90.0, throttle_events=1),
+        *(SensorReading(temperature_c=50.0, throttle_events=4),) * 3,
+    ]
+    found = watched(Replayed(looks), samples=3, sample_s=0.1, warmup=1)
+    assert (found.looks, found.temperature_c, found.throttle_events) == (3, 50.0, 0)
+
+
+def test_a_device_that_tells_nothing_leaves_every_figure_null() -> None:
+    found = watched(Replayed([SensorReading()]), samples=3, sample_s=20.0)
+    silent = found.model_dump(exclude={"looks", "reasons", "other_processes", "utilisation"})
+    assert {str(value) for value in silent.values()} == {"None", "{}"}
+
+
+@pytest.mark.parametrize(("cost_s", "looks"), [(0.0001, 101), (0.002, 26)])
+def test_a_slow_sensor_is_read_so_rarely_that_it_takes_half_a_percent_of_the_time(cost_s: float, looks: int) -> None:
+    source = Replayed([SensorReading()], cost_s)
+    watched(source, samples=100, sample_s=0.11)
+    assert source.taken == looks
+
+
+def test_samplers_look_right_before_each_sample_and_warmup_is_counted_alike() -> None:
+    events: list[str] = []
+    rule = StoppingRule(min_samples=10, min_s=0.0, max_s=5.0, target_rel_ci=10.0, min_sample_s=1e-4)
+
+    def execute(count: int) -> None:
+        events.append("sample")
+        sum(range(2000 * count))
+
+    def look() -> None:
+        events.append("look")
+
+    def ignore(*_: Any) -> None:
+        return
+
+    taken = sample(execute, rule, HostClock(), ignore, look)
+    assert events == ["look", "sample"] * (len(taken.warmup) + len(taken.samples))

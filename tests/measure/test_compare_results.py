@@ -1,0 +1,458 @@
+"""Which results may be compared, and comparisons of results with known ratios."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pytest
+
+from dyno.errors import InvalidComparison, NotComparable
+from dyno.measure.compare_results import (
+    ComparisonEntry,
+    check_comparable,
+    check_specs,
+    compare,
+    compare_variants,
+    differences,
+    same_work,
+)
+from dyno.measure.warnings import warning
+from dyno.models.comparison import Comparative, CompareResults, Comparison, Ratio, comparison_of, job_of
+from dyno.models.job import Job
+from dyno.models.result import Peak, Precision, Result, Verdict
+from dyno.models.spec import InterleavedSpec, Spec
+from dyno.workloads import registry
+from tests.comparisons import RATES, a_metric, an_entry, of_metrics, times
+
+UNTIMED = frozenset({"epochs"})
+
+
+def precision(observed: str | None, requested: str = "float32") -> Precision:
+    return Precision(requested=requested, observed=observed)
+
+
+@pytest.mark.parametrize(
+    ("entry", "fields"),
+    [
+        (an_entry(workload="resnet50"), {"/workload": ["matmul", "resnet50"]}),
+        (an_entry(spec={"params": {"n": 65, "dtype": "float32"}}), {"/params/n": [64, 65]}),
+        (an_entry(spec={"params": {"n": 64}}), {"/params/dtype": ["float32", None]}),
+        (an_entry(precision=precision("tf32")), {"/precision/observed": ["float32", "tf32"]}),
+        (an_entry(precision=precision("float32", "tf32")), {"/precision/requested": ["float32", "tf32"]}),
+        (an_entry(method_version="2"), {"/method_version": ["1", "2"]}),
+        (an_entry(device={"emulated": True}), {"/device/emulated": [False, True]}),
+        (
+            an_entry(method_version="2", precision=precision("tf32")),
+            {"/method_version": ["1", "2"], "/precision/observed": ["float32", "tf32"]},
+        ),
+    ],
+)
+def test_results_of_other_work_or_method_are_refused_with_every_field(
+    entry: ComparisonEntry, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(NotComparable) as refused:
+        check_comparable([an_entry(), entry], None, UNTIMED)
+    assert refused.value.fields == fields
+    assert all(field in refused.value.detail for field in fields)
+
+
+def test_results_of_emulated_devices_may_be_compared_with_each_other() -> None:
+    entries = [an_entry(device={"emulated": True}) for _ in range(2)]
+    assert check_comparable(entries, None, UNTIMED) == "throughput"
+
+
+def test_the_third_of_several_is_looked_at_too() -> None:
+    with pytest.raises(NotComparable):
+        check_comparable([an_entry(), an_entry(), an_entry(method_version="2")], None, UNTIMED)
+
+
+def test_a_precision_that_nobody_observed_is_told_and_forbids_nothing() -> None:
+    entries = [an_entry(), an_entry(precision=precision(None))]
+    assert check_comparable(entries, None, UNTIMED) == "throughput"
+    assert {each.field: each.values for each in differences(entries)} == {"/precision/observed": ["float32", None]}
+
+
+def test_a_param_that_no_sample_times_may_differ_but_not_for_a_figure_taken_once() -> None:
+    metrics = [a_metric(), a_metric("accuracy", [])]
+    entries = [an_entry(metrics=metrics, spec={"params": {"epochs": epochs}}) for epochs in (1, 2)]
+    assert check_comparable(entries, None, UNTIMED) == "throughput"
+    assert [each.field for each in differences(entries)] == ["/params/epochs"]
+    with pytest.raises(NotComparable):
+        check_comparable(entries, "accuracy", UNTIMED)
+    with pytest.raises(NotComparable):
+        check_comparable(entries, None, frozenset())
+
+
+def test_trainings_from_different_weights_may_be_compared_on_what_their_steps_take() -> None:
+    untimed = registry()["mnist_cnn"].params.untimed
+    weights = {"job": f"job_{'0' * 26}", "name": "model.weights.h5"}
+    entries = [an_entry(spec={"params": {"weights": each}}) for each in (None, weights)]
+    assert check_comparable(entries, None, untimed) == "throughput"
+    assert [each.field for each in differences(entries)] == ["/params/weights"]
+
+
+@pytest.mark.parametrize("metrics", [[], [a_metric("execution_time", better="lower")]])
+def test_a_metric_that_not_all_have_is_refused_with_those_they_have(metrics: list[Any]) -> None:
+    both = an_entry(metrics=[a_metric(), a_metric("execution_time", better="lower")])
+    with pytest.raises(InvalidComparison) as refused:
+        check_comparable([both, an_entry(metrics=metrics)], "throughput", UNTIMED)
+    [error] = refused.value.errors
+    assert (error.pointer, error.code) == ("/metric", "unknown-metric")
+    assert ("execution_time" if metrics else "none") in error.detail
+
+
+def test_a_misspelt_metric_is_told_before_params_that_no_sample_times_but_after_those_that_forbid_any() -> None:
+    entries = [an_entry(spec={"params": {"epochs": epochs}}) for epochs in (1, 2)]
+    with pytest.raises(InvalidComparison) as refused:
+        check_comparable(entries, "througput", UNTIMED)
+    assert [error.code for error in refused.value.errors] == ["unknown-metric"]
+    with pytest.raises(NotComparable):
+        check_comparable([an_entry(), an_entry(method_version="2")], "througput", UNTIMED)
+
+
+def test_equal_results_differ_in_nothing() -> None:
+    assert differences([an_entry(), an_entry()]) == []
+
+
+def test_what_else_differs_is_told_one_by_one() -> None:
+    first = an_entry(spec={"seed": 1})
+    other = an_entry(
+        spec={"framework": "jax", "seed": 2, "measure": {"max_s": 5}},
+        device={"id": "gpu:0", "host": "here", "model": "Test GPU", "kind": "gpu"},
+        environment={"python": "CPython 3.11", "packages": {"jax": "0.10.3"}, "flags": {"a/b": "1"}},
+        hardware_id="hw_2",
+        context_id="ctx_2",
+        details={"jit_compile": True},
+    )
+    assert {each.field: each.values for each in differences([first, other])} == {
+        "/framework": ["tensorflow", "jax"],
+        "/seed": [1, 2],
+        "/measure/max_s": [60.0, 5.0],
+        "/device/id": ["cpu:0-1", "gpu:0"],
+        "/device/kind": ["cpu", "gpu"],
+        "/device/model": ["Test CPU", "Test GPU"],
+        "/environment/packages/jax": ["0.10.2", "0.10.3"],
+        "/environment/flags/a~1b": [None, "1"],
+        "/hardware_id": ["hw_1", "hw_2"],
+        "/context_id": ["ctx_1", "ctx_2"],
+        "/details/jit_compile": [None, True],
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "same"),
+    [
+        ({"seed": 9, "labels": {"a": "b"}, "measure": {"max_s": 1}, "device": "cpu"}, True),
+        ({"params": {"n": 65}}, False),
+        ({"framework": "jax"}, False),
+        ({"replicas": 2}, False),
+    ],
+)
+def test_the_same_work_is_asked_for_whatever_the_seed_and_the_measuring(fields: dict[str, Any], same: bool) -> None:
+    asked: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}}
+    assert same_work(Spec.model_validate(asked), Spec.model_validate(asked | fields)) is same
+
+
+def between(*entries: ComparisonEntry, **asked: Any) -> Comparison:
+    request = CompareResults(jobs=[entry.job.id for entry in entries], **asked)
+    return compare(request, entries, frozenset({"epochs"}), datetime.now(UTC))
+
+
+def ratio(comparison: Comparison, place: int = 1) -> Ratio:
+    found = comparison.results[place].ratio
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [(1.2, Comparative.FASTER), (0.8, Comparative.SLOWER), (1.002, Comparative.SAME), (1.019, Comparative.FASTER)],
+)
+def test_more_of_what_is_better_higher_is_faster(factor: float, verdict: Comparative) -> None:
+    found = ratio(between(an_entry(), an_entry(times(factor))))
+    assert found.verdict is verdict
+    assert found.value == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.25, Comparative.SLOWER), (0.8, Comparative.FASTER)])
+def test_more_of_what_is_better_lower_is_slower_and_the_ratio_says_how_many_times_as_good(
+    factor: float, verdict: Comparative
+) -> None:
+    first, other = ([a_metric("execution_time", times(each), "lower")] for each in (1.0, factor))
+    found = ratio(between(an_entry(metrics=first), an_entry(metrics=other)))
+    assert found.verdict is verdict
+    assert found.value == pytest.approx(1 / factor)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 1 / factor < found.high
+
+
+def test_scatter_wider_than_the_difference_is_inconclusive_and_tells_what_would_have_been_seen() -> None:
+    wide = [80.0, 120.0, 95.0, 105.0, 100.0]
+    found = ratio(between(an_entry(wide), an_entry(times(1.05, wide))))
+    assert found.verdict is Comparative.INCONCLUSIVE
+    assert found.smallest_effect == pytest.approx(0.33, abs=0.04)
+    assert found.degrees_of_freedom == pytest.approx(8, abs=0.1)
+
+
+def test_margin_and_confidence_are_those_asked_for() -> None:
+    first, other = an_entry(), an_entry(times(1.04))
+    assert ratio(between(first, other)).verdict is Comparative.FASTER
+    assert ratio(between(first, other, margin=0.1)).verdict is Comparative.SAME
+    wide, narrow = (ratio(between(first, other, confidence=each)) for each in (0.99, 0.9))
+    assert wide.low is not None
+    assert narrow.low is not None
+    assert wide.low < narrow.low
+    assert between(first, other, confidence=0.99).results[0].high == pytest.approx(100 + 4.604 * 0.35355, abs=1e-3)
+
+
+def test_no_bound_is_below_zero() -> None:
+    found = between(an_entry(), an_entry([140.0, 290.0, 150.0]))
+    assert ratio(found).low == found.results[1].low == 0.0
+
+
+@pytest.mark.parametrize("lone", [0, 1])
+def test_one_run_gets_a_ratio_and_no_interval(lone: int) -> None:
+    entries = [an_entry([100.0]) if place == lone else an_entry(times(3)) for place in range(2)]
+    found = ratio(between(*entries))
+    assert found.verdict is Comparative.INCONCLUSIVE
+    assert found.value is not None
+    assert (found.low, found.high, found.smallest_effect) == (None, None, None)
+    assert "one run" in str(found.reason)
+
+
+@pytest.mark.parametrize(("value", "words"), [(None, "no figure"), (0.0, "zero"), (0.9, "once")])
+def test_a_figure_that_is_missing_zero_or_taken_once_is_inconclusive(value: float | None, words: str) -> None:
+    first = a_metric("accuracy", []).model_copy(update={"value": value})
+    found = ratio(between(an_entry(metrics=[first]), an_entry(metrics=[a_metric("accuracy", [])])))
+    assert found.verdict is Comparative.INCONCLUSIVE
+    assert words in str(found.reason)
+
+
+def test_the_first_metric_is_compared_unless_another_is_named() -> None:
+    def both(factor: float) -> ComparisonEntry:
+        return an_entry(metrics=[a_metric(by_run=times(factor)), a_metric("time", times(1 / factor), "lower")])
+
+    first, other = both(1.0), both(2.0)
+    assert between(first, other).metric == "throughput"
+    named = between(first, other, metric="time")
+    assert (named.metric, named.unit, named.better) == ("time", "s", "lower")
+    assert ratio(named).verdict is Comparative.FASTER
+
+
+def test_each_of_several_is_compared_with_the_first() -> None:
+    found = between(an_entry(), an_entry(times(2)), an_entry(times(0.5)))
+    assert found.results[0].ratio is None
+    assert [ratio(found, place).verdict for place in (1, 2)] == [Comparative.FASTER, Comparative.SLOWER]
+    assert "at 95 %, one of 20 such misses" in found.notes[-1]
+
+
+@pytest.mark.parametrize(("confidence", "told"), [(0.5, "at 50 %, one of 2 "), (0.999, "at 99.9 %, one of 1000 ")])
+def test_how_many_intervals_miss_is_told_for_the_confidence_asked_for(confidence: float, told: str) -> None:
+    assert told in between(an_entry(), an_entry(), an_entry(), confidence=confidence).notes[-1]
+
+
+def test_an_untrusted_result_is_compared_and_makes_the_comparison_untrusted() -> None:
+    wrong = an_entry(times(2), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK"), warning("NOISY")])
+    found = between(an_entry(verdict=Verdict.TRUSTED), wrong)
+    assert found.verdict is Verdict.UNTRUSTED
+    assert ratio(found).verdict is Comparative.FASTER
+    assert found.results[1].warnings == ["ABOVE_PEAK", "NOISY"]
+    assert f"{wrong.job.id} is untrusted (ABOVE_PEAK)" in found.notes[0]
+    assert between(an_entry(verdict=Verdict.TRUSTED), an_entry()).verdict is Verdict.INDICATIVE
+
+
+def test_what_was_not_measured_side_by_side_is_said() -> None:
+    found = between(an_entry(), an_entry())
+    assert found.kind == "results"
+    assert len(found.notes) == 1
+    assert "not side by side" in found.notes[0]
+
+
+def reaching(share: float | None, factor: float = 1.0) -> ComparisonEntry:
+    return an_entry(times(factor), peak=Peak(value=1e12, fraction=share))
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "factor", "raised"),
+    [
+        (0.10, 0.80, 3.0, True),
+        (0.10, 0.15, 3.0, False),  # the work reaches little anywhere
+        (0.40, 0.90, 3.0, False),
+        (0.10, 0.80, 0.5, False),  # nothing beats it
+        (None, 0.80, 3.0, False),
+        (0.10, None, 3.0, False),
+    ],
+)
+def test_a_first_that_leaves_its_device_idle_is_a_weak_baseline(
+    first: float | None, other: float | None, factor: float, raised: bool
+) -> None:
+    found = between(reaching(first), reaching(other, factor))
+    assert [each.code for each in found.warnings] == ["WEAK_BASELINE"] * raised
+    if raised:
+        assert found.warnings[0].evidence["peak_fraction"] == first
+
+
+@pytest.mark.parametrize(
+    ("metric", "shares", "raised"),
+    [
+        ("throughput", (0.01, 0.04), True),
+        ("throughput_8x8x8", (0.01, 0.04), True),
+        ("throughput_512x512x512", (0.6, 0.7), False),
+        ("cold_throughput", (None, None), False),  # the peak's share is that of later executions
+    ],
+)
+def test_a_baseline_is_judged_by_the_share_of_the_very_work_that_is_compared(
+    metric: str, shares: tuple[float | None, float | None], raised: bool
+) -> None:
+    def of_sizes(factor: float, small: float, large: float) -> ComparisonEntry:
+        cases = {"8x8x8": {"peak_fraction": small}, "512x512x512": {"peak_fraction": large}}
+        metrics = [a_metric(metric, times(factor))]
+        return an_entry(metrics=metrics, peak=Peak(value=1e12, fraction=small), details={"cases": cases})
+
+    found = between(of_sizes(1.0, 0.01, 0.6), of_sizes(2.0, 0.04, 0.7))
+    assert tuple(each.peak_fraction for each in found.results) == shares
+    assert [each.code for each in found.warnings] == ["WEAK_BASELINE"] * raised
+
+
+@pytest.mark.parametrize(
+    ("place", "others", "raised"),
+    [
+        (1, (0.9, 0.92), True),  # the best of three
+        (1, (0.9,), False),  # two are no choice
+        (1, (0.9, 1.1), False),  # not the best
+        (1, (0.99, 0.995), False),  # the best by less than the margin
+        (0, (1.1, 1.2), True),  # the worst of three as what the others are compared with
+        (0, (0.9, 0.8), False),
+    ],
+)
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_the_most_flattering_of_several_results_is_a_risk(
+    place: int, others: tuple[float, ...], raised: bool, better: Literal["higher", "lower"]
+) -> None:
+    def one(factor: float) -> list[Any]:
+        return [a_metric("figure", times(factor if better == "higher" else 1 / factor), better)]
+
+    entries = [an_entry(metrics=one(1.0)), an_entry(metrics=one(1.0))]
+    siblings = [of_metrics(one(factor)) for factor in others]
+    entries[place] = ComparisonEntry(entries[place].job, entries[place].result, siblings)
+    found = between(*entries)
+    assert [each.code for each in found.warnings] == ["CHERRY_PICK_RISK"] * raised
+    if raised:
+        [pick] = found.warnings[0].evidence["picks"]  # type: ignore[misc, union-attr]
+        assert (pick["job"], pick["results"]) == (entries[place].job.id, len(others) + 1)  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize(("verdict", "picks"), [(Verdict.UNTRUSTED, 3), (Verdict.INDICATIVE, None)])
+def test_a_better_result_that_is_wrong_makes_the_best_of_the_others_no_less_picked(
+    verdict: Verdict, picks: int | None
+) -> None:
+    lesser = [of_metrics([a_metric(by_run=times(factor))]) for factor in (0.9, 0.92)]
+    better = of_metrics([a_metric(by_run=times(1.5))], verdict=verdict)
+    found = between(an_entry(), an_entry(others=[*lesser, better]))
+    told: Any = [each.evidence["picks"] for each in found.warnings if each.code == "CHERRY_PICK_RISK"]
+    assert [each["results"] for [each] in told] == ([] if picks is None else [picks])
+
+
+def test_a_comparison_is_json_that_reads_back_as_it_was() -> None:
+    found = between(an_entry(), an_entry(RATES[:1]), an_entry(times(2)))
+    assert Comparison.model_validate_json(found.model_dump_json(by_alias=True)) == found
+
+
+HOW = frozenset({"repeats"})
+DRIFTING = [100.0, 99.0, 98.0, 97.0, 96.0, 95.0]
+NOISE = [1.001, 0.999, 1.0005, 0.9995, 1.002, 0.998]
+
+
+def rates(factor: float) -> list[float]:
+    """Of runs on a machine that slows down, each beside its neighbour but for a little noise."""
+    return [factor * level * noise for level, noise in zip(DRIFTING, NOISE, strict=True)]
+
+
+def made(second: Result, control: Result | None = None, confidence: float = 0.95, **first: Any) -> Comparison:
+    one = Spec(workload="matmul", params={"n": 64, "repeats": 1})
+    two = one.model_copy(update={"params": {"n": 64, "repeats": 2}, "framework": "jax"})
+    asked: dict[str, Any] = {"pairs": 6, "metric": "throughput", "confidence": confidence}
+    spec = InterleavedSpec(**dict(one), against=two, control=control is not None, **asked)
+    entry = an_entry(DRIFTING, **first)
+    job: Job = entry.job.model_copy(update={"spec": spec})
+    arms = [second] if control is None else [second, control]
+    return compare_variants(job, spec, entry.result.model_copy(update={"arms": arms}), HOW)
+
+
+def test_a_worker_that_knows_no_turns_has_compared_nothing() -> None:
+    entry = an_entry(DRIFTING)
+    spec = InterleavedSpec(
+        workload="matmul", against=Spec(workload="matmul"), pairs=6, control=False, metric="throughput"
+    )
+    alone = entry.result.model_copy(update={"arms": []})
+    with pytest.raises(NotComparable, match="knows no turns"):
+        compare_variants(entry.job.model_copy(update={"spec": spec}), spec, alone, HOW)
+
+
+def a_result(by_run: list[float], **result: Any) -> Result:
+    return of_metrics([a_metric(by_run=by_run)], **result)
+
+
+def test_the_ratio_is_that_of_neighbouring_runs_whatever_drifts() -> None:
+    found = made(a_result(rates(1.03)), a_result(rates(1.0)))
+    ratio = found.results[1].ratio
+    assert ratio is not None
+    assert ratio.verdict is Comparative.FASTER
+    assert ratio.value == pytest.approx(1.03, rel=1e-3)
+    assert ratio.degrees_of_freedom == 4
+    assert (found.kind, found.status, found.id) == ("interleaved", "done", comparison_of(str(found.job)))
+    assert job_of(found.id) == found.job
+    assert [each.arm for each in found.results] == ["first", "second"]
+
+
+def test_the_control_tells_the_noise_and_nothing_else_is_noted() -> None:
+    found = made(a_result(rates(1.03)), a_result(rates(1.0)))
+    assert found.control is not None
+    assert found.control.verdict is Comparative.SAME
+    assert found.notes == []
+    assert made(a_result(rates(1.03))).control is None
+
+
+def test_a_control_that_differs_from_itself_is_noted() -> None:
+    found = made(a_result(rates(1.03)), a_result(rates(1.1)))
+    assert found.control is not None
+    assert found.control.verdict is Comparative.FASTER
+    assert "no ratio for real" in found.notes[0]
+    assert "at 95 %, one of 20 does" in found.notes[0]
+
+
+def test_how_often_a_control_differs_by_chance_is_told_for_the_confidence_asked_for() -> None:
+    found = made(a_result(rates(1.03)), a_result(rates(1.1)), confidence=0.5)
+    assert "at 50 %, one of 2 does" in found.notes[0]
+
+
+def test_an_untrusted_arm_is_named() -> None:
+    found = made(a_result(rates(1.0), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK")]))
+    assert found.verdict is Verdict.UNTRUSTED
+    assert "the second spec is untrusted (ABOVE_PEAK)" in found.notes[0]
+
+
+def test_what_was_to_differ_is_told() -> None:
+    differences = {each.field: each.values for each in made(a_result(rates(1.0))).differences}
+    assert differences == {"/params/repeats": [1, 2], "/framework": ["tensorflow", "jax"]}
+
+
+def test_what_ran_in_another_precision_is_not_comparable() -> None:
+    with pytest.raises(NotComparable, match="/precision/observed"):
+        made(a_result(rates(1.0), precision=Precision(requested="float32", observed="tf32", rel_error=3e-4)))
+
+
+def test_it_is_json_that_reads_back_as_it_was() -> None:
+    found = made(a_result(times(1.0, DRIFTING)), a_result(rates(1.0)))
+    assert Comparison.model_validate_json(found.model_dump_json(by_alias=True)) == found
+
+
+def test_specs_of_other_work_are_refused_with_every_field() -> None:
+    one = Spec(workload="matmul", params={"n": 64, "repeats": 1, "dtype": "float32"})
+    check_specs(one, one.model_copy(update={"params": one.params | {"repeats": 2}, "framework": "jax", "seed": 1}), HOW)
+    other = Spec(workload="mnist_cnn", params={"n": 65, "repeats": 2, "dtype": "float32"})
+    with pytest.raises(NotComparable) as refused:
+        check_specs(one, other, HOW)
+    assert refused.value.fields == {"/workload": ["matmul", "mnist_cnn"], "/params/n": [64, 65]}

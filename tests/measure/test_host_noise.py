@@ -1,0 +1,176 @@
+"""NOISY_NEIGHBOUR, provoked with a real process, and with recorded /proc trees for the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dyno.measure.host_noise import CoreUsage, HostNoise, core_shares, noisy_neighbour
+from dyno.measure.sampling import HostClock
+from dyno.models.result import ResultWarning
+from tests.waiting import eventually
+
+HOG = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print("on", flush=True)
+while True:
+    pass
+"""
+
+
+class Still:
+    """A clock that stands where it is put."""
+
+    def __init__(self) -> None:
+        self.time_s, self.used_s = 0.0, 0.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def epoch_s(self) -> float:
+        return self.time_s
+
+    def cpu_s(self) -> tuple[float, float]:
+        return self.used_s, 0.0
+
+
+def usage(now_s: float, busy_s: float, own_s: float, steal_s: float = 0.0, waited_s: float | None = None) -> CoreUsage:
+    return CoreUsage(now_s=now_s, busy_s=busy_s, steal_s=steal_s, own_s=own_s, waited_s=waited_s)
+
+
+def told(before: CoreUsage, after: CoreUsage, cores: int) -> ResultWarning | None:
+    return noisy_neighbour(core_shares(before, after, cores))
+
+
+START = usage(0, 0, 0, waited_s=0.0)
+
+
+def test_cores_that_worked_for_this_process_alone_are_quiet() -> None:
+    assert told(START, usage(10, 19.9, 19.8, waited_s=5.0), 2) is None
+
+
+def test_cores_that_worked_for_others_while_this_process_waited_are_noisy() -> None:
+    raised = told(START, usage(10, 20, 18, waited_s=1.0), 2)
+    assert raised is not None
+    assert raised.evidence["others_share"] == pytest.approx(0.1)
+    assert raised.evidence["run_delay_share"] == pytest.approx(0.05)
+
+
+def test_others_that_never_made_this_process_wait_are_no_disturbance() -> None:
+    assert told(START, usage(10, 12, 10, waited_s=0.01), 2) is None
+
+
+def test_where_the_kernel_counts_no_waiting_the_use_by_others_decides() -> None:
+    assert told(usage(0, 0, 0), usage(10, 12, 10), 2) is not None
+
+
+def test_stolen_time_is_noise() -> None:
+    raised = told(START, usage(10, 20, 20, steal_s=0.5, waited_s=0.0), 2)
+    assert raised is not None
+    assert raised.evidence["steal_share"] == pytest.approx(0.025)
+
+
+def test_a_busy_sibling_is_noise_though_nobody_waited() -> None:
+    busy = dataclasses.replace(usage(10, 20, 20, waited_s=0.0), siblings_s=1.0)
+    raised = told(START, busy, 2)
+    assert raised is not None
+    assert raised.evidence["siblings_share"] == pytest.approx(0.05)
+    assert told(START, dataclasses.replace(busy, siblings_s=0.3), 2) is None
+
+
+def test_an_empty_window_says_nothing() -> None:
+    assert told(START, START, 2) is None
+    assert told(START, usage(1, 1, 0), 0) is None
+
+
+def write_proc(proc: Path, busy_ticks: int, waited_ns: int) -> None:
+    task = proc / "self" / "task" / "7"
+    task.mkdir(parents=True, exist_ok=True)
+    (task / "schedstat").write_text(f"5000000000 {waited_ns} 12\n")
+    first = f"cpu0 {busy_ticks} 0 0 500 0 99 99 0 0 0\ncpu1 900000 0 0 1 0 0 0 90000 0 0\n"
+    (proc / "stat").write_text(f"cpu 1 2 3 4 5 6 7 8 9 10\n{first}intr 5\n")
+
+
+def test_a_recorded_tree_is_read_for_the_watched_cores_alone(tmp_path: Path) -> None:
+    clock, tick = Still(), os.sysconf("SC_CLK_TCK")
+    write_proc(tmp_path, 0, 0)
+    watch = HostNoise([0], clock, tmp_path, tmp_path)
+    clock.time_s, clock.used_s = 10.0, 8.0
+    write_proc(tmp_path, 9 * tick, 500_000_000)
+    raised = noisy_neighbour(watch.shares())
+    assert raised is not None
+    assert raised.evidence["others_share"] == pytest.approx(0.1)
+    assert raised.evidence["run_delay_share"] == pytest.approx(0.05)
+    clock.used_s = 9.0
+    assert noisy_neighbour(watch.shares()) is None
+
+
+def test_siblings_are_those_that_share_the_silicon_of_the_watched_cores(tmp_path: Path) -> None:
+    clock, tick = Still(), os.sysconf("SC_CLK_TCK")
+    for core, threads in ((0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")):
+        folder = tmp_path / "topology" / f"cpu{core}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{threads}\n")
+
+    def busy(on_2: int, on_3: int) -> None:
+        rows = (f"cpu{core} {ticks} 0 0 0 0 0 0 0 0 0\n" for core, ticks in ((0, 0), (2, on_2), (3, on_3)))
+        (tmp_path / "stat").write_text("".join(rows))
+
+    busy(0, 0)
+    watch = HostNoise([0], clock, tmp_path, tmp_path / "topology")
+    clock.time_s = 10.0
+    busy(0, 9 * tick)
+    assert noisy_neighbour(watch.shares()) is None
+    busy(3 * tick, 0)
+    raised = noisy_neighbour(watch.shares())
+    assert raised is not None
+    assert raised.evidence["siblings_share"] == pytest.approx(0.3)
+
+
+def test_without_proc_or_cores_nothing_is_claimed(tmp_path: Path) -> None:
+    assert HostNoise([0], HostClock(), tmp_path).shares() is None
+    assert HostNoise([], HostClock()).shares() is None
+
+
+def _kept_busy(core: int, for_s: float) -> ResultWarning | None:
+    """By this process alone, unless there is a neighbour."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        watch, end_s = HostNoise([core], HostClock()), time.monotonic() + for_s
+        while time.monotonic() < end_s:
+            pass
+        return noisy_neighbour(watch.shares())
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.alone
+@pytest.mark.verify
+def test_a_core_that_this_process_has_for_itself_is_quiet() -> None:
+    """True of a machine that nobody else uses. What it does by itself for a moment is waited out."""
+    core = max(os.sched_getaffinity(0))
+    assert eventually(lambda: _kept_busy(core, 0.6) is None, what="nobody else uses this core")
+
+
+def test_a_real_process_on_the_same_core_is_noticed() -> None:
+    core = max(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-P", "-c", HOG, str(core)], stdout=subprocess.PIPE) as hog:
+        try:
+            assert hog.stdout is not None
+            assert hog.stdout.readline() == b"on\n"
+            raised = _kept_busy(core, 0.6)
+        finally:
+            hog.kill()
+    assert raised is not None
+    assert raised.code == "NOISY_NEIGHBOUR"
+    others = raised.evidence["others_share"]
+    assert isinstance(others, float)
+    assert others > 0.2

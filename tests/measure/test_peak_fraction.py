@@ -1,0 +1,109 @@
+"""Whose peak a fraction is of: the precision that ran, on the part of the device that was used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dyno.devices.datasheet import datasheet_peaks
+from dyno.devices.device import Device, PeakFigure
+from dyno.measure.peak_fraction import ceiling_per_s, device_in_use, peak_for_dtype
+from dyno.models.result import Precision, Result
+from dyno.models.runner_protocol import RunRecord
+from dyno.models.spec import Spec
+
+MakeRecord = Callable[..., RunRecord]
+
+
+def board(kind: str, model: str, units: int = 1) -> Device:
+    peaks = datasheet_peaks(kind, model, units)
+    facts = {"id": f"{kind}:0", "kind": kind, "model": model, "host": "h", "memory_bytes": 2**33, "units": units}
+    return Device.model_validate(
+        facts | {"peak": {name: figure.model_dump() for name, figure in peaks.by_dtype.items()}}
+    )
+
+
+A100, V5E, T4 = board("gpu", "NVIDIA A100-SXM4-80GB"), board("tpu", "TPU v5e", 8), board("gpu", "Tesla T4")
+
+
+@pytest.mark.parametrize(
+    ("device", "requested", "observed", "ran_in", "peak"),
+    [
+        (A100, "float32", "float32", "float32", 19.5e12),
+        (A100, "float32", "tf32", "tf32", 156e12),
+        (A100, "float32", None, "tf32", 156e12),  # nobody looked, and TensorFlow and XLA allow it
+        (A100, "bfloat16", "bfloat16", "bfloat16", 312e12),
+        (T4, "float32", None, "float32", 8.1e12),  # it has no TF32
+        (V5E, "float32", None, "bfloat16", 8 * 197e12),
+        (V5E, "float32", "bf16x3", "bfloat16", 8 * 197e12),
+        (V5E, "float32", "float32", "float32", None),
+    ],
+)
+def test_float32_is_held_against_the_precision_that_ran(
+    record: MakeRecord, device: Device, requested: str, observed: str | None, ran_in: str, peak: float | None
+) -> None:
+    precision = Precision(requested=requested, observed=observed, rel_error=1e-4)
+    found = peak_for_dtype(device, requested, 1e12, [record([0.5] * 20, precision=precision)])
+    assert (found.dtype, found.value) == (ran_in, peak)
+    if peak is not None:
+        assert found.fraction == pytest.approx(2e12 / peak)
+        assert (found.provenance, found.reason) == ("datasheet", None)
+        assert "data sheet" in (found.source or "") or "Google Cloud" in (found.source or "")
+    else:
+        assert found.reason
+
+
+def test_of_runs_in_two_precisions_the_faster_one_bounds_the_work(record: MakeRecord) -> None:
+    runs = [
+        record([0.5] * 20, precision=Precision(requested="float32", observed=observed))
+        for observed in ("float32", "tf32")
+    ]
+    assert peak_for_dtype(A100, "float32", 1e12, runs).dtype == "tf32"
+
+
+def test_tf32_that_was_forbidden_did_not_run(record: MakeRecord) -> None:
+    forbidden = {"flags": {"NVIDIA_TF32_OVERRIDE": "0"}}
+    assert peak_for_dtype(A100, "float32", 1e12, [record([0.5] * 20, environment=forbidden)]).dtype == "float32"
+
+
+def test_a_fraction_is_of_the_units_that_the_replicas_compute_on(device: Device) -> None:
+    assert device_in_use(V5E, 2).peak["bfloat16"].value == 2 * 197e12
+    assert device_in_use(V5E, 2).peak["float32"].reason
+    assert device_in_use(V5E, 8) == V5E
+    virtual = device.model_copy(update={"units": 64})
+    assert device_in_use(virtual, 1) == virtual
+
+
+def test_of_a_cpu_s_peak_that_was_measured_again_the_highest_counts(device: Device, record: MakeRecord) -> None:
+    def measured(value: float | None) -> PeakFigure:
+        return PeakFigure(value=value, provenance="measured here")
+
+    on = device.model_copy(update={"peak": {"float32": measured(1e12), "float16": measured(None)}})
+    runs = [record([0.5] * 20, peak={"float32": measured(value)}) for value in (None, 3e12, 2e12)]
+    assert device_in_use(on, 1, runs).peak == {"float32": measured(3e12), "float16": measured(None)}
+    assert device_in_use(on, 1, runs[:1]) == device_in_use(on, 1, [record([0.5] * 20)]) == on
+
+
+def test_a_result_on_a_gpu_has_its_fraction_with_its_source(result: Callable[..., Result], record: MakeRecord) -> None:
+    runs = [record([1e-9] * 20, amounts={"execution": 1.0}) for _ in range(2)]
+    two = board("gpu", "NVIDIA H200", 2)
+    found = result(runs, on=two, spec=Spec(workload="some"), dtype="bfloat16").peak
+    assert (found.value, found.provenance, found.dtype) == (989e12, "datasheet", "bfloat16")
+    assert found.fraction == pytest.approx(1e12 / 989e12)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "most"),
+    [
+        (A100, "float32", 156e12),  # in TF32
+        (T4, "float32", 8.1e12),
+        (V5E, "float32", 8 * 197e12),  # in bfloat16
+        (A100, "float16", 312e12),
+        (T4, "bfloat16", 1e17),  # nobody says how a card without it computes it
+    ],
+)
+def test_a_ceiling_is_that_of_the_fastest_which_the_work_may_be_computed_in(
+    device: Device, dtype: str, most: float
+) -> None:
+    assert ceiling_per_s(device, dtype) == most

@@ -1,0 +1,199 @@
+"""METRIC_OUT_OF_BAND: which results are peers, and how far is too far."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from dyno.measure.regression_band import CONFIDENCE, FLOOR, MIN_PEERS, headline, regression_band, with_band_check
+from dyno.measure.statistics import mad, median
+from dyno.models.result import Headline, Peer, Precision, Result, Verdict
+from dyno.models.spec import Spec
+from dyno.workloads.contract import Params
+from tests.comparisons import RATES, a_metric, of_metrics, times
+
+DEVICE = {"kind": "cpu", "model": "Test CPU", "cores": [0, 1], "units": 1, "emulated": False}
+CLOSE = [100.0, 101.0, 99.0, 100.5, 99.5]
+
+
+class SomeParams(Params):
+    untimed: ClassVar[frozenset[str]] = frozenset({"epochs"})
+    n: int = 64
+    epochs: int = 1
+
+
+def a_result(by_run: Sequence[float] = RATES, **fields: Any) -> Result:
+    known = {"device": DEVICE, "verdict": Verdict.TRUSTED, "details": {}}
+    metrics = fields.pop("metrics", [a_metric(by_run=by_run)])
+    return of_metrics(metrics, **known | fields)
+
+
+def the_headline(result: Result, spec: dict[str, Any] | None = None, **params: Any) -> Headline:
+    found = headline(result, Spec.model_validate({"workload": "matmul"} | (spec or {})), SomeParams(**params))
+    assert found is not None
+    return found
+
+
+def against(result: Result, values: Sequence[float]) -> Result:
+    own = the_headline(result).own
+    peers = [
+        Peer(job=f"job_{at}", value=value, hardware_id="hw_1", context_id="ctx_2") for at, value in enumerate(values)
+    ]
+    return with_band_check(result, own, peers)
+
+
+def codes(result: Result) -> list[str]:
+    return [raised.code for raised in result.warnings]
+
+
+def test_the_headline_is_the_first_metric_that_was_sampled() -> None:
+    once = a_metric("accuracy", by_run=[])
+    found = the_headline(a_result(metrics=[once, a_metric(by_run=[5.0, 7.0])]))
+    assert (found.own.value, found.own.hardware_id, found.own.context_id) == (6.0, "hw_1", "ctx_1")
+
+
+def test_what_does_not_change_a_sample_leaves_the_series_alone() -> None:
+    usual = the_headline(a_result()).series
+    measure = {"processes": 1}
+    assert the_headline(a_result(), {"seed": 7, "measure": measure, "labels": {"a": "b"}}).series == usual
+    assert the_headline(a_result(times(3), hardware_id="hw_2", context_id="ctx_2"), epochs=9).series == usual
+    assert the_headline(a_result(device={**DEVICE, "host": "elsewhere", "cores": [2, 3]})).series == usual
+
+
+@pytest.mark.parametrize(
+    ("fields", "spec", "params"),
+    [
+        ({}, {}, {"n": 128}),
+        ({}, {"framework": "jax"}, {}),
+        ({}, {"replicas": 2}, {}),
+        ({"workload": "resnet50"}, {}, {}),
+        ({"method_version": "0"}, {}, {}),
+        ({"precision": Precision(requested="float32", observed="tf32")}, {}, {}),
+        ({"metrics": [a_metric("step_time")]}, {}, {}),
+        ({"device": {**DEVICE, "model": "Another CPU"}}, {}, {}),
+        ({"device": {**DEVICE, "cores": [0]}}, {}, {}),
+        ({"device": {**DEVICE, "kind": "gpu"}}, {}, {}),
+    ],
+)
+def test_other_work_and_other_models_have_series_of_their_own(
+    fields: dict[str, Any], spec: dict[str, Any], params: dict[str, Any]
+) -> None:
+    assert the_headline(a_result(**fields), spec, **params).series != the_headline(a_result()).series
+
+
+def test_the_host_cores_beside_an_accelerator_are_not_its_size() -> None:
+    board = {**DEVICE, "kind": "tpu", "units": 4}
+    of = [
+        the_headline(a_result(device=each)).series for each in (board, {**board, "cores": [1]}, {**board, "units": 8})
+    ]
+    assert of[0] == of[1] != of[2]
+
+
+def test_emulated_devices_and_results_without_a_sampled_figure_have_no_peers() -> None:
+    for result in (a_result(device={**DEVICE, "emulated": True}), a_result(metrics=[a_metric(by_run=[])])):
+        assert headline(result, Spec(workload="matmul"), SomeParams()) is None
+
+
+@pytest.mark.parametrize(("factor", "away"), [(0.7, "30% below"), (1.4, "40% above")])
+def test_a_figure_far_from_the_others_is_told_with_what_it_was_held_against(factor: float, away: str) -> None:
+    found = against(a_result(times(factor)), [*CLOSE, 98.0, 102.0, 100.2])
+    (raised,) = found.warnings
+    assert (raised.code, raised.severity, found.verdict) == ("METRIC_OUT_OF_BAND", "B", Verdict.INDICATIVE)
+    assert away in raised.message
+    assert "8 results" in raised.message
+    assert "Test CPU" in raised.message
+    expected = {"value": 100 * factor, "count": 8, "device_model": "Test CPU", "same_hardware": 8, "same_context": 0}
+    assert {name: raised.evidence[name] for name in expected} == pytest.approx(expected)
+    assert raised.evidence["band"] == pytest.approx([100 / (1 + FLOOR), 100 * (1 + FLOOR)], rel=0.1)
+    assert found.unchecked == []
+
+
+def test_a_figure_among_the_others_is_trusted_as_before() -> None:
+    result = a_result(times(1.08))
+    assert against(result, CLOSE) == result
+
+
+def test_too_few_others_raise_nothing_and_leave_nothing_unchecked() -> None:
+    result = a_result(times(9))
+    assert against(result, CLOSE[: MIN_PEERS - 1]) == result
+    assert against(result, [*CLOSE[: MIN_PEERS - 1], 0.0, -1.0]) == result
+    with pytest.raises(ValueError, match="too few"):
+        regression_band(CLOSE[: MIN_PEERS - 1])
+
+
+def test_peers_that_nobody_could_ask_for_leave_the_check_unmade() -> None:
+    result = a_result(unchecked=["SLOW_PATH"], details={"unchecked_reasons": {"SLOW_PATH": "untold"}, "n": 1})
+    found = with_band_check(result, the_headline(result).own, None)
+    assert (found.verdict, found.warnings) == (Verdict.INDICATIVE, [])
+    assert found.unchecked == ["SLOW_PATH", "METRIC_OUT_OF_BAND"]
+    reasons = found.details["unchecked_reasons"]
+    assert isinstance(reasons, dict)
+    assert list(reasons) == found.unchecked
+
+
+def test_no_verdict_gets_better() -> None:
+    result = a_result(times(9), verdict=Verdict.UNTRUSTED)
+    assert against(result, CLOSE).verdict is Verdict.UNTRUSTED
+    assert with_band_check(result, the_headline(result).own, None).verdict is Verdict.UNTRUSTED
+
+
+def test_the_band_is_never_narrower_than_a_tenth_and_never_without_bounds() -> None:
+    alike, wild = regression_band([50.0] * 5), regression_band([1e-300, 1e-200, 1.0, 1e200, 1e300])
+    assert (alike.low, alike.high) == pytest.approx((50 / (1 + FLOOR), 50 * (1 + FLOOR)))
+    assert 0 < wild.low < wild.high < float("inf")
+
+
+def test_a_rate_and_its_time_are_judged_alike() -> None:
+    rates = [90.0, 97.0, 100.0, 104.0, 120.0]
+    of_rates, of_times = regression_band(rates), regression_band([1 / rate for rate in rates])
+    assert (1 / of_times.high, 1 / of_times.low) == pytest.approx((of_rates.low, of_rates.high))
+
+
+def test_a_few_results_that_went_wrong_do_not_widen_it() -> None:
+    rest = [100.0 + place / 4 for place in range(-8, 9)]
+    clean, spoilt = regression_band(rest), regression_band([*rest, 10.0, 1000.0, 20.0])
+    assert spoilt.high / spoilt.low < 1.05 * clean.high / clean.low
+
+
+def normal(rng: random.Random) -> float:
+    return rng.gauss()
+
+
+def heavy_tailed(rng: random.Random) -> float:
+    """Student's t with three degrees of freedom."""
+    return rng.gauss() / (rng.gammavariate(1.5, 2.0) / 3) ** 0.5
+
+
+def share_raised(draw: Callable[[random.Random], float], sd: float, peers: int, slower: float = 0.0) -> float:
+    """Of 1,000 results, each against so many of its own kind."""
+    rng, raised, trials = random.Random(f"{draw.__name__} {sd} {peers}"), 0, 1000
+    for _ in range(trials):
+        *others, own = [100 * 2.718281828 ** (sd * draw(rng)) for _ in range(peers + 1)]
+        found = regression_band(others)
+        raised += not found.low <= own * (1 - slower) <= found.high
+    return raised / trials
+
+
+@pytest.mark.parametrize("peers", [5, 10, 50])
+def test_one_clean_result_in_a_hundred_is_raised_at_most(peers: int) -> None:
+    allowed = 1 - CONFIDENCE + 0.01  # three deviations of a count over 1,000 trials
+    assert share_raised(normal, 0.05, peers) <= allowed
+    assert share_raised(normal, 0.02, peers) <= allowed
+    assert share_raised(heavy_tailed, 0.05, peers) <= 0.07  # its sd is 9 %
+    assert share_raised(heavy_tailed, 0.01, peers) <= allowed
+
+
+def test_a_fixed_multiple_would_raise_one_in_eight_against_five() -> None:
+    rng, raised, trials = random.Random(1), 0, 2000
+    for _ in range(trials):
+        *others, own = [rng.gauss(100, 5) for _ in range(6)]
+        raised += abs(own - median(others)) > 3.5 * 1.4826 * mad(others)
+    assert 0.09 < raised / trials < 0.16
+
+
+def test_a_quarter_slower_is_found_once_there_are_ten_others() -> None:
+    assert share_raised(normal, 0.02, 10, slower=0.25) > 0.95
+    assert share_raised(normal, 0.01, 5, slower=0.25) > 0.9

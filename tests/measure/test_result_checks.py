@@ -1,0 +1,190 @@
+"""Each check raises its warning on what it is for, with the numbers, and is silent on a clean run."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dyno.measure import result_checks
+from dyno.models.result import DataOrigin, Peak, Precision, ResultWarning
+
+
+def code(raised: ResultWarning | None) -> str | None:
+    return raised.code if raised else None
+
+
+def test_output_that_is_not_finite_is_counted() -> None:
+    raised = result_checks.output_nonfinite(3, 100)
+    assert raised is not None
+    assert raised.evidence == {"nonfinite": 3, "elements": 100}
+    assert result_checks.output_nonfinite(0, 100) is None
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_told(loss: float) -> None:
+    raised = result_checks.loss_nonfinite(loss)
+    assert raised is not None
+    assert (raised.code, raised.severity, raised.evidence) == ("LOSS_NONFINITE", "A", {"loss": str(loss)})
+    assert result_checks.loss_nonfinite(2.5) is None
+
+
+@pytest.mark.parametrize(
+    ("waited", "made", "told"),
+    [
+        (0.1, None, None),
+        (0.1, 0.1, None),
+        (0.11, 0.0, "waited for its input for 11%"),
+        (1.0, None, "waited for its input for 100%"),
+        (0.0, 0.25, "cores made its input in 25%"),
+    ],
+)
+def test_more_than_a_tenth_of_waiting_for_input_or_of_making_it_on_the_device_is_told(
+    waited: float, made: float | None, told: str | None
+) -> None:
+    raised = result_checks.input_bound(waited, made, {"source": "png"})
+    assert (raised is None) == (told is None)
+    if raised is not None:
+        assert (raised.code, raised.severity) == ("INPUT_BOUND", "C")
+        assert told is not None
+        assert told in raised.message
+        assert raised.evidence == {"wait_share": waited, "core_share": made, "limit": 0.1, "source": "png"}
+
+
+@pytest.mark.parametrize(("error", "wrong"), [(1e-7, False), (1e-3, True), (math.inf, True), (math.nan, True)])
+def test_an_error_above_the_tolerance_is_an_incorrect_result(error: float, wrong: bool) -> None:
+    assert (code(result_checks.result_incorrect(error, 1e-6)) == "RESULT_INCORRECT") is wrong
+
+
+@pytest.mark.parametrize(
+    "operand", [np.zeros((64, 64)), np.ones(1000, np.float32), np.where(np.arange(1000) % 3 == 0, 1.0, 0.0)]
+)
+def test_constant_or_mostly_constant_operands_are_degenerate(operand: np.ndarray) -> None:
+    assert code(result_checks.degenerate_data(operand)) == "DEGENERATE_DATA"
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (300, 300)])
+def test_random_operands_are_not(shape: tuple[int, int]) -> None:
+    assert result_checks.degenerate_data(np.random.default_rng(0).standard_normal(shape).astype(np.float32)) is None
+
+
+def test_one_constant_column_of_many_is_not_taken_for_the_whole() -> None:
+    operand = np.random.default_rng(0).standard_normal((4096, 64))
+    operand[:, 0] = 127
+    assert result_checks.degenerate_data(operand, shares=65536) is None
+
+
+@pytest.mark.parametrize(("count", "told"), [(2, None), (15, None), (16, "DEGENERATE_DATA")])
+def test_few_samples_of_one_class_may_be_chance_and_many_are_degenerate(count: int, told: str | None) -> None:
+    assert code(result_checks.constant_data({"targets": np.ones(count)})) == told
+
+
+def test_images_whose_borders_are_all_alike_are_not_constant() -> None:
+    """2,400 of 28 x 28 are 28 times 65,536 values and a few: at equal distances all would be of the first column."""
+    images = np.zeros((2400, 28, 28), np.uint8)
+    images[7, 14, 14] = 1
+    assert result_checks.constant_data({"inputs": images}) is None
+    images[7, 14, 14] = 0
+    assert code(result_checks.constant_data({"inputs": images})) == "DEGENERATE_DATA"
+
+
+@pytest.mark.parametrize(
+    ("fraction", "provenance", "above"),
+    [
+        (1.01, "datasheet", True),
+        (1.01, "measured here", False),
+        (1.06, "measured here", True),
+        (0.99, "datasheet", False),
+        (None, None, False),
+    ],
+)
+def test_more_than_the_peak_is_wrong_and_a_measured_peak_has_slack(
+    fraction: float | None, provenance: str | None, above: bool
+) -> None:
+    peak = Peak(value=1e12, provenance=provenance, fraction=fraction)
+    assert (code(result_checks.above_peak(peak)) == "ABOVE_PEAK") is above
+
+
+@pytest.mark.parametrize(("fraction", "bound"), [(0.019, True), (0.02, False), (0.8, False), (None, False)])
+def test_a_device_that_is_almost_idle_is_bound_by_overhead(fraction: float | None, bound: bool) -> None:
+    assert (code(result_checks.overhead_bound(Peak(value=1e12, fraction=fraction))) == "OVERHEAD_BOUND") is bound
+
+
+@pytest.mark.parametrize(
+    ("monotonic_s", "epoch_s", "skewed"),
+    [(2.0, 2.01, False), (2.0, 2.06, True), (2.0, 1.9, True), (60.0, 60.5, False), (60.0, 61.0, True)],
+)
+def test_clocks_that_disagree_by_more_than_a_percent_and_50_ms_are_skewed(
+    monotonic_s: float, epoch_s: float, skewed: bool
+) -> None:
+    assert (code(result_checks.clock_skew(monotonic_s, epoch_s)) == "CLOCK_SKEW") is skewed
+
+
+@pytest.mark.parametrize("losses", [[1.0, 1.1], [0.5, 0.4, 0.6], [2.0, 1.0, 0.5, 1.2, 1.6, 1.9]])
+def test_a_rising_loss_is_seen(losses: list[float]) -> None:
+    assert code(result_checks.loss_rising(losses)) == "LOSS_RISING"
+
+
+@pytest.mark.parametrize("losses", [[], [1.0], [1.0, 0.9], [2.0, 1.0, 1.1, 0.9, 0.8], [1.0, 0.5, 0.52, 0.49]])
+def test_a_falling_loss_is_not_and_neither_is_a_single_epoch(losses: list[float]) -> None:
+    assert result_checks.loss_rising(losses) is None
+
+
+@pytest.mark.parametrize(
+    ("requested", "observed", "differs"),
+    [
+        ("float32", "float32", False),
+        ("float32", "tf32", True),
+        ("float32", "bfloat16", True),
+        ("bfloat16", "bfloat16", False),
+        ("float16", "tf32", False),  # the same trace
+        ("float32", None, False),
+    ],
+)
+def test_another_precision_than_requested_is_a_mismatch(requested: str, observed: str | None, differs: bool) -> None:
+    raised = result_checks.precision_mismatch(Precision(requested=requested, observed=observed, rel_error=1e-4))
+    assert (code(raised) == "PRECISION_MISMATCH") is differs
+
+
+@pytest.mark.parametrize(
+    ("sizes", "only"), [([2048], True), ([1, 64, 128], True), ([2000], False), ([64, 63], False), ([1], False)]
+)
+def test_sizes_that_are_all_powers_of_two_are_said(sizes: list[int], only: bool) -> None:
+    assert (code(result_checks.pow2_only(sizes)) == "POW2_ONLY") is only
+
+
+@pytest.mark.parametrize(("cache_bytes", "resident"), [(2000, True), (1000, True), (999, False), (None, False)])
+def test_data_that_fits_in_cache_is_said_if_the_cache_is_known(cache_bytes: int | None, resident: bool) -> None:
+    assert (code(result_checks.cache_resident(1000, cache_bytes)) == "CACHE_RESIDENT") is resident
+
+
+@pytest.mark.parametrize(("kind", "said"), [("real", False), ("sample", True), ("synthetic", True)])
+def test_data_that_is_not_the_full_real_set_is_said(kind: str, said: bool) -> None:
+    data = DataOrigin.model_validate({"name": "mnist", "kind": kind, "train_samples": 10, "test_samples": 5})
+    raised = result_checks.synthetic_data(data)
+    assert (code(raised) == "SYNTHETIC_DATA") is said
+    assert result_checks.synthetic_data(None) is None
+
+
+def test_an_emulated_device_is_said() -> None:
+    assert code(result_checks.emulated_device(True)) == "EMULATED_DEVICE"
+    assert result_checks.emulated_device(False) is None
+
+
+def test_a_batch_s_share_is_uneven_unless_it_is_a_multiple_of_8() -> None:
+    assert result_checks.batch_uneven(64, 8) is None
+    assert (raised := result_checks.batch_uneven(64, 16)) is not None
+    assert (raised.code, raised.severity) == ("BATCH_UNEVEN", "C")
+    assert raised.evidence == {"batch_size_per_replica": 4, "multiple": 8}
+
+
+def test_only_widths_that_are_uneven_are_named() -> None:
+    assert result_checks.width_uneven({"units": 128, "embedding": 256}) is None
+    assert (raised := result_checks.width_uneven({"units": 128, "embedding": 100})) is not None
+    assert raised.evidence == {"widths": {"embedding": 100}, "multiple": 128}
+
+
+@pytest.mark.parametrize(("products_s", "small"), [(0.049, True), (0.05, False), (1.0, False)])
+def test_a_batch_is_small_whose_products_take_less_than_half_of_what_any_takes(products_s: float, small: bool) -> None:
+    assert (code(result_checks.batch_small(products_s, 0.1)) == "BATCH_SMALL") is small

@@ -1,0 +1,143 @@
+"""Metrics, fraction of peak and energy, with figures that can be computed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dyno.measure.result_metrics import energy
+from dyno.models.result import DataOrigin, Metric, Result, Sensors, Training
+from dyno.models.runner_protocol import RunRecord
+
+MakeRecord = Callable[..., RunRecord]
+DATA = DataOrigin(name="mnist", kind="real", train_samples=60000, test_samples=10000)
+TRAINING = Training(epochs=[], seed=0, data=DATA)
+
+
+def metric(result: Result, name: str) -> Metric:
+    return next(each for each in result.metrics if each.name == name)
+
+
+def test_a_rate_is_the_mean_of_the_runs_rates_with_student_s_t(result: Callable[..., Result]) -> None:
+    """Rates 2000, 1000, 500: mean 1166.67, deviation 763.76, t(2) = 4.3027: ± 1897.3, but no rate is below zero."""
+    rate = metric(result(), "throughput")
+    assert rate.value == pytest.approx(3500 / 3)
+    assert rate.low == 0.0
+    assert rate.high == pytest.approx(3500 / 3 + 1897.3, abs=0.1)
+    assert (rate.runs, rate.samples, rate.better, rate.unit) == (3, 60, "higher", "FLOP/s")
+
+
+def test_a_time_is_per_unit_of_work_times_its_amount(result: Callable[..., Result]) -> None:
+    assert metric(result(), "execution_time").value == pytest.approx(3.5 / 3)
+
+
+def test_a_cold_rate_comes_from_the_first_executions(result: Callable[..., Result]) -> None:
+    cold = metric(result(), "cold_throughput")
+    assert (cold.value, cold.low, cold.high, cold.samples) == (2000.0, 2000.0, 2000.0, 3)
+
+
+def test_a_run_without_a_first_execution_leaves_the_cold_rate_unknown(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    runs = [record([1.0] * 20, amounts={"execution": 1.0}, first_execution_s=first) for first in (0.5, None)]
+    cold = metric(result(runs), "cold_throughput")
+    assert cold.value is None
+    assert cold.reason
+
+
+def test_training_has_no_cold_rate_and_comes_from_the_run_that_trained(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    runs = [record([1.0] * 20, amounts={"execution": 1.0}, training=training) for training in (TRAINING, None)]
+    found = result(runs)
+    assert not [each.name for each in found.metrics if each.name.startswith("cold_")]
+    assert found.training == TRAINING
+
+
+def test_a_figure_taken_once_has_no_interval_and_is_absent_with_a_reason(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    once = metric(result([record([1.0] * 20, amounts={"execution": 1.0}, figures={"startup": 7.0})]), "startup")
+    assert (once.value, once.low, once.runs) == (7.0, None, 1)
+    absent = metric(result(), "startup")
+    assert (absent.value, absent.runs) == (None, 0)
+    assert absent.reason
+
+
+def test_a_figure_of_each_run_has_an_interval_over_them_and_is_absent_where_one_has_none(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    """0.1 and 0.3: mean 0.2, deviation 0.1414, t(1) = 12.706: ± 1.27, but no share is below zero."""
+    runs = [record([1.0] * 20, amounts={"execution": 1.0}, figures={"waiting": share}) for share in (0.1, 0.3)]
+    waiting = metric(result(runs), "waiting")
+    assert (waiting.value, waiting.low, waiting.high) == pytest.approx((0.2, 0.0, 1.4706), abs=1e-4)
+    assert waiting.by_run == [0.1, 0.3]
+    absent = metric(result([*runs, record([1.0] * 20, amounts={"execution": 1.0})]), "waiting")
+    assert (absent.value, absent.reason) == (None, "a run didn't take it")
+
+
+def test_one_run_has_no_interval_and_says_why(result: Callable[..., Result], record: MakeRecord) -> None:
+    rate = metric(result([record([1.0] * 20, amounts={"execution": 1.0})]), "throughput")
+    assert (rate.value, rate.low, rate.high) == (1000.0, None, None)
+    assert rate.reason == "one run gives no interval"
+
+
+def test_the_fraction_of_peak_uses_the_peak_of_the_dtype_that_ran(result: Callable[..., Result]) -> None:
+    peak = result().peak
+    assert peak.fraction == pytest.approx(3500 / 3 / 10_000)
+    assert peak.provenance == "measured here"
+
+
+def test_the_fraction_of_peak_counts_what_was_executed_where_a_run_says_it(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    told = [record([1.0] * 20, amounts={"execution": 1.0}, flops=flops) for flops in (None, 250.0)]
+    assert [result([each]).peak.fraction for each in told] == pytest.approx([0.1, 0.025])
+
+
+@pytest.mark.parametrize(("dtype", "reason"), [("bfloat16", "no unit"), ("float16", "was not measured")])
+def test_an_unknown_peak_is_null_with_a_reason(result: Callable[..., Result], dtype: str, reason: str) -> None:
+    peak = result(dtype=dtype).peak
+    assert (peak.value, peak.fraction) == (None, None)
+    assert reason in (peak.reason or "")
+
+
+def test_a_metric_keeps_the_figure_of_each_run_and_one_taken_once_has_none(result: Callable[..., Result]) -> None:
+    metrics = {metric.name: metric for metric in result().metrics}
+    assert metrics["throughput"].by_run == [2000.0, 1000.0, 500.0]
+    assert metrics["execution_time"].by_run == [0.5, 1.0, 2.0]
+    assert metrics["startup"].by_run == []
+
+
+def counted(joules: float | None, seconds: float | None = 20.0, **reasons: str) -> Sensors:
+    return Sensors(looks=2, energy_j=joules, energy_s=seconds, energy_of="a counter", reasons=reasons)
+
+
+def test_joules_add_up_and_are_shared_out_over_the_executions(record: MakeRecord) -> None:
+    """100 W and 200 W in runs of 20 executions of 1 s each: 150 J for an execution of 1000 samples or FLOP."""
+    runs = [record([1.0] * 20, sensors=counted(joules)) for joules in (2000.0, 4000.0)]
+    images = energy(runs, "images/s", flops=3e6)
+    assert (images.joules, images.window_s, images.covers, images.reason) == (6000.0, 40.0, "a counter", None)
+    assert (images.joules_per_sample, images.flop_per_joule) == (pytest.approx(0.15), pytest.approx(2e4))
+    products = energy(runs, "FLOP/s", flops=1000.0)
+    assert (products.joules_per_sample, products.flop_per_joule) == (None, pytest.approx(1000 / 150))
+
+
+def test_a_counter_read_over_part_of_the_window_counts_by_its_power(record: MakeRecord) -> None:
+    """100 W over the last 10 s of 20 executions that took 20 s."""
+    found = energy([record([1.0] * 20, sensors=counted(1000.0, 10.0))], "images/s", flops=0.0)
+    assert (found.joules, found.window_s) == (1000.0, 10.0)
+    assert (found.joules_per_sample, found.flop_per_joule) == (pytest.approx(0.1), None)
+
+
+def test_one_run_that_tells_nothing_leaves_the_energy_unknown_and_says_why(record: MakeRecord) -> None:
+    silent = counted(None, None, energy_j="root alone may read it")
+    found = energy([record([1.0] * 20, sensors=each) for each in (counted(2000.0), silent)], "images/s", 1.0)
+    assert (found.joules, found.joules_per_sample, found.reason) == (None, None, "root alone may read it")
+    assert energy([record([1.0] * 20)], None, 0.0).reason == "no energy counter was read"
+
+
+def test_a_result_tells_flop_per_joule_of_its_own_work(result: Callable[..., Result], record: MakeRecord) -> None:
+    found = result([record([1.0] * 20, amounts={"execution": 1.0}, sensors=counted(2000.0))] * 2)
+    assert (found.energy.joules, found.energy.flop_per_joule) == (4000.0, pytest.approx(10.0))

@@ -1,0 +1,318 @@
+"""NOISY, MULTIMODAL, THROTTLED, CLOCK_DRIFT, DEVICE_SHARED and the number of runs.
+
+A clock can't be lowered here, nor a GPU be shared, so those sensor readings are recorded. The clean run's readings
+are this machine's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from itertools import chain, repeat
+
+import numpy as np
+import pytest
+
+from dyno.devices.cpu_speed import measure_clock_hz
+from dyno.devices.device import Device
+from dyno.measure import stability
+from dyno.measure.stability import (
+    MULTIMODAL_LIMITS,
+    clock_drift,
+    device_shared,
+    multimodal,
+    throttled,
+    unchecked_by_sensors,
+)
+from dyno.measure.stopping_rule import StoppingRule, effective_rel_ci, enough_runs, on_target, time_interval
+from dyno.models.result import Result, ResultWarning, Sensors
+from dyno.models.runner_protocol import RunRecord
+from dyno.models.spec import Measure, Processes
+from tests.measure.bench import run
+
+MakeRecord = Callable[..., RunRecord]
+
+
+def code(raised: ResultWarning | None) -> str | None:
+    return raised.code if raised else None
+
+
+def test_twenty_samples_of_a_tenth_of_a_second_are_sufficient(record: MakeRecord) -> None:
+    assert stability.insufficient_samples(record([0.001] * 20, executions_per_sample=100), "cpu") is None
+
+
+@pytest.mark.parametrize(("samples", "executions"), [([0.2] * 19, 1), ([0.05] * 60, 1), ([0.096] * 20, 1)])
+def test_too_few_too_short_or_too_little_in_all_is_insufficient(
+    record: MakeRecord, samples: list[float], executions: int
+) -> None:
+    raised = stability.insufficient_samples(record(samples, executions_per_sample=executions), "cpu")
+    assert code(raised) == "INSUFFICIENT_SAMPLES"
+    assert raised is not None
+    assert raised.evidence["samples"] == len(samples)
+
+
+def test_an_accelerator_may_have_shorter_samples(record: MakeRecord) -> None:
+    assert stability.insufficient_samples(record([0.05] * 60), "gpu") is None
+
+
+def test_a_run_without_a_steady_state_is_said(record: MakeRecord) -> None:
+    assert code(stability.no_steady_state(record([1.0] * 20, steady=False))) == "NO_STEADY_STATE"
+    assert stability.no_steady_state(record([1.0] * 20)) is None
+
+
+def test_runs_that_scatter_beyond_the_target_are_noisy(record: MakeRecord) -> None:
+    records = [record([time_s] * 20) for time_s in (1.0, 1.1, 0.9, 1.05, 0.95)]
+    raised = stability.noisy(time_interval(records), records, 0.01)
+    assert code(raised) == "NOISY"
+    assert raised is not None
+    assert raised.evidence["over"] == "runs"
+    assert raised.evidence["rel_half_width"] == pytest.approx(2.7764 * 0.0790569 / 5**0.5, rel=1e-4)
+
+
+def test_runs_that_agree_are_not(record: MakeRecord) -> None:
+    records = [record([time_s] * 20) for time_s in (1.0, 1.001, 0.999)]
+    assert stability.noisy(time_interval(records), records, 0.01) is None
+
+
+def test_a_single_run_is_noisy_by_its_own_samples(record: MakeRecord) -> None:
+    wide = [record([1.0, 1.5] * 10)]
+    raised = stability.noisy(time_interval(wide), wide, 0.01)
+    assert raised is not None
+    assert raised.evidence["over"] == "samples"
+    narrow = [record([1.0] * 20)]
+    assert stability.noisy(time_interval(narrow), narrow, 0.01) is None
+
+
+def test_too_few_samples_for_an_interval_are_not_called_noisy(record: MakeRecord) -> None:
+    records = [record([1.0, 2.0])]
+    assert stability.noisy(time_interval(records), records, 0.01) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "quota", "bound"),
+    [
+        ("cpu", 7.5, True),
+        ("cpu", 8.0, False),
+        ("cpu", None, False),
+        ("gpu", 7.5, False),  # a container beside an accelerator seldom has all of its host
+        ("gpu", 2.0, False),
+        ("gpu", 1.5, True),
+        ("tpu", 1.0, True),
+    ],
+)
+def test_a_container_that_gets_less_than_the_work_may_take_is_said(
+    device: Device, kind: str, quota: float | None, bound: bool
+) -> None:
+    on = device.model_copy(update={"kind": kind, "cores": list(range(8))})
+    assert (code(stability.cpu_quota(quota, on)) == "CPU_QUOTA") is bound
+
+
+def test_an_emulated_device_takes_all_its_cores(device: Device) -> None:
+    emulated = device.model_copy(update={"kind": "tpu", "emulated": True})
+    assert code(stability.cpu_quota(1.5, emulated)) == "CPU_QUOTA"
+
+
+def test_fewer_runs_than_asked_for_are_never_enough_and_the_most_always_are(record: MakeRecord) -> None:
+    measure = Measure(processes=Processes(min=2, max=4))
+    steady = [record([1.0] * 20)] * 4
+    wild = [record([time_s] * 20) for time_s in (1.0, 2.0, 1.0, 2.0)]
+    assert [enough_runs(measure, steady[:count]) for count in range(5)] == [False, False, True, True, True]
+    assert [enough_runs(measure, wild[:count]) for count in range(5)] == [False, False, False, False, True]
+
+
+def test_a_fixed_number_of_runs_is_taken_however_well_they_agree(record: MakeRecord) -> None:
+    assert not enough_runs(Measure(), [record([1.0] * 20)] * 4)
+    assert enough_runs(Measure(), [record([1.0] * 20)] * 5)
+
+
+def test_one_run_is_never_on_target(record: MakeRecord) -> None:
+    assert not on_target(0.01, [record([1.0] * 20)])
+    assert on_target(0.01, [record([1.0] * 20)] * 2)
+
+
+def test_a_loose_target_is_enough_to_stop_by(record: MakeRecord) -> None:
+    measure = Measure(processes=Processes(min=2, max=9), target_rel_ci=0.5)
+    assert enough_runs(measure, [record([time_s] * 20) for time_s in (1.0, 1.02, 0.98)])
+
+
+@pytest.mark.parametrize(("target", "judged"), [(0.002, 0.002), (0.01, 0.01), (0.02, 0.02), (0.5, 0.02)])
+def test_no_target_is_judged_by_more_than_two_percent(target: float, judged: float) -> None:
+    assert effective_rel_ci(target) == judged
+
+
+@pytest.mark.parametrize(
+    "medians", [[180, 181, 179, 180, 310], [310, 180, 181, 311, 180.5, 309], [1.0, 1.0, 1.0, 1.0, 1.05]]
+)
+def test_runs_in_two_groups_are_multimodal(medians: list[float]) -> None:
+    raised = multimodal(medians)
+    assert raised is not None
+    assert raised.code == "MULTIMODAL"
+
+
+@pytest.mark.parametrize(
+    "medians", [[1, 1.5], [180, 180, 180, 310], [1.0] * 9, [1, 1.01, 1.02, 1.03, 1.1], [1.0, 1.0, 1.0, 1.0, 1.01]]
+)
+def test_runs_in_one_group_too_close_or_too_few_are_not(medians: list[float]) -> None:
+    assert multimodal(medians) is None
+
+
+def test_the_warning_shows_both_groups_in_whatever_order_the_runs_came() -> None:
+    raised = multimodal([310e-6, 180e-6, 182e-6, 312e-6, 181e-6, 178e-6])
+    assert raised is not None
+    assert raised.message == "4 and 2 runs lie 70.5% apart."
+    assert raised.evidence["high_group"] == [310e-6, 312e-6]
+    # Groups about 180.25 and 311 us: within 8.75 + 2, between 130.75² · 4 · 2 / 6.
+    assert raised.evidence["scatter_ratio"] == pytest.approx(130.75**2 * 8 / 6 / 10.75)
+    assert raised.evidence["limit"] == 53.0
+
+
+def test_the_ratio_of_groups_that_do_not_scatter_is_none_and_no_infinity() -> None:
+    raised = multimodal([1.0, 1.0, 1.0, 1.0, 1.05])
+    assert raised is not None
+    assert raised.evidence["scatter_ratio"] is None
+
+
+@pytest.mark.parametrize("count", [5, 6, 7, 9, 14])
+def test_one_mode_is_called_two_in_about_one_of_a_hundred_cases_at_most(count: int) -> None:
+    rng = np.random.default_rng(count)
+    heavy_tailed = 100 + 3 * rng.standard_t(3, (1000, count))
+    assert sum(multimodal(list(medians)) is not None for medians in heavy_tailed) / 1000 < 0.02
+
+
+@pytest.mark.parametrize(("count", "apart", "found"), [(5, 30, 0.9), (7, 20, 0.9), (10, 15, 0.85), (20, 12, 0.9)])
+def test_two_modes_that_were_visited_are_found_where_they_lie_far_apart(count: int, apart: float, found: float) -> None:
+    rng = np.random.default_rng(count)
+    visits = (rng.random((500, count)) < 0.2).astype(float)
+    visits = visits[(visits.sum(axis=1) > 0) & (visits.sum(axis=1) < count)]
+    sets = 100 + rng.standard_normal(visits.shape) + apart * visits
+    assert sum(multimodal(list(medians)) is not None for medians in sets) / len(sets) > found
+
+
+def test_the_limits_are_the_percentage_points_that_they_claim_to_be() -> None:
+    """Of five runs, by an own calculation of the ratio: the 99 % point of Student's t with 3 degrees of freedom."""
+    ordered = np.sort(np.random.default_rng(1).standard_t(3, (40_000, 5)), axis=1)
+    within = np.min(
+        [ordered[:, :cut].var(1) * cut + ordered[:, cut:].var(1) * (5 - cut) for cut in range(1, 5)], axis=0
+    )
+    ratio = ordered.var(1) * 5 / within - 1
+    assert np.mean(ratio > MULTIMODAL_LIMITS[5]) == pytest.approx(0.01, abs=0.002)
+
+
+QUIET_CPU = Sensors(looks=21, throttle_events=0)
+QUIET_GPU = Sensors(looks=21, throttle_reasons=[], throttled_share=0.0, other_processes=0, utilisation=0.98)
+CLEAN = [3.00e9, 3.02e9, 2.98e9, 3.01e9, 3.00e9]
+
+
+@pytest.mark.parametrize("quiet", [None, Sensors(), QUIET_CPU, QUIET_GPU])
+def test_a_clean_run_raises_nothing(quiet: Sensors | None) -> None:
+    assert throttled(quiet) is None
+    assert device_shared(quiet) is None
+
+
+def test_a_recorded_power_cap_and_a_recorded_count_are_throttling_with_their_evidence() -> None:
+    seen = {"throttle_reasons": ["power cap"], "throttled_share": 0.5, "temperature_c": 83.0}
+    capped = throttled(QUIET_GPU.model_copy(update=seen))
+    assert capped is not None
+    assert (capped.code, capped.severity) == ("THROTTLED", "B")
+    assert "(power cap)" in capped.message
+    assert capped.evidence == {"reasons": ["power cap"], "share_of_looks": 0.5, "events": None, "temperature_c": 83.0}
+    counted = throttled(QUIET_CPU.model_copy(update={"throttle_events": 7}))
+    assert counted is not None
+    assert counted.evidence["events"] == 7
+
+
+def test_a_recorded_second_process_on_the_gpu_is_sharing() -> None:
+    shared = device_shared(QUIET_GPU.model_copy(update={"other_processes": 1}))
+    assert shared is not None
+    assert (shared.code, shared.severity) == ("DEVICE_SHARED", "B")
+    assert shared.evidence == {"other_processes": 1, "utilisation": 0.98}
+
+
+@pytest.mark.parametrize(
+    ("clocks", "drifts"),
+    [
+        (CLEAN, False),
+        ([3.0e9, 3.0e9, 3.0e9, 3.0e9, 2.88e9], True),  # 4 % lower in one run
+        ([3.0e9, None, 3.1e9], True),
+        ([3.0e9], False),
+        ([None, None], False),
+        ([], False),
+    ],
+)
+def test_recorded_clocks_that_lie_more_than_three_percent_apart_are_drift(
+    clocks: Sequence[float | None], drifts: bool
+) -> None:
+    raised = clock_drift(clocks)
+    assert (raised is not None and raised.code == "CLOCK_DRIFT") is drifts
+
+
+@pytest.mark.verify
+def test_the_measured_clock_of_this_machine_is_no_drift() -> None:
+    """True where nobody else draws on its turbo in all of eight pairs of readings."""
+    core = max(os.sched_getaffinity(0))
+    pairs = ([measure_clock_hz(core), measure_clock_hz(core)] for _ in range(8))
+    assert any(clock_drift(pair) is None for pair in pairs)
+
+
+def of_kind(device: Device, kind: str) -> Device:
+    return device.model_copy(update={"kind": kind})
+
+
+@pytest.mark.parametrize(
+    ("kind", "sensors", "clocks", "missing"),
+    [
+        ("cpu", None, CLEAN, set()),  # a virtual machine: clocks that agree, and steady samples, stand in for counters
+        ("cpu", None, [3e9], {"THROTTLED", "CLOCK_DRIFT"}),  # nothing to compare one clock with
+        ("cpu", QUIET_CPU, [3e9], {"CLOCK_DRIFT"}),
+        ("cpu", None, [3e9, None], {"THROTTLED", "CLOCK_DRIFT"}),  # no loop for this architecture
+        ("gpu", QUIET_GPU, CLEAN, set()),
+        ("gpu", None, CLEAN, {"THROTTLED", "DEVICE_SHARED"}),
+        ("gpu", QUIET_GPU.model_copy(update={"other_processes": None}), CLEAN, {"DEVICE_SHARED"}),
+        ("tpu", None, [None, None], {"THROTTLED", "CLOCK_DRIFT"}),
+    ],
+)
+def test_what_nothing_told_is_unchecked(
+    record: MakeRecord,
+    device: Device,
+    kind: str,
+    sensors: Sensors | None,
+    clocks: list[float | None],
+    missing: set[str],
+) -> None:
+    records = [record([1.0] * 20, sensors=sensors, clock_hz=clock) for clock in clocks]
+    assert unchecked_by_sensors(of_kind(device, kind), records) == missing
+
+
+@pytest.mark.parametrize("share", [0.97, 0.9])
+def test_a_clock_that_falls_while_samples_are_taken_is_no_steady_state(share: float) -> None:
+    """What stands in for the counter that most virtual machines lack: throttled from the sixtieth sample on."""
+    samples, _ = run(chain(repeat(0.125, 60), repeat(0.125 / share)), StoppingRule(min_samples=100))
+    assert not samples.steady
+
+
+def test_an_emulated_device_has_the_sensors_of_its_cpu(record: MakeRecord, device: Device) -> None:
+    emulated = device.model_copy(update={"kind": "tpu", "emulated": True})
+    assert unchecked_by_sensors(emulated, [record([1.0] * 20, clock_hz=clock) for clock in CLEAN]) == set()
+
+
+def test_a_result_carries_the_warnings_and_names_the_runs_that_raised_them(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    hot = QUIET_GPU.model_copy(update={"throttle_reasons": ["power brake"], "other_processes": 1})
+    sensed = [(QUIET_GPU, 3e9), (hot, 2.5e9), (QUIET_GPU, 3e9)]
+    found = result(
+        [record([0.2] * 20, amounts={"execution": 1.0}, sensors=each, clock_hz=clock) for each, clock in sensed]
+    )
+    raised = {each.code: each.evidence.get("runs") for each in found.warnings}
+    assert (raised["THROTTLED"], raised["DEVICE_SHARED"]) == ([1], [1])
+    assert "CLOCK_DRIFT" in raised
+    assert found.runs[1].sensors == hot
+
+
+def test_a_result_of_clean_runs_raises_none_of_them_and_leaves_none_unchecked(
+    result: Callable[..., Result], record: MakeRecord
+) -> None:
+    found = result([record([0.2] * 20, amounts={"execution": 1.0}, clock_hz=clock) for clock in CLEAN])
+    codes = {"THROTTLED", "CLOCK_DRIFT", "DEVICE_SHARED"}
+    assert not codes & {each.code for each in found.warnings}
+    assert not codes & set(found.unchecked)

@@ -1,0 +1,149 @@
+"""Checks where one execution fills a sample; a sleep stands for the work, so it has a duration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from dyno.devices.device import Device, PeakFigure
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.measure.execution_checks import DrainReading
+from dyno.measure.sampling import SamplingResult
+from dyno.models.result import Sensors
+from dyno.runner import checks as module
+from dyno.runner.case_sampling import CaseSamples
+from dyno.runner.checks import CheckedCase, CheckFindings, run_checks
+
+WORK_S = 0.05
+PEAK = {"float32": PeakFigure(value=1e9, provenance="measured here")}
+DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=[0], memory_bytes=8 << 30, peak=PEAK)
+Grown = Callable[[float], Callable[[int], None] | None]
+
+
+def _work(count: float) -> None:
+    time.sleep(WORK_S * count)
+
+
+def _doubted(
+    tensorflow: TensorFlow, grown: Grown | None, *, flops: float = WORK_S * 0.9e9, drain_s: float = 0.0
+) -> CheckFindings:
+    taken = CaseSamples(
+        SamplingResult([], [WORK_S], 1, True, "target", [], 0.0, WORK_S, 0.0, 0.0, WORK_S), Sensors(), drain_s
+    )
+    return run_checks(tensorflow, DEVICE, [CheckedCase(_work, taken, flops, "float32", grown, lambda: flops)])
+
+
+def _executed(tensorflow: TensorFlow, execute: Callable[[int], None], count: int) -> CheckFindings:
+    """`count` executions fill a sample; one is told to have taken that part of WORK_S."""
+    single_s = WORK_S / count
+    samples = SamplingResult([], [single_s], count, True, "target", [], 0.0, WORK_S, 0.0, 0.0, single_s)
+    taken = CaseSamples(samples, Sensors(), 0.0)
+    return run_checks(tensorflow, DEVICE, [CheckedCase(execute, taken, 0, "float32", None, None)])
+
+
+def test_a_tenth_of_the_work_is_enough_where_it_can_be_had(tensorflow: TensorFlow) -> None:
+    asked: list[float] = []
+
+    def grown(times: float) -> Callable[[int], None]:
+        asked.append(times)
+        return lambda count: _work(times * count)
+
+    found = _doubted(tensorflow, grown)
+    assert (found.raised, found.unchecked) == ([], {})
+    assert asked == [0.1]
+
+
+def test_a_tenth_of_the_work_that_takes_as_long_is_caught(tensorflow: TensorFlow) -> None:
+    [raised] = _doubted(tensorflow, lambda times: _work).raised
+    assert (raised.code, raised.evidence["times"]) == ("WORK_ELIMINATED", 10)
+
+
+def test_a_tenth_of_the_work_beside_others_who_came_after_the_samples_is_held_against_all_of_it_beside_them(
+    tensorflow: TensorFlow,
+) -> None:
+    def slowed(count: float) -> None:
+        _work(8 * count)
+
+    taken = CaseSamples(SamplingResult([], [WORK_S], 1, True, "target", [], 0.0, WORK_S, 0.0, 0.0, WORK_S), Sensors())
+    grown: Grown = lambda times: lambda count: slowed(times * count)  # noqa: E731
+    subject = CheckedCase(slowed, taken, WORK_S * 0.9e9, "float32", grown, None)
+    found = run_checks(tensorflow, DEVICE, [subject])
+    assert (found.raised, "WORK_ELIMINATED" in found.unchecked) == ([], False)
+
+
+def test_work_that_has_no_parts_is_doubled(tensorflow: TensorFlow) -> None:
+    asked: list[float] = []
+
+    def whole(times: float) -> Callable[[int], None] | None:
+        asked.append(times)
+        return None if times < 1 else lambda count: _work(times * count)
+
+    found = _doubted(tensorflow, whole)
+    assert (found.raised, found.unchecked) == ([], {})
+    assert asked == [0.1, 0.5, 2]
+
+
+def test_what_takes_too_long_to_be_doubled_is_left_unchecked(
+    tensorflow: TensorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TOO_LONG_S", WORK_S / 2)
+    found = _doubted(tensorflow, lambda times: None)
+    assert (found.raised, list(found.unchecked)) == ([], ["WORK_ELIMINATED"])
+
+
+def test_work_that_the_device_would_do_in_no_time_cannot_be_told_from_none(tensorflow: TensorFlow) -> None:
+    found = _doubted(tensorflow, lambda times: _work, flops=1e3)
+    assert (found.raised, list(found.unchecked)) == ([], ["WORK_ELIMINATED"])
+
+
+def test_executions_that_wait_for_their_cores_whenever_they_take_long_are_believed(tensorflow: TensorFlow) -> None:
+    def execute(times: int) -> None:
+        time.sleep(times * WORK_S / 24 + (2 * WORK_S if times > 3 else 0))
+
+    assert _executed(tensorflow, execute, 24).raised == []
+
+
+def test_an_execution_that_fills_a_sample_counts_as_fast_as_it_ever_was(
+    tensorflow: TensorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are there whenever it is looked at alone, and gone whenever two of it are."""
+    monkeypatch.setattr(module, "_LONG_S", 3 * WORK_S)
+    samples = SamplingResult([], [2 * WORK_S, WORK_S, 2 * WORK_S], 1, True, "target", [], 0.0, WORK_S, 0.0, 0.0, WORK_S)
+    busy = CheckedCase(lambda count: time.sleep(2 * WORK_S), CaseSamples(samples, Sensors()), 0, "float32", None, None)
+    assert run_checks(tensorflow, DEVICE, [busy]).raised == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 24])
+def test_executions_that_take_no_longer_the_more_they_are_are_caught(tensorflow: TensorFlow, count: int) -> None:
+    [raised] = _executed(tensorflow, lambda times: time.sleep(WORK_S), count).raised
+    assert raised.code == "WORK_ELIMINATED"
+    assert raised.evidence["times"] == 8
+
+
+def test_a_check_that_fails_leaves_its_code_unchecked_and_the_others_made(tensorflow: TensorFlow) -> None:
+    def without_memory(times: float) -> None:
+        raise MemoryError
+
+    found = _doubted(tensorflow, without_memory)
+    assert found.unchecked == {"WORK_ELIMINATED": "the check failed: MemoryError"}
+    assert found.raised == []
+
+
+def test_the_drain_after_the_last_sample_counts_where_another_would_take_seconds(
+    tensorflow: TensorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LONG_S", WORK_S / 2)
+    counts: list[int] = []
+    read = module._CaseChecks._read
+
+    def counted(self: module._CaseChecks, count: int) -> DrainReading:
+        counts.append(count)
+        return read(self, count)
+
+    monkeypatch.setattr(module._CaseChecks, "_read", counted)
+    assert _doubted(tensorflow, None).raised == []
+    assert counts == []
+    assert _doubted(tensorflow, None, drain_s=WORK_S).raised == []  # late once, and not when it was looked at again
+    assert set(counts) == {1}

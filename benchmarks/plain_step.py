@@ -19,10 +19,10 @@ from benchmarks.in_process import compiled
 from benchmarks.pairs import printed
 from benchmarks.report import prose, table, write
 from dyno.frameworks import framework
-from dyno.frameworks.contract import Framework, Samples
+from dyno.frameworks.contract import Dataset, Framework
 from dyno.measure.correctness import ALLOWED_ROUNDINGS
 
-Spoil = Callable[[Any, Samples], Samples]
+Spoil = Callable[[Any, Dataset], Dataset]
 SMALL: dict[str, Any] = {"data": "synthetic", "epochs": 1, "jit_compile": False}
 TRAININGS: dict[str, dict[str, Any]] = {
     "mnist_cnn": SMALL | {"train_samples": 2048, "test_samples": 32, "batch_size": 128},
@@ -43,11 +43,11 @@ VARIANTS = [{}, {"jit_compile": True}, {"precision": "mixed_bfloat16"}]
 FRAMEWORKS = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch"}
 
 
-def other_targets(model: Any, samples: Samples) -> Samples:
+def other_targets(model: Any, samples: Dataset) -> Dataset:
     return replace(samples, targets=np.random.default_rng(3).permutation(samples.targets))
 
 
-def shortened_batch(model: Any, samples: Samples) -> Samples:
+def shortened_batch(model: Any, samples: Dataset) -> Dataset:
     step = model.train_step
     model.train_step = lambda data: step(tuple(each[: each.shape[0] * 3 // 4] for each in data))
     return samples
@@ -98,7 +98,7 @@ def _rows(name: str, on: str) -> Iterator[list[Any]]:
         yield _row(name, on, variant, engine, f"right{label}")
     for label, spoil in (ANYWHERE | (ON_TENSORFLOW if on == "tensorflow" else {})).items():
 
-        def wrong(model: Any, samples: Samples, *more: Any, spoil: Spoil = spoil, **named: Any) -> Any:
+        def wrong(model: Any, samples: Dataset, *more: Any, spoil: Spoil = spoil, **named: Any) -> Any:
             return trainer(model, spoil(model, samples), *more, **named)
 
         engine.trainer = wrong  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dyno.frameworks.contract import Framework
-from dyno.workloads._products import Chain
+from dyno.workloads.matmul import Chain
 
 
 class Unread(Chain):

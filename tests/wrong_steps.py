@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dyno.frameworks.contract import Samples, Trainer
+from dyno.frameworks.contract import Dataset, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 
-Spoil = Callable[[Any, Samples], Samples]
+Spoil = Callable[[Any, Dataset], Dataset]
 
 
 class Wrong(TensorFlow):
@@ -23,28 +23,28 @@ class Wrong(TensorFlow):
         self._spoil = spoil
 
     def trainer(
-        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
+        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
         return super().trainer(model, self._spoil(model, samples), batch_size, seed, steps_per_execution)
 
 
-def without_gradients(model: Any, samples: Samples) -> Samples:
+def without_gradients(model: Any, samples: Dataset) -> Dataset:
     _changed(model, lambda gradients: [0 * each for each in gradients])
     return samples
 
 
-def with_the_last_layer_s_alone(model: Any, samples: Samples) -> Samples:
+def with_the_last_layer_s_alone(model: Any, samples: Dataset) -> Dataset:
     """Its kernel's and its bias's."""
     _changed(model, lambda gradients: [*(0 * each for each in gradients[:-2]), *gradients[-2:]])
     return samples
 
 
-def on_shuffled_targets(model: Any, samples: Samples) -> Samples:
+def on_shuffled_targets(model: Any, samples: Dataset) -> Dataset:
     """Once and for all."""
     return replace(samples, targets=np.random.default_rng(3).permutation(samples.targets))
 
 
-def on_targets_shuffled_in_every_step(model: Any, samples: Samples) -> Samples:
+def on_targets_shuffled_in_every_step(model: Any, samples: Dataset) -> Dataset:
     import tensorflow as tf
 
     step = model.train_step
@@ -52,7 +52,7 @@ def on_targets_shuffled_in_every_step(model: Any, samples: Samples) -> Samples:
     return samples
 
 
-def on_three_quarters_of_each_batch(model: Any, samples: Samples) -> Samples:
+def on_three_quarters_of_each_batch(model: Any, samples: Dataset) -> Dataset:
     step = model.train_step
 
     def shortened(data: Any) -> Any:

@@ -16,8 +16,8 @@ from dyno.errors import ArtifactStoreUnavailable, ArtifactTooLarge, StaleToken, 
 from dyno.models.job import Failure, FailureClass
 from dyno.models.spec import WeightsRef
 from dyno.store.leases import Claim
-from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Params
+from dyno.workloads.training.params import TrainingParams
 from workers.delivery import ArtifactStoreUnreachable, Delivery, Sender, artifact_transport
 from workers.ending import Dropped, Failed
 from workers.equipment import WorkerContext

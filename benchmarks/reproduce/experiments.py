@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from dyno.workloads._articles import HARNESS, INTRODUCTION, LABORATORY, NOTEBOOK, STEPS, Article
+from dyno.workloads.references import HARNESS, INTRODUCTION, LABORATORY, NOTEBOOK, STEPS, Article
 
 DAY_S = 86_400
 ONCE: dict[str, JsonValue] = {"processes": 1, "max_s": 30}  # the training is the experiment, not its time per step

@@ -21,7 +21,7 @@ from benchmarks.results import (
     verdict,
 )
 from dyno.models.result import Result
-from dyno.workloads._articles import Article
+from dyno.workloads.references import Article
 
 
 def lines(experiments: Mapping[str, Experiment], found: Mapping[str, Answer]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.trainings.plain import Data, Plain
 from dyno.datasets import cifar10, fashion_mnist, mnist
-from dyno.datasets.images import Images
+from dyno.datasets.image_sets import Images
 from dyno.settings import Settings
 
 layers = keras.layers

@@ -1,1 +1,1 @@
-"""Data sets: where the real files are looked for, the sample that ships, and a synthetic twin."""
+"""Data sets: one module each, which reads the real files, the sample that ships or synthetic data."""

@@ -1,25 +1,255 @@
 """CIFAR-10, 32 x 32 colour photographs of ten classes. A. Krizhevsky, 2009; no licence stated, so no sample ships.
 
-Real files are looked for in `<data_dir>/cifar10/`, then in Keras' cache; `cifar10_batches.py` and `cifar10_folders.py`
-say in which forms. Not all five training batches need be here, nor all of the test batch: `origin.note` says which are.
-What is there but damaged is an error. Without real files `auto` is a synthetic twin.
+Real files are looked for in `<data_dir>/cifar10/`, then in Keras' cache. Damaged files are an error. Without real
+files `auto` is synthetic. Two forms are read:
+
+- Batches, binary or pickled, loose, packed or in the published archive. A binary batch is a series of records of 1
+  label byte and 3,072 bytes: 1,024 red, green, blue, row by row. Pickled ones hold the same in the same order, so
+  the sha256 of its records identifies a batch in any form. Some training batches may be missing, and part of the
+  test batch: `origin.note` says which.
+- Folders of pictures, `train/<class>/*.jpg` and `test/<class>/*.jpg` (or .png). Copies in JPEG have lost some of
+  the published pixels and have no published sums; `origin.note` says so, and how many there are where some are
+  missing. The sha256 is that of all names and files of a part, in order of their names. Pictures are taken class by
+  class in turn, so that any first part holds all classes alike.
 """
 
 from __future__ import annotations
 
+import hashlib
+import lzma
+import tarfile
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from dyno.datasets import cifar10_batches, cifar10_folders, patterns
-from dyno.datasets.choice import Forms, choose, folders, keras_cache, looked_in
-from dyno.datasets.fetch import Remote
-from dyno.datasets.images import Images
-from dyno.datasets.kinds import DataKind
+import numpy as np
+from numpy.typing import NDArray
+
+from dyno.datasets import image_sets
+from dyno.datasets.file_formats import unpickle_plain
+from dyno.datasets.image_sets import Images
+from dyno.datasets.loading import DataKind, Forms, Remote, choose_form, folders, keras_cache, searched_folders
+from dyno.errors import DatasetDamaged
+from dyno.models.result import DataOrigin
 from dyno.settings import Settings
+
+_PUBLISHED_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+_NAMES = (*_PUBLISHED_NAMES, "test_batch_first1000")
+_INSIDE = ("cifar-10-batches-bin", "cifar-10-batches-py")  # folders of the two archives
+_ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
+_MOST_BYTES = 64 << 20  # of one batch, twice what it takes: a packed file may claim anything
+
+FoundBatches = dict[str, tuple[Path, bytes]]
+
+
+def find_batches(folder: Path) -> FoundBatches:
+    """Batch name -> (file, binary records); loose files first, then those in the published archives."""
+    for inside in (folder, *(folder / name for name in _INSIDE)):
+        loose = _loose(inside)
+        if loose:
+            return loose
+    for name in _ARCHIVES:
+        if (folder / name).exists():
+            return _archived(folder / name)
+    return {}
+
+
+def _loose(folder: Path) -> FoundBatches:
+    found: FoundBatches = {}
+    for name in _NAMES:
+        for ending in (".bin", ".bin.xz", ""):
+            path = folder / f"{name}{ending}"
+            if name not in found and path.is_file():
+                found[name] = path, _records(path, _content(path))
+    return found
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.suffix != ".xz":
+            return path.read_bytes()
+        with lzma.open(path) as stream:
+            return stream.read(_MOST_BYTES)
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise DatasetDamaged(f"{path}: can't be unpacked: {error}") from error
+
+
+def _records(path: Path, content: bytes) -> bytes:
+    """Binary as it is; a pickled batch, which has no ending, put into the same form."""
+    return content if ".bin" in path.name else _from_pickle(unpickle_plain(content, path), path)
+
+
+def _from_pickle(batch: Any, path: Path) -> bytes:
+    try:
+        pixels, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"], dtype=np.uint8)
+        return np.column_stack([labels, pixels.astype(np.uint8, casting="safe")]).tobytes()
+    except (TypeError, KeyError, ValueError, OverflowError, IndexError) as error:
+        raise DatasetDamaged(f"{path}: no batch of labels and data: {error!r}") from error
+
+
+def _archived(path: Path) -> FoundBatches:
+    found: FoundBatches = {}
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                name = Path(member.name).name
+                if member.isfile() and name.removesuffix(".bin") in _NAMES:
+                    inside = path / member.name
+                    stream = archive.extractfile(member)
+                    content = stream.read(_MOST_BYTES) if stream else b""
+                    found[name.removesuffix(".bin")] = inside, _records(inside, content)
+    except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
+        raise DatasetDamaged(f"{path}: can't be unpacked: {error}") from error
+    absent = [name for name in _PUBLISHED_NAMES if name not in found]
+    if absent:
+        raise DatasetDamaged(f"{path}: incomplete, without {', '.join(absent)}")
+    return found
+
+
+SIDE = 32
+CHANNELS = 3
+RECORD_BYTES = 1 + CHANNELS * SIDE * SIDE
+BATCH = 10_000
+FIRST = 1_000  # records of the test batch's first part
+TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
+TEST, TEST_FIRST = "test_batch", "test_batch_first1000"
+# sha256 of the records of each batch: those of the published binary files, and of the first 1,000 of the test batch
+PUBLISHED = {
+    "data_batch_1": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "data_batch_2": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "data_batch_3": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "data_batch_4": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "data_batch_5": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+    "test_batch": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+    "test_batch_first1000": "8314c96d7cd65618193bab23acdd5d4c4af15bf6dd00a1781d55beedf3be1ef5",
+}
+
+
+@dataclass(frozen=True)
+class _Batch:
+    name: str
+    images: NDArray[np.uint8]
+    labels: NDArray[np.uint8]
+    sha256: str
+
+
+def read_batches(folder: Path, classes: tuple[str, ...]) -> Images | None:
+    """The batches in `folder`, or None where there is none. Raises DatasetDamaged, naming the file."""
+    found = find_batches(folder)
+    train = [_batch(name, *found[name]) for name in TRAIN if name in found]
+    tests = [_batch(name, *found[name]) for name in (TEST, TEST_FIRST) if name in found][:1]
+    if not train and not tests:
+        return None
+    if not train or not tests:
+        raise DatasetDamaged(f"{folder}: incomplete, without any {'test' if train else 'training'} batch of CIFAR-10")
+    test = tests[0]
+    train_labels = np.concatenate([batch.labels for batch in train])
+    origin = DataOrigin(
+        name="cifar10",
+        kind="real",
+        sha256={f"{batch.name}.bin": batch.sha256 for batch in (*train, test)},
+        train_samples=len(train_labels),
+        test_samples=len(test.labels),
+        note=_batches_note(len(train), test),
+    )
+    return Images(
+        np.concatenate([batch.images for batch in train]), train_labels, test.images, test.labels, classes, origin
+    )
+
+
+def _batch(name: str, path: Path, records: bytes) -> _Batch:
+    """Checks that these are the records of the batch `name`."""
+    samples = FIRST if name == TEST_FIRST else BATCH
+    if len(records) != samples * RECORD_BYTES:
+        raise DatasetDamaged(f"{path}: {len(records)} bytes, not {samples} records of {RECORD_BYTES}")
+    sha256 = hashlib.sha256(records).hexdigest()
+    if sha256 != PUBLISHED[name]:
+        expected = PUBLISHED[name]
+        raise DatasetDamaged(f"{path}: not CIFAR-10's {name} as published: sha256 {sha256}, not {expected}")
+    table = np.frombuffer(records, np.uint8).reshape(samples, RECORD_BYTES)
+    planes = table[:, 1:].reshape(samples, CHANNELS, SIDE, SIDE)
+    return _Batch(name, np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), table[:, 0].copy(), sha256)
+
+
+def _batches_note(batches: int, test: _Batch) -> str | None:
+    parts = [f"{batches} of {len(TRAIN)} training batches"] if batches < len(TRAIN) else []
+    if test.name == TEST_FIRST:
+        parts.append(f"first {len(test.labels):,} test images")
+    return "; ".join(parts) or None
+
+
+_SHAPE = (32, 32, 3)
+_PUBLISHED_SAMPLES = (50_000, 10_000)  # for training, to test
+_ENDINGS = (".jpg", ".jpeg", ".png")
+
+
+@dataclass(frozen=True)
+class _Part:
+    images: NDArray[np.uint8]
+    labels: NDArray[np.uint8]
+    sha256: str
+
+
+def read_pictures(folder: Path, classes: tuple[str, ...]) -> Images | None:
+    """The pictures under `folder`, or None without its two parts' folders. Raises DatasetDamaged."""
+    parts = [folder / "train", folder / "test"]
+    if not any(part.is_dir() for part in parts):
+        return None
+    train, test = (_part(part, classes) for part in parts)
+    origin = DataOrigin(
+        name="cifar10",
+        kind="real",
+        sha256={"train/": train.sha256, "test/": test.sha256},
+        train_samples=len(train.labels),
+        test_samples=len(test.labels),
+        note=_pictures_note(len(train.labels), len(test.labels)),
+    )
+    return Images(train.images, train.labels, test.images, test.labels, classes, origin)
+
+
+def _pictures_note(train: int, test: int) -> str:
+    note = "pictures in folders: not proven to be the published pixels (JPEG loses some)"
+    if (train, test) == _PUBLISHED_SAMPLES:
+        return note
+    return f"{note}; {train:,} of {_PUBLISHED_SAMPLES[0]:,} for training, {test:,} of {_PUBLISHED_SAMPLES[1]:,} to test"
+
+
+def _part(folder: Path, classes: tuple[str, ...]) -> _Part:
+    files = [_files(folder / name) for name in classes]
+    order = sorted((place, label) for label, of_class in enumerate(files) for place in range(len(of_class)))
+    digest = hashlib.sha256()
+    images = np.empty((len(order), *_SHAPE), np.uint8)
+    for index, (place, label) in enumerate(order):
+        path = files[label][place]
+        images[index] = _pixels(path, digest)
+    return _Part(images, np.array([label for _, label in order], np.uint8), digest.hexdigest())
+
+
+def _files(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.glob("*") if path.suffix.lower() in _ENDINGS)
+    if not found:
+        raise DatasetDamaged(f"{folder}: incomplete, without any picture ({', '.join(_ENDINGS)})")
+    return found
+
+
+def _pixels(path: Path, digest: hashlib._Hash) -> NDArray[np.uint8]:
+    from PIL import Image
+
+    try:
+        content = path.read_bytes()
+        digest.update(f"{path.parent.name}/{path.name}\0{len(content)}\0".encode() + content)
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DatasetDamaged(f"{path}: can't be read as a picture: {error}") from error
+    if pixels.shape != _SHAPE:
+        raise DatasetDamaged(f"{path}: {pixels.shape}, not {_SHAPE}")
+    return pixels
+
 
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CLASSES = len(CLASS_NAMES)
-SIDE = 32
-CHANNELS = 3
 TRAIN_SAMPLES = 50_000
 TEST_SAMPLES = 10_000
 NAME = "cifar10"
@@ -39,22 +269,22 @@ def load(settings: Settings, kind: DataKind = "auto") -> Images:
         NAME,
         real=lambda: _real(settings),
         sample=None,
-        synthetic=lambda: patterns.synthetic(NAME, CLASS_NAMES, SIDE, CHANNELS, TRAIN_SAMPLES, TEST_SAMPLES),
+        synthetic=lambda: image_sets.synthetic_images(NAME, CLASS_NAMES, SIDE, CHANNELS, TRAIN_SAMPLES, TEST_SAMPLES),
         absent=f"no CIFAR-10 here: looked for its batches, its archives and its image folders in "
-        f"{looked_in(settings, NAME)}",
+        f"{searched_folders(settings, NAME)}",
         remotes=[ARCHIVE],
     )
-    return choose(settings, kind, forms)
+    return choose_form(settings, kind, forms)
 
 
 def _real(settings: Settings) -> Images | None:
     """The first place that has it in any form counts."""
-    batches, pictures = cifar10_batches.from_folder, cifar10_folders.from_folder
+    batches, pictures = read_batches, read_pictures
     places = [(read, folder) for folder in folders(settings, NAME) for read in (batches, pictures)]
-    places += [(batches, folder) for folder in _kerass_own()]
+    places += [(batches, folder) for folder in _keras_folders()]
     return next((found for read, folder in places if (found := read(folder, CLASS_NAMES)) is not None), None)
 
 
-def _kerass_own() -> list[Path]:
+def _keras_folders() -> list[Path]:
     """Where Keras 3, and Keras before it, unpack the archive; its batches lie in a folder inside."""
     return [keras_cache() / "cifar-10-batches-py-target", keras_cache()]

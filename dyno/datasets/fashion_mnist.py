@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dyno.datasets.idx_images import SAMPLE_TEST, SAMPLE_TRAIN, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet
-from dyno.datasets.images import Images
-from dyno.datasets.kinds import DataKind
+from dyno.datasets.image_sets import SAMPLE_TEST, SAMPLE_TRAIN, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet, Images
+from dyno.datasets.loading import DataKind
 from dyno.settings import Settings
 
 __all__ = ["CLASSES", "SAMPLE_TEST", "SAMPLE_TRAIN", "TEST_SAMPLES", "TRAIN_SAMPLES", "DataKind", "load"]

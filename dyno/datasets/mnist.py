@@ -1,17 +1,16 @@
 """MNIST, 28 x 28 handwritten digits: the real set if it is here, else the sample that ships.
 
 Looked for in this order: the four original files in `<data_dir>/mnist/`, then in Keras' cache, Keras' own copy there,
-the shipped sample. What is there but damaged, incomplete or another set (Fashion-MNIST has the same names and shapes)
-is an error and never passed over. A synthetic twin only when it is asked for.
+the shipped sample. A damaged or incomplete set, or another one (Fashion-MNIST has the same names and shapes), is an
+error and never skipped. Synthetic data only on request.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from dyno.datasets.idx_images import SAMPLE_TEST, SAMPLE_TRAIN, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet
-from dyno.datasets.images import Images
-from dyno.datasets.kinds import DataKind
+from dyno.datasets.image_sets import SAMPLE_TEST, SAMPLE_TRAIN, TEST_SAMPLES, TRAIN_SAMPLES, IdxSet, Images
+from dyno.datasets.loading import DataKind
 from dyno.settings import Settings
 
 __all__ = ["CLASSES", "SAMPLE_TEST", "SAMPLE_TRAIN", "TEST_SAMPLES", "TRAIN_SAMPLES", "DataKind", "load"]

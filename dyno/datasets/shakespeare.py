@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dyno.datasets.choice import Forms, choose, folders
-from dyno.datasets.kinds import DataKind
+from dyno.datasets.loading import DataKind, Forms, choose_form, folders
 from dyno.errors import DatasetDamaged
 from dyno.models.result import DataOrigin
 from dyno.settings import Settings
@@ -46,7 +45,7 @@ def load(settings: Settings, kind: DataKind = "auto") -> Text:
         synthetic=_synthetic,
         absent="",  # it is always here
     )
-    return choose(settings, kind, forms)
+    return choose_form(settings, kind, forms)
 
 
 def _real(settings: Settings) -> Text:

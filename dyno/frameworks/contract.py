@@ -1,4 +1,7 @@
-"""What a workload may ask of a framework. One file per framework; each imports it inside functions only."""
+"""The interface of a framework: what a workload may ask of it, and how replicas share a batch.
+
+One module per framework implements it; each imports its framework inside functions only.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticKnownError
 
+from dyno.errors import RunFailed
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from dyno.frameworks.plain_step import PlainStep
+
+
+def full_batch(batch_size: int, samples: int, replicas: int) -> int:
+    """The largest number of samples up to `batch_size` that `replicas` share evenly.
+
+    Raises RunFailed if a replica would get no sample, or if there are fewer samples than a batch needs.
+    """
+    if (size := min(batch_size, samples)) < replicas:
+        raise RunFailed("benchmark", "too_few_samples", f"{size} samples are too few for {replicas} replicas")
+    if samples < batch_size:
+        detail = f"a batch of {batch_size} is larger than the {samples} training samples; "
+        raise RunFailed("benchmark", "too_few_samples", f"{detail}the largest is {divisible_size(samples, replicas)}")
+    return divisible_size(batch_size, replicas)
+
+
+def divisible_size(size: int, replicas: int) -> int:
+    """`size`, or the next multiple of the replicas below it."""
+    return size - size % replicas
 
 
 def _no_number(value: object) -> object:
@@ -30,7 +53,7 @@ JitCompile = Annotated[Literal["auto", True, False], BeforeValidator(_no_number)
 
 
 @dataclass(frozen=True)
-class Samples:
+class Dataset:
     """What a training step draws its batches from; it stays on the device.
 
     Sample i is (inputs[i], targets[i]). With a `window` it is (inputs[s : s + window], targets[s : s + window]) for
@@ -227,7 +250,7 @@ class Framework(Protocol):
         """`body` applied `count` times, each to what the last one gave. Only inside a compiled function."""
 
     def trainer(
-        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
+        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
         """A step loop of its own over a compiled Keras model (`model.compile` was called, with its `jit_compile`).
 

@@ -1,4 +1,4 @@
-"""JAX, with Keras on it. With `jax_trainer.py` the only file that imports it, and only inside methods."""
+"""JAX, with Keras on it. Imports JAX inside methods only."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dyno.errors import DeviceUnavailable
-from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them, keras_on
-from dyno.frameworks.jax_count import counted_flops
-from dyno.frameworks.jax_fed import JaxFedStep
-from dyno.frameworks.jax_state import values_of
-from dyno.frameworks.jax_trainer import JaxTrainer
+from dyno.frameworks.jax_trainer import JaxFedStep, JaxTrainer, counted_flops, values_of
+from dyno.frameworks.keras import KerasFramework, load_keras, number_gpus_like_nvml
 from dyno.frameworks.plain_step import PlainStep, mean_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import FedStep, Samples, Trainer
+    from dyno.frameworks.contract import Dataset, FedStep, Trainer
 
 # What JAX may use for each kind, the best first; with an accelerator the host's processor too, as is JAX' default.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
@@ -29,7 +26,7 @@ _LITTLE = {"xla_backend_optimization_level": 0}  # what LLVM does takes longer t
 _NOT_CHEAP = 32  # side of a product that XLA's CPU client doesn't compute at once, past what is queued
 
 
-class Jax(OnKeras):
+class Jax(KerasFramework):
     name = "jax"
 
     def __init__(self) -> None:
@@ -44,10 +41,10 @@ class Jax(OnKeras):
 
     def load(self) -> None:
         """JAX looks for devices, and starts threads, only when the first array is made."""
-        gpus_as_nvml_numbers_them()
+        number_gpus_like_nvml()
         # Otherwise three quarters of a GPU's memory are taken at once, whatever the job needs.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-        self._keras = keras_on("jax")
+        self._keras = load_keras("jax")
         import jax
 
         self._jax = jax
@@ -149,7 +146,7 @@ class Jax(OnKeras):
         return self._jax.lax.fori_loop(0, count, lambda _, value: body(value), start, unroll=unroll)
 
     def trainer(
-        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
+        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
         if self._devices[0].platform == "cpu":
             # Inside a loop XLA's CPU compiler leaves convolutions as they are written: their gradients took 30 times

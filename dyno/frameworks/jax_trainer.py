@@ -1,26 +1,118 @@
-"""A training loop of its own for Keras on JAX: one compiled function a call, data on the device.
+"""The training steps of Keras on JAX: compiled functions on resident data, and on batches from the host.
 
 The step itself is Keras' stateless `train_step`, so that both do the same work: gather, dropout, loss, gradients,
 optimiser, metrics. XLA compiles it whatever the model's `jit_compile` says: on JAX there is nothing else to run it.
 
-Over replicas each device holds all samples and all weights, and every step's batch is split evenly; XLA puts in the
+Over replicas each device holds all samples and all weights, and every step's batch is split evenly; XLA inserts the
 sums over devices. A batch normalisation therefore sees the whole batch, not one replica's part.
+
+A step takes the values of a model's variables and returns new ones. Each call takes over the buffers of the state
+before it. The Keras model's variables then name buffers that are gone: reading one before `write_back` raises, it
+never gives an old value.
+
+FLOP are counted in the traced jaxpr, those of a loop once for each round: XLA's own `cost_analysis` counts the body
+of a loop once, and nothing of a product that it hands to a library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dyno.frameworks._even import even, full_batch
-from dyno.frameworks.jax_count import counted_flops
-from dyno.frameworks.jax_state import State, bring_back, values_of
+from dyno.frameworks.contract import divisible_size, full_batch
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import Samples
+    from dyno.frameworks.contract import Dataset
+
+State = tuple[list[Any], list[Any], list[Any], list[Any]]  # trainable, not trainable, the optimiser's, the metrics'
+
+
+def variables_of(model: Any) -> State:
+    """The Keras variables themselves."""
+    optimizer = model.optimizer.variables
+    return model.trainable_variables, model.non_trainable_variables, optimizer, model.metrics_variables
+
+
+def values_of(model: Any) -> State:
+    """What they hold now."""
+    trainable, fixed, optimizer, metrics = ([each.value for each in variables] for variables in variables_of(model))
+    return trainable, fixed, optimizer, metrics
+
+
+def write_back(model: Any, state: State) -> None:
+    """Give the model's variables what was trained."""
+    for variables, values in zip(variables_of(model), state, strict=True):
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
+
+# Products hidden in a kernel of their own: with one of these inside, a count would be too low.
+_OPAQUE = ("custom_call", "ffi_call", "pallas_call", "rnn", "cudnn", "ragged_dot", "scaled_matmul", "dot_product_att")
+
+
+def counted_flops(jaxpr: Any, rounds: int | None = None) -> float | None:
+    """FLOP of one execution, multiply-add = 2. None where they can't be counted.
+
+    `rounds`: of the outermost loops that don't tell how often they go round.
+    """
+    total = 0.0
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        flops = _of_equation(equation, rounds)
+        if flops is None:
+            return None
+        total += flops
+    return total
+
+
+def _of_equation(equation: Any, rounds: int | None) -> float | None:
+    name, params = equation.primitive.name, equation.params
+    if name == "dot_general":
+        return _of_dot(equation)
+    if name == "conv_general_dilated":
+        return _of_convolution(equation)
+    if name.startswith(_OPAQUE):
+        return None
+    if name == "while":
+        return _times(rounds, counted_flops(params["body_jaxpr"]))
+    if name == "cond":
+        branches = [counted_flops(branch, rounds) for branch in params["branches"]]
+        return None if None in branches else max(count for count in branches if count is not None)
+    inner = [counted_flops(each, None if name == "scan" else rounds) for each in _jaxprs(params)]
+    if None in inner:
+        return None
+    return float(params.get("length", 1)) * math.fsum(count for count in inner if count is not None)
+
+
+def _times(rounds: int | None, body: float | None) -> float | None:
+    if body == 0.0 or body is None:
+        return body
+    return None if rounds is None else rounds * body
+
+
+def _jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+    """Those of a call, a scan, a function with a derivative of its own; thunks for other derivatives are none."""
+    for value in params.values():
+        if hasattr(getattr(value, "jaxpr", value), "eqns"):
+            yield value
+
+
+def _of_dot(equation: Any) -> float:
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    left, product = equation.invars[0].aval.shape, equation.outvars[0].aval.shape
+    return 2.0 * float(math.prod(product) * math.prod(left[axis] for axis in contracted))
+
+
+def _of_convolution(equation: Any) -> float:
+    """As convention counts it: padding is multiplied too, zeros put between the inputs by a stride are not."""
+    params, kernel = equation.params, equation.invars[1].aval.shape
+    output_channels = params["dimension_numbers"].rhs_spec[0]
+    per_output = math.prod(kernel) / kernel[output_channels]
+    between = math.prod(params["lhs_dilation"])
+    return 2.0 * float(math.prod(equation.outvars[0].aval.shape) * per_output / between)
 
 
 class JaxTrainer:
@@ -31,7 +123,7 @@ class JaxTrainer:
         jax: Any,
         devices: Sequence[Any],
         model: Any,
-        samples: Samples,
+        samples: Dataset,
         batch_size: int,
         seed: int,
         steps_per_execution: int,
@@ -86,7 +178,7 @@ class JaxTrainer:
         return float(self._loss)
 
     def tail(self) -> float:
-        size = even(self._count - self._next, self.replicas)
+        size = divisible_size(self._count - self._next, self.replicas)
         if size > 0:
             self._advance(self._steps_of(size), size, 1)
         return float(self._loss)
@@ -100,7 +192,7 @@ class JaxTrainer:
         return figures
 
     def sync(self) -> None:
-        bring_back(self._model, self._state)
+        write_back(self._model, self._state)
 
     def refresh(self) -> None:
         """A variable that nobody assigned since the last step has no value of its own: the trained one stays."""
@@ -190,3 +282,44 @@ class JaxTrainer:
         self._jaxprs[size] = traced.jaxpr
         compiled: Callable[..., Any] = traced.lower().compile()
         return compiled
+
+
+class JaxFedStep:
+    """See `dyno.frameworks.contract.FedStep`. XLA compiles it whatever the model's `jit_compile` says."""
+
+    def __init__(self, jax: Any, device: Any, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
+        self.jit_compile = True
+        self._jax, self._device, self._model = jax, device, model
+        self._examples = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in (inputs, targets))
+        self._compiled: Callable[..., Any] | None = None
+        self._jaxpr: Any = None
+        model._symbolic_build(data_batch=self._examples)
+        model.reset_metrics()
+        self._state = jax.device_put(values_of(model), device)
+
+    def compile(self) -> None:
+        if self._compiled is not None:
+            return
+
+        def fed(state: State, inputs: Any, targets: Any) -> tuple[Any, State]:
+            logs, after = self._model.train_step(state, (inputs, targets))
+            return logs["loss"], after
+
+        traced = self._jax.jit(fed, donate_argnums=0).trace(self._state, *self._examples)
+        self._jaxpr = traced.jaxpr
+        self._compiled = traced.lower().compile()
+
+    def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
+        return self._jax.block_until_ready(self._jax.device_put((inputs, targets), self._device))
+
+    def train(self, batch: Any) -> float:
+        self.compile()
+        assert self._compiled is not None
+        loss, self._state = self._compiled(self._state, *batch)
+        return float(loss)
+
+    def sync(self) -> None:
+        write_back(self._model, self._state)
+
+    def counted_flops(self) -> float | None:
+        return None if self._jaxpr is None else counted_flops(self._jaxpr)

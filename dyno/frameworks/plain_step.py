@@ -1,7 +1,7 @@
-"""One training step of a Keras model made the plain way, for the compiled step to be held against.
+"""One plain training step of a Keras model, to compare the compiled step with.
 
-The gradients are taken operation by operation where the framework can, without the loop, the data on the device and the
-compiler of a `Trainer`. What is left in common is Keras: its layers, its loss and its optimiser.
+It takes the gradients operation by operation where the framework can, without a `Trainer`'s loop, resident data and
+compiler. Both share Keras alone: its layers, its loss and its optimiser.
 """
 
 from __future__ import annotations

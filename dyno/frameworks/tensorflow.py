@@ -1,32 +1,83 @@
-"""TensorFlow, with Keras on it. The only file that imports it, and only inside methods."""
+"""TensorFlow, with Keras on it. With `tensorflow_trainer` the only module that imports it, inside methods only.
+
+`LiteModel` serves a trained model from a TensorFlow Lite file: the only way here to run all of it in int8.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 from dyno.errors import DeviceUnavailable, FrameworkMissing
-from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them
+from dyno.frameworks.keras import KerasFramework, number_gpus_like_nvml
 from dyno.frameworks.plain_step import PlainStep
-from dyno.frameworks.tensorflow_count import counted_flops
-from dyno.frameworks.tensorflow_fed import TensorFlowFedStep
-from dyno.frameworks.tensorflow_lite import LiteModel
-from dyno.frameworks.tensorflow_trainer import TensorFlowTrainer
+from dyno.frameworks.tensorflow_trainer import TensorFlowFedStep, TensorFlowTrainer, counted_flops
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import FedStep, Samples, ServedModel, Trainer
+    from dyno.frameworks.contract import Dataset, FedStep, ServedModel, Trainer
+
+
+class LiteModel:
+    """See `dyno.frameworks.contract.ServedModel`. Inputs and outputs stay float32; an int8 model converts them."""
+
+    format = "tflite"
+
+    def __init__(self, tf: Any, model: Any, cores: int, int8_examples: NDArray[np.float32] | None) -> None:
+        self.file = _converted(tf, model, int8_examples)
+        self._interpreter = tf.lite.Interpreter(model_content=self.file, num_threads=cores)
+        self._input = self._interpreter.get_input_details()[0]["index"]
+        self._output = self._interpreter.get_output_details()[0]["index"]
+        self._shape: tuple[int, ...] = ()
+
+    @property
+    def tensors(self) -> dict[str, int]:
+        """How many tensors of each dtype the file has: what was really made int8."""
+        found: dict[str, int] = {}
+        for tensor in self._interpreter.get_tensor_details():
+            dtype = tensor["dtype"].__name__
+            found[dtype] = found.get(dtype, 0) + 1
+        return found
+
+    def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        interpreter = self._interpreter
+        if inputs.shape != self._shape:
+            interpreter.resize_tensor_input(self._input, inputs.shape)
+            interpreter.allocate_tensors()
+            self._shape = inputs.shape
+        interpreter.set_tensor(self._input, inputs)
+        interpreter.invoke()
+        outputs: NDArray[np.float32] = interpreter.get_tensor(self._output)
+        return outputs
+
+
+def _converted(tf: Any, model: Any, int8_examples: NDArray[np.float32] | None) -> bytes:
+    converter = tf.lite.TFLiteConverter.from_keras_model(model)
+    if int8_examples is not None:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]  # an operation without: an error
+        converter.representative_dataset = lambda: _one_by_one(int8_examples)
+    with contextlib.redirect_stdout(io.StringIO()):  # Keras prints the model's endpoints
+        return bytes(converter.convert())
+
+
+def _one_by_one(examples: NDArray[np.float32]) -> Iterator[list[NDArray[np.float32]]]:
+    for place in range(len(examples)):
+        yield [examples[place : place + 1]]
+
 
 _UNROLL = 20  # a while loop's own cost is spread over so many calls of its body
 _WRAPPED = "__wrapped__"  # a single operation in a function's clothes: nobody traced it
 
 
-class TensorFlow(OnKeras):
+class TensorFlow(KerasFramework):
     name = "tensorflow"
 
     def __init__(self) -> None:
@@ -41,7 +92,7 @@ class TensorFlow(OnKeras):
         # Keras reads its backend once, at its first import.
         os.environ["KERAS_BACKEND"] = "tensorflow"
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-        gpus_as_nvml_numbers_them()
+        number_gpus_like_nvml()
         try:
             import keras
             import tensorflow
@@ -140,7 +191,7 @@ class TensorFlow(OnKeras):
         )[1]
 
     def trainer(
-        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
+        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
         strategy = self._strategy or self._tf.distribute.get_strategy()
         return TensorFlowTrainer(self._tf, strategy, model, samples, batch_size, seed, steps_per_execution)

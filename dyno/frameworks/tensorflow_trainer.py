@@ -1,25 +1,244 @@
-"""A training loop of its own for Keras on TensorFlow: one compiled graph a call, data on the device.
+"""The training steps of Keras on TensorFlow: compiled graphs on resident data, and on batches from the host.
 
 Plain `model.fit` was seen to run whole epochs at half speed with the processor idle; this loop was not. The step
 itself is Keras' `train_step`, so that both do the same work: gather, dropout, loss, gradients, optimiser, metrics.
+Batches have a fixed size: static shapes let TensorFlow choose the kernels once. Each of several replicas gathers
+its share of the batch on its device; the optimiser sums the gradients, as under Keras' `fit`.
+
+FLOP are TensorFlow's own count of the products in a traced graph, those of a loop once for each round.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dyno.frameworks._even import even, full_batch
-from dyno.frameworks.tensorflow_count import counted_flops
-from dyno.frameworks.tensorflow_predict import Forward
-from dyno.frameworks.tensorflow_step import Graph, StepGraphs
+from dyno.errors import RunFailed
+from dyno.frameworks.contract import divisible_size, full_batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import Samples
+    from dyno.frameworks.contract import Dataset
+
+_PRODUCTS = frozenset(
+    {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"}
+)
+# Products that TensorFlow has no figure for: with one of these inside, a count would be too low.
+_OPAQUE = ("Cudnn", "Einsum", "Xla", "Conv3D", "DepthwiseConv2dNative", "Quantized", "Uniform", "SparseMatMul")
+_LOOPS = frozenset({"While", "StatelessWhile"})
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_BRANCHES = {"If": ("then_branch", "else_branch"), "StatelessIf": ("then_branch", "else_branch")}
+
+
+def counted_flops(graph: Any, rounds: int | None = None) -> float | None:
+    """FLOP of the products of one execution, multiply-add = 2. None where they can't be counted.
+
+    `rounds`: of the outermost loops that don't tell how often they go round. How often is read from a loop's
+    condition, a counter compared with a constant; where it has several, the first to end it counts.
+    """
+    total = 0.0
+    for operation in graph.get_operations():
+        flops = _of_operation(graph, operation, rounds)
+        if flops is None:
+            return None
+        total += flops
+    return total
+
+
+def _of_operation(graph: Any, operation: Any, rounds: int | None) -> float | None:
+    kind = operation.type
+    if kind in _PRODUCTS:
+        return _of_product(graph, operation)
+    if kind.startswith(_OPAQUE):
+        return None
+    if kind in _CALLS:
+        return counted_flops(_inner(graph, operation, "f"), rounds)
+    if kind in _LOOPS:
+        return _of_loop(graph, operation, rounds)
+    if kind in _BRANCHES:
+        return _most(counted_flops(_inner(graph, operation, name), rounds) for name in _BRANCHES[kind])
+    return 0.0
+
+
+def _of_product(graph: Any, operation: Any) -> float | None:
+    from tensorflow.python.framework import ops
+
+    try:
+        value = ops.get_stats_for_node_def(graph, operation.node_def, "flops").value
+    except (AssertionError, TypeError, ValueError):  # a shape that isn't known before it runs
+        return None
+    return None if value is None else float(value)
+
+
+def _of_loop(graph: Any, loop: Any, rounds: int | None) -> float | None:
+    body = counted_flops(_inner(graph, loop, "body"))
+    if body == 0.0 or body is None:
+        return body
+    times = _rounds(graph, loop)
+    times = rounds if times is None else times
+    return None if times is None else times * body
+
+
+def _rounds(graph: Any, loop: Any) -> int | None:
+    """How often it goes round at most, by the counters that its condition compares; None if none tells."""
+    condition = _inner(graph, loop, "cond")
+    places = {tensor.name: place for place, tensor in enumerate(condition.inputs)}
+    bounds = []
+    for compared in condition.get_operations():
+        if compared.type == "Less":
+            first, end = (_value(graph, loop, places, tensor) for tensor in compared.inputs)
+            if first is not None and end is not None:
+                bounds.append(max(0, end - first))
+    return min(bounds, default=None)
+
+
+def _value(graph: Any, loop: Any, places: dict[str, int], tensor: Any) -> int | None:
+    """Of a whole number in a loop's condition, when the loop starts."""
+    from tensorflow.python.framework import tensor_util
+
+    outside = loop.inputs[places[tensor.name]] if tensor.name in places else tensor
+    if outside.op.type in _LOOPS and outside.value_index == 0:  # the rounds of another loop, as gradients count them
+        return _rounds(graph, outside.op)
+    value = tensor_util.constant_value(outside) if outside.dtype.is_integer else None
+    return None if value is None else int(value)
+
+
+def _inner(graph: Any, operation: Any, attribute: str) -> Any:
+    return graph._get_function(operation.get_attr(attribute).name).graph
+
+
+def _most(counts: Iterator[float | None]) -> float | None:
+    known = list(counts)
+    return None if None in known else max(count for count in known if count is not None)
+
+
+Graph = Callable[..., Any]
+
+
+class ResidentDataset:
+    """The samples, in the memory of every device that takes part. Virtual CPU devices share one copy."""
+
+    def __init__(self, tf: Any, strategy: Any, samples: Dataset) -> None:
+        self._tf, self._window = tf, samples.window
+        starts = np.zeros(0, np.int32) if samples.starts is None else samples.starts
+        replicas, accelerated = strategy.num_replicas_in_sync, bool(tf.config.list_logical_devices("GPU"))
+        kept = [kept_as(each, accelerated=accelerated) for each in (samples.inputs, samples.targets, starts)]
+        self.tensors = tuple(per_replica(tf, strategy, [each] * replicas) for each in kept)
+
+    def batch(self, chosen: Any, inputs: Any, targets: Any, starts: Any) -> tuple[Any, Any]:
+        """Of the samples `chosen` by number: their rows (size, …), or those of their windows (size, window, …)."""
+        tf = self._tf
+        if self._window is not None:
+            chosen = tf.gather(starts, chosen)[:, tf.newaxis] + tf.range(self._window, dtype=starts.dtype)
+        return tf.gather(inputs, chosen), tf.gather(targets, chosen)
+
+
+def kept_as(values: NDArray[Any], *, accelerated: bool) -> NDArray[Any]:
+    """int64 for int32 where there is a GPU: TensorFlow keeps int32 in host memory, and would copy all at every step."""
+    return values.astype(np.int64) if accelerated and values.dtype == np.int32 else values
+
+
+def per_replica(tf: Any, strategy: Any, values: Sequence[Any]) -> Any:
+    """One value for each replica, on its device."""
+    if len(values) == 1:
+        return tf.convert_to_tensor(values[0])
+    distinct = {id(value): value for value in values}
+    shared = {number: tf.convert_to_tensor(value) for number, value in distinct.items()}
+
+    def on_its_device(context: Any) -> Any:
+        replica = context.replica_id_in_sync_group
+        with tf.device(strategy.extended.worker_devices[replica]):
+            return tf.identity(shared[id(values[replica])])
+
+    return strategy.experimental_distribute_values_from_function(on_its_device)
+
+
+class StepGraphs:
+    """Makes the graphs of one model's training over `count` samples."""
+
+    def __init__(self, tf: Any, strategy: Any, model: Any, samples: Dataset) -> None:
+        if strategy.num_replicas_in_sync > 1 and model.jit_compile:
+            detail = "TensorFlow's XLA compiles no step over several replicas: jit_compile must be false or auto"
+            raise RunFailed("unsupported", "jit_over_replicas", detail)
+        self._tf, self._strategy, self._count = tf, strategy, len(samples)
+        self._data = ResidentDataset(tf, strategy, samples)
+        self._train_step = model.train_step
+        if strategy.num_replicas_in_sync == 1:  # several meet in the optimiser, which a nested graph can't do
+            # Without XLA as well: in the outer graph recurrent layers took a quarter longer, in some of the processes.
+            self._train_step = tf.function(model.train_step, jit_compile=bool(model.jit_compile), autograph=False)
+
+    def one(self, size: int) -> Graph:
+        """`step(order, first)` trains on the samples order[first : first + size] and gives the running loss."""
+        return self._traced(lambda order, first: self._step(size, order, first), numbers=1)
+
+    def several(self, size: int) -> Graph:
+        """`steps(order, first, times)`: so many steps in one call, one after the other."""
+        tf = self._tf
+
+        def steps(order: Any, first: Any, times: Any) -> Any:
+            return tf.while_loop(
+                lambda done, loss: done < times,
+                lambda done, loss: (done + 1, self._step(size, order, first + done * size)),
+                (tf.constant(0), tf.constant(float("nan"))),
+                parallel_iterations=1,
+            )[1]
+
+        return self._traced(steps, numbers=2)
+
+    def _traced(self, function: Graph, numbers: int) -> Graph:
+        tf = self._tf
+        signature = [tf.TensorSpec((self._count,), tf.int32), *[tf.TensorSpec((), tf.int32)] * numbers]
+        # The names of the arguments don't matter; how many there are does.
+        traced: Graph = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
+        return traced
+
+    def _step(self, size: int, order: Any, first: Any) -> Any:
+        tf, strategy = self._tf, self._strategy
+        replicas = strategy.num_replicas_in_sync
+        share = size // replicas
+        shares = [tf.slice(order, [first + share * replica], [share]) for replica in range(replicas)]
+        losses = strategy.run(self._on_replica, (per_replica(tf, strategy, shares), *self._data.tensors))
+        return tf.cast(strategy.reduce("MEAN", losses, axis=None), tf.float32)
+
+    def _on_replica(self, chosen: Any, *data: Any) -> Any:
+        return self._train_step(self._data.batch(chosen, *data))["loss"]
+
+
+class Forward:
+    """One graph per shape of a batch, kept from call to call."""
+
+    def __init__(self, tf: Any, strategy: Any, model: Any) -> None:
+        self._tf, self._strategy, self._model = tf, strategy, model
+        self._on_replica = self._inferred
+        if model.jit_compile:
+            self._on_replica = tf.function(self._inferred, jit_compile=True, autograph=False)
+        self._graph = tf.function(self._all_replicas, autograph=False)
+
+    def __call__(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
+        """Batches of one shape, the last one padded with its last input; what the padding gives is dropped."""
+        replicas = self._strategy.num_replicas_in_sync
+        size = -(-min(batch_size, len(inputs)) // replicas) * replicas
+        batches = (_padded(inputs[first : first + size], size) for first in range(0, len(inputs), size))
+        outputs = [self._graph(self._tf.convert_to_tensor(batch)).numpy() for batch in batches]
+        return np.concatenate(outputs)[: len(inputs)].astype(np.float32, copy=False)
+
+    def _all_replicas(self, batch: Any) -> Any:
+        tf, strategy = self._tf, self._strategy
+        shares = tf.split(batch, strategy.num_replicas_in_sync)
+        outputs = strategy.run(self._on_replica, (per_replica(tf, strategy, shares),))
+        return tf.concat(strategy.experimental_local_results(outputs), axis=0)
+
+    def _inferred(self, batch: Any) -> Any:
+        return self._model(batch, training=False)
+
+
+def _padded(batch: NDArray[Any], size: int) -> NDArray[Any]:
+    missing = size - len(batch)
+    return np.concatenate([batch, np.repeat(batch[-1:], missing, axis=0)]) if missing else batch
 
 
 class TensorFlowTrainer:
@@ -30,7 +249,7 @@ class TensorFlowTrainer:
         tf: Any,
         strategy: Any,
         model: Any,
-        samples: Samples,
+        samples: Dataset,
         batch_size: int,
         seed: int,
         steps_per_execution: int,
@@ -74,7 +293,7 @@ class TensorFlowTrainer:
         return float(loss.numpy()) if loss is not None else float("nan")
 
     def tail(self) -> float:
-        size = even(self._count - self._next, self.replicas)
+        size = divisible_size(self._count - self._next, self.replicas)
         if size == 0:
             return self._figures()["loss"]
         loss = self._one(size)(self._order, self._tf.constant(self._next))
@@ -117,8 +336,44 @@ class TensorFlowTrainer:
         return {name: float(np.mean(value)) for name, value in self._model.get_metrics_result().items()}
 
 
-def _first(samples: Samples) -> tuple[NDArray[Any], NDArray[Any]]:
+def _first(samples: Dataset) -> tuple[NDArray[Any], NDArray[Any]]:
     """A batch of one sample: what it looks like is all that counts."""
     if samples.window is None:
         return samples.inputs[:1], samples.targets[:1]
     return samples.inputs[np.newaxis, : samples.window], samples.targets[np.newaxis, : samples.window]
+
+
+class TensorFlowFedStep:
+    """See `dyno.frameworks.contract.FedStep`."""
+
+    def __init__(self, tf: Any, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
+        self.jit_compile = bool(model.jit_compile)
+        self._tf, self._model = tf, model
+        self._signature = [tf.TensorSpec(each.shape, each.dtype) for each in (inputs, targets)]
+        self._graph: Callable[..., Any] | None = None
+        model._symbolic_build(data_batch=(inputs[:1], targets[:1]))
+
+    def compile(self) -> None:
+        if self._graph is not None:
+            return
+        tf = self._tf
+        step = tf.function(self._model.train_step, jit_compile=self.jit_compile, autograph=False)
+
+        def fed(inputs: Any, targets: Any) -> Any:
+            return tf.cast(step((inputs, targets))["loss"], tf.float32)
+
+        self._graph = tf.function(fed, input_signature=self._signature, autograph=False).get_concrete_function()
+
+    def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
+        return self._tf.convert_to_tensor(inputs), self._tf.convert_to_tensor(targets)
+
+    def train(self, batch: Any) -> float:
+        self.compile()
+        assert self._graph is not None
+        return float(self._graph(*batch).numpy())
+
+    def sync(self) -> None:
+        """Nothing: the graph trains the Keras model's own variables."""
+
+    def counted_flops(self) -> float | None:
+        return None if self._graph is None else counted_flops(self._graph.graph)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""PyTorch, with Keras on it. With `torch_trainer.py` the only file that imports it, and only inside methods."""
+"""PyTorch, with Keras on it. Imports PyTorch inside methods only."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dyno.errors import DeviceUnavailable, FrameworkMissing
-from dyno.frameworks._keras import OnKeras, gpus_as_nvml_numbers_them, keras_on
+from dyno.frameworks.keras import KerasFramework, load_keras, number_gpus_like_nvml
 from dyno.frameworks.plain_step import PlainStep, mean_of
-from dyno.frameworks.torch_fed import TorchFedStep
-from dyno.frameworks.torch_trainer import TorchTrainer
+from dyno.frameworks.torch_trainer import TorchFedStep, TorchTrainer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import FedStep, Samples, Trainer
+    from dyno.frameworks.contract import Dataset, FedStep, Trainer
 
 
-class Torch(OnKeras):
+class Torch(KerasFramework):
     """Executes operation by operation: no graphs, and one device."""
 
     name = "torch"
@@ -29,14 +28,14 @@ class Torch(OnKeras):
         self._device = "cpu"
 
     def load(self) -> None:
-        gpus_as_nvml_numbers_them()
+        number_gpus_like_nvml()
         # Keras asks at its import whether there is a GPU; asked through CUDA, no forked child could use one any more.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         try:
             import torch
         except ImportError as error:
             raise FrameworkMissing(f"torch can't be imported here: {error}") from error
-        self._keras = keras_on("torch")
+        self._keras = load_keras("torch")
         self._torch = torch
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
@@ -97,7 +96,7 @@ class Torch(OnKeras):
         return start
 
     def trainer(
-        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
+        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
         return TorchTrainer(self._torch, self._device, model, samples, batch_size, seed, steps_per_execution)
 

@@ -1,4 +1,7 @@
-"""A training loop of its own for Keras on PyTorch: data on the device, Keras' own `train_step` for each batch."""
+"""The training steps of Keras on PyTorch: on resident data, and on batches from the host.
+
+Each step calls Keras' own `train_step`; nothing is compiled.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dyno.frameworks.contract import Samples
+    from dyno.frameworks.contract import Dataset
 
 
 class TorchTrainer:
@@ -19,7 +22,7 @@ class TorchTrainer:
         torch: Any,
         device: str,
         model: Any,
-        samples: Samples,
+        samples: Dataset,
         batch_size: int,
         seed: int,
         steps_per_execution: int,
@@ -107,3 +110,29 @@ class TorchTrainer:
         chosen = self._order[self._next : self._next + size]
         self._next += size
         return self._model.train_step(self._batch(chosen))["loss"]
+
+
+class TorchFedStep:
+    """See `dyno.frameworks.contract.FedStep`. Nothing is compiled, whatever the model's `jit_compile` says."""
+
+    def __init__(self, torch: Any, device: str, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
+        self.jit_compile = False
+        self._torch, self._device, self._model = torch, device, model
+        model._symbolic_build(data_batch=self.placed(inputs[:1], targets[:1]))
+        model.reset_metrics()
+
+    def compile(self) -> None:
+        """Nothing: each step is executed operation by operation."""
+
+    def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
+        return tuple(self._torch.tensor(each, device=self._device) for each in (inputs, targets))
+
+    def train(self, batch: Any) -> float:
+        return float(self._model.train_step(batch)["loss"])
+
+    def sync(self) -> None:
+        """Nothing: the step trains the Keras model's own variables."""
+
+    def counted_flops(self) -> float | None:
+        """None: there is no graph to count in."""
+        return None

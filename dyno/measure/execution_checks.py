@@ -308,7 +308,7 @@ def _wider(ran: _Executed) -> Iterator[str]:
 
 
 def _unfused(ran: _Executed) -> Iterator[str]:
-    """Keras' rule says whether cuDNN computes a recurrent layer (`dyno.workloads._recurrent.rnn_kernel`)."""
+    """Keras' rule says whether cuDNN computes a recurrent layer (`dyno.workloads.training.recurrent.rnn_kernel`)."""
     chosen = ran.details.get("rnn_kernel")
     kernel = chosen.get("kernel", "") if isinstance(chosen, dict) else ""
     if ran.kind != "gpu" or not kernel:

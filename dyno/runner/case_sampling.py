@@ -24,7 +24,7 @@ from dyno.models.result import CoreShares, ResultWarning, RunSummary, Sensors
 from dyno.models.runner_protocol import CaseRecord
 from dyno.models.spec import Measure
 from dyno.runner.frame_writer import FrameWriter
-from dyno.workloads.contract import Built, Case, Several
+from dyno.workloads.contract import Built, Case, HasCases
 
 TracedNames = Callable[[], Sequence[str] | None]  # see `Framework.traced`
 
@@ -133,7 +133,7 @@ def sample_cases(
     built: Built, measure: Measure, device: Device, source: SensorSource, frames: FrameWriter, framework: Framework
 ) -> tuple[CaseSamples, list[SampledCase]]:
     """The run's own samples, with what disturbed any case, and every case there is with its samples."""
-    cases = built.cases if isinstance(built, Several) else ()
+    cases = built.cases if isinstance(built, HasCases) else ()
     count = max(1, len(cases))
     own = take_samples(built.execute, measure, device, source, frames, (0, count), framework)
     found = [SampledCase(case, own) for case in cases[:1]]

@@ -1,4 +1,9 @@
-"""The workloads: every module of this folder is one, found by its file. Dropping a file in adds a workload."""
+"""The registry of workloads: finds them, validates their params, checks whether a device can run them.
+
+Every module of this folder is a workload, found by its file name. The modules named in `_NOT_WORKLOADS`, and those
+whose name begins with an underscore, are not. A new file in this folder adds a workload; a broken one stops the
+start.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,61 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
+from typing import Any
 
 from pydantic import ValidationError
 
+from dyno.devices.device import Device
 from dyno.errors import FieldError, InvalidSpec, UnknownWorkload, WorkloadFault
 from dyno.models.spec import FrameworkName, Spec
 from dyno.validation_messages import validation_message
-from dyno.workloads._fit import can_run
-from dyno.workloads._replicas import check_replicas, check_units
 from dyno.workloads.contract import Params, Workload
+
+
+def check_replicas(
+    workload: Workload, params: Params, replicas: int, framework: FrameworkName = "tensorflow"
+) -> list[FieldError]:
+    """What is wrong with `replicas` (/replicas), or a `batch_size` for them (/params/batch_size); [] if nothing."""
+    if replicas == 1:
+        return []
+    if not (workload.replicable and params.replicable):
+        what = f"{workload.name} with these params" if workload.replicable else workload.name
+        return [FieldError("/replicas", "not-replicable", f"{what} runs on one device: replicas must be 1")]
+    if framework == "torch":
+        return [FieldError("/replicas", "not-replicable", "Keras trains on one device under PyTorch")]
+    batch_size = getattr(params, "batch_size", None)
+    if not isinstance(batch_size, int) or batch_size % replicas == 0:
+        return []
+    nearest = ", ".join(map(str, _nearest(type(params), batch_size, replicas)))
+    detail = f"{batch_size} is not divisible by {replicas} replicas; nearest valid: {nearest or 'none'}"
+    return [FieldError("/params/batch_size", "not-divisible", detail)]
+
+
+def check_units(replicas: int, device: Device) -> list[FieldError]:
+    """What is wrong with so many replicas on that device (/replicas); [] if nothing."""
+    if replicas <= device.units:
+        return []
+    detail = f"{device.full_id} takes up to {device.units}: {replicas} are too many"
+    return [FieldError("/replicas", "too-many-replicas", detail)]
+
+
+def _nearest(params: type[Params], batch_size: int, replicas: int) -> list[int]:
+    """The multiples of `replicas` on both sides of `batch_size`, as far as the field allows them."""
+    below = batch_size - batch_size % replicas
+    allowed: list[Any] = params.model_fields["batch_size"].metadata
+    most = min((limit.le for limit in allowed if hasattr(limit, "le")), default=None)
+    return [size for size in (below, below + replicas) if size > 0 and (most is None or size <= most)]
+
+
+def can_run(workload: Workload, params: Params, replicas: int, framework: FrameworkName, device: Device) -> bool:
+    """By the device's units, by what the workload refuses, and by the memory that it would take there.
+
+    How long it would take doesn't count: an estimate of that is honest to a factor of about 3 only.
+    """
+    if check_units(replicas, device) or workload.refuses(params, device):
+        return False
+    return workload.estimate(params, device, replicas, framework).memory_bytes <= device.memory_bytes
+
 
 __all__ = [
     "can_run",

@@ -17,22 +17,22 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from dyno.datasets import cifar10
-from dyno.datasets.kinds import UNSAMPLED, DataKind, UnsampledKind
-from dyno.workloads._articles import LABORATORY, TPU_V2
-from dyno.workloads._images import (
+from dyno.datasets.loading import UNSAMPLED, DataKind, UnsampledKind
+from dyno.workloads.references import LABORATORY, TPU_V2
+from dyno.workloads.training.images import (
     DENSE_UNITS,
     DROPOUT_RATES,
     FILTERS,
-    METRICS,
+    IMAGE_METRICS,
     Channels,
     Convolution,
     ImageParams,
     Network,
     Rate,
-    Sized,
+    SizedNetwork,
     Units,
 )
-from dyno.workloads._training_workload import training_workload
+from dyno.workloads.training.workload import training_workload
 
 _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (32, 32, 64, 64), 512, (0.25, 0.25, 0.5)  # the reference's
 _AIRPLANE = 3  # the first one in the test set
@@ -114,7 +114,7 @@ _IMAGE = "One picture; which one of the test set isn't stated."
 
 
 WORKLOAD = training_workload(
-    Sized(lambda params: photographs(params.filters, params.dense_units, params.dropout_rates)),
+    SizedNetwork(lambda params: photographs(params.filters, params.dense_units, params.dropout_rates)),
     "cifar10_cnn",
     "Training a convolutional network on CIFAR-10's photographs",
     Cifar10CnnParams,
@@ -125,5 +125,5 @@ WORKLOAD = training_workload(
         LABORATORY.figure(TPU_V2, "accuracy", 0.8079, "1", _ONE),
         LABORATORY.figure("CPU (Colab), weights from the TPU", "recognised_probability", 0.9817, "1", _IMAGE),
     ),
-    METRICS,
+    IMAGE_METRICS,
 )

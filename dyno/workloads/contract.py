@@ -188,7 +188,7 @@ class Case:
 
 
 @runtime_checkable
-class Several(Protocol):
+class HasCases(Protocol):
     """A `Built` whose own execution is the first of `cases`; the further ones are sampled after it, each in full."""
 
     cases: Sequence[Case]

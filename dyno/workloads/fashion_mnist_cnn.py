@@ -15,28 +15,28 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from dyno.datasets import fashion_mnist, idx_images
-from dyno.workloads._articles import CPU, GPU, STEPS, TPU
-from dyno.workloads._images import (
+from dyno.datasets import fashion_mnist, image_sets
+from dyno.workloads.references import CPU, GPU, STEPS, TPU
+from dyno.workloads.training.images import (
     DENSE_UNITS,
     DROPOUT_RATES,
     FILTERS,
-    METRICS,
+    IMAGE_METRICS,
     Channels,
     Convolution,
     ImageParams,
     Network,
     Rate,
-    Sized,
+    SizedNetwork,
     Units,
 )
-from dyno.workloads._training_workload import training_workload
+from dyno.workloads.training.workload import training_workload
 
 _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 128, 256), 256, (0.25, 0.25, 0.25, 0.5)  # the reference's
 
 
 class FashionMnistCnnParams(ImageParams):
-    shipped: ClassVar[int | None] = idx_images.SAMPLE_TRAIN
+    shipped: ClassVar[int | None] = image_sets.SAMPLE_TRAIN
 
     batch_size: Annotated[int, Field(ge=1, le=fashion_mnist.TRAIN_SAMPLES)] = Field(
         1024, description="Of all replicas together"
@@ -73,7 +73,7 @@ def clothes(
     return Network(
         load=fashion_mnist.load,
         shape=(28, 28, 1),
-        samples=idx_images.samples,
+        samples=image_sets.samples,
         make=lambda keras: _layers(keras, filters, dense_units, dropout_rates),
         convolutions=(
             *(Convolution(28, 5, (1, first)), Convolution(14, 5, (first, second)), Convolution(7, 5, (second, third))),
@@ -92,7 +92,7 @@ _DOUBT = (
 
 
 WORKLOAD = training_workload(
-    Sized(lambda params: clothes(params.filters, params.dense_units, params.dropout_rates)),
+    SizedNetwork(lambda params: clothes(params.filters, params.dense_units, params.dropout_rates)),
     "fashion_mnist_cnn",
     "Training a convolutional network on Fashion-MNIST's pictures of clothes",
     FashionMnistCnnParams,
@@ -103,5 +103,5 @@ WORKLOAD = training_workload(
         STEPS.figure(CPU, "training_time", 11_164.0, "s", _DOUBT),
         STEPS.figure(TPU, "epoch_time", 7.0, "s", _DOUBT),
     ),
-    METRICS,
+    IMAGE_METRICS,
 )

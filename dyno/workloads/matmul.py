@@ -1,31 +1,563 @@
-"""Matrix products, the classic of throughput: 2·M·N·K FLOP each, `repeats` of them in one execution.
+"""Matrix products, the classic throughput benchmark: 2·M·N·K FLOP each, `repeats` of them in one execution.
 
-Two modes. `chain`: one compiled graph multiplies an N(0, 1) matrix `repeats` times by an orthogonal one and reads
-the sum of the product back; dispatch is hidden. `dispatch`: one call per product over rotating operands that
-together exceed the last cache, and the sum of the last product drains the queue.
+`chain`: one compiled graph multiplies an N(0, 1) matrix `repeats` times by an orthogonal one and reads the sum of
+the product back. The chain hides dispatch, and its values neither overflow nor vanish. `dispatch`: one call per
+product over rotating operands that together exceed the last cache; the sum of the last product drains the queue.
+Both verify the output that was timed.
 
-`float32` means float32 here, also on devices that would multiply it as TF32 by default; `tf32` asks for that. `int8`
-sums in int32 and counts OP, not FLOP. A list of `sizes` is measured one after the other, each as if alone.
+`float32` means float32, also on devices that multiply it as TF32 by default; `tf32` asks for TF32. `int8` products
+are summed in int32, count OP instead of FLOP and are verified to the last bit. Each entry of `sizes` is a case of
+its own, measured one after the other and verified alone.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
-from dyno.measure.result_checks import pow2_only, width_uneven
-from dyno.measure.warnings import warning
-from dyno.models.result import ResultWarning
+from dyno.measure.correctness import (
+    MAX_TOLERANCE,
+    ProductCheck,
+    allowed_error,
+    exact_product,
+    freivalds,
+    freivalds_chain,
+    is_checkable,
+    is_truncated,
+    precision_fingerprint,
+    precision_unchecked,
+    tolerance,
+)
+from dyno.measure.result_checks import (
+    degenerate_data,
+    output_nonfinite,
+    pow2_only,
+    precision_mismatch,
+    result_incorrect,
+    width_uneven,
+    zero_product,
+)
+from dyno.measure.warnings import OUTPUT_CODES, warning
+from dyno.models.result import Precision, ResultWarning
 from dyno.models.spec import FrameworkName
-from dyno.workloads._articles import CPU, GPU, HARNESS, TPU
-from dyno.workloads._cost import rate_flop_per_s, runtime_bytes, sampling_s
-from dyno.workloads._integers import IntegerDispatch
-from dyno.workloads._matmul_params import MatmulParams
-from dyno.workloads._products import Chain, Dispatch
-from dyno.workloads._sizes import Sizes
-from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
+from dyno.workloads.contract import (
+    BuildContext,
+    Built,
+    Case,
+    Countable,
+    Estimate,
+    Growable,
+    MetricSpec,
+    Params,
+    Verification,
+    Workload,
+)
+from dyno.workloads.estimates import rate_flop_per_s, runtime_bytes, sampling_s
+from dyno.workloads.references import CPU, GPU, HARNESS, TPU
+
+Int8 = NDArray[np.int8]
+LARGEST = 127  # of int8 operands; -128 is left out, as quantisation does
+LONGEST = (2**31 - 1) // LARGEST**2  # inner side up to which no sum of such products leaves int32
+_BLOCK_ELEMENTS = 1 << 20  # index work in blocks that stay in the cache
+
+
+def generator(seed: int) -> np.random.Generator:
+    """A fast generator; its stream depends on `seed` alone, so every run of a job computes with the same data."""
+    return np.random.Generator(np.random.SFC64(seed))
+
+
+def normal(rows: int, columns: int, random: np.random.Generator) -> NDArray[np.float32]:
+    """N(0, 1), rows x columns, float32."""
+    return random.standard_normal((rows, columns), dtype=np.float32)
+
+
+def integers(rows: int, columns: int, random: np.random.Generator) -> Int8:
+    """Uniform over -127 to 127, rows x columns, int8."""
+    return random.integers(-LARGEST, LARGEST, (rows, columns), dtype=np.int8, endpoint=True)
+
+
+def as_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rounded to the 11 significant bits that TF32 keeps, ties to even.
+
+    A device that multiplies in TF32 takes these as they are; of others it would make the same error in every product
+    of a chain, which adds up in step.
+    """
+    bits = values.view(np.uint32)
+    return ((bits + np.uint32(0xFFF) + ((bits >> 13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def signed_hartley(n: int, random: np.random.Generator) -> NDArray[np.float32]:
+    """An orthogonal n x n matrix in O(n²): Hartley's cas(2πij/n)/√n with random column signs, float32.
+
+    Orthogonal, so that a chain of products keeps the rms of its start for any length; the random signs keep the
+    powers of the matrix from cycling (Hartley's alone is its own inverse). A QR of the same size costs O(n³).
+    """
+    angles = 2 * np.pi * np.arange(n) / n
+    cas = ((np.cos(angles) + np.sin(angles)) / np.sqrt(n)).astype(np.float32)
+    signs = random.choice(np.array([-1, 1], dtype=np.float32), n)
+    columns = np.arange(n, dtype=np.int64)
+    matrix = np.empty((n, n), dtype=np.float32)
+    block = max(1, _BLOCK_ELEMENTS // n)
+    for first in range(0, n, block):
+        rows = np.arange(first, min(first + block, n), dtype=np.int64)
+        np.take(cas, np.outer(rows, columns) % n, out=matrix[first : first + len(rows)], mode="clip")
+        matrix[first : first + len(rows)] *= signs
+    return matrix
+
+
+ITEM_BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+
+Size = Annotated[int, Field(ge=1, le=1 << 24)]
+Sides = Annotated[list[Size], Field(min_length=3, max_length=3)]  # [m, k, n]
+_ONE_SIZE = 4096
+
+
+class MatmulParams(Params):
+    how: ClassVar[frozenset[str]] = frozenset({"repeats", "mode"})
+
+    n: Size = Field(_ONE_SIZE, description="Columns of the product; alone, the side of square operands")
+    m: Size | None = Field(None, description="Rows of the product; with k and n")
+    k: Size | None = Field(None, description="The inner side; with m and n")
+    repeats: Annotated[int, Field(ge=1, le=100_000)] = Field(100, description="Products in one execution")
+    sizes: Annotated[list[Size | Sides], Field(min_length=1, max_length=32)] | None = Field(
+        None, description="In place of n, m and k: several products, each n or [m, k, n], measured one after the other"
+    )
+    dtype: Literal["float32", "tf32", "bfloat16", "float16", "int8"] = Field(
+        "float32", description="tf32: on GPUs that have it; int8: summed in int32"
+    )
+    mode: Literal["chain", "dispatch"] = Field("chain", description="Rectangular and int8 products: dispatch only")
+
+    def conflicts(self) -> list[FieldError]:
+        found = self._dtype_conflicts()
+        if self.sizes is None:
+            return [*found, *self._shape_conflicts(), *self._length_conflicts()]
+        if self.m is not None or self.k is not None or self.n != _ONE_SIZE:
+            found.append(FieldError("/sizes", "excess", "give sizes, or n, m and k"))
+        labels = [size.label for size in self.each]
+        for place, size in enumerate(self.each):
+            of_one = [*size._shape_conflicts(), *size._length_conflicts()]
+            if of_one:
+                found.append(FieldError(f"/sizes/{place}", of_one[0].code, of_one[0].detail))
+            if size.label in labels[:place]:
+                found.append(FieldError(f"/sizes/{place}", "twice", f"{size.label} is there before"))
+        return found
+
+    def _dtype_conflicts(self) -> list[FieldError]:
+        if self.dtype != "int8":
+            return []
+        found = []
+        if self.mode == "chain":
+            found.append(FieldError("/mode", "not_chained", 'int8 products can\'t be chained; take "mode": "dispatch"'))
+        if (longest := max(size.sides[1] for size in self.each)) > LONGEST:
+            detail = f"sums over {longest} products of int8 can leave int32; {LONGEST} can't"
+            found.append(FieldError("/k" if self.k else "/sizes" if self.sizes else "/n", "overflow", detail))
+        return found
+
+    def _length_conflicts(self) -> list[FieldError]:
+        """A chain so long that its honest rounding could hide any mistake can't be verified."""
+        if self.mode == "dispatch" or self.dtype == "int8":
+            return []
+        longest = math.floor((MAX_TOLERANCE / tolerance(self.dtype, inner=self.n, products=1)) ** 2)
+        if self.repeats <= longest:
+            return []
+        detail = f"a {self.dtype} chain of n = {self.n} can be verified up to {longest} products"
+        return [FieldError("/repeats", "unverifiable", detail)]
+
+    def _shape_conflicts(self) -> list[FieldError]:
+        if self.m is None and self.k is None:
+            return []
+        given = {name for name in ("m", "k", "n") if getattr(self, name) is not None} & self.model_fields_set
+        absent = [name for name in ("m", "k", "n") if name not in given]
+        if absent:
+            return [FieldError(f"/{name}", "missing", "m, k and n go together, or n alone") for name in absent]
+        unequal = [name for name in ("m", "k") if getattr(self, name) != self.n]
+        if self.mode == "chain" and unequal:
+            detail = 'a chain needs m = k = n; rectangular products take "mode": "dispatch"'
+            return [FieldError(f"/{name}", "not_square", detail) for name in unequal]
+        return []
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one element."""
+        return ITEM_BYTES[self.dtype]
+
+    @property
+    def sides(self) -> tuple[int, int, int]:
+        """(M, K, N) of M x K times K x N; of several sizes the first."""
+        if self.sizes is not None:
+            return self.each[0].sides
+        return (self.m or self.n, self.k or self.n, self.n)
+
+    @property
+    def label(self) -> str:
+        """One size in the name of a metric: MxKxN."""
+        return "x".join(str(side) for side in self.sides)
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of one element of the product."""
+        return 4 if self.dtype == "int8" else self.item_bytes
+
+    @property
+    def each(self) -> list[MatmulParams]:
+        """These params for each size alone."""
+        if self.sizes is None:
+            return [self]
+        alone = self.model_copy(update={"sizes": None})
+        return [alone.model_copy(update=_sides(size)) for size in self.sizes]
+
+
+def _sides(size: int | list[int]) -> dict[str, int | None]:
+    if isinstance(size, int):
+        return {"m": None, "k": None, "n": size}
+    return dict(zip(("m", "k", "n"), size, strict=True))
+
+
+_ENOUGH_ELEMENTS = 1024  # rounding errors of fewer scatter too much to tell a precision; one element may even be exact
+# Of fewer, half may be alike by chance where there are thousands of operands: in int8 a row may be of eight numbers.
+_ENOUGH_VALUES = 64
+
+_IN_STEP = "the rounding errors of a chain of {0} x {0} add up: one this long can't be told from a wrong one"
+_CUT_OFF = "{} is cut off here, not rounded, and a chain this long comes out too small to be told from a wrong one"
+
+
+def tensor_dtype(dtype: str) -> str:
+    """What tensors are held in: TF32 is a way of multiplying float32."""
+    return "float32" if dtype == "tf32" else dtype
+
+
+class Chain:
+    """X·Q·Q·…·Q and its sum in one compiled graph."""
+
+    def __init__(self, params: MatmulParams, work: float, context: BuildContext) -> None:
+        self.work = work
+        self._params = params
+        self._framework = context.framework
+        self._seed = context.seed
+        with context.phase("data"):
+            random = generator(context.seed)
+            start, factor = normal(params.n, params.n, random), signed_hartley(params.n, random)
+            if params.dtype == "tf32":
+                factor = as_tf32(factor)
+        with context.phase("build"):
+            self._framework.allow_tf32(params.dtype == "tf32")
+            self._start = self._framework.array(start, tensor_dtype(params.dtype))
+            self._factor = self._framework.array(factor, tensor_dtype(params.dtype))
+        self._product: Any = None
+
+    def compile(self) -> None:
+        self._compiled = self._of(self._params.repeats)
+
+    def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+        framework = self._framework
+
+        def chain(start: Any, factor: Any) -> tuple[Any, Any]:
+            product = framework.repeat(repeats, lambda value: framework.matmul(value, factor), start)
+            return product, framework.total(product)
+
+        return framework.compile(chain, self._start, self._factor)
+
+    def counted_flops(self) -> float | None:
+        return self._framework.counted_flops(self._compiled)
+
+    def grown(self, times: float) -> Callable[[int], None] | None:
+        """A chain so many times as long; its product is dropped."""
+        repeats = round(times * self._params.repeats)
+        if repeats != times * self._params.repeats or repeats < 1:
+            return None
+        compiled = self._of(repeats)
+
+        def execute(count: int) -> None:
+            total = None
+            for _ in range(count):
+                _, total = compiled(self._start, self._factor)
+            if total is not None:
+                self._framework.scalar(total)
+
+        return execute
+
+    def execute(self, count: int) -> None:
+        total = None
+        for _ in range(count):
+            self._product, total = self._compiled(self._start, self._factor)
+        if total is not None:
+            self._framework.scalar(total)
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> Verification:
+        """The chain's own output against float64; its precision by one product more of its operands, compiled alike."""
+        framework, params = self._framework, self._params
+        start = framework.numpy(self._start)
+        factor = framework.numpy(self._factor).astype(np.float64)  # as rounded for the device
+        one = framework.numpy(self._of(1)(self._start, self._factor)[0])
+        single = freivalds(start, factor, one, dtype=params.dtype, seed=self._seed)
+        del one
+        check = freivalds_chain(
+            start,
+            lambda vectors: factor @ vectors,
+            framework.numpy(self._product),
+            params.repeats,
+            dtype=params.dtype,
+            seed=self._seed,
+        )
+        matrices = 4  # start, factor, and the running product before and after a step
+        working_set_bytes = matrices * params.n**2 * params.item_bytes
+        degenerate = degenerate_data(start)
+        if degenerate is None and factor.size >= _ENOUGH_ELEMENTS:  # a Hartley matrix of fewer has two or three values
+            degenerate = degenerate_data(factor)
+        found = _judged(check, single, params.repeats, params.dtype, params.n, degenerate, working_set_bytes)
+        found.amounts["execution"] = self.work
+        return found
+
+
+class Dispatch:
+    """One call per product, over operands that rotate through more memory than the last cache holds."""
+
+    def __init__(self, params: MatmulParams, work: float, pairs: int, context: BuildContext) -> None:
+        self.work = work
+        self._params = params
+        self._framework = context.framework
+        self._seed = context.seed
+        random = generator(context.seed)
+        held = tensor_dtype(params.dtype)
+        self._framework.allow_tf32(params.dtype == "tf32")
+        self._pairs: list[tuple[Any, Any]] = []
+        for _ in range(pairs):
+            with context.phase("data"):
+                a, b = self._pair(params, random)
+            with context.phase("build"):
+                self._pairs.append((self._framework.array(a, held), self._framework.array(b, held)))
+        self._next = 0
+        self._last: tuple[Any, Any, Any] = (None, None, None)
+
+    def _pair(self, params: MatmulParams, random: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+        m, k, n = params.sides
+        scale = np.float32(1 / math.sqrt(k))  # keeps the product's rms at 1
+        return normal(m, k, random), normal(k, n, random) * scale
+
+    def _multiply(self, a: Any, b: Any) -> Any:
+        return self._framework.matmul(a, b)
+
+    def compile(self) -> None:
+        """Nothing: each call runs the framework's own kernel."""
+
+    def counted_flops(self) -> float | None:
+        """Of one product, traced alone: what is executed is no graph."""
+        one = self._framework.counted_flops(self._framework.compile(self._multiply, *self._pairs[0]))
+        return None if one is None else one * self._params.repeats
+
+    def execute(self, count: int) -> None:
+        matmul, pairs = self._multiply, self._pairs
+        place, a, b, product = self._next, None, None, None
+        for _ in range(count * self._params.repeats):
+            a, b = pairs[place]
+            product = matmul(a, b)
+            place = place + 1 if place + 1 < len(pairs) else 0
+        self._next = place
+        self._last = (a, b, product)
+        self._framework.scalar(self._framework.total(product))
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> Verification:
+        a, b, product = (self._framework.numpy(each) for each in self._last)
+        params = self._params
+        check = freivalds(a, b, product, dtype=params.dtype, seed=self._seed)
+        own = self._own_details()
+        inner = params.sides[1]
+        found = _judged(check, check, 1, params.dtype, inner, self._degenerate(), own["working_set_bytes"])
+        found.details |= own
+        found.amounts["execution"] = self.work
+        return found
+
+    def _degenerate(self) -> ResultWarning | None:
+        """Of all operands the first that is."""
+        shares = 2 * len(self._pairs)
+        values = (each for side in zip(*self._pairs, strict=True) for each in self._values(side))
+        return next((raised for each in values if (raised := degenerate_data(each, shares)) is not None), None)
+
+    def _values(self, operands: Sequence[Any]) -> Iterator[NDArray[Any]]:
+        """One after the other; of those with few values, which may be alike by chance, all together."""
+        each = (self._framework.numpy(operand) for operand in operands)
+        if math.prod(operands[0].shape) >= _ENOUGH_VALUES:
+            return each
+        return iter([np.concatenate([values.reshape(-1) for values in each])])
+
+    def _own_details(self) -> dict[str, int]:
+        m, k, n = self._params.sides
+        held_bytes = len(self._pairs) * (m * k + k * n) * self._params.item_bytes
+        return {
+            "working_set_bytes": held_bytes + m * n * self._params.product_bytes,
+            "rotating_pairs": len(self._pairs),
+        }
+
+
+def _judged(
+    check: ProductCheck,
+    single: ProductCheck,
+    products: int,
+    dtype: str,
+    inner: int,
+    degenerate: ResultWarning | None,
+    working_set_bytes: int,
+) -> Verification:
+    """What a check of `products` chained products says, and of which precision the error of a `single` one is the mark.
+
+    `inner`: the inner side of the products. `degenerate`: what speaks against their operands.
+    """
+    observed, unchecked = None, dict[str, str]()
+    if single.elements >= _ENOUGH_ELEMENTS:
+        observed = precision_fingerprint(single.rel_error, requested=dtype, inner=inner)
+        unchecked = precision_unchecked(single.rel_error, inner=inner)
+    ran_in = observed or dtype
+    limit = allowed_error(check, single, ran_in, inner=inner, products=products)
+    in_step = None if is_checkable(dtype, inner=inner, products=products) else _IN_STEP.format(inner)
+    if check.rel_error > limit == MAX_TOLERANCE and is_truncated(single, ran_in):
+        in_step = _CUT_OFF.format(ran_in)
+    judged = check.told and in_step is None
+    warnings = [
+        degenerate or zero_product(check.told and single.told),
+        output_nonfinite(check.nonfinite, check.elements),
+        result_incorrect(check.rel_error, limit) if judged and not check.nonfinite else None,
+    ]
+    return Verification(
+        warnings=[raised for raised in warnings if raised is not None],
+        verified=OUTPUT_CODES if judged else OUTPUT_CODES - {"RESULT_INCORRECT"},
+        unchecked=unchecked if in_step is None else {**unchecked, "RESULT_INCORRECT": in_step},
+        precision=Precision(requested=dtype, observed=observed, rel_error=_finite(single.rel_error)),
+        details={
+            "working_set_bytes": working_set_bytes,
+            "rel_error": _finite(check.rel_error),
+            "rel_error_tolerance": limit,
+        },
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+_LEAST_ODD = 113
+_FLOAT32_EXACT = 2**24  # up to here float32 holds every whole number, above it no odd one
+
+
+def _large_odd(count: int, random: np.random.Generator) -> Int8:
+    return random.integers(_LEAST_ODD // 2, LARGEST // 2, count, dtype=np.int8, endpoint=True) * np.int8(2) + np.int8(1)
+
+
+class IntegerDispatch(Dispatch):
+    """See `Dispatch`. Element (0, 0) of each product is a large odd number, which sums in float32 would miss.
+
+    It is made of large odd numbers, not of one: a single row or column is the whole operand.
+    """
+
+    def _pair(self, params: MatmulParams, random: np.random.Generator) -> tuple[Int8, Int8]:
+        m, k, n = params.sides
+        a, b = integers(m, k, random), integers(k, n, random)
+        a[0, :], b[:, 0] = _large_odd(k, random), _large_odd(k, random)
+        if k % 2 == 0:
+            b[-1, 0] -= 1
+        return a, b
+
+    def _multiply(self, a: Any, b: Any) -> Any:
+        return self._framework.integer_matmul(a, b)
+
+    def verify(self) -> Verification:
+        """Every row by Freivalds' test and some element by element, all of it in whole numbers."""
+        a, b, product = (self._framework.numpy(each) for each in self._last)
+        found = exact_product(a, b, product, seed=self._seed)
+        told = found.exact and int(a[0].astype(np.int64) @ b[:, 0].astype(np.int64)) > _FLOAT32_EXACT
+        warnings = [self._degenerate(), None if found.exact else result_incorrect(found.rel_error, 0.0)]
+        details = self._own_details() | {
+            "rel_error": found.rel_error,
+            "rel_error_tolerance": 0.0,
+            "rows_compared": found.rows_compared,
+            "sums": str(product.dtype),
+        }
+        return Verification(
+            warnings=[raised for raised in warnings if raised is not None],
+            verified=OUTPUT_CODES,  # a whole number is always finite
+            precision=Precision(requested="int8", observed="int8" if told else None, rel_error=found.rel_error),
+            details=details,
+            amounts={"execution": self.work},
+        )
+
+
+class Sizes:
+    """The products that `built` compute, in the order of `sizes`; its own execution is that of the first."""
+
+    def __init__(self, sizes: Sequence[MatmulParams], built: Sequence[Built]) -> None:
+        self._built = {size.label: each for size, each in zip(sizes, built, strict=True)}
+        self._first = built[0]
+        self.work = self._first.work
+        self.cases = [_case(size.label, size.dtype, each) for size, each in zip(sizes, built, strict=True)]
+
+    def compile(self) -> None:
+        for each in self._built.values():
+            each.compile()
+
+    def execute(self, count: int) -> None:
+        self._first.execute(count)
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> Verification:
+        """What was found of each; of all together the first wrong precision, the smallest working set."""
+        found = {label: each.verify() for label, each in self._built.items()}
+        warnings = [_of(label, raised) for label, each in found.items() for raised in each.warnings]
+        by_size: dict[str, Any] = {label: each.details for label, each in found.items()}
+        smallest = min(details["working_set_bytes"] for details in by_size.values())
+        return Verification(
+            warnings=warnings,
+            unchecked=_untold(found) | {code: why for each in found.values() for code, why in each.unchecked.items()},
+            verified=frozenset.intersection(*(each.verified for each in found.values())),
+            precision=_doubted([each.precision for each in found.values() if each.precision is not None]),
+            details={"working_set_bytes": smallest, "sizes": by_size},
+            amounts=next(iter(found.values())).amounts,
+        )
+
+
+def _case(label: str, dtype: str, built: Built) -> Case:
+    return Case(
+        name=label,
+        work=built.work,
+        flops=built.work,
+        dtype=dtype,
+        execute=built.execute,
+        amounts={"execution": built.work},
+        grown=built.grown if isinstance(built, Growable) else None,
+        counted_flops=built.counted_flops if isinstance(built, Countable) else None,
+    )
+
+
+def _of(label: str, raised: ResultWarning) -> ResultWarning:
+    return raised.model_copy(update={"evidence": {"size": label, **raised.evidence}})
+
+
+def _untold(found: Mapping[str, Verification]) -> dict[str, str]:
+    """What is known of the precision of one size says nothing of another's."""
+    silent = [label for label, each in found.items() if each.precision is None or each.precision.observed is None]
+    return {"PRECISION_MISMATCH": f"a product of {silent[0]} doesn't tell its precision"} if silent else {}
+
+
+def _doubted(seen: Sequence[Precision]) -> Precision | None:
+    """One that isn't what was asked for, else the one with the largest error among those that tell."""
+    wrong = [precision for precision in seen if precision_mismatch(precision)]
+    told = [precision for precision in seen if precision.observed is not None]
+    return max(wrong or told or seen, key=lambda precision: precision.rel_error or 0.0, default=None)
+
 
 _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 1e13, "tpu": 2e13}  # per CPU core, per accelerator; half a typical rate
 _NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})

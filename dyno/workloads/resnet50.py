@@ -1,35 +1,181 @@
-"""ResNet-50, the yardstick of image models, on synthetic images: trained, or run forward.
+"""ResNet-50, the standard image model, trained or run forward on synthetic images.
 
-FLOP per image: see `_resnet.forward_flops`; a training step is three times that, the gradients of weights and of
-inputs each costing as much as the forward pass. What is compared with a peak goes by those, in the precision asked for.
-The images are random and stay on the device: no accuracy, and no input pipeline, is part of this.
+The network is Keras' (He et al. 2015, with the stride in each stage's first 1 x 1 convolution). FLOP per image: see
+`forward_flops`; a training step takes three times as many, for the gradients of weights and of inputs each cost as
+much as the forward pass. The comparison with a peak uses these, in the requested precision. The images are random
+and stay on the device: neither accuracy nor an input pipeline is measured.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from dyno.devices.device import Device
 from dyno.errors import FieldError
-from dyno.frameworks.contract import Samples
-from dyno.measure.warnings import warning
+from dyno.frameworks.contract import Dataset, JitCompile
+from dyno.measure.result_checks import constant_data, output_nonfinite, result_incorrect
+from dyno.measure.warnings import OUTPUT_CODES, warning
 from dyno.models.result import DataOrigin, ResultWarning
 from dyno.models.spec import FrameworkName
-from dyno.workloads._articles import ELSEWHERE, LABORATORY
-from dyno.workloads._estimate import Work, estimated, schedule, step_of
-from dyno.workloads._inference import Inference
-from dyno.workloads._lint import of_batch, of_step
-from dyno.workloads._optimizers import DESCRIPTION as OPTIMIZERS
-from dyno.workloads._optimizers import Optimizer, made
-from dyno.workloads._resnet import CHANNELS, DtypePolicy, forward_flops, make
-from dyno.workloads._training import ModelTraining, Outcome, Plan
-from dyno.workloads._training_params import TrainingParams
-from dyno.workloads._weights import load_weights
-from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Workload
+from dyno.workloads.contract import BuildContext, Built, Estimate, MetricSpec, Verification, Workload
+from dyno.workloads.estimates import batch_warnings, step_warnings
+from dyno.workloads.references import ELSEWHERE, LABORATORY
+from dyno.workloads.training.checkpoints import load_weights
+from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
+from dyno.workloads.training.params import OPTIMIZERS, Optimizer, TrainingParams, new_optimizer
+from dyno.workloads.training.schedule import Work, estimate_step, estimate_training, schedule_work
+
+DtypePolicy = Literal["float32", "mixed_bfloat16", "mixed_float16"]
+CHANNELS = 3
+_STEM = (7, 64)  # kernel, channels
+_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # channels of the narrow convolutions, blocks
+_WIDENING = 4
+
+
+def convolutions(image_size: int) -> Iterator[tuple[int, int, int, int]]:
+    """(side of the output, kernel, channels in, channels out) of all 53."""
+    kernel, channels = _STEM
+    side = (image_size + 6 - kernel) // 2 + 1
+    yield side, kernel, CHANNELS, channels
+    side = (side + 2 - 3) // 2 + 1  # pooling, 3 x 3, every other place
+    for stage, (narrow, blocks) in enumerate(_STAGES):
+        for block in range(blocks):
+            if block == 0:
+                side = side if stage == 0 else (side - 1) // 2 + 1
+                yield side, 1, channels, narrow * _WIDENING
+            yield side, 1, channels, narrow
+            yield side, 3, narrow, narrow
+            yield side, 1, narrow, narrow * _WIDENING
+            channels = narrow * _WIDENING
+
+
+def forward_flops(image_size: int, classes: int) -> float:
+    """Of one image, multiply-add = 2: 7.7 GFLOP at 224 x 224 x 3 and 1000 classes.
+
+    Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out; normalisation, activations, pooling and additions are left out.
+    The 4.1 G multiply-adds often quoted are those of the later variant with the stride in the 3 x 3 convolution.
+    """
+    products = sum(side**2 * kernel**2 * into * out for side, kernel, into, out in convolutions(image_size))
+    return 2.0 * (products + _STAGES[-1][0] * _WIDENING * classes)
+
+
+def resnet50_model(
+    keras: Any, image_size: int, classes: int, policy: DtypePolicy, optimizer: Any, jit_compile: JitCompile
+) -> Any:
+    """Compiled for training on uint8 images and class numbers, with fresh weights. The softmax stays in float32."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        body = keras.applications.ResNet50(
+            weights=None, input_shape=(image_size, image_size, CHANNELS), classes=classes, classifier_activation=None
+        )
+        images = keras.Input((image_size, image_size, CHANNELS), dtype="uint8")
+        logits = body(keras.layers.Rescaling(1 / 127.5, offset=-1)(images))
+        model = keras.Model(images, keras.layers.Activation("softmax", dtype="float32")(logits))
+        model.compile(
+            optimizer=optimizer,
+            loss="sparse_categorical_crossentropy",
+            jit_compile=jit_compile,
+        )
+    finally:
+        keras.config.set_dtype_policy(before)
+    return model
+
+
+_COMPARED = 8  # inputs at most, from the first to the last
+_ALWAYS = {"jax": True, "torch": False}  # JAX compiles every function, PyTorch none
+# Between probabilities: bfloat16 is good for less, another model's differ by more. Of a thousand classes that nothing
+# was learned of all are about 0.001; there bfloat16 was seen to change them by a thousandth of the largest.
+_DIFFERENCE, _OF_LARGEST = 0.02, 0.1
+_OF_APART = 0.1  # of how far the outputs of different inputs lie apart: more may be those of another input
+_TOO_ALIKE = "the outputs are {:.2g} from those of Keras' own call, and those of different inputs only {:.2g} apart"
+
+
+class Inference:
+    """One execution is one batch through `model`; a sum over the outputs is read back."""
+
+    def __init__(self, model: Any, batch: NDArray[Any], context: BuildContext) -> None:
+        self._framework, self._model = context.framework, model
+        self.work = float(len(batch))
+        self._dtype = batch.dtype
+        self._batch = self._framework.array(batch, str(batch.dtype))
+        self._outputs: Any = None
+        self._forward: Callable[[Any], Any]
+
+    def compile(self) -> None:
+        self._forward = self._framework.forward(self._model, self._batch)
+
+    def execute(self, count: int) -> None:
+        for _ in range(count):
+            self._outputs = self._forward(self._batch)
+        self._framework.scalar(self._framework.total(self._outputs))
+
+    def counted_flops(self) -> float | None:
+        return self._framework.counted_flops(self._forward)
+
+    def complete(self, compile_s: float, first_execution_s: float) -> None:
+        return None
+
+    def verify(self) -> Verification:
+        """What was timed last gives what Keras' own call of the model gives for inputs from the first to the last."""
+        outputs = np.asarray(self._framework.numpy(self._outputs), np.float64)
+        by_keras = self._by_keras()
+        difference = self._difference(outputs, by_keras)
+        tolerance = min(_DIFFERENCE, _OF_LARGEST * float(by_keras.max()))
+        apart = _apart(by_keras)
+        too_alike = difference <= tolerance and difference > _OF_APART * apart
+        raised = (
+            constant_data({"batch": self._framework.numpy(self._batch)}),
+            output_nonfinite(int(outputs.size - np.isfinite(outputs).sum()), outputs.size),
+            result_incorrect(difference, tolerance) if np.isfinite(outputs).all() else None,
+        )
+        return Verification(
+            warnings=[each for each in raised if each is not None],
+            verified=OUTPUT_CODES - {"RESULT_INCORRECT"} if too_alike else OUTPUT_CODES,
+            unchecked={"RESULT_INCORRECT": _TOO_ALIKE.format(difference, apart)} if too_alike else {},
+            details={
+                "execution": f"the outputs for a batch of {int(self.work)} inputs",
+                "batch_size": int(self.work),
+                "jit_compile": self._jit_compile(),
+                "weights": int(self._model.count_params()),
+                "difference": difference if np.isfinite(difference) else None,
+                "difference_tolerance": tolerance,
+            },
+            amounts={"step": self.work},
+        )
+
+    def _compared(self) -> NDArray[np.intp]:
+        """Places in the batch, far apart."""
+        return np.unique(np.linspace(0, self.work - 1, _COMPARED).astype(np.intp))
+
+    def _difference(self, outputs: NDArray[np.float64], by_keras: NDArray[np.float64]) -> float:
+        """Infinite where there aren't as many outputs as inputs."""
+        if len(outputs) != self.work:
+            return math.inf
+        return float(np.abs(outputs[self._compared()] - by_keras).max())
+
+    def _jit_compile(self) -> bool:
+        """What was done, whatever the model says; see `Framework.forward`."""
+        return _ALWAYS.get(self._framework.name, bool(self._model.jit_compile))
+
+    def _by_keras(self) -> NDArray[np.float64]:
+        ops = self._framework.keras.ops
+        some = self._framework.numpy(self._batch)[self._compared()].astype(self._dtype)
+        outputs = self._model(ops.convert_to_tensor(some), training=False)
+        return np.asarray(ops.convert_to_numpy(ops.cast(outputs, "float32")), np.float64)
+
+
+def _apart(outputs: NDArray[np.float64]) -> float:
+    """How far those of one input are from another's at most; infinite where there is but one."""
+    return float(np.ptp(outputs, axis=0).max()) if len(outputs) > 1 else math.inf
+
 
 _WEIGHTS = 25_600_000
 _STEP_BYTES_PER_PIXEL = (
@@ -90,14 +236,14 @@ def flops(params: Resnet50Params) -> float:
     """Of one execution: training steps on full batches, or one batch forward."""
     if params.mode == "inference":
         return forward_flops(params.image_size, params.classes) * params.batch_size
-    return 3 * forward_flops(params.image_size, params.classes) * schedule(params, _work(params)).execution
+    return 3 * forward_flops(params.image_size, params.classes) * schedule_work(params, _work(params)).execution
 
 
 def estimate(
     params: Resnet50Params, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> Estimate:
     """As a training, with the time that so many layers take to build, trace and compile; inference trains nothing."""
-    full = estimated(params, device, _work(params), replicas)
+    full = estimate_training(params, device, _work(params), replicas)
     return replace(full, time_s=full.time_s + _COMPILING_S, train_s=full.train_s if params.mode == "train" else 0.0)
 
 
@@ -109,15 +255,15 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
         labels = random.integers(0, params.classes, params.count, dtype=np.int32)
     keras = context.framework.keras
     plan = Plan(
-        make=lambda jit: make(
+        make=lambda jit: resnet50_model(
             keras,
             params.image_size,
             params.classes,
             params.precision,
-            made(keras, params.optimizer, params.learning_rate),
+            new_optimizer(keras, params.optimizer, params.learning_rate),
             jit,
         ),
-        train=Samples(images, labels),
+        train=Dataset(images, labels),
         data=DataOrigin(
             name="random images",
             kind="synthetic",
@@ -125,7 +271,7 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
             test_samples=0,
             note="random labels too: nothing to be learned, so no accuracy",
         ),
-        judge=lambda model, trainer: Outcome(),
+        judge=lambda model, trainer: TrainingOutcome(),
         flops_per_sample=3 * forward_flops(params.image_size, params.classes),
     )
     if params.mode == "train":
@@ -140,10 +286,10 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
 def lint(params: Resnet50Params, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
     random = warning("SYNTHETIC_DATA", "The images are random: this is about speed alone.")
     work = _work(params)
-    found = [random, *of_batch(schedule(params, work).batch, replicas)]
+    found = [random, *batch_warnings(schedule_work(params, work).batch, replicas)]
     if device is None or params.mode == "inference":
         return found
-    return [*found, *of_step(step_of(params, device, work, replicas), device)]
+    return [*found, *step_warnings(estimate_step(params, device, work, replicas), device)]
 
 
 _AMP = "In mixed precision. Batch and input pipeline aren't those here."

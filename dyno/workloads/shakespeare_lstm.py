@@ -1,37 +1,227 @@
-"""A character model of Shakespeare: the reference's two LSTMs, which then write a passage of their own.
+"""A character model of Shakespeare: the reference's two LSTMs, which write a passage after training.
 
-Characters are bytes. Embedding 256 to 512, two LSTM 512 with their sequences returned, Dense 256 softmax, windows of
-100 characters whose targets are the next ones; RMSprop, sparse categorical cross-entropy.
+Characters are bytes. Embedding 256 to 512, two LSTM 512 with their sequences returned, Dense 256 softmax, windows
+of 100 characters whose targets are the next ones; RMSprop, sparse categorical cross-entropy. The test reads
+held-out text.
+
+The model reads whole windows. To write, `CharacterReader` compiles one step of its layers and passes their states
+on: a 100th of the cost of predicting a whole window for each character. Each character is drawn from the model's
+probabilities.
 
 FLOP per training sample (a window), multiply-add = 2: 3 · window · (8·units·(embedding + units) + 8·units·(2·units)
-+ 2·units·256), the forward pass and twice as much for the gradients; 2.6 GFLOP. Looking characters up is no arithmetic;
-biases, gates and the optimiser are left out.
++ 2·units·256), the forward pass and twice as much for the gradients; 2.6 GFLOP. Looking characters up is no
+arithmetic; biases, gates and the optimiser are left out.
 
 The reference's learning rate of 1e-2 starts badly with Keras 3's RMSprop: over the first 10 steps the loss averaged
-6.4, more than 5.5 for knowing nothing; after 40 steps it was 3.7. At 1e-3 it was 3.4 after 30. It stays the default.
+6.4, more than the 5.5 of a uniform guess; after 40 steps it was 3.7. At 1e-3 it was 3.4 after 30. 1e-2 stays the
+default.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, JsonValue
 
+from dyno.datasets import shakespeare
 from dyno.datasets.shakespeare import CHARACTERS, TRAIN_CHARACTERS
 from dyno.devices.device import Device
 from dyno.errors import FieldError
-from dyno.workloads._characters import plan
-from dyno.workloads._holdout import held_out_count
-from dyno.workloads._optimizers import DESCRIPTION as OPTIMIZERS
-from dyno.workloads._optimizers import Optimizer
-from dyno.workloads._passage import ALPHABET
-from dyno.workloads._recurrent import RecurrentParams, Width, lstm_flops
-from dyno.workloads._recurrent_cost import Cost
-from dyno.workloads._recurrent_training import RecurrentTraining
-from dyno.workloads._schedule import of_steps
-from dyno.workloads._training_details import TRAINING_METRICS
-from dyno.workloads._training_workload import training_workload
-from dyno.workloads.contract import MetricSpec
+from dyno.frameworks.contract import Dataset, JitCompile, Trainer
+from dyno.settings import Settings
+from dyno.workloads.contract import BuildContext, MetricSpec
+from dyno.workloads.training.evaluation import batches, held_out_count, margins
+from dyno.workloads.training.model_training import Plan, TrainingOutcome
+from dyno.workloads.training.params import OPTIMIZERS, Optimizer, new_optimizer
+from dyno.workloads.training.recurrent import (
+    RecurrentCost,
+    RecurrentParams,
+    RecurrentTraining,
+    Width,
+    jit_unmeasured,
+    layer_options,
+    lstm_flops,
+    rnn_kernel,
+)
+from dyno.workloads.training.schedule import schedule_steps
+from dyno.workloads.training.workload import TRAINING_METRICS, training_workload
+
+ALPHABET = 256  # characters are bytes
+
+
+def write_passage(model: Any, context: BuildContext, prompt: str, count: int, temperature: float, seed: int) -> str:
+    """The prompt and `count` characters more. Bytes that are no UTF-8 show as U+FFFD.
+
+    `temperature` 1 draws by the model's probabilities; towards 0, the likeliest gets all.
+    """
+    random = np.random.default_rng(seed)
+    written = list(prompt.encode())
+    reader = CharacterReader(model, context)
+    for character in written[:-1]:
+        reader.read(character)
+    for place in range(count):
+        context.report("generation", place, count, "characters")
+        chances = apply_temperature(reader.read(written[-1]), temperature)
+        written.append(int(random.choice(ALPHABET, p=chances)))
+    return bytes(written).decode(errors="replace")
+
+
+def apply_temperature(chances: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
+    """chances ** (1 / temperature), summing to 1 again."""
+    logits = np.log(chances.astype(np.float64) + 1e-30) / temperature
+    powers = np.exp(logits - logits.max())
+    return np.asarray(powers / powers.sum())
+
+
+class CharacterReader:
+    """Reads one character after the other, and tells after each what the model expects next."""
+
+    def __init__(self, model: Any, context: BuildContext) -> None:
+        self._framework = context.framework
+        embedding, *recurrent, dense = model.layers
+        self._state = self._framework.array(
+            np.zeros((2 * len(recurrent), 1, recurrent[0].units), np.float32), "float32"
+        )
+        ops = self._framework.keras.ops
+
+        def step(character: Any, states: Any) -> tuple[Any, Any]:
+            value, after = embedding(character), []
+            for place, layer in enumerate(recurrent):
+                value, states_of_layer = layer.cell(value, [states[2 * place], states[2 * place + 1]])
+                after += states_of_layer
+            return dense(value), ops.stack(after)
+
+        self._step = self._framework.compile(step, self._character(0), self._state)
+
+    def read(self, character: int) -> NDArray[np.float32]:
+        """The probability of each character to come next, (256,)."""
+        chances, self._state = self._step(self._character(character), self._state)
+        found: NDArray[np.float32] = self._framework.numpy(chances)[0]
+        return found
+
+    def _character(self, character: int) -> Any:
+        return self._framework.array(np.array([character], np.int32), "int32")
+
+
+GENERATED = "generated.txt"
+_SHOWN = 500  # characters of it in the details
+_BLOCK = 500  # characters: a few speeches, as one speaker's words are alike
+_LEAST = 1e-7  # probability, as Keras clips it in a loss
+
+
+def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitCompile) -> Any:
+    """The network, compiled for training."""
+    layers, options = keras.layers, layer_options(params.recurrence)
+    model = keras.Sequential(
+        [
+            keras.Input((params.window,), dtype="int32"),
+            layers.Embedding(ALPHABET, params.embedding),
+            layers.LSTM(params.units, return_sequences=True, **options),
+            layers.LSTM(params.units, return_sequences=True, **options),
+            layers.Dense(ALPHABET, activation="softmax"),
+        ]
+    )
+    model.compile(
+        optimizer=new_optimizer(keras, params.optimizer, params.learning_rate),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+        jit_compile=jit_compile,
+    )
+    return model
+
+
+def windows(text: shakespeare.Text, first: int, last: int, stride: int, window: int) -> Dataset:
+    """Windows that begin every `stride` characters and end, with the character after them, before `last`.
+
+    Each character's target is the one after it. One window must fit at least: see `ShakespeareLstmParams.conflicts`.
+    """
+    ids = text.ids.astype(np.int32)
+    return Dataset(ids[:-1], ids[1:], window, np.arange(first, last - window, stride, dtype=np.int32))
+
+
+def plan(params: ShakespeareLstmParams, context: BuildContext) -> Plan:
+    """Train on windows that begin anywhere; validate on the end of the training part, judge by what comes after it."""
+    with context.phase("data"):
+        text = shakespeare.load(Settings(data_dir=context.data_dir), params.data)
+    end = text.train_count
+    kept = end - params.validated_characters
+    train = windows(text, 0, kept, 1, params.window)
+    whole = windows(text, end, len(text.ids), params.window, params.window)
+    test = replace(whole, starts=_starts(whole)[: params.test_samples])
+    keras = context.framework.keras
+    return Plan(
+        make=lambda jit_compile: character_model(keras, params, jit_compile),
+        train=train,
+        validation=windows(text, kept, end, params.window, params.window) if kept < end else None,
+        data=text.origin,
+        judge=lambda model, trainer: _judged(params, text, test, model, trainer, context),
+        steps_per_epoch=params.steps_per_epoch,
+        amounts={"character": 1 / params.window},
+        jit_unmeasured=jit_unmeasured(params.recurrence, context.device),
+    )
+
+
+def _starts(samples: Dataset) -> NDArray[np.int32]:
+    assert samples.starts is not None
+    return samples.starts
+
+
+def _judged(
+    params: ShakespeareLstmParams,
+    text: shakespeare.Text,
+    test: Dataset,
+    model: Any,
+    trainer: Trainer,
+    context: BuildContext,
+) -> TrainingOutcome:
+    context.report("evaluation", 0, len(test), "samples")
+    nats, right = _read(test, trainer)
+    rows = _starts(test)[:, np.newaxis] + np.arange(params.window)
+    unigram, bigram = baselines(text.ids[: text.train_count], test.inputs[rows], test.targets[rows])
+    untrained = {"unigram_nats_per_character": unigram, "bigram_nats_per_character": bigram}
+    passage = write_passage(model, context, params.prompt, params.generate, params.temperature, params.generate_seed)
+    if context.artifacts is not None:
+        (context.artifacts / GENERATED).write_text(passage, encoding="utf-8")
+    training = {
+        "test": {"nats_per_character": float(nats.mean()), "accuracy": float(right.mean())},
+        "baselines": {name: float(each.mean()) for name, each in untrained.items()},
+    }
+    details: dict[str, JsonValue] = {
+        "generated": passage[:_SHOWN],
+        "test_characters": int(rows.size),
+        "rnn_kernel": rnn_kernel(context, params.recurrence, "lstm"),
+    }
+    return TrainingOutcome(training, details, margins(nats, untrained, _BLOCK))
+
+
+def _read(test: Dataset, trainer: Trainer) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Of each character held out, in the order of the text: its nats, and whether it was the likeliest."""
+    nats, right = [], []
+    for inputs, targets in batches(test, trainer.batch_size):
+        chances = trainer.predict(inputs, trainer.batch_size)
+        of_targets = np.take_along_axis(chances, targets[..., np.newaxis], axis=-1).reshape(-1)
+        nats.append(-np.log(np.clip(of_targets.astype(np.float64), _LEAST, 1.0)))
+        right.append((chances.argmax(axis=-1) == targets).reshape(-1))
+    return np.concatenate(nats), np.concatenate(right)
+
+
+def baselines(
+    known: NDArray[np.uint8], before: NDArray[np.int32], after: NDArray[np.int32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(unigram, bigram) nats of each character of `after`, which follow those of `before`.
+
+    By the frequencies in the text `known`, each count one higher (Laplace), so that nothing is impossible.
+    """
+    pairs = known[:-1].astype(np.int64) * ALPHABET + known[1:]
+    together = np.bincount(pairs, minlength=ALPHABET**2).reshape(ALPHABET, ALPHABET) + 1.0
+    alone = np.bincount(known, minlength=ALPHABET) + 1.0
+    bigram = np.log(together / together.sum(axis=1, keepdims=True))[before, after]
+    unigram = np.log(alone / alone.sum())[after]
+    return -unigram.reshape(-1), -bigram.reshape(-1)
+
 
 _LAYERS = 2
 _CHARACTER_BYTES = 3 * 4  # characters, targets and starts as int32
@@ -90,13 +280,13 @@ def _layer_weights(params: ShakespeareLstmParams) -> int:
     return 4 * params.units * (params.embedding + params.units)
 
 
-def _cost(params: ShakespeareLstmParams) -> Cost:
+def _cost(params: ShakespeareLstmParams) -> RecurrentCost:
     """The text, and one step's states at once."""
     weights = _layer_weights(params)
     tested = params.test_samples or (CHARACTERS - TRAIN_CHARACTERS) // params.window
     validated = params.validated_characters // params.window
-    return Cost(
-        schedule=of_steps(params, params.steps_per_epoch, validated, tested),
+    return RecurrentCost(
+        schedule=schedule_steps(params, params.steps_per_epoch, validated, tested),
         flops_per_sample=flops_per_sample(params),
         steps=_LAYERS * params.window,
         units=params.units,

@@ -6,8 +6,8 @@ from dyno.artifact_store import WEIGHTS_SUFFIXES, is_weights
 from dyno.errors import FieldError, InvalidSpec, ResultNotReady, UnknownJob
 from dyno.models.result import Artifact
 from dyno.models.spec import WeightsRef
-from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Params
+from dyno.workloads.training.params import TrainingParams
 from service.state import State
 
 _AT = "/params/weights"

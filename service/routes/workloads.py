@@ -6,8 +6,8 @@ from fastapi import APIRouter
 
 from dyno.errors import UnknownWorkload
 from dyno.models.inventory import WorkloadEntry, WorkloadList, WorkloadMetric
-from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import Workload
+from dyno.workloads.training.params import TrainingParams
 from service.dependencies import StateDep
 from service.problems import documented
 

@@ -16,7 +16,7 @@ from benchmarks.reproduce.page import lines as reproduction
 from benchmarks.results import figure, framework, memory, named
 from dyno.devices.device import Device
 from dyno.models.result import Result
-from dyno.workloads._articles import Article
+from dyno.workloads.references import Article
 from tests.numpy_runners import ON_NUMPY
 
 TINY: Spec = {"workload": "matmul", "params": {"n": 64}, "measure": {"processes": 1, "min_samples": 1, "min_s": 0}}

@@ -13,7 +13,7 @@ from benchmarks.trainings.setups import SETUPS, Setup
 from benchmarks.trainings.taken import PAIRS_EACH, PROCESSES, Taken, kept, take
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import registry, validate_params
-from dyno.workloads._training import TrainingParams
+from dyno.workloads.training.model_training import TrainingParams
 
 TINY = Setup({"batch_size": 8, "train_samples": 16}, 2, "16 digits")
 CHOICES = {

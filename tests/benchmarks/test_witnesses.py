@@ -10,15 +10,12 @@ import pytest
 
 from benchmarks.trainings.setups import SETUPS
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.workloads._characters import character_model
-from dyno.workloads._digits import DIGITS
-from dyno.workloads._forecast import weather_model
-from dyno.workloads._reviews import review_model
 from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
 from dyno.workloads.fashion_mnist_cnn import CLOTHES
-from dyno.workloads.imdb_lstm import ImdbLstmParams
-from dyno.workloads.shakespeare_lstm import ShakespeareLstmParams
-from dyno.workloads.weather_gru import WeatherGruParams
+from dyno.workloads.imdb_lstm import ImdbLstmParams, review_model
+from dyno.workloads.mnist_cnn import DIGITS
+from dyno.workloads.shakespeare_lstm import ShakespeareLstmParams, character_model
+from dyno.workloads.weather_gru import WeatherGruParams, weather_model
 
 OURS: dict[str, Callable[[Any], Any]] = {
     "mnist_cnn": lambda keras: DIGITS.model(keras, 1e-3, False),

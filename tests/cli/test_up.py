@@ -17,7 +17,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dyno.cli import app, up
+from dyno.cli import app
+from dyno.cli import up as cli_up
 from dyno.cli.up import api_url
 from dyno.client import Client
 from dyno.preflight import free_port
@@ -31,11 +32,11 @@ WORDS = ("FLOP/s", "cold_throughput", "fraction of peak", "first epoch", "accura
 
 def test_with_shorter_jobs_the_demo_prints_both_results(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.2}
-    for spec in (up.MATMUL, up.MNIST):
+    for spec in (cli_up.MATMUL, cli_up.MNIST):
         monkeypatch.setitem(spec, "measure", measure)
-    monkeypatch.setitem(up.MNIST, "params", {**up.MNIST["params"], "epochs": 1, "train_samples": 512})  # type: ignore[dict-item]
+    monkeypatch.setitem(cli_up.MNIST, "params", {**cli_up.MNIST["params"], "epochs": 1, "train_samples": 512})  # type: ignore[dict-item]
     printed = io.StringIO()
-    up.run_demo(Console(file=printed, width=120), device=HERE)
+    cli_up.run_demo(Console(file=printed, width=120), device=HERE)
     for words in WORDS:
         assert words in printed.getvalue(), printed.getvalue()
 

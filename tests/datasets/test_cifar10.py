@@ -18,7 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dyno.datasets import cifar10, cifar10_batches
+from dyno.datasets import cifar10
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.settings import Settings
 
@@ -40,10 +40,10 @@ FIRST_OF_TEST = BATCHES["test_batch"][:FIRST]
 def published(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these small batches had been published: the real ones may not come along."""
     tables = BATCHES | {"test_batch_first1000": FIRST_OF_TEST}
-    monkeypatch.setattr(cifar10_batches, "BATCH", SAMPLES)
-    monkeypatch.setattr(cifar10_batches, "FIRST", FIRST)
+    monkeypatch.setattr(cifar10, "BATCH", SAMPLES)
+    monkeypatch.setattr(cifar10, "FIRST", FIRST)
     sums = {name: hashlib.sha256(table.tobytes()).hexdigest() for name, table in tables.items()}
-    monkeypatch.setattr(cifar10_batches, "PUBLISHED", sums)
+    monkeypatch.setattr(cifar10, "PUBLISHED", sums)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_each_form_holds_the_same_images(folder: Path, written: Callable[[Path, 
     record = BATCHES["data_batch_2"][3]
     assert data.train_labels[SAMPLES + 3] == record[0]
     assert (data.train_images[SAMPLES + 3] == record[1:].reshape(3, 32, 32).transpose(1, 2, 0)).all()
-    assert data.origin.sha256 == {f"{name}.bin": cifar10_batches.PUBLISHED[name] for name in NAMES}
+    assert data.origin.sha256 == {f"{name}.bin": cifar10.PUBLISHED[name] for name in NAMES}
 
 
 def test_what_keras_has_unpacked_is_found(keras_home: Path) -> None:

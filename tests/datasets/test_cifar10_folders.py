@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from dyno.datasets import cifar10
-from dyno.datasets.images import Images
+from dyno.datasets.image_sets import Images
 from dyno.errors import DatasetDamaged
 from dyno.settings import Settings
 

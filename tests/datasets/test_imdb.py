@@ -14,8 +14,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dyno.datasets import imdb, imdb_files, imdb_ranks, imdb_texts
-from dyno.datasets.imdb_ranks import Part
+from dyno.datasets import imdb
+from dyno.datasets.imdb import ReviewPart
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.settings import Settings
 
@@ -27,9 +27,8 @@ TEST = [[4], [5, 5], [3, 4], [1], [9, 9, 9], [2, 1]]
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if so few reviews and words had been published."""
-    for module in (imdb_ranks, imdb_texts):
-        monkeypatch.setattr(module, "REVIEWS", REVIEWS)
-        monkeypatch.setattr(module, "VOCABULARY", len(WORDS))
+    monkeypatch.setattr(imdb, "REVIEWS", REVIEWS)
+    monkeypatch.setattr(imdb, "VOCABULARY", len(WORDS))
 
 
 @pytest.fixture
@@ -81,7 +80,7 @@ def test_reviews_are_numbered_cut_and_padded_as_keras_does_it(folder: Path) -> N
     length=st.integers(1, 14),
 )
 def test_any_reviews_are(reviews: list[list[int]], words: int, length: int) -> None:
-    part = Part.of([np.array(review, np.uint32) for review in reviews], np.zeros(len(reviews), np.uint8))
+    part = ReviewPart.of([np.array(review, np.uint32) for review in reviews], np.zeros(len(reviews), np.uint8))
     assert imdb.padded(part, words, length).tolist() == _as_keras(reviews, words, length)
 
 
@@ -135,7 +134,7 @@ def _kerass(path: Path) -> None:
 
 
 def _publish(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
-    monkeypatch.setattr(imdb_files, "KERAS_PUBLISHED", hashlib.sha256(path.read_bytes()).hexdigest())
+    monkeypatch.setattr(imdb, "KERAS_PUBLISHED", hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def test_keras_file_is_read_in_the_order_in_which_keras_hands_it_out(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dyno.datasets import shakespeare
-from dyno.datasets.kinds import DataKind
+from dyno.datasets.loading import DataKind
 from dyno.errors import DatasetDamaged
 from dyno.settings import Settings
 

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dyno.datasets import weather, weather_files, weather_rows
-from dyno.datasets.weather_rows import COMPASS
-from dyno.datasets.weather_signals import SIGNALS, STATIONS
+from dyno.datasets import weather
+from dyno.datasets.weather import COMPASS, SIGNALS, STATIONS
 from dyno.errors import DatasetDamaged, RunFailed
 from dyno.settings import Settings
 
@@ -29,7 +28,7 @@ def _value(hour: int, station: int, quantity: int) -> str:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if six hours had been published."""
-    monkeypatch.setattr(weather_rows, "times", lambda: tuple(f"2013-03-01T{hour:02}:00" for hour in range(HOURS)))
+    monkeypatch.setattr(weather, "times", lambda: tuple(f"2013-03-01T{hour:02}:00" for hour in range(HOURS)))
 
 
 @pytest.fixture
@@ -77,12 +76,12 @@ def _archive() -> bytes:
 
 
 def _archived(folder: Path) -> None:
-    inner, outer = weather_files.ARCHIVES[1], weather_files.ARCHIVES[0]
+    inner, outer = weather.ARCHIVES[1], weather.ARCHIVES[0]
     (folder / outer).write_bytes(_zip({inner: _archive(), "data.csv": b"of the reviewers"}))
 
 
 def _inner(folder: Path) -> None:
-    (folder / weather_files.ARCHIVES[1]).write_bytes(_archive())
+    (folder / weather.ARCHIVES[1]).write_bytes(_archive())
 
 
 def _lines() -> Iterator[str]:
@@ -96,7 +95,7 @@ def _lines() -> Iterator[str]:
 
 def _combined(folder: Path, change: Callable[[str], str] = str) -> None:
     content = change("\n".join(_lines()) + "\n").encode()
-    (folder / weather_files.COMBINED).write_bytes(gzip.compress(content))
+    (folder / weather.COMBINED).write_bytes(gzip.compress(content))
 
 
 @pytest.mark.parametrize("written", [_combined, _loose, _archived, _inner])
@@ -107,7 +106,7 @@ def test_each_form_holds_the_same_weather(folder: Path, written: Callable[[Path]
     assert data.values.shape == (HOURS, 20)
     station, hour = 3, 4
     huairou = data.values[hour, station * 4 : station * 4 + 4]
-    assert data.signals[station * 4 : station * 4 + 4] == tuple(f"Huairou {q}" for q in weather_rows.QUANTITIES)
+    assert data.signals[station * 4 : station * 4 + 4] == tuple(f"Huairou {q}" for q in weather.QUANTITIES)
     assert huairou.tolist() == pytest.approx([1.5, 1004, 0.3, 7 * 22.5])
 
 
@@ -128,7 +127,7 @@ def test_rows_that_are_missing_doubled_or_no_numbers_are_refused(
     _combined(folder, lambda text: text.replace(before, after))
     with pytest.raises(DatasetDamaged) as damaged:
         _load(folder)
-    assert weather_files.COMBINED in damaged.value.detail
+    assert weather.COMBINED in damaged.value.detail
     assert complaint in damaged.value.detail
 
 

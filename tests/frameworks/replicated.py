@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import Samples
+from dyno.frameworks.contract import Dataset
 from dyno.frameworks.tensorflow import TensorFlow
 
 SAMPLES, CLASSES, BATCH = 70, 3, 16
@@ -43,11 +43,11 @@ def in_calls_of_two(framework: TensorFlow) -> list[float]:
     return [trainer.steps(2), trainer.steps(1)]
 
 
-def _samples() -> Samples:
+def _samples() -> Dataset:
     rows = np.arange(SAMPLES)
     inputs = np.random.default_rng(0).normal(size=(SAMPLES, 8)).astype(np.float32)
     inputs[rows, rows % CLASSES] += 2
-    return Samples(inputs, (rows % CLASSES).astype(np.uint8))
+    return Dataset(inputs, (rows % CLASSES).astype(np.uint8))
 
 
 def made(framework: TensorFlow, *, jit_compile: bool) -> Any:
@@ -65,7 +65,7 @@ def refusals(framework: TensorFlow) -> list[str]:
     """The reasons of what several replicas can't do: XLA, and a sample for less than each."""
     found = []
     for jit_compile, count in ((True, 16), (False, 2)):
-        samples = Samples(np.zeros((count, 8), np.float32), np.zeros(count, np.uint8))
+        samples = Dataset(np.zeros((count, 8), np.float32), np.zeros(count, np.uint8))
         try:
             framework.trainer(made(framework, jit_compile=jit_compile), samples, count, 0)
         except RunFailed as refused:

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import Samples, Trainer
+from dyno.frameworks.contract import Dataset, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
-from dyno.frameworks.tensorflow_step import kept_as
+from dyno.frameworks.tensorflow_trainer import kept_as
 
 SAMPLES, CLASSES = 10, 3
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
 TARGETS = np.eye(CLASSES, dtype=np.float32)[np.arange(SAMPLES) % CLASSES]
-DATA = Samples(INPUTS, TARGETS)
+DATA = Dataset(INPUTS, TARGETS)
 # Of two ways to sum the same in float32: a hundred terms differ by 6e-6 at most, several steps by a few times as much.
 # A sample left out, seen twice or given another's label changes a loss by a hundredth.
 ROUNDING = 1e-4
@@ -84,7 +84,7 @@ def test_it_learns(tensorflow: TensorFlow, jit_compile: bool) -> None:
     """One layer's loss has no other minimum than the one that is looked for, whatever the processor rounds."""
     inputs = np.eye(CLASSES, 4, dtype=np.float32)[np.arange(60) % CLASSES]
     targets = np.eye(CLASSES, dtype=np.float32)[np.arange(60) % CLASSES]
-    trainer = tensorflow.trainer(_model(tensorflow, 1.0, jit_compile=jit_compile), Samples(inputs, targets), 20, 0)
+    trainer = tensorflow.trainer(_model(tensorflow, 1.0, jit_compile=jit_compile), Dataset(inputs, targets), 20, 0)
     assert trainer.jit_compile == jit_compile
     trainer.compile()
     trainer.steps(3)
@@ -122,7 +122,7 @@ def test_windows_are_cut_from_the_series_as_they_are_needed(tensorflow: TensorFl
     model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
     series = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     targets, starts = series[:, :3] / 2, np.array([0, 3, 25, 11, 8, 9, 1], np.int32)
-    trainer = tensorflow.trainer(model, Samples(series, targets, window, starts), 3, 0)
+    trainer = tensorflow.trainer(model, Dataset(series, targets, window, starts), 3, 0)
     assert trainer.batch_size == 3
     trainer.steps(2)
     trainer.tail()
@@ -140,7 +140,7 @@ def test_whole_numbers_come_as_they_are_whatever_their_width(tensorflow: TensorF
     model.compile(keras.optimizers.SGD(0.0), loss, metrics=["accuracy"], jit_compile=False)
     inputs = np.random.default_rng(0).integers(0, 256, (30, 3))
     targets = inputs[:, 0] % CLASSES
-    trainer = tensorflow.trainer(model, Samples(inputs.astype(np.uint8), targets.astype(np.uint8)), 10, 0)
+    trainer = tensorflow.trainer(model, Dataset(inputs.astype(np.uint8), targets.astype(np.uint8)), 10, 0)
     trainer.steps(3)
     expected = model.evaluate(inputs, targets, verbose=0, return_dict=True)
     model.reset_metrics()

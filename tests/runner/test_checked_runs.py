@@ -15,8 +15,8 @@ from dyno.measure.warnings import CODES
 from dyno.models.result import Result, Verdict
 from dyno.models.spec import Measure, Spec
 from dyno.workloads import workload
-from dyno.workloads._products import Chain
 from dyno.workloads.contract import Workload
+from dyno.workloads.matmul import Chain
 from tests.running import codes, job_of
 from tests.waiting import eventually
 from tests.wrong_products import (

@@ -19,8 +19,8 @@ from dyno.models.spec import Measure, Spec
 from dyno.runner import run
 from dyno.runner.run import PhaseTimer, host_peak_bytes, peak_memory, reset_host_peak
 from dyno.workloads import validate_params, workload
-from dyno.workloads._products import Chain
 from dyno.workloads.contract import Verification
+from dyno.workloads.matmul import Chain
 from tests.running import failure_of, in_process, job_of, pipe, record_of
 
 CORES = sorted(os.sched_getaffinity(0))

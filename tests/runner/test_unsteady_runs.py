@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from dyno.devices.device import Device
-from dyno.frameworks.contract import JitCompile, Samples
+from dyno.frameworks.contract import Dataset, JitCompile
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.measure.sampling import HostClock
 from dyno.models.result import DataOrigin, Result
 from dyno.models.spec import Measure, Spec
 from dyno.runner import case_sampling
-from dyno.workloads._training import ModelTraining, Outcome, Plan
-from dyno.workloads._training_params import TrainingParams
 from dyno.workloads.contract import BuildContext, Estimate, MetricSpec, Params, Verification, Workload
+from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
+from dyno.workloads.training.params import TrainingParams
 from tests.running import codes, job_of
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -115,7 +115,9 @@ def _line(params: TrainingParams, context: BuildContext) -> ModelTraining:
         return model
 
     origin = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
-    return ModelTraining(params, Plan(make, Samples(LINE, LINE), origin, lambda model, trainer: Outcome()), context)
+    return ModelTraining(
+        params, Plan(make, Dataset(LINE, LINE), origin, lambda model, trainer: TrainingOutcome()), context
+    )
 
 
 @pytest.mark.parametrize(("learning_rate", "rises"), [(1.05, True), (0.1, False)])

@@ -15,14 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 from dyno.datasets import mnist
-from dyno.frameworks._keras import keras_on
+from dyno.frameworks.keras import load_keras
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
-from dyno.workloads._digits import digit_model
-from dyno.workloads._forecast import weather_model
-from dyno.workloads._reviews import review_model
 from dyno.workloads.cifar10_cnn import photographs
+from dyno.workloads.imdb_lstm import review_model
+from dyno.workloads.mnist_cnn import digit_model
+from dyno.workloads.weather_gru import weather_model
 from tests.quick_xla import QUICK_XLA
 
 RANDOM = np.random.default_rng(7)
@@ -81,7 +81,7 @@ def test_jax_answers_the_same_with_the_weights_that_tensorflow_left(
 
 
 if __name__ == "__main__":
-    keras = keras_on("jax")
+    keras = load_keras("jax")
     for _name in SMALL:
         _folder = Path(sys.argv[1])
         np.save(_folder / f"{_name}.npy", answered(keras, _name, _folder / f"{_name}.weights.h5", draw=False))

@@ -10,7 +10,7 @@ import pytest
 
 from dyno.models.result import Reference
 from dyno.workloads import registry
-from dyno.workloads._articles import ELSEWHERE
+from dyno.workloads.references import ELSEWHERE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

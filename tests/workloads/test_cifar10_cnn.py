@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from dyno.datasets import cifar10
-from dyno.datasets.images import Images
+from dyno.datasets.image_sets import Images
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.result import DataOrigin, Training
 from dyno.workloads import validate_params, workload
-from dyno.workloads._images import Network
 from dyno.workloads.cifar10_cnn import PHOTOGRAPHS, Cifar10CnnParams
 from dyno.workloads.contract import BuildContext
+from dyno.workloads.training.images import Network
 
 CIFAR = workload("cifar10_cnn")
 Context = Callable[..., BuildContext]

@@ -15,10 +15,10 @@ import pytest
 from dyno.devices.device import Device
 from dyno.devices.discovery import installed_frameworks
 from dyno.devices.gpu import gpu_facts
-from dyno.frameworks.seen import seen_in_a_process_of_its_own
+from dyno.frameworks.visible_devices import query_visible_devices
 from dyno.workloads import validate_params, workload
-from dyno.workloads._device_facts import host_facts, listing
 from dyno.workloads.contract import BuildContext, Built
+from dyno.workloads.device_info import host_facts, listing
 
 INFO = workload("device_info")
 Context = Callable[..., BuildContext]
@@ -114,14 +114,14 @@ def test_a_gpu_is_told_in_bytes_hertz_and_watts_and_what_it_refuses_is_null() ->
 
 
 def test_a_framework_that_is_not_here_gives_its_reason_in_place_of_devices() -> None:
-    told = seen_in_a_process_of_its_own("theano")
+    told = query_visible_devices("theano")
     assert told["devices"] == []
     assert 'no framework "theano"' in told["reason"]
 
 
 @pytest.mark.skipif("jax" not in installed_frameworks(), reason="JAX is not installed")
 def test_another_framework_is_asked_in_a_process_of_its_own() -> None:
-    told = seen_in_a_process_of_its_own("jax")
+    told = query_visible_devices("jax")
     assert {"cpu", "gpu", "tpu"} & {device["kind"] for device in told["devices"]}
 
 

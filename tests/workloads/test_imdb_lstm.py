@@ -11,10 +11,9 @@ from dyno.devices.device import Device
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.result import Training
 from dyno.workloads import validate_params, workload
-from dyno.workloads._recurrent import rnn_kernel
-from dyno.workloads._reviews import review_model
 from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.imdb_lstm import ImdbLstmParams, flops_per_sample
+from dyno.workloads.imdb_lstm import ImdbLstmParams, flops_per_sample, review_model
+from dyno.workloads.training.recurrent import rnn_kernel
 from tests.step_flops import step_flops
 
 IMDB = workload("imdb_lstm")

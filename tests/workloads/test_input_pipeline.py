@@ -16,9 +16,8 @@ from dyno.errors import InvalidSpec, RunFailed
 from dyno.frameworks.contract import FedStep
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import validate_params, workload
-from dyno.workloads._fed_training import FedTraining, _Call
-from dyno.workloads.contract import BuildContext, Several, Verification
-from dyno.workloads.input_pipeline import InputPipelineParams, estimate, flops
+from dyno.workloads.contract import BuildContext, HasCases, Verification
+from dyno.workloads.input_pipeline import FedTraining, InputPipelineParams, _Call, estimate, flops
 from tests.waiting import eventually
 
 PIPELINE = workload("input_pipeline")
@@ -136,7 +135,7 @@ def test_a_call_waits_until_as_many_batches_lie_ready_as_before_and_counts_that(
 
 def test_both_cases_are_a_step_on_as_many_images_and_count_the_same(context: Context) -> None:
     run = _run(context())
-    assert isinstance(run, Several)
+    assert isinstance(run, HasCases)
     assert [case.name for case in run.cases] == ["fed", "resident"] == [*PIPELINE.cases_of(_params())]
     for case in run.cases:
         assert (case.work, case.flops, case.dtype) == (32.0, flops(_params()), "float32")

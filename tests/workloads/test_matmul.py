@@ -10,10 +10,8 @@ from dyno.devices.device import Device, PeakFigure
 from dyno.errors import InvalidSpec
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import validate_params, workload
-from dyno.workloads._matmul_params import MatmulParams
-from dyno.workloads._products import Chain, Dispatch
 from dyno.workloads.contract import BuildContext, Verification
-from dyno.workloads.matmul import estimate, flops, lint, rotation
+from dyno.workloads.matmul import Chain, Dispatch, MatmulParams, estimate, flops, lint, rotation
 
 MATMUL = workload("matmul")
 Context = Callable[..., BuildContext]

@@ -12,10 +12,8 @@ from dyno.devices.device import Device
 from dyno.errors import InvalidSpec, RunFailed
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import validate_params, workload
-from dyno.workloads._matmul_params import MatmulParams
-from dyno.workloads._operands import LONGEST
-from dyno.workloads.contract import BuildContext, Several, Verification
-from dyno.workloads.matmul import estimate, flops, lint
+from dyno.workloads.contract import BuildContext, HasCases, Verification
+from dyno.workloads.matmul import LONGEST, MatmulParams, estimate, flops, lint
 
 MATMUL = workload("matmul")
 Context = Callable[..., BuildContext]
@@ -30,7 +28,7 @@ def _params(**params: Any) -> MatmulParams:
 def _verified(context: BuildContext, **params: Any) -> Verification:
     built = MATMUL.build(_params(**params), context)
     built.compile()
-    for case in built.cases if isinstance(built, Several) else ():
+    for case in built.cases if isinstance(built, HasCases) else ():
         case.execute(1)
     built.execute(2)
     return built.verify()
@@ -48,7 +46,7 @@ def _refused(**params: Any) -> list[tuple[str, str]]:
 
 def test_each_size_is_a_case_with_its_own_work(context: Context) -> None:
     built = MATMUL.build(_params(sizes=[8, [2, 3, 5]], mode="dispatch", repeats=3), context())
-    assert isinstance(built, Several)
+    assert isinstance(built, HasCases)
     assert [case.name for case in built.cases] == ["8x8x8", "2x3x5"]
     assert MATMUL.cases_of(_params(sizes=[8, [2, 3, 5]], mode="dispatch")) == ("8x8x8", "2x3x5")
     assert [case.work for case in built.cases] == [2 * 8**3 * 3, 2 * 2 * 3 * 5 * 3]

@@ -11,14 +11,13 @@ from PIL import Image
 from dyno.datasets import mnist
 from dyno.devices.device import Device
 from dyno.errors import RunFailed
-from dyno.frameworks.contract import Samples, Trainer
+from dyno.frameworks.contract import Dataset, Trainer
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.result import Training
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
-from dyno.workloads._digits import DIGITS, digit_model
 from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.mnist_cnn import MnistCnnParams
+from dyno.workloads.mnist_cnn import DIGITS, MnistCnnParams, digit_model
 
 MNIST = workload("mnist_cnn")
 Context = Callable[..., BuildContext]
@@ -153,7 +152,7 @@ class Poisoned(TensorFlow):
         self._tf, self._keras = sound._tf, sound._keras
 
     def trainer(
-        self, model: Any, samples: Samples, batch_size: int, seed: int, steps_per_execution: int = 1
+        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
         samples.targets[0, 0] = np.nan
         return super().trainer(model, samples, batch_size, seed, steps_per_execution)

@@ -12,11 +12,9 @@ from dyno.devices.device import Device
 from dyno.errors import InvalidSpec, RunFailed
 from dyno.models.result import Training
 from dyno.workloads import validate_params, workload
-from dyno.workloads._quantized import ready
-from dyno.workloads._quantized_run import QuantizedRun
 from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
-from dyno.workloads.contract import BuildContext, Several
-from dyno.workloads.quantized_inference import QuantizedInferenceParams, estimate, flops
+from dyno.workloads.contract import BuildContext, HasCases
+from dyno.workloads.quantized_inference import QuantizedInferenceParams, QuantizedRun, convert_model, estimate, flops
 
 QUANTIZED = workload("quantized_inference")
 Context = Callable[..., BuildContext]
@@ -56,7 +54,7 @@ def training(run: QuantizedRun) -> Training:
 
 
 def test_both_formats_are_timed_in_batches_and_one_by_one(run: QuantizedRun) -> None:
-    assert isinstance(run, Several)
+    assert isinstance(run, HasCases)
     assert [case.name for case in run.cases] == CASES == list(QUANTIZED.cases_of(_params()))
     assert [case.work for case in run.cases] == [8.0, 8.0, 1.0, 1.0]
     assert [case.dtype for case in run.cases] == ["int8", "float32"] * 2
@@ -155,7 +153,7 @@ def test_the_photographs_network_is_quantised_whole_with_its_normalisation(conte
     keras = context().framework.keras
     model = keras.Sequential([keras.Input(PHOTOGRAPHS.shape), *PHOTOGRAPHS.make(keras)])
     images = np.random.default_rng(0).random((16, *PHOTOGRAPHS.shape), dtype=np.float32)
-    float32, int8 = ready(model, "litert", images, context())
+    float32, int8 = convert_model(model, "litert", images, context())
     tensors: Any = int8.details["tensors"]
     assert tensors["float32"] == 2
     assert len(float32.file[1]) > 3 * len(int8.file[1])

@@ -12,10 +12,17 @@ from dyno.devices.device import Device
 from dyno.errors import InvalidSpec
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import validate_params, workload
-from dyno.workloads._inference import Inference
-from dyno.workloads._resnet import convolutions, forward_flops, make
 from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.resnet50 import Resnet50Params, estimate, flops, lint
+from dyno.workloads.resnet50 import (
+    Inference,
+    Resnet50Params,
+    convolutions,
+    estimate,
+    flops,
+    forward_flops,
+    lint,
+    resnet50_model,
+)
 
 RESNET = workload("resnet50")
 Context = Callable[..., BuildContext]
@@ -40,7 +47,7 @@ def test_the_forward_flops_are_those_that_tensorflow_counts_in_its_own_graph(ten
     from tensorflow.python.framework import ops
 
     size, classes = 224, 1000  # as published; tracing costs the same at any size
-    model = make(tensorflow.keras, size, classes, "float32", tensorflow.keras.optimizers.SGD(0.01), False)
+    model = resnet50_model(tensorflow.keras, size, classes, "float32", tensorflow.keras.optimizers.SGD(0.01), False)
     graph = tensorflow.forward(model, tf.zeros((1, size, size, 3), tf.uint8)).graph  # type: ignore[attr-defined]
     products = [node for node in graph.get_operations() if node.type in {"Conv2D", "MatMul"}]
     counted = sum(ops.get_stats_for_node_def(graph, node.node_def, "flops").value for node in products)
@@ -75,7 +82,7 @@ def test_it_trains_and_answers_for_no_accuracy(context: Context) -> None:
 def test_mixed_precision_computes_in_bfloat16_and_keeps_weights_and_probabilities_in_float32(
     tensorflow: TensorFlow, context: Context
 ) -> None:
-    model = make(tensorflow.keras, 32, 10, "mixed_bfloat16", tensorflow.keras.optimizers.SGD(0.01), False)
+    model = resnet50_model(tensorflow.keras, 32, 10, "mixed_bfloat16", tensorflow.keras.optimizers.SGD(0.01), False)
     convolution = next(layer for layer in model.layers[2].layers if layer.name.endswith("_conv"))
     assert (convolution.compute_dtype, convolution.kernel.dtype, model.layers[-1].compute_dtype) == (
         "bfloat16",

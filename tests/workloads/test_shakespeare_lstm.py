@@ -14,10 +14,17 @@ from dyno.frameworks.tensorflow import TensorFlow
 from dyno.models.result import Training
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
-from dyno.workloads._characters import baselines, character_model, plan
-from dyno.workloads._passage import Reader, tempered, write
 from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.shakespeare_lstm import ShakespeareLstmParams, flops_per_sample
+from dyno.workloads.shakespeare_lstm import (
+    CharacterReader,
+    ShakespeareLstmParams,
+    apply_temperature,
+    baselines,
+    character_model,
+    flops_per_sample,
+    plan,
+    write_passage,
+)
 from tests.step_flops import step_flops
 
 SHAKESPEARE = workload("shakespeare_lstm")
@@ -126,22 +133,22 @@ def test_writing_reads_as_the_model_itself_does(tensorflow: TensorFlow, context:
     model = character_model(tensorflow.keras, _params(window=6), False)
     characters = np.array([[84, 111, 32, 98, 101, 44]], np.int32)
     whole = tensorflow.numpy(model(characters))[0]
-    reader = Reader(model, context())
+    reader = CharacterReader(model, context())
     one_by_one = [reader.read(int(character)) for character in characters[0]]
     assert np.array(one_by_one) == pytest.approx(whole, abs=1e-6)
 
 
 def test_the_same_seed_writes_the_same_passage(tensorflow: TensorFlow, context: Context) -> None:
     model = character_model(tensorflow.keras, _params(), False)
-    passages = [write(model, context(), "To be", 30, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
+    passages = [write_passage(model, context(), "To be", 30, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
     assert passages[0] == passages[1] != passages[2]
 
 
 def test_temperature_sharpens_or_flattens_what_is_drawn_from() -> None:
     chances = np.array([0.6, 0.3, 0.1], np.float32)
-    assert tempered(chances, 1.0) == pytest.approx(chances, abs=1e-6)
-    assert tempered(chances, 0.01)[0] == pytest.approx(1.0)
-    assert tempered(chances, 10.0).max() < 0.4
+    assert apply_temperature(chances, 1.0) == pytest.approx(chances, abs=1e-6)
+    assert apply_temperature(chances, 0.01)[0] == pytest.approx(1.0)
+    assert apply_temperature(chances, 10.0).max() < 0.4
 
 
 def test_a_character_s_time_is_a_window_s_by_its_length(built: Built) -> None:

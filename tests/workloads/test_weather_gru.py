@@ -15,10 +15,17 @@ from dyno.models.result import Training
 from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
-from dyno.workloads._forecast import Series, loss_after, plan, series, weather_model
-from dyno.workloads._recurrent import jit_unmeasured
 from dyno.workloads.contract import BuildContext, Built
-from dyno.workloads.weather_gru import WeatherGruParams, flops_per_sample
+from dyno.workloads.training.recurrent import jit_unmeasured
+from dyno.workloads.weather_gru import (
+    Series,
+    WeatherGruParams,
+    flops_per_sample,
+    loss_after,
+    plan,
+    series,
+    weather_model,
+)
 from tests.step_flops import step_flops
 
 WEATHER = workload("weather_gru")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.contract import FedStep, Framework, Samples
+from dyno.frameworks.contract import Dataset, FedStep, Framework
 
 INPUTS = np.random.default_rng(0).random((6, 4), np.float32)
 TARGETS = np.eye(3, dtype=np.float32)[np.arange(6) % 3]
@@ -30,7 +30,7 @@ def _weights(model: Any) -> list[Any]:
 
 def test_it_trains_as_the_trainer_does_on_the_same_samples(framework: Framework, model_of: Maker) -> None:
     trained, fed = model_of(rate=0.5), model_of(rate=0.5)
-    trainer = framework.trainer(trained, Samples(INPUTS, TARGETS), len(INPUTS), seed=0)
+    trainer = framework.trainer(trained, Dataset(INPUTS, TARGETS), len(INPUTS), seed=0)
     step = _step(framework, fed)
     for count in (1, 2, 3):
         loss = step.train(step.placed(INPUTS, TARGETS))

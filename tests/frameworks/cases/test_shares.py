@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.contract import Framework, Samples, Trainer
+from dyno.frameworks.contract import Dataset, Framework, Trainer
 
 SAMPLES, CLASSES, WINDOW = 10, 3, 4
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
 TARGETS = np.eye(CLASSES, dtype=np.float32)[np.arange(SAMPLES) % CLASSES]
-DATA = Samples(INPUTS, TARGETS)
+DATA = Dataset(INPUTS, TARGETS)
 # Of two ways to sum the same in float32: a hundred terms differ by 6e-6 at most, several steps by a few times as much.
 # A sample left out, seen twice or given another's label changes a loss by a hundredth.
 ROUNDING = 1e-4
 STARTS = np.array([0, 1, 2, 3, 5, 6], np.int32)
-WINDOWS = Samples(INPUTS, TARGETS, WINDOW, STARTS)
+WINDOWS = Dataset(INPUTS, TARGETS, WINDOW, STARTS)
 
 Maker = Callable[..., Any]
 
@@ -45,7 +45,7 @@ def test_an_epoch_sees_every_sample_once(framework: Framework, model_of: Maker, 
 
 
 def test_samples_that_no_replica_could_share_are_left_out(framework: Framework, model_of: Maker) -> None:
-    trainer = framework.trainer(model_of(rate=0.0), Samples(INPUTS[:5], TARGETS[:5]), 4, seed=0)
+    trainer = framework.trainer(model_of(rate=0.0), Dataset(INPUTS[:5], TARGETS[:5]), 4, seed=0)
     trainer.steps(1)
     assert np.isfinite(trainer.tail())
     assert np.isfinite(trainer.finish_epoch()["loss"])

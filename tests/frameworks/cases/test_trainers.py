@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyno.frameworks.contract import Framework, Samples
+from dyno.frameworks.contract import Dataset, Framework
 
 SAMPLES, CLASSES = 10, 3
 INPUTS = np.arange(SAMPLES * 4, dtype=np.float32).reshape(SAMPLES, 4) / 10
 TARGETS = np.eye(CLASSES, dtype=np.float32)[np.arange(SAMPLES) % CLASSES]
-DATA = Samples(INPUTS, TARGETS)
+DATA = Dataset(INPUTS, TARGETS)
 # Of two ways to sum the same in float32: a hundred terms differ by 6e-6 at most, several steps by a few times as much.
 # A sample left out, seen twice or given another's label changes a loss by a hundredth.
 ROUNDING = 1e-4
@@ -43,7 +43,7 @@ def test_steps_in_one_call_train_as_single_ones_do(framework: Framework, model_o
 
 def test_it_learns(framework: Framework, model_of: Maker) -> None:
     """One layer's loss has no other minimum than the one that is looked for, whatever the processor rounds."""
-    samples = Samples(np.eye(CLASSES, 4, dtype=np.float32)[np.arange(60) % CLASSES], np.tile(TARGETS[:3], (20, 1)))
+    samples = Dataset(np.eye(CLASSES, 4, dtype=np.float32)[np.arange(60) % CLASSES], np.tile(TARGETS[:3], (20, 1)))
     trainer = framework.trainer(model_of(rate=1.0), samples, 20, 0)
     trainer.compile()
     trainer.steps(3)

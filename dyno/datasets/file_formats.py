@@ -1,0 +1,131 @@
+"""Safe readers for the files of data sets: idx, NumPy's .npz, and pickles of plain data.
+
+Readers raise DatasetDamaged with the file's name and never return half of it. A pickle can run any code: here, only
+the names in `_ALLOWED` are looked up, and a pickle that asks for any other is refused before it does a thing. .npz
+archives are read without unpickling.
+
+idx is the format of MNIST's files, gzipped. Layout, big-endian: two zero bytes, a type byte (8: unsigned byte), the
+number of dimensions, each dimension as uint32, then the values, last dimension fastest.
+http://yann.lecun.com/exdb/mnist/, "the IDX file format".
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import math
+import pickle
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyno.errors import DatasetDamaged
+
+_UNSIGNED_BYTE = 8
+_MOST_BYTES = 1 << 30  # a header may claim anything, and gzip packs a thousandfold
+
+
+@dataclass(frozen=True)
+class IdxFile:
+    """`values`: uint8 in the file's dimensions; `sha256` is of the file as it lies there, packed."""
+
+    values: NDArray[np.uint8]
+    sha256: str
+
+
+def read_idx(path: Path, dimensions: int) -> IdxFile:
+    """The file at `path`, which must hold unsigned bytes in so many `dimensions`. Raises DatasetDamaged."""
+    try:
+        packed = path.read_bytes()
+        content = _unpacked(packed)
+    except (OSError, EOFError, zlib.error) as error:  # BadGzipFile is an OSError
+        raise DatasetDamaged(f"{path}: can't be unpacked: {error}") from error
+    return IdxFile(_parsed(content, dimensions, path), hashlib.sha256(packed).hexdigest())
+
+
+def _unpacked(packed: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
+        return stream.read(_MOST_BYTES)
+
+
+def _parsed(content: bytes, dimensions: int, path: Path) -> NDArray[np.uint8]:
+    header_bytes = 4 + 4 * dimensions
+    if len(content) < header_bytes:
+        raise DatasetDamaged(f"{path}: {len(content)} bytes are too short for a header of {header_bytes}")
+    magic, *shape = struct.unpack(f">{1 + dimensions}I", content[:header_bytes])
+    expected = _UNSIGNED_BYTE << 8 | dimensions
+    if magic != expected:
+        raise DatasetDamaged(
+            f"{path}: starts with {magic:#010x}; unsigned bytes in {dimensions}-D are {expected:#010x}"
+        )
+    if len(content) - header_bytes != math.prod(shape):
+        raise DatasetDamaged(f"{path}: {len(content) - header_bytes} values where its header says {shape}")
+    return np.frombuffer(content, np.uint8, offset=header_bytes).reshape(shape)
+
+
+def read_npz(path: Path, names: Sequence[str], sha256: str | None = None) -> tuple[dict[str, NDArray[Any]], str]:
+    """The arrays `names` of the archive and the sum of its file, which must be `sha256` where that is known."""
+    found = file_sha256(path)
+    if sha256 is not None and found != sha256:
+        raise DatasetDamaged(f"{path}: not {path.name} as published: sha256 {found}, not {sha256}")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in names}, found
+    except Exception as error:  # damaged bytes raise what they happen to lead to: BadZipFile, zlib.error, KeyError, …
+        raise DatasetDamaged(f"{path}: can't be read: {error!r}") from error
+
+
+def file_sha256(path: Path) -> str:
+    """The sha256 of a file. Raises DatasetDamaged where it can't be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DatasetDamaged(f"{path}: {error}") from error
+
+
+# what NumPy's own pickles name, of versions 1 and 2; latin-1 text is how Python 2's bytes come
+_ALLOWED = {
+    (f"numpy.{core}.{module}", name)
+    for core in ("core", "_core")
+    for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
+} | {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
+
+
+class _PlainData(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which plain data never does")
+        return super().find_class(module, name)
+
+
+def unpickle_plain(content: bytes, path: Path) -> Any:
+    """The object pickled in `content`. Raises DatasetDamaged, naming `path`, for anything else than plain data."""
+    try:
+        return _PlainData(io.BytesIO(content), encoding="bytes").load()
+    except Exception as error:
+        raise DatasetDamaged(f"{path}: no pickle of plain data: {error}") from error
+
+
+def read_object_array(content: bytes, path: Path) -> np.ndarray[Any, np.dtype[Any]]:
+    """An array in NumPy's .npy format, of objects or of numbers. Raises DatasetDamaged."""
+    stream = io.BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        _, _, dtype = read_header(stream)
+        if not dtype.hasobject:
+            return np.asarray(np.load(io.BytesIO(content), allow_pickle=False))
+    except (ValueError, EOFError, OSError) as error:
+        raise DatasetDamaged(f"{path}: no array: {error}") from error
+    found = unpickle_plain(content[stream.tell() :], path)
+    if not isinstance(found, np.ndarray):
+        raise DatasetDamaged(f"{path}: a {type(found).__name__} where an array belongs")
+    return found

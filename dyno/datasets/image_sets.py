@@ -1,0 +1,229 @@
+"""What the image sets share: the arrays they load as, the four idx files, and synthetic images.
+
+MNIST and Fashion-MNIST have four gzipped idx files of the same names and shapes, told apart by their sums. A folder
+without any of the four is skipped; one with some of them, or with a damaged or another set's file, is an error.
+Synthetic images are one coarse pattern a class, shifted, under noise: learnable, always the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyno.datasets import file_formats
+from dyno.datasets.loading import DataKind, Forms, Remote, choose_form, folders, keras_cache, searched_folders
+from dyno.errors import DatasetDamaged
+from dyno.models.result import DataOrigin
+from dyno.settings import Settings
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images uint8 (samples, height, width, channels), labels uint8 (samples,) that index `classes`."""
+
+    train_images: NDArray[np.uint8]
+    train_labels: NDArray[np.uint8]
+    test_images: NDArray[np.uint8]
+    test_labels: NDArray[np.uint8]
+    classes: tuple[str, ...]
+    origin: DataOrigin
+
+    def limited(self, train_samples: int | None, test_samples: int | None) -> Images:
+        """The first so many of each; None or more than there are: all."""
+        train, test = self.train_images[:train_samples], self.test_images[:test_samples]
+        counts = {"train_samples": len(train), "test_samples": len(test)}
+        return replace(
+            self,
+            train_images=train,
+            train_labels=self.train_labels[:train_samples],
+            test_images=test,
+            test_labels=self.test_labels[:test_samples],
+            origin=self.origin.model_copy(update=counts),
+        )
+
+
+_SHIFTS = range(-2, 3)  # pixels, each way
+_BLOCK = 4  # pixels of a pattern's squares
+_BRIGHT, _NOISE = np.uint8(128), np.uint8(127)  # of a pattern's set squares; at most, on every pixel
+_AT_ONCE = 4096  # images, so that little memory is needed beside theirs
+
+
+def synthetic_images(name: str, classes: tuple[str, ...], side: int, channels: int, train: int, test: int) -> Images:
+    """`train` + `test` images of `side` x `side` x `channels`; the seed is `side`."""
+    random = np.random.Generator(np.random.SFC64(side))
+    patterns = _shifted_patterns(random, len(classes), side, channels)
+    shifts = len(_SHIFTS) ** 2
+    drawn = random.integers(0, len(classes) * shifts, train + test)
+    images = np.frombuffer(bytearray(random.bytes((train + test) * side * side * channels)), np.uint8)
+    images = images.reshape(train + test, side, side, channels)
+    images &= _NOISE
+    for start in range(0, len(images), _AT_ONCE):
+        images[start : start + _AT_ONCE] += patterns[drawn[start : start + _AT_ONCE]]
+    labels = (drawn // shifts).astype(np.uint8)
+    return Images(
+        images[:train],
+        labels[:train],
+        images[train:],
+        labels[train:],
+        classes,
+        DataOrigin(name=name, kind="synthetic", train_samples=train, test_samples=test),
+    )
+
+
+def _shifted_patterns(random: np.random.Generator, classes: int, side: int, channels: int) -> NDArray[np.uint8]:
+    """(classes x shifts, side, side, channels): each class's pattern in every shift."""
+    coarse = random.random((classes, side // _BLOCK, side // _BLOCK, channels)) < 0.35
+    patterns = np.kron(coarse, np.ones((1, _BLOCK, _BLOCK, 1))).astype(np.uint8) * _BRIGHT
+    shifted = [np.roll(patterns, (down, right), axis=(1, 2)) for down in _SHIFTS for right in _SHIFTS]
+    return np.stack(shifted, axis=1).reshape(-1, side, side, channels)
+
+
+Bytes = NDArray[np.uint8]
+
+SIDE = 28
+TRAIN_SAMPLES = 60_000
+TEST_SAMPLES = 10_000
+_TEST_EVERY = 5  # of a sample cut from the test files; why not its last part: samples/mnist/SOURCE.md
+SAMPLE_TEST = TEST_SAMPLES // _TEST_EVERY
+SAMPLE_TRAIN = TEST_SAMPLES - SAMPLE_TEST
+_TRAIN, _TEST = "train", "t10k"
+
+
+def samples(kind: DataKind) -> tuple[int, int]:
+    """(train, test) samples at most: with `auto` the real set may be there."""
+    return (SAMPLE_TRAIN, SAMPLE_TEST) if kind == "sample" else (TRAIN_SAMPLES, TEST_SAMPLES)
+
+
+def _names(part: str) -> tuple[str, str]:
+    return f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"
+
+
+FILES = (*_names(_TRAIN), *_names(_TEST))
+
+
+@dataclass(frozen=True)
+class _Part:
+    images: Bytes
+    labels: Bytes
+    sha256: dict[str, str]
+
+
+@dataclass(frozen=True)
+class IdxSet:
+    """`published`: sha256 of each file as its authors published it, and of Keras' copy where that is one file;
+    `sizes_bytes` of the four FILES, which lie at `address` too."""
+
+    name: str
+    title: str
+    classes: tuple[str, ...]
+    published: Mapping[str, str]
+    address: str
+    sizes_bytes: tuple[int, int, int, int]
+
+    @property
+    def remotes(self) -> list[Remote]:
+        """The four files at their official address."""
+        sizes = zip(FILES, self.sizes_bytes, strict=True)
+        return [Remote(self.address + name, self.published[name], size_bytes) for name, size_bytes in sizes]
+
+    def load(self, settings: Settings, kind: DataKind, shipped: Path) -> Images:
+        """Images uint8 (n, 28, 28, 1) of that kind; `auto` is real, else the sample, which lies in `shipped`.
+
+        Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
+        """
+        of_keras = f", and for {self._kerass_own}" if self._kerass_own else ""
+        looked = searched_folders(settings, self.name)
+        forms = Forms(
+            self.name,
+            real=lambda: self._real(settings),
+            sample=lambda: self.sample(shipped),
+            synthetic=lambda: synthetic_images(self.name, self.classes, SIDE, 1, TRAIN_SAMPLES, TEST_SAMPLES),
+            absent=f"no {self.title} here: looked for its four files in {looked}{of_keras}",
+            remotes=self.remotes,
+        )
+        return choose_form(settings, kind, forms)
+
+    def _real(self, settings: Settings) -> Images | None:
+        found = next(filter(None, map(self.from_folder, folders(settings, self.name))), None)
+        return found or (self.from_npz(self._kerass_own) if self._kerass_own else None)
+
+    @property
+    def _kerass_own(self) -> Path | None:
+        """Where Keras keeps its copy in one file; it has one of what it has published."""
+        name = f"{self.name}.npz"
+        return keras_cache() / name if name in self.published else None
+
+    def from_folder(self, folder: Path) -> Images | None:
+        """The four files, or None where there is not one of them. Raises DatasetDamaged."""
+        absent = [name for name in FILES if not (folder / name).exists()]
+        if len(absent) == len(FILES):
+            return None
+        if absent:
+            raise DatasetDamaged(f"{folder}: incomplete, without {', '.join(absent)}")
+        train, test = self._part(folder, _TRAIN, TRAIN_SAMPLES), self._part(folder, _TEST, TEST_SAMPLES)
+        return self._images(train, test, "real", train.sha256 | test.sha256)
+
+    def from_npz(self, path: Path) -> Images | None:
+        """Keras' copy in one file, None where it is not; read without Keras, and without unpickling anything."""
+        if not path.exists():
+            return None
+        arrays, found = file_formats.read_npz(
+            path, ("x_train", "y_train", "x_test", "y_test"), self.published[path.name]
+        )
+        sha256 = {path.name: found}
+        train, test = (_Part(arrays[f"x_{part}"], arrays[f"y_{part}"], sha256) for part in ("train", "test"))
+        self._check(train, TRAIN_SAMPLES, f"{path} x_train", f"{path} y_train")
+        self._check(test, TEST_SAMPLES, f"{path} x_test", f"{path} y_test")
+        return self._images(train, test, "real", sha256)
+
+    def sample(self, folder: Path) -> Images:
+        """The two test files alone, every fifth image held out."""
+        part = self._part(folder, _TEST, TEST_SAMPLES)
+        held_out = np.arange(len(part.labels)) % _TEST_EVERY == _TEST_EVERY - 1
+        train, test = (_Part(part.images[these], part.labels[these], {}) for these in (~held_out, held_out))
+        return self._images(train, test, "sample", part.sha256)
+
+    def _part(self, folder: Path, part: str, samples: int) -> _Part:
+        of_images, of_labels = _names(part)
+        images, labels = file_formats.read_idx(folder / of_images, 3), file_formats.read_idx(folder / of_labels, 1)
+        read = _Part(images.values, labels.values, {of_images: images.sha256, of_labels: labels.sha256})
+        self._check(read, samples, str(folder / of_images), str(folder / of_labels))
+        self._recognise(folder, read.sha256)
+        return read
+
+    def _check(self, part: _Part, samples: int, of_images: str, of_labels: str) -> None:
+        images, labels = part.images, part.labels
+        if images.shape != (samples, SIDE, SIDE) or images.dtype != np.uint8:
+            raise DatasetDamaged(f"{of_images}: {images.dtype} {images.shape}, not uint8 {(samples, SIDE, SIDE)}")
+        if labels.shape != (samples,) or labels.dtype != np.uint8:
+            raise DatasetDamaged(f"{of_labels}: {labels.dtype} {labels.shape}, not uint8 {(samples,)}")
+        if labels.max() >= len(self.classes):
+            raise DatasetDamaged(f"{of_labels}: the label {labels.max()} is no class of {self.title}")
+
+    def _recognise(self, folder: Path, sha256: dict[str, str]) -> None:
+        """Raises DatasetDamaged for a file of the right name and shape with another content."""
+        for name, found in sha256.items():
+            if found != self.published[name]:
+                expected = self.published[name]
+                raise DatasetDamaged(f"{folder / name}: not {self.title} as published: sha256 {found}, not {expected}")
+
+    def _images(self, train: _Part, test: _Part, kind: Literal["real", "sample"], sha256: dict[str, str]) -> Images:
+        return Images(
+            train.images[..., np.newaxis],
+            train.labels,
+            test.images[..., np.newaxis],
+            test.labels,
+            self.classes,
+            DataOrigin(
+                name=self.name,
+                kind=kind,
+                sha256=sha256,
+                train_samples=len(train.labels),
+                test_samples=len(test.labels),
+            ),
+        )

@@ -1,0 +1,107 @@
+"""Model files: what a job leaves behind and another starts from, on whatever framework each runs."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from dyno.errors import RunFailed
+
+WEIGHTS = "model.weights.h5"
+MODEL = "model.keras"
+SAVED_MODEL = "model.saved_model.zip"
+Export = Literal["saved_model"]
+Shape = tuple[int, ...]
+_TOLD = 3  # differences, of a file of another model
+
+
+def save_model(model: Any, folder: Path | None, export: Export | None = None) -> None:
+    """Leave `model.weights.h5` and `model.keras` in `folder`, and what is to be exported; nothing without artifacts.
+
+    The `.keras` file holds the layers and the optimiser's state too; a SavedModel, zipped, inference alone.
+    """
+    if folder is None:
+        return
+    model.save_weights(folder / WEIGHTS)
+    model.save(folder / MODEL)
+    if export == "saved_model":
+        with tempfile.TemporaryDirectory(prefix="dyno-export-") as exported:
+            model.export(exported, verbose=False)
+            shutil.make_archive(str(folder / SAVED_MODEL.removesuffix(".zip")), "zip", exported)
+
+
+def load_weights(model: Any, path: Path) -> None:
+    """Raises RunFailed (benchmark, weights_mismatch) for weights of another model, or a file that holds none.
+
+    Keras alone would take a file that holds more layers than the model has.
+    """
+    try:
+        model.load_weights(path)
+        whole = sum(map(math.prod, _shapes(path).values())) == model.count_params()
+    except Exception as error:  # Keras and h5py raise ValueError, KeyError, OSError and more for a file that is none
+        raise _mismatch(model, path, error) from error
+    if not whole:
+        raise _mismatch(model, path)
+
+
+def _mismatch(model: Any, path: Path, error: Exception | None = None) -> RunFailed:
+    """Says which layers differ; where nothing can be read of the file, what Keras said of it."""
+    try:
+        differing = _differing(_shapes(path), _own_shapes(model))
+    except (OSError, KeyError, zipfile.BadZipFile):
+        differing = []
+    more = f"; and {len(differing) - _TOLD} more" if len(differing) > _TOLD else ""
+    why = "; ".join(differing[:_TOLD]) + more if differing else f"{type(error).__name__}: {error}"
+    return RunFailed("benchmark", "weights_mismatch", f"{path.name} doesn't fit {model.name}: {why}")
+
+
+def _differing(held: Mapping[str, Shape], own: Mapping[str, Shape]) -> list[str]:
+    found = [f"it has no layer {layer}" for layer in _layers(own) if layer not in _layers(held)]
+    for array, shape in held.items():
+        layer = _layer(array)
+        if layer not in _layers(own):
+            found.append(f"its layer {layer}, {shape}, isn't in the model")
+        elif (expected := own.get(array)) != shape:
+            found.append(f"its layer {layer} has {shape} where the model has {expected or 'nothing'}")
+    return found
+
+
+def _layers(arrays: Mapping[str, Shape]) -> list[str]:
+    return list(dict.fromkeys(map(_layer, arrays)))
+
+
+def _layer(array: str) -> str:
+    """Of "layers/lstm/cell/vars/0" in a file: "lstm/cell"."""
+    return array.rpartition("/vars/")[0].replace("layers/", "")
+
+
+def _own_shapes(model: Any) -> dict[str, Shape]:
+    """As a file of this very model has them."""
+    with tempfile.TemporaryDirectory(prefix="dyno-weights-") as folder:
+        path = Path(folder) / WEIGHTS
+        model.save_weights(path)
+        return _shapes(path)
+
+
+def _shapes(path: Path) -> dict[str, Shape]:
+    """Of every array of a layer, by its place in the file; nothing else of the file is read."""
+    import h5py  # type: ignore[import-untyped] # Keras brings it
+
+    found: dict[str, Shape] = {}
+
+    def note(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and name.startswith("layers/"):
+            found[name] = tuple(item.shape)
+
+    with ExitStack() as opened:
+        file: Any = path
+        if path.suffix == Path(MODEL).suffix:
+            file = opened.enter_context(opened.enter_context(zipfile.ZipFile(path)).open(WEIGHTS))
+        opened.enter_context(h5py.File(file)).visititems(note)
+    return found

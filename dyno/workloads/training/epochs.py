@@ -1,0 +1,166 @@
+"""The epochs of one training, step by step, and what happens at their ends: validation and Keras' callbacks.
+
+`model.fit` is not used: its epochs include validation, and its times were seen to be bimodal.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from dyno.errors import RunFailed
+from dyno.frameworks.contract import Dataset, Trainer
+from dyno.models.result import CallbackEvent, Epoch
+from dyno.workloads.contract import BuildContext
+from dyno.workloads.training.evaluation import evaluate
+from dyno.workloads.training.params import TrainingParams
+
+_FACTOR = 0.1  # of ReduceLROnPlateau, as Keras has it
+_MONITOR = "val_loss"
+
+
+class Callbacks:
+    """`after` each epoch, `finish` at the end. `events` are those that did something."""
+
+    def __init__(
+        self,
+        params: TrainingParams,
+        context: BuildContext,
+        model: Any,
+        trainer: Trainer,
+        validation: Dataset | None,
+    ) -> None:
+        self._params, self._context, self._model, self._trainer = params, context, model, trainer
+        self._validation = validation
+        self.events: list[CallbackEvent] = []
+        self.best_epoch: int | None = None
+        self._best_loss = float("inf")
+        self._folder = tempfile.TemporaryDirectory(prefix="dyno-best-")
+        self._best = Path(self._folder.name) / "best.weights.h5"
+        model.stop_training = False
+        self._keras = self._made(context.framework.keras.callbacks)
+        self._keras.on_train_begin()
+
+    @property
+    def stop(self) -> bool:
+        return bool(getattr(self._model, "stop_training", False))
+
+    def after(self, epoch: Epoch) -> Epoch:
+        """The epoch with its validation, after the callbacks have seen it."""
+        rate = self._rate()
+        epoch = epoch.model_copy(update={"learning_rate": rate})
+        if self._validation is None:
+            return epoch
+        began_s = time.perf_counter()
+        self._trainer.sync()
+        found = evaluate(self._context.framework.keras, self._model, self._trainer, self._validation)
+        self._keras.on_epoch_end(epoch.index, {"loss": epoch.loss, _MONITOR: found["loss"]})
+        self._note(epoch.index, found["loss"], rate)
+        self._trainer.refresh()
+        return epoch.model_copy(
+            update={
+                "validation_loss": found["loss"],
+                "validation_accuracy": found.get("accuracy"),
+                "validation_s": time.perf_counter() - began_s,
+            }
+        )
+
+    def finish(self) -> None:
+        """Go on with the best weights where that was asked for; the Keras model is up to date afterwards."""
+        self._keras.on_train_end()
+        self._trainer.sync()
+        if self._params.best_weights and self.best_epoch is not None:
+            self._model.load_weights(self._best)
+            self._trainer.refresh()
+        self._folder.cleanup()
+
+    def _made(self, callbacks: Any) -> Any:
+        params = self._params
+        made = []
+        if params.best_weights:
+            made.append(callbacks.ModelCheckpoint(self._best, _MONITOR, save_best_only=True, save_weights_only=True))
+        if params.reduce_lr_patience is not None:
+            # Keras' own min_delta, 1e-4, is no small step of a low loss; EarlyStopping's is 0.
+            patience = params.reduce_lr_patience
+            made.append(callbacks.ReduceLROnPlateau(_MONITOR, factor=_FACTOR, patience=patience, min_delta=0.0))
+        if params.early_stopping_patience is not None:
+            made.append(callbacks.EarlyStopping(_MONITOR, patience=params.early_stopping_patience))
+        return callbacks.CallbackList(made, add_history=False, model=self._model)
+
+    def _rate(self) -> float:
+        return float(self._model.optimizer.learning_rate.numpy())  # over replicas it is no number by itself
+
+    def _note(self, index: int, loss: float, rate: float) -> None:
+        if loss < self._best_loss:
+            self._best_loss = loss
+            if self._params.best_weights:
+                self.best_epoch = index
+                self._add(index, "checkpoint", f"validation loss {loss:.4g}, the lowest so far: weights kept")
+        if (now := self._rate()) != rate:
+            self._add(index, "reduce_lr", f"learning rate {rate:.3g} to {now:.3g}")
+        if self.stop:
+            patience = self._params.early_stopping_patience
+            self._add(index, "early_stopping", f"no lower validation loss for {patience} epochs: stopped")
+
+    def _add(self, epoch: int, callback: str, message: str) -> None:
+        self.events.append(CallbackEvent(epoch=epoch, callback=callback, message=message))
+
+
+_REPORTS_PER_EPOCH = 10
+
+
+class Epochs:
+    """`count` epochs of `steps` full batches each, and the rest of the samples with `tail`.
+
+    Progress is told in steps over all `trials`, of which this is number `trial` (from 0).
+    """
+
+    def __init__(
+        self, context: BuildContext, trainer: Trainer, count: int, steps: int, *, tail: bool, trial: int, trials: int
+    ) -> None:
+        self._context, self._trainer = context, trainer
+        self._count, self._steps, self._tail = count, steps, tail
+        self._before, self._all = trial * count * steps, trials * count * steps
+        whole = trainer.steps_per_execution
+        self._chunk = math.ceil(steps / _REPORTS_PER_EPOCH / whole) * whole
+
+    def train(self, callbacks: Callbacks, done: int = 0, spent_s: float = 0.0) -> list[Epoch]:
+        """All epochs; `done` steps of the first were made before, in `spent_s`."""
+        epochs: list[Epoch] = []
+        for index in range(self._count):
+            epochs.append(callbacks.after(self._epoch(index, done, spent_s)))
+            done, spent_s = 0, 0.0
+            if callbacks.stop:
+                break
+        callbacks.finish()
+        return epochs
+
+    def _epoch(self, index: int, done: int, spent_s: float) -> Epoch:
+        began_s, place = time.perf_counter(), f"in epoch {index + 1}"
+        if index > 0:
+            self._trainer.shuffle()
+        while done < self._steps:
+            self._context.report("training", self._before + index * self._steps + done, self._all, "steps")
+            count = min(self._chunk, self._steps - done)
+            finite(self._trainer.steps(count), place)
+            done += count
+        if self._tail:
+            finite(self._trainer.tail(), place)
+        figures = self._trainer.finish_epoch()
+        return Epoch(
+            index=index,
+            time_s=spent_s + time.perf_counter() - began_s,
+            loss=finite(figures["loss"], place),
+            accuracy=figures.get("accuracy"),
+            includes_compile=index == 0,
+        )
+
+
+def finite(loss: float, place: str) -> float:
+    """The loss; RunFailed (benchmark, nonfinite_loss) if it is none."""
+    if not math.isfinite(loss):
+        raise RunFailed("benchmark", "nonfinite_loss", f"the loss became {loss} {place}")
+    return loss

@@ -1,0 +1,410 @@
+"""A training: all epochs once, in full, then the same compiled step again and again for timing.
+
+A workload brings a `Plan`: how to make its model, what to train it on, and how to judge it. `Epochs` makes the
+epochs; the callbacks at their ends are Keras' own. Further trials differ in their seed alone.
+
+`jit_compile`: "auto" takes the faster setting by measurement, on TensorFlow alone; JAX compiles every step, PyTorch
+none. Run 0 of a job measures on a model of its own, and the other runs reuse its choice. On a CPU a small batch is
+enough, so that XLA's compilation and its slow convolutions cost seconds. The choice is that of a full batch:
+`mnist_cnn` on two cores of a Zen took 15 x as long with XLA at batch 32 (23 and 345 ms a step), 11 x at 1024 (0.63
+and 7.1 s). An accelerator gets the full batch: it finishes a small one before the host has started the operations,
+which says nothing about a large one.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from pydantic import JsonValue
+
+from dyno.frameworks.contract import Dataset, JitCompile, Trainer, full_batch
+from dyno.measure.result_checks import loss_nonfinite
+from dyno.measure.statistics import mean_interval, median
+from dyno.models.result import DataOrigin, Epoch, Training, Trial
+from dyno.workloads.contract import BuildContext, Verification
+from dyno.workloads.training.checkpoints import load_weights, save_model
+from dyno.workloads.training.epochs import Callbacks, Epochs, finite
+from dyno.workloads.training.evaluation import Margin, hold_out
+from dyno.workloads.training.params import TrainingParams
+from dyno.workloads.training.plots import plot_curves
+from dyno.workloads.training.step_checks import FLOAT32, CompiledStep, StepCounter, check_training
+from dyno.workloads.training.workload import epoch_figures, model_details, step_details
+
+_SEEDS = 2**32
+
+
+def trial_seed(seed: int, trial: int) -> int:
+    """That of trial number `trial` (from 0) of a job with `seed`."""
+    return (seed + trial) % _SEEDS
+
+
+def trial_result(seed: int, epochs: Sequence[Epoch], judged: Mapping[str, Any]) -> Trial:
+    """`judged`: `Outcome.training` of that trial."""
+    loss, accuracy, wrong = epochs[-1].loss, judged.get("accuracy"), judged.get("wrong")
+    return Trial(seed=seed, epochs=len(epochs), loss=loss, accuracy=accuracy, wrong=wrong)
+
+
+def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
+    """The mean accuracy with Student's t over the seeds, within 0 to 1; nothing of one trial, or without accuracies.
+
+    `wrong` is each trial's own: beside a mean it would be that of one of them.
+    """
+    accuracies = [trial.accuracy for trial in trials if trial.accuracy is not None]
+    if len(accuracies) < 2:
+        return {}
+    interval = mean_interval(accuracies)
+    assert interval.low is not None
+    assert interval.high is not None
+    return {
+        "accuracy": interval.value,
+        "accuracy_low": max(0.0, interval.low),
+        "accuracy_high": min(1.0, interval.high),
+        "wrong": None,
+    }
+
+
+_BATCH_ON_CPU = 32
+_BATCHES = 8  # of the samples taken, so that drawing their order is spread over so many steps
+_ROUNDS, _BUDGET_S = 5, 10.0
+_ROUND_S = 0.02  # long against the clock and one call
+_HOPELESS = 3.0  # times as long as without: no further round changes that
+_SETTLED = {"jax": (True, "JAX compiles every step"), "torch": (False, "PyTorch's step is not compiled")}
+
+
+@dataclass(frozen=True)
+class JitChoice:
+    """`setting` is what `Plan.make` gets; `details` say how it came about."""
+
+    setting: bool
+    details: dict[str, JsonValue]
+
+    @property
+    def tuned(self) -> dict[str, JsonValue]:
+        """For the runs after this one, see `BuildContext.tuned`."""
+        return {"jit_compile": self.setting}
+
+
+def choose_jit(params: TrainingParams, plan: Plan, context: BuildContext) -> JitChoice:
+    """The setting for a model of `plan`. Leaves the seed as it was at the start of the run, whatever it did."""
+    try:
+        return _chosen(params, plan, context)
+    finally:
+        context.framework.seed(context.seed)
+
+
+def _chosen(params: TrainingParams, plan: Plan, context: BuildContext) -> JitChoice:
+    name, tuned, asked = context.framework.name, context.tuned.get("jit_compile"), params.jit_compile
+    if name in _SETTLED:
+        setting, how = _SETTLED[name]
+        return _settled(setting, how if asked in ("auto", setting) else f"asked for {str(asked).lower()}; {how}")
+    if asked != "auto":
+        return _settled(asked, "as asked for")
+    if isinstance(tuned, bool):
+        return _settled(tuned, "as the first run")
+    if context.replicas > 1:
+        return _settled(False, "TensorFlow's XLA compiles no step over several replicas")
+    if plan.jit_unmeasured is not None:
+        return _settled(False, plan.jit_unmeasured)
+    return _measured(_batch_size(params, context), plan, context)
+
+
+def _batch_size(params: TrainingParams, context: BuildContext) -> int:
+    on_cpu = context.device is None or context.device.driven_as == "cpu"
+    return min(params.batch_size, _BATCH_ON_CPU) if on_cpu else params.batch_size
+
+
+def _settled(setting: bool, how: str, details: Mapping[str, JsonValue] | None = None) -> JitChoice:
+    return JitChoice(setting, {"chosen": setting, "how": how, **(details or {})})
+
+
+def _measured(batch_size: int, plan: Plan, context: BuildContext) -> JitChoice:
+    began_s = time.perf_counter()
+    candidates = _Candidates(plan, context, batch_size)
+    try:
+        how = candidates.race(began_s + _BUDGET_S)
+    finally:
+        times = candidates.step_s
+        del candidates
+        gc.collect()  # graphs refer to themselves, and hold the data on the device
+    faster = True in times and times[True] < times[False]
+    details: dict[str, JsonValue] = {
+        "step_s": {str(setting).lower(): seconds for setting, seconds in times.items()},
+        "batch_size": batch_size,
+        "took_s": time.perf_counter() - began_s,
+    }
+    return _settled(faster, how, details)
+
+
+class _Candidates:
+    """A model and a step for each setting, on the same few samples. `step_s`: the median time of a step."""
+
+    def __init__(self, plan: Plan, context: BuildContext, batch_size: int) -> None:
+        self._plan, self._context, self._batch_size = plan, context, batch_size
+        self._samples = _few(plan.train, _BATCHES * batch_size)
+        self._taken: dict[bool, list[float]] = {}
+
+    @property
+    def step_s(self) -> dict[bool, float]:
+        return {setting: median(taken) for setting, taken in self._taken.items()}
+
+    def race(self, until_s: float) -> str:
+        """Time both in turn, at least once each; how that went, in words."""
+        plain, compiled = self._ready(False), None
+        for _ in range(_ROUNDS):
+            self._time(False, plain)
+            try:
+                compiled = compiled or self._ready(True)
+                if not compiled.jit_compile:
+                    return "a layer of the model can't be compiled by XLA, says Keras"
+                self._time(True, compiled)
+            except Exception as error:  # noqa: BLE001 - an operation that XLA lacks shows as any of TensorFlow's errors
+                self._taken.pop(True, None)  # however fast it was before it failed
+                return f"XLA failed on it: {type(error).__name__}"
+            if self.step_s[True] > _HOPELESS * self.step_s[False]:
+                return f"measured; compiled by XLA a step takes more than {_HOPELESS:g} times as long"
+            if time.perf_counter() > until_s:
+                break
+        return "the faster one, measured in turn"
+
+    def _ready(self, setting: bool) -> Trainer:
+        """Compiled, and its first step made."""
+        framework = self._context.framework
+        self._context.report("build", 0, None, "steps")
+        model = self._plan.make(setting)
+        trainer = framework.trainer(model, self._samples, self._batch_size, self._context.seed)
+        trainer.steps(1)
+        return trainer
+
+    def _time(self, setting: bool, trainer: Trainer) -> None:
+        self._context.report("build", 0, None, "steps")
+        count, began_s = 0, time.perf_counter()
+        while (spent_s := time.perf_counter() - began_s) < _ROUND_S:
+            trainer.steps(1)
+            count += 1
+        self._taken.setdefault(setting, []).append(spent_s / count)
+
+
+def _few(samples: Dataset, count: int) -> Dataset:
+    """The first `count` samples. Windows keep the whole series: it takes little memory, and they lie anywhere in it."""
+    if samples.starts is not None:
+        return replace(samples, starts=samples.starts[:count])
+    return replace(samples, inputs=samples.inputs[:count], targets=samples.targets[:count])
+
+
+@dataclass
+class TrainingOutcome:
+    """What a trained model is worth, on data it hasn't seen. `training`: fields of `dyno.models.result.Training`.
+
+    `margins`: by how much it is better than each of its baselines, where it is no classification.
+    """
+
+    training: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, JsonValue] = field(default_factory=dict)
+    margins: list[Margin] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`make(jit_compile)` gives a new compiled Keras model with fresh weights; `judge` evaluates a trained one.
+
+    `judge` may leave files in `context.artifacts`. `steps_per_epoch` null: every sample once. Without `validation` the
+    `validation_share` of `train` is held out, drawn by the seed.
+    """
+
+    make: Callable[[JitCompile], Any]
+    train: Dataset
+    data: DataOrigin
+    judge: Callable[[Any, Trainer], TrainingOutcome]
+    validation: Dataset | None = None
+    steps_per_epoch: int | None = None
+    amounts: dict[str, float] = field(default_factory=dict)  # beside "epoch" and "step"; see MetricSpec.amount
+    jit_unmeasured: str | None = None  # why "auto" is False on TensorFlow for this model, without measuring
+    flops_per_sample: float | None = None  # of a training step
+
+
+class ModelTraining:
+    """One execution is `steps_per_execution` steps on full batches. `execute` trains on and on; `complete` ends it.
+
+    A loss that becomes no number fails the run while it trains; where steps are only timed it is a warning.
+    """
+
+    def __init__(self, params: TrainingParams, plan: Plan, context: BuildContext) -> None:
+        self._params, self._context = params, context
+        self._whole = _started(plan, context.weights)
+        self._plan = self._with_validation(context.seed)
+        full_batch(params.batch_size, len(self._plan.train), context.replicas)  # before anything is measured
+        with context.phase("build"):
+            self._jit = choose_jit(params, self._plan, context)
+            self._model, self._trainer = self._new(self._plan, context.seed)
+        self.work = float(self._trainer.batch_size * self._trainer.steps_per_execution)
+        self._trains = context.run == 0  # until `complete`: whatever is executed otherwise is only timed
+        self._timed_loss = 0.0
+        self._training: Training | None = None
+        self._figures: dict[str, float] = {}
+        self._details: dict[str, JsonValue] = {}
+        self._margins: list[Margin] = []
+        self._timed = StepCounter.of(self._model)
+
+    def compile(self) -> None:
+        self._trainer.compile()
+
+    def execute(self, count: int) -> None:
+        steps = count * self._trainer.steps_per_execution
+        self._timed.asked += steps
+        loss = self._trainer.steps(steps)
+        if self._trains:
+            finite(loss, "in the first execution")
+        elif not math.isfinite(loss):
+            self._timed_loss = loss
+
+    def counted_flops(self) -> float | None:
+        return self._trainer.counted_flops()
+
+    def complete(self, compile_s: float, first_execution_s: float) -> Training:
+        """Every epoch; the first one takes in compiling and the execution before it. Then the further trials."""
+        done = self._trainer.steps_per_execution
+        epochs, callbacks = self._train(
+            self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s
+        )
+        self._trains = False
+        self._figures = epoch_figures(epochs)
+        further = [self._further_trial(index) for index in range(1, self._params.trials)]
+        outcome = self._plan.judge(self._model, self._trainer)  # last, so that the files left are those of this trial
+        self._details, self._margins = outcome.details, outcome.margins
+        self._leave(epochs)
+        self._timed = StepCounter.of(self._model)
+        first = trial_result(self._context.seed, epochs, outcome.training)
+        self._training = Training(
+            epochs=epochs,
+            seed=self._context.seed,
+            data=self._plan.data,
+            callbacks=callbacks.events,
+            best_epoch=callbacks.best_epoch,
+            trials=[first, *further] if further else [],
+            **(outcome.training | mean_over_trials([first, *further])),
+        )
+        return self._training
+
+    def verify(self) -> Verification:
+        trainer = self._trainer
+        diverged = loss_nonfinite(self._timed_loss)
+        asked_in = getattr(self._params, "dtype", FLOAT32)
+        step = self._step() if self._context.run == 0 else None
+        found = check_training(self._context, self._model, trainer, self._plan.train, self._timed, step, asked_in)
+        return Verification(
+            warnings=found.warnings if diverged is None else [diverged, *found.warnings],
+            verified=frozenset(found.verified),
+            unchecked=found.unchecked,
+            precision=found.precision,
+            details={**self.details(), **found.details},
+            amounts={
+                "epoch": float(self._samples_per_epoch()),
+                "step": float(trainer.batch_size),
+                **self._plan.amounts,
+            },
+            figures=self._figures,
+            flops=None if self._plan.flops_per_sample is None else self._plan.flops_per_sample * self.work,
+            tuned=self._jit.tuned,
+        )
+
+    def details(self) -> dict[str, JsonValue]:
+        """How the step was made, of what, and what the training was worth."""
+        trainer, validation = self._trainer, self._plan.validation
+        steps = _steps_per_epoch(self._plan, trainer.batch_size)
+        return {
+            **step_details(trainer, self._context.framework.name, self._params.steps_per_execution, steps),
+            "jit_compile_choice": self._jit.details,
+            **model_details(self._model),
+            "trained_samples": len(self._plan.train),
+            "validation_samples": 0 if validation is None else len(validation),
+            **self._details,
+            **self._better_than(),
+        }
+
+    def _step(self) -> CompiledStep:
+        """The compiled step, by the data that the plan has for it."""
+        trainer, plan = self._trainer, self._plan
+
+        def step() -> tuple[NDArray[Any], NDArray[Any], float]:
+            chosen = trainer.next_batch()
+            trainer.finish_epoch()  # so that the running loss is that of this step
+            self._timed.asked += 1
+            loss = trainer.steps(1)
+            return *plan.train.batch(chosen), loss
+
+        return CompiledStep(self._model, lambda: plan.make(trainer.jit_compile), step, trainer.sync, trainer.parts)
+
+    def _better_than(self) -> dict[str, JsonValue]:
+        return {"better_than": {each.baseline: each.told() for each in self._margins}} if self._margins else {}
+
+    def _with_validation(self, seed: int) -> Plan:
+        if self._whole.validation is not None:
+            return self._whole
+        train, validation = hold_out(self._whole.train, self._params.validation_share, seed)
+        return replace(self._whole, train=train, validation=validation)
+
+    def _new(self, plan: Plan, seed: int) -> tuple[Any, Trainer]:
+        params, framework = self._params, self._context.framework
+        with framework.scope():
+            model = plan.make(self._jit.setting)
+        # no execution goes past the end of an epoch: the first epoch would see samples twice
+        steps = min(params.steps_per_execution, _steps_per_epoch(plan, params.batch_size))
+        return model, framework.trainer(model, plan.train, params.batch_size, seed, steps)
+
+    def _train(
+        self, plan: Plan, model: Any, trainer: Trainer, *, trial: int = 0, done: int = 0, spent_s: float = 0.0
+    ) -> tuple[list[Epoch], Callbacks]:
+        callbacks = Callbacks(self._params, self._context, model, trainer, plan.validation)
+        steps = _steps_per_epoch(plan, trainer.batch_size)
+        tail = plan.steps_per_epoch is None and len(plan.train) % trainer.batch_size >= trainer.replicas
+        epochs = Epochs(
+            self._context, trainer, self._params.epochs, steps, tail=tail, trial=trial, trials=self._params.trials
+        )
+        return epochs.train(callbacks, done, spent_s), callbacks
+
+    def _further_trial(self, index: int) -> Trial:
+        """What a job with that seed would do, on a model and a step of its own."""
+        seed = trial_seed(self._context.seed, index)
+        self._context.framework.seed(seed)
+        plan = self._with_validation(seed)
+        model, trainer = self._new(plan, seed)
+        epochs, _ = self._train(plan, model, trainer, trial=index)
+        found = trial_result(seed, epochs, plan.judge(model, trainer).training)
+        del model, trainer
+        gc.collect()  # graphs refer to themselves, and hold the data on the device
+        return found
+
+    def _samples_per_epoch(self) -> int:
+        steps, trainer = self._plan.steps_per_epoch, self._trainer
+        count = len(self._plan.train)
+        return count - count % trainer.batch_size % trainer.replicas if steps is None else steps * trainer.batch_size
+
+    def _leave(self, epochs: list[Epoch]) -> None:
+        """The files of every training."""
+        plot_curves(self._context.artifacts, epochs)
+        save_model(self._model, self._context.artifacts, self._params.export)
+
+
+def _started(plan: Plan, weights: Path | None) -> Plan:
+    """The plan with its models, those of a trial too, made with these weights: others' are found before any step."""
+    if weights is None:
+        return plan
+
+    def make(jit_compile: JitCompile) -> Any:
+        model = plan.make(jit_compile)
+        load_weights(model, weights)
+        return model
+
+    return replace(plan, make=make)
+
+
+def _steps_per_epoch(plan: Plan, batch_size: int) -> int:
+    """On full batches."""
+    return plan.steps_per_epoch or len(plan.train) // batch_size

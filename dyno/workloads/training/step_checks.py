@@ -1,0 +1,270 @@
+"""Checks that the timed steps are the training they are taken for.
+
+The optimiser counts its steps, and the weights show whether they did anything: a step that is counted and not made,
+or made on a copy, is faster than any other. Run 0 compares timed steps with plain ones
+(`dyno.measure.step_agreement`). The data must not be constant, the weights finite, and the precision the requested
+one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import resource
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import JsonValue
+
+from dyno.frameworks.contract import Dataset, FedStep, Trainer
+from dyno.frameworks.plain_step import Arrays, PlainStep, arrays_of, put_state, state_of
+from dyno.measure.correctness import (
+    MIN_COMPARED,
+    Agreement,
+    TrainingStep,
+    agreement,
+    freivalds,
+    precision_fingerprint,
+    rounding,
+    step_incorrect,
+)
+from dyno.measure.execution_checks import steps_mismatch
+from dyno.measure.result_checks import constant_data, output_nonfinite
+from dyno.models.result import Precision, ResultWarning
+from dyno.settings import Settings
+from dyno.workloads.contract import BuildContext
+
+# Keras' dynamic loss scale begins at 2^15, is halved by each step that it leaves out, and doubled every 2000 steps.
+_SKIPPED, _SKIPPED_SHARE = 32, 1e-3
+
+
+@dataclass
+class StepCounter:
+    """Of one model from now on. `asked`: the steps that the figure counts, for the caller to add to.
+
+    The model must hold what was trained (`Trainer.sync`) whenever this looks at it.
+    """
+
+    made_before: int
+    weights_before: Sequence[bytes]
+    asked: int = 0
+
+    @classmethod
+    def of(cls, model: Any) -> StepCounter:
+        return cls(_made(model), fingerprints(model))
+
+    def miscounted(self, model: Any) -> ResultWarning | None:
+        """The optimiser made more or fewer steps. Steps left out for infinite gradients are no fault."""
+        made = _made(model) - self.made_before
+        scaled = hasattr(model.optimizer, "inner_optimizer")
+        skipped = _SKIPPED + int(_SKIPPED_SHARE * self.asked) if scaled else 0
+        return steps_mismatch(self.asked, made, skipped)
+
+    def idle(self, model: Any) -> str | None:
+        """Why the steps can't be told from none: no array of weights is another one than before them."""
+        if self.asked == 0 or list(self.weights_before) != fingerprints(model):
+            return None
+        return f"timed steps that changed no weight: {self.asked}"
+
+
+def fingerprints(model: Any) -> list[bytes]:
+    """Of each array of weights that is trained, in the model's order."""
+    return [hashlib.blake2b(each.numpy().tobytes()).digest() for each in model.trainable_variables]
+
+
+def _made(model: Any) -> int:
+    return int(model.optimizer.iterations.numpy())
+
+
+MAX_COMPARISONS = 3  # steps; a step that disagrees is confirmed by others before anything is raised
+FLOAT32 = "float32"
+_STEPS = 3  # a look makes: the timed one, the plain one and the rounded one
+_GROWS = 2
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """The model as it is trained and its compiled step: `step` makes one and gives its (inputs, targets, loss).
+
+    The batch is that of the data the training was asked for, whatever the step took; the loss None where it isn't told.
+    `make` gives a new compiled model, `parts` is as in a `Trainer`.
+    """
+
+    model: Any
+    make: Callable[[], Any]
+    step: Callable[[], tuple[NDArray[Any], NDArray[Any], float | None]]
+    sync: Callable[[], None]
+    parts: int = 1
+
+
+@dataclass(frozen=True)
+class StepFinding:
+    """`unchecked`: why nothing can be said; else `raised` says whether the steps are wrong."""
+
+    raised: ResultWarning | None = None
+    unchecked: str | None = None
+    details: dict[str, JsonValue] = field(default_factory=dict)
+
+
+def compare_step(context: BuildContext, timed: CompiledStep, requested: str) -> StepFinding:
+    """Makes one timed step and two plain ones, up to three times over where they disagree."""
+    if (reason := _memory_shortage(context)) is not None:
+        return StepFinding(unchecked=reason)
+    try:
+        return _compared(context, timed, _rounding_precision(context, requested))
+    except Exception as error:  # noqa: BLE001 - what was measured isn't lost with what would confirm it
+        return StepFinding(unchecked=f"the plain step failed: {type(error).__name__}: {error}"[:500])
+
+
+def _compared(context: BuildContext, timed: CompiledStep, precision: str) -> StepFinding:
+    model = timed.make()
+    model.optimizer.build(model.trainable_variables)
+    framework = context.framework
+    exact = framework.plain_step(model, exact=True)
+    same = precision == FLOAT32
+    rounded = exact if same else framework.plain_step(model, exact=False)
+    for look in range(1, MAX_COMPARISONS + 1):
+        found = _one(context, timed, model, exact, rounded, precision, look)
+        if found.agrees is not False:
+            break
+    details: dict[str, JsonValue] = {"plain_step": {"precision": precision, "steps": look, **found.details()}}
+    if found.agrees is False:
+        path = None if found.array is None else str(model.trainable_variables[found.array].path)
+        return StepFinding(step_incorrect(found, path, MAX_COMPARISONS), details=details)
+    if found.agrees is None:
+        if not math.isfinite(found.plain_loss):
+            return StepFinding(unchecked="the plain step's loss isn't finite either", details=details)
+        share = f"{found.compared:.0%} of the weights, less than {MIN_COMPARED:.0%}"
+        return StepFinding(
+            unchecked=f"rounding in {precision} leaves a plain step to compare with in {share}", details=details
+        )
+    return StepFinding(details=details)
+
+
+def _one(
+    context: BuildContext,
+    timed: CompiledStep,
+    model: Any,
+    exact: PlainStep,
+    rounded: PlainStep,
+    precision: str,
+    look: int,
+) -> Agreement:
+    def begin(made: int) -> None:
+        # Before each step: a silent run counts as stalled, and PyTorch's dropout draws from the process' own generator.
+        context.report("verify", _STEPS * (look - 1) + made, _STEPS * MAX_COMPARISONS, "steps")
+        context.framework.seed(context.seed)
+
+    timed.sync()
+    put_state(model, state_of(timed.model))
+    before = arrays_of(model.trainable_variables)
+    begin(0)
+    inputs, targets, loss = timed.step()
+    timed.sync()
+    made = TrainingStep(loss, arrays_of(timed.model.trainable_variables))
+    begin(1)
+    plain = TrainingStep(*exact(inputs, targets, parts=timed.parts))
+    begin(2)
+    off = TrainingStep(*rounded(inputs, targets, at=_off(before, precision, context.seed), parts=timed.parts))
+    return agreement(before, made, plain, off, precision)
+
+
+def _memory_shortage(context: BuildContext) -> str | None:
+    """A plain step keeps all that the compiled one fuses away: 1.2 to 1.8 times the process' peak was measured.
+
+    On an accelerator it fails in the framework, and that is a reason too; on the host the kernel would end the run.
+    """
+    if context.device is None or context.device.driven_as != "cpu":
+        return None
+    limit_bytes = min(context.device.memory_bytes, Settings().runner_memory_bytes or context.device.memory_bytes)
+    peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if _GROWS * peak_bytes <= limit_bytes:
+        return None
+    return f"a plain step may take {_GROWS * peak_bytes / 1e9:.1f} GB of memory; there are {limit_bytes / 1e9:.1f} GB"
+
+
+def _off(weights: Arrays, precision: str, seed: int) -> Arrays:
+    random, size = np.random.default_rng(seed), rounding(precision)
+    return [(each * (1 + size * random.standard_normal(each.shape))).astype(each.dtype) for each in weights]
+
+
+def _rounding_precision(context: BuildContext, requested: str) -> str:
+    """What products are rounded to: TensorFlow and cuDNN take TF32 for float32 on a GPU, JAX bfloat16 on a TPU."""
+    kind = "cpu" if context.device is None else context.device.driven_as
+    return requested if requested != FLOAT32 else {"gpu": "tf32", "tpu": "bfloat16"}.get(kind, FLOAT32)
+
+
+_SIDE = 128  # of the product whose rounding is looked at
+
+
+@dataclass
+class CheckedTraining:
+    """`verified`: the codes that were looked for, whether or not any was raised. `unchecked`: why others weren't."""
+
+    warnings: list[ResultWarning] = field(default_factory=list)
+    verified: set[str] = field(default_factory=set)
+    unchecked: dict[str, str] = field(default_factory=dict)
+    precision: Precision | None = None
+    details: dict[str, JsonValue] = field(default_factory=dict)
+
+
+def check_training(
+    context: BuildContext,
+    model: Any,
+    trainer: Trainer | FedStep,
+    train: Dataset,
+    timed: StepCounter,
+    step: CompiledStep | None,
+    requested: str = FLOAT32,
+) -> CheckedTraining:
+    """After the steps that were `timed`, in the precision `requested`. `step`: None in all runs but the first."""
+    trainer.sync()
+    weights = [np.asarray(each) for each in model.get_weights()]
+    nonfinite = sum(int(each.size - np.isfinite(each.astype(np.float32)).sum()) for each in weights)
+    raised = (
+        constant_data({"inputs": train.inputs, "targets": train.targets}),
+        output_nonfinite(nonfinite, sum(each.size for each in weights)),
+        timed.miscounted(model),
+    )
+    found = CheckedTraining([each for each in raised if each is not None], {"DEGENERATE_DATA", "OUTPUT_NONFINITE"})
+    if why := timed.idle(model):
+        found.unchecked["RESULT_INCORRECT"] = why
+    elif step is not None:
+        _compare_with_plain_step(context, step, requested, found)
+    if context.device is not None and context.device.driven_as == "cpu":
+        found.precision = _observed_precision(context, _computed_in(model, requested), requested)
+    return found
+
+
+def _compare_with_plain_step(context: BuildContext, step: CompiledStep, requested: str, found: CheckedTraining) -> None:
+    finding = compare_step(context, step, requested)
+    found.details |= finding.details
+    if finding.unchecked is not None:
+        found.unchecked["RESULT_INCORRECT"] = finding.unchecked
+        return
+    found.verified.add("RESULT_INCORRECT")
+    if finding.raised is not None:
+        found.warnings.append(finding.raised)
+
+
+def _computed_in(model: Any, requested: str) -> str:
+    """The dtype of the layers: another than `requested` where all have it, or any has it that was to be in float32."""
+    dtypes = {str(layer.compute_dtype) for layer in model.layers if layer.weights}
+    others = sorted(dtypes - {requested})
+    return others[0] if others and (requested == FLOAT32 or requested not in dtypes) else requested
+
+
+def _observed_precision(context: BuildContext, dtype: str, requested: str) -> Precision:
+    """Of one product in the `dtype` of the layers, by Keras as it computes them: a CPU has one way to round each dtype.
+
+    A GPU's convolutions and products may differ in theirs, so nothing is concluded from one for the other there.
+    """
+    framework, random = context.framework, np.random.default_rng(context.seed)
+    a, b = (framework.array(random.standard_normal((_SIDE, _SIDE), np.float32), dtype) for _ in range(2))
+    product = framework.numpy(framework.keras.ops.matmul(a, b))
+    rel_error = freivalds(framework.numpy(a), framework.numpy(b), product, dtype=dtype, seed=context.seed).rel_error
+    observed = precision_fingerprint(rel_error, requested=dtype)
+    return Precision(requested=requested, observed=observed, rel_error=float(rel_error))

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import hashlib
+import http.server
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dyno.datasets.loading import DataKind, Fetcher, Forms, Remote, choose_form, folders
+from dyno.errors import DatasetDamaged, RunFailed
+from dyno.models.result import DataOrigin
+from dyno.settings import Settings
+
+CONTENT = bytes(range(256)) * 20
+FILES = {"/one.gz": CONTENT, "/two.gz": CONTENT[::-1], "/three.gz": b"three"}
+OVER_HTTP = Fetcher(schemes=frozenset({"http"}), patience_s=5)
+
+
+class _Files(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        content = FILES.get(self.path.removeprefix("/broken"))
+        if self.path.startswith("/to/"):
+            self.send_response(302)
+            self.send_header("Location", self.path.removeprefix("/to/"))
+            self.end_headers()
+        elif content is None:
+            self.send_error(404)
+        else:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[:1000] if self.path.startswith("/broken") else content)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Files) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def _remote(address: str, content: bytes = CONTENT) -> Remote:
+    return Remote(address, hashlib.sha256(content).hexdigest(), len(content))
+
+
+def test_files_come_with_their_names_and_nothing_else_is_left(base: str, tmp_path: Path) -> None:
+    remotes = [_remote(base + name, content) for name, content in FILES.items()]
+    OVER_HTTP.into(tmp_path / "deep" / "set", remotes)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "deep" / "set").iterdir()} == {
+        name[1:]: content for name, content in FILES.items()
+    }
+    assert [folder.name for folder in (tmp_path / "deep").iterdir()] == ["set"]
+
+
+def test_a_redirect_within_the_trusted_schemes_is_followed(base: str, tmp_path: Path) -> None:
+    OVER_HTTP.into(tmp_path / "set", [_remote(f"{base}/to/{base}/one.gz")])
+    assert (tmp_path / "set" / "one.gz").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("path", "size_bytes", "error", "complaint"),
+    [
+        ("/two.gz", len(CONTENT), DatasetDamaged, "not the file as published"),
+        ("/one.gz", len(CONTENT) - 1, DatasetDamaged, "more than the 5119 bytes"),
+        ("/none.gz", len(CONTENT), RunFailed, "can't be fetched: HTTP Error 404"),
+        ("/broken/one.gz", len(CONTENT), RunFailed, "broke off"),
+        ("/to/ftp://127.0.0.1/one.gz", len(CONTENT), RunFailed, "ftp://127.0.0.1/one.gz: only http is trusted"),
+    ],
+)
+def test_what_is_not_the_known_file_is_refused_and_nothing_is_left(
+    base: str, tmp_path: Path, path: str, size_bytes: int, error: type[DatasetDamaged | RunFailed], complaint: str
+) -> None:
+    wanted = Remote(base + path, hashlib.sha256(CONTENT).hexdigest(), size_bytes)
+    good = _remote(f"{base}/three.gz", b"three")
+    with pytest.raises(error, match=complaint) as refused:
+        OVER_HTTP.into(tmp_path / "set", [good, wanted])
+    assert "://127.0.0.1" in refused.value.detail
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_https_is_trusted(base: str, tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="only https is trusted"):
+        Fetcher().into(tmp_path / "set", [_remote(f"{base}/one.gz")])
+
+
+def test_a_set_that_takes_too_long_is_given_up(base: str, tmp_path: Path) -> None:
+    hurried = Fetcher(schemes=frozenset({"http"}), deadline_s=0)
+    with pytest.raises(RunFailed, match="not all there after 0 s"):
+        hurried.into(tmp_path / "set", [_remote(f"{base}/one.gz")])
+
+
+def test_a_folder_that_cannot_be_written_is_named(base: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(RunFailed, match="can't be written") as failed:
+        OVER_HTTP.into(tmp_path / "file" / "set", [_remote(f"{base}/one.gz")])
+    assert failed.value.reason == "dataset_missing"
+
+
+def test_every_official_address_is_https_and_its_sum_is_known() -> None:
+    from dyno.datasets import cifar10, fashion_mnist, imdb, mnist
+
+    remotes = [*mnist.SET.remotes, *fashion_mnist.SET.remotes, cifar10.ARCHIVE, imdb.REMOTE]
+    for remote in remotes:
+        Fetcher().check(remote.url)
+        assert len(bytes.fromhex(remote.sha256)) == 32
+        assert remote.size_bytes > 1000
+
+
+NOWHERE = Remote("http://127.0.0.1:9/set.gz", "0" * 64, 1)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    origin: DataOrigin
+
+
+def _of(kind: str) -> Loaded:
+    return Loaded(DataOrigin.model_validate({"name": "x", "kind": kind, "train_samples": 1, "test_samples": 1}))
+
+
+@dataclass
+class Shop:
+    """A set of which the real form is here or not, and of which a sample ships or not."""
+
+    real: bool
+    sample: bool
+
+    def take(self, kind: DataKind, settings: Settings, *remotes: Remote) -> Loaded:
+        forms = Forms(
+            "x",
+            real=lambda: _of("real") if self.real else None,
+            sample=partial(_of, "sample") if self.sample else None,
+            synthetic=partial(_of, "synthetic"),
+            absent="nothing in x/",
+            remotes=remotes,
+        )
+        return choose_form(settings, kind, forms, Fetcher(schemes=frozenset({"http"})))
+
+
+@pytest.mark.parametrize(
+    ("real", "sample", "kind", "taken"),
+    [
+        (True, True, "auto", "real"),
+        (True, True, "sample", "sample"),
+        (True, True, "synthetic", "synthetic"),
+        (False, True, "auto", "sample"),
+        (False, False, "auto", "synthetic"),
+        (True, False, "real", "real"),
+    ],
+)
+def test_auto_is_real_else_the_sample_else_the_twin(real: bool, sample: bool, kind: DataKind, taken: str) -> None:
+    assert Shop(real, sample).take(kind, Settings()).origin.kind == taken
+
+
+@pytest.mark.parametrize(("kind", "complaint"), [("real", "nothing in x/"), ("sample", "no sample ships")])
+def test_what_was_asked_for_by_name_is_never_replaced(kind: DataKind, complaint: str) -> None:
+    with pytest.raises(RunFailed, match=complaint) as failed:
+        Shop(real=False, sample=False).take(kind, Settings())
+    assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "dataset_missing")
+
+
+def test_a_folder_that_may_not_be_read_is_not_passed_over() -> None:
+    def denied() -> Loaded | None:
+        raise PermissionError(13, "Permission denied", "/data/x")
+
+    forms = Forms("x", real=denied, sample=partial(_of, "sample"), synthetic=partial(_of, "synthetic"), absent="")
+    with pytest.raises(DatasetDamaged, match=r"x: can't be read: .*'/data/x'"):
+        choose_form(Settings(), "auto", forms)
+
+
+@pytest.mark.parametrize("kind", ["auto", "real"])
+@pytest.mark.parametrize(
+    ("there", "complaint"),
+    [
+        ("set.npz.part", r"x holds set\.npz\.part; nothing in x/"),
+        ("unpacked/", "x holds unpacked; nothing in x/"),
+        (None, "Not a directory"),
+        ("->", "a link to nowhere; nothing in x/"),
+    ],
+)
+def test_what_is_there_but_is_not_known_is_never_silently_replaced(
+    tmp_path: Path, there: str | None, complaint: str, kind: DataKind
+) -> None:
+    folder = tmp_path / "x"
+    if there is None:
+        folder.touch()
+    elif there == "->":
+        folder.symlink_to(tmp_path / "gone")
+    else:
+        folder.mkdir()
+        (folder / there).mkdir() if there.endswith("/") else (folder / there).touch()
+    with pytest.raises(DatasetDamaged, match=complaint):
+        Shop(real=False, sample=True).take(kind, Settings(data_dir=tmp_path))
+
+
+def test_an_empty_folder_or_a_hidden_file_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / ".gitkeep").touch()
+    assert Shop(real=False, sample=True).take("auto", Settings(data_dir=tmp_path)).origin.kind == "sample"
+
+
+def test_nothing_is_fetched_unless_the_settings_allow_it(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="DYNO_DOWNLOAD=1 would fetch it"):
+        Shop(real=False, sample=True).take("real", Settings(data_dir=tmp_path), NOWHERE)
+    assert Shop(real=False, sample=True).take("auto", Settings(data_dir=tmp_path), NOWHERE).origin.note is None
+
+
+def test_without_a_network_real_fails_and_auto_says_what_it_took_instead(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, download=True)
+    with pytest.raises(RunFailed, match=r"http://127\.0\.0\.1:9/set\.gz: can't be fetched"):
+        Shop(real=False, sample=True).take("real", settings, NOWHERE)
+    origin = Shop(real=False, sample=True).take("auto", settings, NOWHERE).origin
+    assert origin.kind == "sample"
+    assert origin.note is not None
+    assert origin.note.startswith("not the real set: http://127.0.0.1:9/set.gz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_data_folder_comes_before_keras_cache(tmp_path: Path, keras_home: Path) -> None:
+    assert folders(Settings(data_dir=tmp_path), "x") == [tmp_path / "x", keras_home / "datasets" / "x"]
+    assert folders(Settings(), "x") == [keras_home / "datasets" / "x"]

@@ -1,0 +1,175 @@
+"""Deliberately wrong benchmarks, for real on each framework: each is caught; the honest one beside it is not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.devices.device import Device, PeakFigure
+from dyno.devices.sensors import NoSensors
+from dyno.frameworks.contract import Dataset as Data
+from dyno.frameworks.contract import Framework
+from dyno.measure.execution_checks import unit_mismatch
+from dyno.measure.sampling import SamplingResult
+from dyno.models.result import Sensors
+from dyno.models.spec import Measure
+from dyno.runner.case_sampling import CaseSamples, TraceCounter, take_samples
+from dyno.runner.checks import CheckedCase, CheckFindings, run_checks
+from dyno.runner.frame_writer import FrameWriter
+from dyno.workloads.contract import BuildContext
+from dyno.workloads.matmul import Chain, Dispatch, MatmulParams
+from tests.waiting import eventually
+from tests.wrong_products import Dropped, Folded, Once, Recompiling, Unread, in_the_background
+
+CORES = sorted(os.sched_getaffinity(0))
+# More than small products reach on any CPU; the higher the peak, the less of the work must show.
+PEAK = {"float32": PeakFigure(value=2e12, provenance="measured here")}
+DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30, peak=PEAK)
+PARAMS = MatmulParams(n=256, repeats=10)
+
+
+@pytest.fixture
+def chain(framework: Framework) -> Callable[..., Any]:
+    """Builds one, compiles it and executes it once."""
+
+    def made(kind: type[Chain] = Chain) -> Chain:
+        context = BuildContext(
+            framework=framework,
+            seed=1,
+            run=0,
+            cores=len(CORES),
+            phase=lambda name: nullcontext(),
+            report=lambda phase, completed, total, unit: None,
+        )
+        built = kind(PARAMS, 2.0 * PARAMS.n**3 * PARAMS.repeats, context)
+        built.compile()
+        built.execute(1)
+        return built
+
+    return made
+
+
+def _sampled(execute: Callable[[int], None]) -> CaseSamples:
+    """One sample of 50 ms."""
+    executions, took_s = 8, 0.0
+    while took_s < 0.05:
+        executions *= 2
+        began_s = time.perf_counter()
+        execute(executions)
+        took_s = time.perf_counter() - began_s
+    each_s = [took_s / executions]
+    return CaseSamples(
+        SamplingResult([], each_s, executions, True, "target", [], 0.0, took_s, 0.0, 0.0, took_s), Sensors()
+    )
+
+
+def _doubts(framework: Framework, built: Chain, *, share: float = 1.0, grows: bool = True) -> CheckFindings:
+    """Of a figure that counts that `share` of the work."""
+    taken, grown = _sampled(built.execute), built.grown if grows else None
+    subject = CheckedCase(built.execute, taken, share * built.work, "float32", grown, built.counted_flops)
+    return run_checks(framework, DEVICE, [subject])
+
+
+def _caught(code: str, look: Callable[[], CheckFindings]) -> bool:
+    """A busy machine may make a wrong benchmark look right for a while, never a right one wrong."""
+    return eventually(lambda: code in _codes(look()), what=f"{code} is raised")
+
+
+def _codes(found: CheckFindings) -> set[str]:
+    return {raised.code for raised in found.raised}
+
+
+@pytest.fixture
+def traced(framework: Framework) -> Framework:
+    if framework.traced() is None:
+        pytest.skip(f"{framework.name} compiles nothing")
+    return framework
+
+
+def test_a_clock_that_stops_before_the_device_does_is_caught(traced: Framework, chain: Callable[..., Any]) -> None:
+    built = chain(Unread)
+    with in_the_background(traced):
+        assert _caught("ASYNC_TIMING", lambda: _doubts(traced, built))
+
+
+@pytest.mark.parametrize("kind", [Folded, Dropped])
+def test_a_product_that_the_compiler_made_or_dropped_is_caught(
+    traced: Framework, chain: Callable[..., Any], kind: type[Chain]
+) -> None:
+    built = chain(kind)
+    assert _caught("WORK_ELIMINATED", lambda: _doubts(traced, built))
+
+
+def test_work_that_is_not_done_again_is_caught(framework: Framework, chain: Callable[..., Any]) -> None:
+    built = chain(Once)
+    assert _caught("WORK_ELIMINATED", lambda: _doubts(framework, built, grows=False))
+
+
+def test_half_of_the_operations_counted_is_caught(traced: Framework, chain: Callable[..., Any]) -> None:
+    found = _doubts(traced, chain(), share=0.5)
+    assert _codes(found) == {"UNIT_MISMATCH"}
+    assert found.raised[0].evidence["counted_flop"] == 2 * found.raised[0].evidence["declared_flop"]  # type: ignore[operator]
+
+
+def test_an_honest_product_raises_no_doubt(traced: Framework, chain: Callable[..., Any]) -> None:
+    found = _doubts(traced, chain())
+    assert (found.raised, found.unchecked) == ([], {})
+
+
+def test_compiling_between_samples_is_caught(traced: Framework, chain: Callable[..., Any]) -> None:
+    wrong, right = chain(Recompiling), chain()
+    assert _while_sampling(traced, wrong.execute) == {"COMPILE_IN_TIMING", "RETRACED"}
+    assert _while_sampling(traced, right.execute) == set()
+
+
+def _while_sampling(framework: Framework, execute: Callable[[int], None]) -> set[str]:
+    brief = Measure.model_validate({"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.5})
+    with Path(os.devnull).open("wb") as nobody:
+        source, frames = NoSensors("none here"), FrameWriter(nobody.fileno())
+        taken = take_samples(execute, brief, DEVICE, source, frames, framework=framework)
+    return {raised.code for raised in taken.disturbances} & {"COMPILE_IN_TIMING", "RETRACED"}
+
+
+def test_what_is_traced_again_before_the_first_sample_is_caught_but_not_in_it(
+    traced: Framework, chain: Callable[..., Any]
+) -> None:
+    built = chain()
+    traces = TraceCounter(traced.traced)
+    traces.look()
+    built.compile()
+    traces.look()
+    built.execute(1)
+    assert [raised.code for raised in traces.warnings(warmup=1)] == ["RETRACED"]
+    assert traces.warnings(warmup=1)[0].evidence["functions"] == ["chain"]
+
+
+@pytest.mark.parametrize("mode", ["chain", "dispatch"])
+def test_the_operations_of_products_are_counted_through_any_loop(
+    traced: Framework, chain: Callable[..., Any], mode: str
+) -> None:
+    context = BuildContext(traced, 1, 0, 1, lambda name: nullcontext(), lambda *told: None)
+    params = MatmulParams(n=24, repeats=50, mode=mode)  # type: ignore[arg-type]
+    work = 2.0 * 24**3 * 50
+    built = Chain(params, work, context) if mode == "chain" else Dispatch(params, work, 2, context)
+    built.compile()
+    assert built.counted_flops() == work
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_operations_of_training_steps_are_counted(
+    traced: Framework, model_of: Callable[..., Any], steps: int
+) -> None:
+    """A dense layer 4 -> 3 on a batch of 8: forward, and the gradient of the weights; nobody needs the inputs'."""
+    data = Data(np.zeros((24, 4), np.float32), np.eye(3, dtype=np.float32)[np.zeros(24, int)])
+    trainer = traced.trainer(model_of(rate=0.1), data, 8, 0, steps)
+    trainer.compile()
+    forward = 2 * 4 * 3 * 8 * trainer.steps_per_execution
+    assert trainer.counted_flops() == 2 * forward
+    assert unit_mismatch(3 * forward, 2 * forward) is None  # as every training counts its first layer, too

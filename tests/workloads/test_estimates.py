@@ -1,0 +1,130 @@
+"""The estimates of time and memory, and the linter's warnings, with the numbers they go by.
+
+Measured: peak resident memory on two cores, real data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dyno.devices.device import Device, PeakFigure
+from dyno.workloads import workload
+from dyno.workloads.contract import Estimate
+from dyno.workloads.estimates import rate_flop_per_s, sampling_s
+
+ASSUMED = {"cpu": 1.0, "gpu": 100.0, "tpu": 1000.0}
+
+
+def _estimated(name: str, device: Device, replicas: int, **params: Any) -> Estimate:
+    found = workload(name)
+    return found.estimate(found.params.model_validate(params), device, replicas)
+
+
+def test_a_rate_is_a_share_of_the_peak_or_assumed_for_each_core_and_each_accelerator(device: Device) -> None:
+    cpu = device.model_copy(update={"cores": [0, 1, 2]})
+    known = cpu.model_copy(update={"peak": {"float32": PeakFigure(value=8.0, provenance="measured here")}})
+    assert rate_flop_per_s(known, "float32", 0.5, ASSUMED) == 4.0
+    assert rate_flop_per_s(known, "float16", 0.5, ASSUMED) == 3.0
+    assert rate_flop_per_s(cpu.model_copy(update={"kind": "gpu"}), "float32", 0.5, ASSUMED) == 100.0
+    emulated = cpu.model_copy(update={"kind": "tpu", "emulated": True})
+    assert rate_flop_per_s(emulated, "float32", 0.5, ASSUMED) == 3.0
+
+
+@pytest.mark.parametrize(("execution_s", "seconds"), [(0.001, 3.0), (1.0, 25.0), (100.0, 160.0)])
+def test_samples_take_the_default_budget(execution_s: float, seconds: float) -> None:
+    assert sampling_s(execution_s) == seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "replicas", "by_framework"),
+    [
+        ("mnist_cnn", {"batch_size": 128}, 1, (826e6, 885e6)),
+        ("mnist_cnn", {"batch_size": 128}, 8, (920e6, 997e6)),
+        ("mnist_cnn", {"batch_size": 1024}, 8, (2637e6, 1195e6)),
+        ("cifar10_cnn", {"data": "synthetic"}, 1, (1217e6, 1168e6)),
+        ("cifar10_cnn", {"data": "synthetic"}, 8, (2506e6, 1494e6)),
+        ("imdb_lstm", {}, 8, (929e6, 1056e6)),
+        ("resnet50", {"batch_size": 16}, 8, (5514e6,)),
+    ],
+)
+def test_the_memory_that_was_measured_is_within_a_factor_of_two(
+    device: Device, name: str, params: dict[str, Any], replicas: int, by_framework: tuple[float, ...]
+) -> None:
+    found = _estimated(name, device, replicas, **params).memory_bytes
+    assert all(measured / 2 < found / 2**20 * 1e6 < 2 * measured for measured in by_framework)
+
+
+@pytest.mark.parametrize(
+    "name", ["mnist_cnn", "cifar10_cnn", "imdb_lstm", "weather_gru", "shakespeare_lstm", "resnet50"]
+)
+def test_virtual_devices_hold_more_together_and_accelerators_less_each(device: Device, name: str) -> None:
+    gpu = device.model_copy(update={"kind": "gpu"})
+    one, eight = (_estimated(name, device, replicas) for replicas in (1, 8))
+    assert eight.memory_bytes > one.memory_bytes
+    assert eight.time_s > one.time_s
+    one, eight = (_estimated(name, gpu, replicas) for replicas in (1, 8))
+    assert eight.memory_bytes < one.memory_bytes
+    assert eight.train_s < one.train_s
+
+
+def test_each_replica_s_loop_takes_its_turn_on_the_cores(device: Device) -> None:
+    """Measured over 8 on two cores: a step of 2.5 (JAX) to 3.8 (TensorFlow) times that of one."""
+    cores = device.model_copy(update={"cores": [0, 1]})
+    one, eight = (_estimated("imdb_lstm", cores, replicas).train_s for replicas in (1, 8))
+    assert 2 < eight / one < 4
+
+
+AUTO = {"data": "auto"}
+
+
+def _told(name: str, params: dict[str, Any], device: Device | None = None, replicas: int = 1) -> dict[str, Any]:
+    found = workload(name)
+    return {
+        raised.code: raised.evidence for raised in found.lint(found.params.model_validate(params), device, replicas)
+    }
+
+
+@pytest.fixture
+def tpu(device: Device) -> Device:
+    return device.model_copy(update={"kind": "tpu", "last_cache_bytes": None})
+
+
+@pytest.mark.parametrize("name", ["mnist_cnn", "imdb_lstm", "weather_gru", "shakespeare_lstm", "resnet50"])
+def test_each_replica_s_share_of_the_batch_is_to_be_a_multiple_of_8(name: str) -> None:
+    assert "BATCH_UNEVEN" not in _told(name, {"batch_size": 96}, replicas=4)
+    assert _told(name, {"batch_size": 96}, replicas=8)["BATCH_UNEVEN"] == {"batch_size_per_replica": 12, "multiple": 8}
+
+
+def test_a_width_that_a_tpu_s_matrix_unit_can_not_fill_is_named_there_alone(device: Device, tpu: Device) -> None:
+    asked = {"batch_size": 1024, "units": 300, "embedding": 256}
+    assert _told("imdb_lstm", asked, tpu)["WIDTH_UNEVEN"] == {"widths": {"units": 300}, "multiple": 128}
+    assert "WIDTH_UNEVEN" not in _told("imdb_lstm", asked, device)
+    assert "WIDTH_UNEVEN" not in _told("shakespeare_lstm", {}, tpu)
+    assert _told("matmul", {"n": 1000}, tpu)["WIDTH_UNEVEN"] == {"widths": {"1000": 1000}, "multiple": 128}
+    assert "WIDTH_UNEVEN" not in _told("matmul", {"n": 1024}, tpu)
+
+
+@pytest.mark.parametrize(("name", "small", "large"), [("mnist_cnn", 1, 64), ("imdb_lstm", 1, 1024)])
+def test_a_batch_is_small_where_starting_its_step_outweighs_its_work(
+    device: Device, name: str, small: int, large: int
+) -> None:
+    evidence = _told(name, {"batch_size": small}, device)["BATCH_SMALL"]
+    assert 0 < evidence["products_s"] < evidence["step_overhead_s"] / 2
+    assert "BATCH_SMALL" not in _told(name, {"batch_size": large}, device)
+    assert "BATCH_SMALL" not in _told(name, {"batch_size": small})  # of no device nothing is known
+
+
+def test_data_weights_and_activations_that_all_fit_in_cache_are_told(device: Device) -> None:
+    roomy = device.model_copy(update={"last_cache_bytes": 64 << 20})
+    few = {"train_samples": 1000, "batch_size": 16}
+    told = _told("mnist_cnn", few, roomy)["CACHE_RESIDENT"]
+    assert 16 * 800_000 < told["working_set_bytes"] <= told["last_cache_bytes"] == 64 << 20
+    assert "CACHE_RESIDENT" not in _told("mnist_cnn", {}, roomy)
+    assert "CACHE_RESIDENT" not in _told("mnist_cnn", few, device.model_copy(update={"last_cache_bytes": None}))
+
+
+@pytest.mark.parametrize("name", ["mnist_cnn", "cifar10_cnn", "weather_gru", "shakespeare_lstm"])
+def test_nothing_is_held_against_what_the_references_ran(name: str, device: Device) -> None:
+    assert _told(name, AUTO, device.model_copy(update={"last_cache_bytes": 32 << 20})) == {}

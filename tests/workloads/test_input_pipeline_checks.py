@@ -1,0 +1,64 @@
+"""A pipeline that delivers no images or the same ones for ever, and steps on them that are counted and not made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dyno.workloads import validate_params, workload
+from dyno.workloads.contract import BuildContext, Verification
+from dyno.workloads.input_pipeline import FedTraining
+
+PIPELINE = workload("input_pipeline")
+Context = Callable[..., BuildContext]
+SMALL = {"data": "sample", "train_samples": 512, "batch_size": 32}
+
+
+def _run(context: BuildContext, steps: int = 4, **params: Any) -> FedTraining:
+    built = PIPELINE.build(validate_params(PIPELINE, SMALL | params), context)
+    assert isinstance(built, FedTraining)
+    built.compile()
+    built.execute(steps)
+    built.cases[1].execute(2)
+    return built
+
+
+def _codes(found: Verification) -> set[str]:
+    return {raised.code for raised in found.warnings}
+
+
+def test_a_pipeline_that_delivers_one_batch_for_ever_teaches_it_by_heart_and_is_found(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _run(context(), steps=60)
+    assert not _codes(run.verify()) & {"RESULT_INCORRECT", "DEGENERATE_DATA"}
+    with run._feed as feed:
+        batch = feed.take()
+        feed.settle()
+    monkeypatch.setattr(run._feed, "take", lambda: batch)
+    run.execute(60)
+    found = run.verify()
+    assert "RESULT_INCORRECT" in _codes(found)
+    monkeypatch.setattr(run._feed, "take", lambda: (0 * batch[0], batch[1]))
+    assert "DEGENERATE_DATA" in _codes(run.verify())
+
+
+def test_images_that_make_a_single_batch_may_come_again(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _run(context(), train_samples=32)
+    with run._feed as feed:
+        batch = feed.take()
+        feed.settle()
+    monkeypatch.setattr(run._feed, "take", lambda: batch)
+    assert "RESULT_INCORRECT" not in _codes(run.verify())
+
+
+def test_a_step_that_is_counted_and_not_made_is_told_of_either_case(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _run(context())
+    assert "UNIT_MISMATCH" not in _codes(run.verify())
+    monkeypatch.setattr(run._step, "train", lambda batch: 1.0)
+    run.cases[1].execute(1)
+    assert "UNIT_MISMATCH" in _codes(run.verify())

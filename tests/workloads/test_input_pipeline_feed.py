@@ -1,0 +1,197 @@
+"""The pipeline's batches, their order, its threads and faults; images from memory and files."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.datasets import mnist
+from dyno.settings import Settings
+from dyno.workloads.input_pipeline import BatchFeed, Float32, Rows, Source, store_images
+from tests.waiting import eventually
+
+SAMPLES, BATCH = 12, 4
+
+
+def _numbers(rows: Rows, into: Float32) -> None:
+    into[:, 0] = rows
+
+
+def _feed(fill: Any = _numbers, seed: int = 1, threads: int = 1, ahead: int = 0, samples: int = SAMPLES) -> BatchFeed:
+    return BatchFeed(fill, 10 * np.arange(samples), (1,), BATCH, seed, threads, ahead)
+
+
+def _taken(feed: BatchFeed, batches: int) -> list[list[int]]:
+    """The numbers of the samples of each batch, whose targets are ten times those."""
+    found = []
+    with feed:
+        for _ in range(batches):
+            inputs, targets = feed.take()
+            assert (10 * inputs[:, 0] == targets).all()
+            found.append(inputs[:, 0].astype(int).tolist())
+        feed.settle()
+    return found
+
+
+def _threads() -> Iterator[str]:
+    return (thread.name for thread in threading.enumerate() if thread.name.startswith("feed"))
+
+
+@pytest.mark.parametrize("threads", [1, 3, 64])
+@pytest.mark.parametrize("ahead", [0, 1, 5])
+def test_every_sample_comes_once_an_epoch_in_an_order_of_the_seed_alone(threads: int, ahead: int) -> None:
+    found = _taken(_feed(threads=threads, ahead=ahead), 6)
+    first, second = list(chain(*found[:3])), list(chain(*found[3:]))
+    assert sorted(first) == sorted(second) == list(range(SAMPLES))
+    assert first != second
+    assert found == _taken(_feed(), 6)
+    assert found != _taken(_feed(seed=2), 6)
+
+
+def test_samples_that_make_no_full_batch_are_left_out_of_their_epoch() -> None:
+    found = _taken(_feed(samples=BATCH + 3), 20)
+    assert all(len(set(batch)) == BATCH for batch in found)
+    assert set(chain(*found)) == set(range(BATCH + 3))
+
+
+def test_what_was_made_ahead_is_taken_after_a_pause_and_nothing_is_lost() -> None:
+    feed = _feed(threads=2, ahead=2)
+    assert _taken(feed, 1) + _taken(feed, 4) + _taken(feed, 1) == _taken(_feed(), 6)
+
+
+def test_as_many_batches_lie_ready_after_a_call_as_were_asked_for_ahead() -> None:
+    filled = []
+
+    def counting(rows: Rows, into: Float32) -> None:
+        filled.append(len(rows))
+        _numbers(rows, into)
+
+    feed = _feed(counting, ahead=3)
+    for calls in (1, 2, 3):
+        _taken(feed, 1)
+        assert len(filled) == calls + 3
+
+
+def test_the_processor_time_of_the_threads_is_that_of_the_batches_taken() -> None:
+    spent_s: list[float] = []
+
+    def busy(rows: Rows, into: Float32) -> None:
+        began_s = time.thread_time()
+        while time.thread_time() < began_s + 0.01:
+            pass
+        spent_s.append(time.thread_time() - began_s)
+
+    feed = _feed(busy, threads=2, ahead=1)
+    with feed:
+        feed.take()
+        feed.take()
+        feed.settle()
+    assert len(spent_s) == 6  # two parts each; of the third batch nothing is counted
+    assert 0.04 <= feed.made_in_s < sum(spent_s) - 0.01
+
+
+def test_its_threads_end_with_it() -> None:
+    feed = _feed(threads=3, ahead=2)
+    with feed:
+        feed.take()
+        assert len(list(_threads())) == 3
+        feed.settle()
+    assert list(_threads()) == []
+
+
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_what_is_raised_in_a_thread_reaches_who_takes_the_batch(ahead: int) -> None:
+    def broken(rows: Rows, into: Float32) -> None:
+        raise ValueError("no image")
+
+    feed = _feed(broken, threads=2, ahead=ahead)
+    with pytest.raises(ValueError, match="no image"), feed:
+        feed.take()
+    assert list(_threads()) == []
+
+
+def test_what_is_raised_while_batches_are_made_ahead_is_not_lost() -> None:
+    calls = []
+
+    def breaking(rows: Rows, into: Float32) -> None:
+        calls.append(rows)
+        if len(calls) > 1:
+            raise ValueError("no image")
+
+    with _feed(breaking, ahead=1) as feed:
+        feed.take()
+        with pytest.raises(ValueError, match="no image"):
+            feed.settle()
+
+
+def test_a_fault_gives_up_what_was_to_be_made_ahead() -> None:
+    gate, calls = threading.Event(), []
+
+    def once(rows: Rows, into: Float32) -> None:
+        calls.append(rows)
+        if len(calls) == 1:
+            raise ValueError("no image")
+        gate.wait(60)
+
+    feed = _feed(once, ahead=50)
+
+    def take() -> None:
+        with pytest.raises(ValueError, match="no image"), feed:
+            feed.take()
+
+    taking = threading.Thread(target=take)
+    taking.start()
+    try:
+        eventually(lambda: sum(batch.parts[0].cancelled() for batch in feed._batches) >= 49, 20, "they are given up")
+    finally:
+        gate.set()
+        taking.join(60)
+    assert len(calls) <= 2
+
+
+ROWS = np.array([3, 0, 4, 3])
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def images(request: pytest.FixtureRequest) -> np.ndarray:
+    """Smooth ones, as no JPEG keeps noise: brighter to one side, and from image to image."""
+    values = np.add.outer(np.add.outer(10 * np.arange(5), 5 * np.arange(32)), np.zeros(16))[..., np.newaxis]
+    smooth: np.ndarray = (values + 10 * np.arange(request.param)).astype(np.uint8)
+    return smooth
+
+
+def _filled(images: np.ndarray, source: Source, scale: int = 1) -> np.ndarray:
+    into = np.full((len(ROWS), *images.shape[1:]), np.nan, np.float32)
+    store_images(images, source, scale).fill(ROWS, into)
+    return into
+
+
+@pytest.mark.parametrize(("source", "scale"), [("memory", 1), ("png", 1), ("png", 3)])
+def test_they_are_exact_where_nothing_is_lossy(images: np.ndarray, source: Source, scale: int) -> None:
+    np.testing.assert_allclose(_filled(images, source, scale), images[ROWS] / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1, 4])
+def test_a_jpeg_is_the_image_about(images: np.ndarray, scale: int) -> None:
+    difference = np.abs(_filled(images, "jpeg", scale) - images[ROWS] / 255)
+    assert 0 < difference.mean() < 0.05
+
+
+def test_larger_files_take_more_and_what_is_held_is_told() -> None:
+    digits = mnist.load(Settings(), "sample").train_images[:20]
+    memory, png = store_images(digits, "memory"), store_images(digits, "png")
+    assert memory.held_bytes == 4 * digits.size
+    assert 0 < png.held_bytes < digits.size
+    assert store_images(digits, "png", 8).held_bytes > png.held_bytes
+
+
+def test_the_caller_hears_of_each_file_that_is_made() -> None:
+    heard: list[int] = []
+    store_images(np.zeros((3, 4, 4, 1), np.uint8), "png", 2, heard.append)
+    assert heard == [0, 1, 2]

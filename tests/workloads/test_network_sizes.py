@@ -1,0 +1,124 @@
+"""Networks of other sizes and dropout rates than the references', trained by other optimisers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.errors import InvalidSpec
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.workloads import validate_params, workload
+from dyno.workloads.cifar10_cnn import photographs
+from dyno.workloads.contract import BuildContext
+from dyno.workloads.fashion_mnist_cnn import clothes
+from dyno.workloads.mnist_cnn import digits
+from dyno.workloads.training.images import Network
+
+Context = Callable[..., BuildContext]
+SMALL = {"data": "synthetic", "epochs": 1, "train_samples": 64, "test_samples": 16, "batch_size": 32}
+RATES = {"mnist_cnn": [0.1, 0, 0.9], "fashion_mnist_cnn": [0.1, 0, 0.2, 0.9], "cifar10_cnn": [0, 0.2, 0.9]}
+SIZES = {"mnist_cnn": [5, 3], "fashion_mnist_cnn": [3, 4, 5], "cifar10_cnn": [3, 4, 5, 6]}
+NETWORKS = {"mnist_cnn": digits, "fashion_mnist_cnn": clothes, "cifar10_cnn": photographs}
+
+
+def _params(name: str, rates: Sequence[float], **further: Any) -> Any:
+    sizes = {"filters": SIZES[name], "dense_units": 7, "dropout_rates": rates}
+    return validate_params(workload(name), SMALL | sizes | further)
+
+
+def _pointers(name: str, rates: Any) -> set[str]:
+    with pytest.raises(InvalidSpec) as refused:
+        validate_params(workload(name), {"dropout_rates": rates})
+    return {error.pointer for error in refused.value.errors}
+
+
+def weights_of(network: Network, keras: Any) -> int:
+    """The kernels', as Keras counts them: biases and normalisation have one dimension only."""
+    model = network.model(keras, 1e-3, False)
+    return sum(int(weight.shape.num_elements()) for weight in model.trainable_weights if len(weight.shape) > 1)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_counts_are_those_of_the_network_that_is_made(name: str, tensorflow: TensorFlow) -> None:
+    network = NETWORKS[name](SIZES[name], 7)
+    assert network.weights == weights_of(network, tensorflow.keras)
+    of_reference = NETWORKS[name]()
+    assert network.flops_per_sample < of_reference.flops_per_sample / 10
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_training_has_the_sizes_and_the_optimiser_asked_for(name: str, context: Context) -> None:
+    of = workload(name)
+    params = validate_params(of, SMALL | {"filters": SIZES[name], "dense_units": 7, "optimizer": "sgd"})
+    built = of.build(params, context())
+    built.compile()
+    built.execute(1)
+    details = built.verify().details
+    assert details["optimizer"] == "SGD"
+    kernels = NETWORKS[name](SIZES[name], 7).weights
+    assert kernels < details["weights"] < 1.5 * kernels
+    assert of.flops(params) == 32 * NETWORKS[name](SIZES[name], 7).flops_per_sample
+
+
+@pytest.mark.parametrize("filters", [[], [8], [8, 8, 8], [0, 8], [8, 1e4]])
+def test_as_many_widths_as_convolutions_are_taken(filters: list[float]) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        validate_params(workload("mnist_cnn"), {"filters": filters})
+    assert all(error.pointer.startswith("/params/filters") for error in refused.value.errors)
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_each_dropout_layer_leaves_out_what_was_asked_for(name: str, context: Context) -> None:
+    built: Any = workload(name).build(_params(name, RATES[name]), context())
+    layers = built._model.layers
+    assert [layer.rate for layer in layers if type(layer).__name__ == "Dropout"] == RATES[name]
+    assert built._plan.flops_per_sample == NETWORKS[name](SIZES[name], 7).flops_per_sample
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [
+        ("mnist_cnn", ".weights.h5"),
+        ("mnist_cnn", ".keras"),
+        *(pytest.param(name, ".keras", marks=pytest.mark.verify) for name in RATES if name != "mnist_cnn"),
+        *(pytest.param(name, ".weights.h5", marks=pytest.mark.verify) for name in RATES if name != "mnist_cnn"),
+    ],
+)
+def test_weights_trained_with_some_rates_are_taken_with_others_and_with_none(
+    name: str, suffix: str, context: Context, tmp_path: Path
+) -> None:
+    rates = RATES[name]
+    before: Any = workload(name).build(_params(name, rates), replace(context(), artifacts=tmp_path))
+    before.compile()
+    before.execute(1)
+    before.complete(0.0, 0.0)
+    weights = {"job": "job_1", "name": f"model{suffix}"}
+    for other in (rates[::-1], [0] * len(rates)):
+        there = replace(context(), weights=tmp_path / weights["name"])
+        after: Any = workload(name).build(_params(name, other, weights=weights), there)
+        for mine, theirs in zip(after._model.get_weights(), before._model.get_weights(), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("name", RATES)
+@pytest.mark.parametrize("last", [1, 1.5, -0.1, "0.5", True, None, float("nan"), [0.5]])
+def test_a_rate_is_a_number_from_0_to_below_1(name: str, last: Any) -> None:
+    place = len(RATES[name]) - 1
+    assert _pointers(name, [*RATES[name][:-1], last]) == {f"/params/dropout_rates/{place}"}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_there_is_one_rate_for_each_dropout_layer(name: str) -> None:
+    for wrong in ([], RATES[name][1:], [*RATES[name], 0.5], 0.5, None):
+        assert _pointers(name, wrong) == {"/params/dropout_rates"}
+
+
+@pytest.mark.parametrize("name", ["imdb_lstm", "weather_gru", "shakespeare_lstm", "resnet50"])
+def test_an_optimiser_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSpec, match="optimizer"):
+        validate_params(workload(name), {"optimizer": "adagrad"})

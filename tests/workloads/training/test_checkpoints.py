@@ -1,0 +1,100 @@
+"""Whose weights a training takes, and how it says that they are another model's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.errors import RunFailed
+from dyno.frameworks.contract import Dataset
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.models.result import DataOrigin
+from dyno.workloads.contract import BuildContext
+from dyno.workloads.training.checkpoints import load_weights
+from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
+from dyno.workloads.training.params import TrainingParams
+
+Context = Callable[..., BuildContext]
+Made = Callable[..., Any]
+
+
+@pytest.fixture
+def made(tensorflow: TensorFlow) -> Made:
+    """A model of dense layers of these widths over two inputs."""
+    keras = tensorflow.keras
+
+    def make(widths: Sequence[int], *, jit_compile: bool = False) -> Any:
+        model = keras.Sequential([keras.Input((2,)), *map(keras.layers.Dense, widths)], name="mine")
+        model.compile("sgd", "mean_squared_error", jit_compile=jit_compile)
+        return model
+
+    return make
+
+
+def _refused(model: Any, path: Path) -> str:
+    with pytest.raises(RunFailed) as failed:
+        load_weights(model, path)
+    assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "weights_mismatch")
+    return failed.value.detail
+
+
+@pytest.mark.parametrize("name", ["model.weights.h5", "model.keras"])
+def test_the_same_layers_are_loaded_with_or_without_what_the_optimiser_had(
+    made: Made, tmp_path: Path, name: str
+) -> None:
+    trained, fresh = made([3, 1]), made([3, 1])
+    trained.fit(np.ones((2, 2)), np.ones((2, 1)), verbose=0)
+    (trained.save if name.endswith(".keras") else trained.save_weights)(tmp_path / name)
+    load_weights(fresh, tmp_path / name)
+    for mine, theirs in zip(fresh.get_weights(), trained.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("name", ["model.weights.h5", "model.keras"])
+@pytest.mark.parametrize(
+    ("widths", "told"),
+    [
+        ([4, 1], "its layer dense has (2, 4) where the model has (2, 3)"),
+        ([3], "it has no layer dense_1"),
+        ([3, 1, 1], "its layer dense_2, (1, 1), isn't in the model"),
+    ],
+)
+def test_other_layers_are_named_with_their_shapes(
+    made: Made, tmp_path: Path, name: str, widths: list[int], told: str
+) -> None:
+    other = made(widths)
+    (other.save if name.endswith(".keras") else other.save_weights)(tmp_path / name)
+    assert f"{name} doesn't fit mine: {told}" in _refused(made([3, 1]), tmp_path / name)
+
+
+def test_of_many_differences_three_are_told(made: Made, tmp_path: Path) -> None:
+    made([5, 5, 5]).save_weights(tmp_path / "model.weights.h5")
+    assert _refused(made([3, 3, 3]), tmp_path / "model.weights.h5").endswith("; and 3 more")
+
+
+def test_a_file_that_holds_no_weights_is_refused_in_keras_words(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "model.weights.h5").write_bytes(b"no weights at all")
+    assert "OSError" in _refused(made([1]), tmp_path / "model.weights.h5")
+
+
+def test_others_weights_are_found_before_a_step_is_tried(made: Made, context: Context, tmp_path: Path) -> None:
+    made([4, 1]).save_weights(tmp_path / "model.weights.h5")
+    settings: list[Any] = []
+
+    def make(jit_compile: Any) -> Any:
+        settings.append(jit_compile)
+        return made([3, 1], jit_compile=jit_compile)
+
+    origin = DataOrigin(name="ones", kind="synthetic", train_samples=8, test_samples=0)
+    samples = Dataset(np.ones((8, 2), np.float32), np.ones((8, 1), np.float32))
+    ready = replace(context(), tuned={}, weights=tmp_path / "model.weights.h5")
+    with pytest.raises(RunFailed, match=r"has \(2, 4\) where the model has \(2, 3\)"):
+        ModelTraining(
+            TrainingParams(batch_size=8), Plan(make, samples, origin, lambda model, trainer: TrainingOutcome()), ready
+        )
+    assert settings == [False]

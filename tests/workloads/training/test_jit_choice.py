@@ -1,0 +1,201 @@
+"""Which `jit_compile` a training gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.devices.device import Device
+from dyno.frameworks.contract import Dataset, JitCompile, Trainer
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.models.result import DataOrigin
+from dyno.workloads.contract import BuildContext
+from dyno.workloads.training.model_training import JitChoice, ModelTraining, Plan, TrainingOutcome, choose_jit
+from dyno.workloads.training.params import TrainingParams
+
+Context = Callable[..., BuildContext]
+INPUTS = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
+TARGETS = INPUTS.sum(axis=-1, keepdims=True)
+
+
+class Made:
+    """Plans whose models are counted, by setting."""
+
+    def __init__(self, framework: TensorFlow, *more: Any) -> None:
+        self.settings: list[JitCompile] = []
+        self._keras, self._more = framework.keras, more
+
+    def plan(self) -> Plan:
+        origin = DataOrigin(name="sums", kind="synthetic", train_samples=100, test_samples=0, sha256={})
+        return Plan(self._model, Dataset(INPUTS, TARGETS), origin, lambda model, trainer: TrainingOutcome())
+
+    def _model(self, jit_compile: JitCompile) -> Any:
+        self.settings.append(jit_compile)
+        keras = self._keras
+        model = keras.Sequential([keras.Input((4,)), *self._more, keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=jit_compile)
+        return model
+
+
+@pytest.fixture
+def untold(context: Context) -> BuildContext:
+    """Of a first run: nothing was chosen before."""
+    return replace(context(), tuned={})
+
+
+def _chosen(made: Made, context: BuildContext, jit_compile: JitCompile = "auto") -> JitChoice:
+    return choose_jit(TrainingParams(jit_compile=jit_compile, batch_size=48), made.plan(), context)
+
+
+@pytest.fixture(scope="module")
+def measured(tensorflow: TensorFlow, context: Context) -> tuple[Made, JitChoice]:
+    made = Made(tensorflow)
+    return made, _chosen(made, replace(context(), tuned={}))
+
+
+def test_auto_is_the_faster_one_of_both(measured: tuple[Made, JitChoice]) -> None:
+    made, choice = measured
+    assert made.settings == [False, True]
+    times = choice.details["step_s"]
+    assert isinstance(times, dict)
+    assert times.keys() == {"true", "false"}
+    assert choice.setting == (times["true"] < times["false"])
+    assert choice.details["chosen"] == choice.setting == choice.tuned["jit_compile"]
+    assert choice.details["batch_size"] == 32
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_was_asked_for_is_not_measured(tensorflow: TensorFlow, untold: BuildContext, asked: bool) -> None:
+    made = Made(tensorflow)
+    choice = _chosen(made, untold, asked)
+    assert (made.settings, choice.setting, choice.details["how"]) == ([], asked, "as asked for")
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_later_runs_do_as_the_first(tensorflow: TensorFlow, context: Context, first: bool) -> None:
+    made = Made(tensorflow)
+    choice = _chosen(made, replace(context(), tuned={"jit_compile": first}))
+    assert (made.settings, choice.setting, choice.details["how"]) == ([], first, "as the first run")
+
+
+def test_over_replicas_it_is_off_without_measuring(tensorflow: TensorFlow, untold: BuildContext) -> None:
+    made = Made(tensorflow)
+    assert not _chosen(made, replace(untold, replicas=8)).setting
+    assert made.settings == []
+
+
+class Renamed(TensorFlow):
+    """The real framework under another one's name: only the name decides there."""
+
+    def __init__(self, sound: TensorFlow, name: str) -> None:
+        super().__init__()
+        self._tf, self._keras, self.name = sound._tf, sound._keras, name
+
+
+@pytest.mark.parametrize(("name", "setting"), [("jax", True), ("torch", False)])
+def test_frameworks_with_one_way_only_are_not_measured(
+    tensorflow: TensorFlow, untold: BuildContext, name: str, setting: bool
+) -> None:
+    made = Made(tensorflow)
+    assert _chosen(made, replace(untold, framework=Renamed(tensorflow, name))).setting == setting
+    assert made.settings == []
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "how"),
+    [
+        ("jax", False, "asked for false; JAX compiles every step"),
+        ("jax", True, "JAX compiles every step"),
+        ("torch", True, "asked for true; PyTorch's step is not compiled"),
+        ("torch", False, "PyTorch's step is not compiled"),
+    ],
+)
+def test_a_framework_with_one_way_only_says_so_whatever_was_asked_for(
+    tensorflow: TensorFlow, untold: BuildContext, name: str, asked: bool, how: str
+) -> None:
+    choice = _chosen(Made(tensorflow), replace(untold, framework=Renamed(tensorflow, name)), asked)
+    assert (choice.setting, choice.details) == (name == "jax", {"chosen": name == "jax", "how": how})
+
+
+@pytest.mark.parametrize(("kind", "emulated", "size"), [("gpu", True, 32), ("gpu", False, 48)])
+def test_an_accelerator_is_measured_at_the_full_batch(
+    tensorflow: TensorFlow, untold: BuildContext, device: Device, kind: str, emulated: bool, size: int
+) -> None:
+    on = device.model_copy(update={"kind": kind, "emulated": emulated})
+    assert _chosen(Made(tensorflow), replace(untold, device=on)).details["batch_size"] == size
+
+
+class FailsLater(Renamed):
+    """The compiled step costs nothing in the first round, and fails in the second."""
+
+    def __init__(self, sound: TensorFlow) -> None:
+        super().__init__(sound, sound.name)
+        self.turns: list[bool] = []
+
+    def trainer(
+        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
+    ) -> Trainer:
+        trainer = super().trainer(model, samples, batch_size, seed, steps_per_execution)
+        sound, compiled = trainer.steps, trainer.jit_compile
+
+        def steps(count: int) -> float:
+            if self.turns[-1:] != [compiled]:
+                self.turns.append(compiled)
+            if self.turns == [False, True, False, True]:
+                raise RuntimeError("no such kernel")
+            return 0.0 if compiled else sound(count)
+
+        trainer.steps = steps  # type: ignore[method-assign]
+        return trainer
+
+
+def test_xla_that_failed_in_a_later_round_is_not_chosen(tensorflow: TensorFlow, untold: BuildContext) -> None:
+    choice = _chosen(Made(tensorflow), replace(untold, framework=FailsLater(tensorflow)))
+    assert not choice.setting
+    assert choice.details["how"] == "XLA failed on it: RuntimeError"
+    assert str(choice.details["step_s"]).startswith("{'false'")
+
+
+def test_what_xla_can_not_compile_is_not_compiled(tensorflow: TensorFlow, untold: BuildContext) -> None:
+    import tensorflow as tf
+
+    def unknown_to_xla(value: Any) -> Any:
+        return tf.ensure_shape(tf.numpy_function(lambda array: array, [value], tf.float32), (None, 4))
+
+    made = Made(tensorflow, tensorflow.keras.layers.Lambda(unknown_to_xla, output_shape=(4,)))
+    choice = _chosen(made, untold)
+    assert not choice.setting
+    assert "XLA failed on it" in str(choice.details["how"])
+
+
+def test_measuring_leaves_the_training_as_it_would_have_been(tensorflow: TensorFlow, untold: BuildContext) -> None:
+    def losses(context: BuildContext) -> list[float]:
+        context.framework.seed(context.seed)
+        params = TrainingParams(epochs=2, batch_size=10)
+        training = ModelTraining(params, Made(tensorflow).plan(), context)
+        training.compile()
+        training.execute(1)
+        return [epoch.loss for epoch in training.complete(0.0, 0.0).epochs]
+
+    # XLA, if it was chosen, sums in another order; other first weights change a loss by a tenth.
+    assert losses(untold) == pytest.approx(losses(replace(untold, tuned={"jit_compile": False})), rel=1e-3)
+
+
+def test_the_choice_is_in_the_details_and_handed_on_and_its_time_is_the_build_s(
+    tensorflow: TensorFlow, untold: BuildContext
+) -> None:
+    phases: list[str] = []
+
+    def phase(name: str) -> Any:
+        phases.append(name)
+        return nullcontext()
+
+    training = ModelTraining(TrainingParams(batch_size=10), Made(tensorflow).plan(), replace(untold, phase=phase))
+    assert phases == ["build"]
+    found = training.verify()
+    assert found.details["jit_compile_choice"]["chosen"] == found.details["jit_compile"] == found.tuned["jit_compile"]

@@ -1,0 +1,321 @@
+"""A training's epochs, validation, callbacks and trials, and what its result says of them."""
+
+from __future__ import annotations
+
+import itertools
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.errors import InvalidSpec, RunFailed
+from dyno.frameworks.contract import Dataset, JitCompile, Trainer
+from dyno.frameworks.tensorflow import TensorFlow
+from dyno.models.result import DataOrigin, Training
+from dyno.workloads import validate_params, workload
+from dyno.workloads.contract import BuildContext
+from dyno.workloads.training.evaluation import evaluate
+from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
+from dyno.workloads.training.params import TrainingParams
+
+Context = Callable[..., BuildContext]
+ORIGIN = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
+RATE = 1e-3
+# The only weight grows by the learning rate in every step: the target is far above whatever is predicted.
+TRAIN = Dataset(np.ones((40, 1), np.float32), np.full((40, 1), 1e3, np.float32))
+# … and the more it grows, the larger the error here: the validation loss is lowest after the first epoch.
+AWAY = Dataset(np.ones((4, 1), np.float32), np.full((4, 1), -1e3, np.float32))
+
+
+def _line(keras: Any, jit_compile: JitCompile, window: int | None = None) -> Any:
+    shape = (1,) if window is None else (window, 1)
+    start = keras.initializers.Zeros()
+    model = keras.Sequential([keras.Input(shape), keras.layers.Dense(1, use_bias=False, kernel_initializer=start)])
+    model.compile(optimizer=keras.optimizers.SGD(RATE), loss="mean_absolute_error", jit_compile=jit_compile)
+    return model
+
+
+def _weight(model: Any) -> float:
+    return float(model.get_weights()[0][0, 0])
+
+
+class Judge:
+    """Remembers what it was given; `accuracies` are what it says, one after the other."""
+
+    def __init__(self, accuracies: Sequence[float] = ()) -> None:
+        self.weights: list[float] = []
+        self.model: Any = None
+        self.trainer: Trainer | None = None
+        self._accuracies = iter(accuracies)
+
+    def __call__(self, model: Any, trainer: Trainer) -> TrainingOutcome:
+        self.model, self.trainer = model, trainer
+        self.weights.append(_weight(model))
+        accuracy = next(self._accuracies, None)
+        return TrainingOutcome({} if accuracy is None else {"accuracy": accuracy, "wrong": round(10 * (1 - accuracy))})
+
+
+def _plan(context: BuildContext, judge: Judge, train: Dataset = TRAIN, **parts: Any) -> Plan:
+    keras = context.framework.keras
+    return Plan(lambda jit_compile: _line(keras, jit_compile, train.window), train, ORIGIN, judge, **parts)
+
+
+def _trained(context: BuildContext, judge: Judge, parts: dict[str, Any] | None = None, **params: Any) -> Training:
+    given = TrainingParams.model_validate({"batch_size": 10, "learning_rate": RATE, "jit_compile": False} | params)
+    training = ModelTraining(given, _plan(context, judge, **(parts or {})), context)
+    training.compile()
+    training.execute(1)
+    return training.complete(0.0, 0.0)
+
+
+def test_early_stopping_ends_a_training_whose_validation_loss_does_not_fall(context: Context) -> None:
+    training = _trained(
+        context(), Judge(), {"validation": AWAY}, epochs=20, validation_share=0.1, early_stopping_patience=3
+    )
+    assert len(training.epochs) == 4
+    assert [(event.epoch, event.callback) for event in training.callbacks] == [(3, "early_stopping")]
+
+
+def test_a_plateau_lowers_the_learning_rate_of_the_compiled_step(context: Context) -> None:
+    judge = Judge()
+    training = _trained(context(), judge, {"validation": AWAY}, epochs=3, validation_share=0.1, reduce_lr_patience=1)
+    assert [(event.epoch, event.callback) for event in training.callbacks] == [(1, "reduce_lr"), (2, "reduce_lr")]
+    rates = [epoch.learning_rate for epoch in training.epochs]
+    assert rates == pytest.approx([RATE, RATE, RATE / 10])
+    # four steps an epoch, each by the learning rate
+    assert judge.weights == pytest.approx([4 * (RATE + RATE + RATE / 10)], rel=1e-4)
+
+
+def test_a_validation_loss_that_falls_however_slowly_is_no_plateau(context: Context) -> None:
+    small = Dataset(np.full((40, 1), 0.01, np.float32), TRAIN.targets)  # the weight grows by a hundredth of the rate
+    near = Dataset(np.ones((4, 1), np.float32), np.ones((4, 1), np.float32))
+    parts = {"train": small, "validation": near}
+    training = _trained(context(), Judge(), parts, epochs=4, validation_share=0.1, reduce_lr_patience=1)
+    losses = [epoch.validation_loss or 0.0 for epoch in training.epochs]
+    assert all(0 < before - after < 1e-4 for before, after in itertools.pairwise(losses))
+    assert training.callbacks == []
+
+
+def test_the_best_weights_are_those_that_the_model_ends_with(context: Context) -> None:
+    judge = Judge()
+    training = _trained(context(), judge, {"validation": AWAY}, epochs=4, validation_share=0.1, best_weights=True)
+    assert training.best_epoch == 0
+    assert [(event.epoch, event.callback) for event in training.callbacks] == [(0, "checkpoint")]
+    assert judge.weights == pytest.approx([4 * RATE], rel=1e-4)
+
+
+def test_validation_is_of_the_model_as_it_was_after_the_epoch(context: Context) -> None:
+    training = _trained(context(), Judge(), {"validation": AWAY}, epochs=2, validation_share=0.1)
+    losses = [epoch.validation_loss for epoch in training.epochs]
+    assert losses == pytest.approx([1000 + 4 * RATE, 1000 + 8 * RATE], rel=1e-6)  # float32; an epoch is 4e-6
+    assert all(epoch.validation_s is not None and epoch.validation_s > 0 for epoch in training.epochs)
+
+
+def test_the_learning_rate_is_told_without_any_validation_too(context: Context) -> None:
+    epochs = _trained(context(), Judge(), epochs=2).epochs
+    assert [epoch.learning_rate for epoch in epochs] == pytest.approx([RATE, RATE])
+    assert [epoch.validation_loss for epoch in epochs] == [None, None]
+
+
+@pytest.mark.parametrize(("several", "whole"), [(1, 1), (3, 3), (8, 4)])
+def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(
+    context: Context, several: int, whole: int
+) -> None:
+    judge = Judge()
+    given = TrainingParams(batch_size=10, learning_rate=RATE, jit_compile=False, steps_per_execution=several, epochs=2)
+    ready = context()
+    training = ModelTraining(given, _plan(ready, judge), ready)
+    assert training.work == 10 * whole
+    training.compile()
+    training.execute(1)
+    training.complete(0.0, 0.0)
+    assert judge.weights == pytest.approx([8 * RATE], rel=1e-4)
+    details, reasons = training.verify().details, {8: "asked for 8; an epoch has no more steps"}
+    assert details["steps_per_execution"] == whole
+    assert details.get("steps_per_execution_reason") == reasons.get(several)
+
+
+def test_the_share_held_out_is_left_out_of_the_epochs_and_validates(context: Context) -> None:
+    given = TrainingParams(batch_size=4, jit_compile=False, validation_share=0.25)
+    training = ModelTraining(given, _plan(context(), Judge()), context())
+    training.compile()
+    training.execute(1)
+    assert training.complete(0.0, 0.0).epochs[0].validation_loss is not None
+    found = training.verify()
+    assert (found.amounts["epoch"], found.details["validation_samples"]) == (30.0, 10)
+    assert found.details["trained_samples"] == 30
+
+
+def test_windows_are_validated_too(context: Context) -> None:
+    series = np.ones((60, 1), np.float32)
+    windows = Dataset(series, series, window=10, starts=np.arange(50, dtype=np.int32))
+    training = _trained(context(), Judge(), {"train": windows}, batch_size=5, validation_share=0.2)
+    # each output is a few learning rates, each target 1
+    assert training.epochs[0].validation_loss == pytest.approx(1, abs=0.05)
+
+
+def test_trials_give_the_mean_accuracy_with_students_t_over_their_seeds(context: Context) -> None:
+    training = _trained(context(), Judge([0.8, 0.9, 0.7]), trials=3)
+    assert [trial.seed for trial in training.trials] == [5, 6, 7]
+    assert [trial.accuracy for trial in training.trials] == [0.7, 0.8, 0.9]  # the first is judged last
+    assert training.accuracy == pytest.approx(0.8)
+    half = 4.302653 * 0.1 / 3**0.5  # t of 2 degrees of freedom, 97.5 %
+    assert training.accuracy_low == pytest.approx(0.8 - half)
+    assert training.accuracy_high == 1.0
+    # beside a mean it would be that of one of them
+    assert (training.wrong, [trial.wrong for trial in training.trials]) == (None, [3, 2, 1])
+
+
+def test_a_trial_is_what_a_job_with_its_seed_does(context: Context) -> None:
+    mnist = workload("mnist_cnn")
+    asked = {"data": "sample", "jit_compile": False, "batch_size": 32, "train_samples": 128, "test_samples": 64}
+
+    def trained(seed: int, trials: int) -> Training:
+        ready = replace(context(), seed=seed)
+        ready.framework.seed(seed)
+        training = mnist.build(validate_params(mnist, asked | {"epochs": 1, "trials": trials}), ready)
+        training.compile()
+        training.execute(1)
+        found = training.complete(0.0, 0.0)
+        assert found is not None
+        return found
+
+    first, second = trained(11, 2).trials
+    assert second.loss == pytest.approx(trained(12, 1).epochs[0].loss, rel=1e-3)
+    assert second.loss != pytest.approx(first.loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["early_stopping_patience", "reduce_lr_patience", "best_weights"])
+def test_what_goes_by_the_validation_loss_needs_a_validation(name: str) -> None:
+    value = True if name == "best_weights" else 2
+    with pytest.raises(InvalidSpec, match="validation_share above 0"):
+        validate_params(workload("mnist_cnn"), {name: value})
+    validate_params(workload("mnist_cnn"), {name: value, "validation_share": 0.1})
+
+
+def test_a_training_leaves_a_picture_and_a_model_that_others_can_load(context: Context, tmp_path: Path) -> None:
+    judge = Judge()
+    ready = replace(context(), artifacts=tmp_path)
+    _trained(ready, judge, export="saved_model")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "model.keras",
+        "model.saved_model.zip",
+        "model.weights.h5",
+        "training.png",
+    }
+    keras = ready.framework.keras
+    assert _weight(keras.models.load_model(tmp_path / "model.keras")) == judge.weights[0]
+    fresh = _line(keras, False)
+    fresh.load_weights(tmp_path / "model.weights.h5")
+    assert _weight(fresh) == judge.weights[0]
+    with zipfile.ZipFile(tmp_path / "model.saved_model.zip") as archive:
+        archive.extractall(tmp_path / "served")
+    served = keras.layers.TFSMLayer(str(tmp_path / "served"), call_endpoint="serve")
+    assert float(served(np.ones((1, 1), np.float32))[0, 0]) == pytest.approx(judge.weights[0])
+
+
+def test_a_training_goes_on_from_the_weights_of_another(context: Context, tmp_path: Path) -> None:
+    first, second = Judge(), Judge()
+    _trained(replace(context(), artifacts=tmp_path), first)
+    _trained(replace(context(), weights=tmp_path / "model.weights.h5"), second)
+    assert second.weights == pytest.approx([2 * first.weights[0]], rel=1e-4)
+
+
+def test_the_model_is_evaluated_over_samples_that_make_no_whole_batches(
+    tensorflow: TensorFlow, context: Context
+) -> None:
+    judge = Judge()
+    _trained(context(), judge)
+    assert judge.trainer is not None
+    uneven = Dataset(np.arange(13, dtype=np.float32)[:, np.newaxis], np.zeros((13, 1), np.float32))
+    found = evaluate(tensorflow.keras, judge.model, judge.trainer, uneven)
+    assert found == {"loss": pytest.approx(6 * judge.weights[0], rel=1e-5)}
+
+
+# With these the error grows two thousandfold in every step, past what float32 holds after a few.
+LARGE = np.linspace(990.0, 1010.0, 40, dtype=np.float32)[:, np.newaxis]
+EXPLODING = Dataset(LARGE, LARGE)
+
+
+def _exploding(context: BuildContext, steps_per_execution: int = 1) -> ModelTraining:
+    keras = context.framework.keras
+
+    def make(jit_compile: JitCompile) -> Any:
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+        model.compile(keras.optimizers.SGD(1e-3), "mean_squared_error", jit_compile=jit_compile)
+        return model
+
+    origin = DataOrigin(name="line", kind="synthetic", train_samples=40, test_samples=0)
+    plan = Plan(make, EXPLODING, origin, lambda model, trainer: TrainingOutcome())
+    params = TrainingParams(batch_size=10, jit_compile=False, steps_per_execution=steps_per_execution)
+    training = ModelTraining(params, plan, context)
+    training.compile()
+    return training
+
+
+def test_a_training_that_succeeded_is_kept_when_its_loss_is_no_number_in_the_timing_after_it(context: Context) -> None:
+    training = _exploding(context())
+    training.execute(1)
+    assert len(training.complete(0.0, 0.0).epochs) == 1
+    assert training.verify().warnings == []
+    training.execute(50)
+    raised = {each.code: each.severity for each in training.verify().warnings}
+    assert raised == {"LOSS_NONFINITE": "A", "OUTPUT_NONFINITE": "A"}
+
+
+def test_a_run_that_only_times_warns_of_a_loss_that_is_no_number(context: Context) -> None:
+    training = _exploding(context(run=1))
+    training.execute(50)
+    assert [raised.code for raised in training.verify().warnings] == ["LOSS_NONFINITE", "OUTPUT_NONFINITE"]
+
+
+def test_a_run_that_trains_fails_with_a_loss_that_is_no_number(context: Context) -> None:
+    training = _exploding(context())
+    with pytest.raises(RunFailed) as failed:
+        training.execute(50)
+    assert failed.value.reason == "nonfinite_loss"
+
+
+class StepByStep(TensorFlow):
+    """The real framework, with one step a call as JAX has it on a CPU."""
+
+    def __init__(self, sound: TensorFlow) -> None:
+        super().__init__()
+        self._tf, self._keras = sound._tf, sound._keras
+
+    def trainer(
+        self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
+    ) -> Trainer:
+        return super().trainer(model, samples, batch_size, seed, 1)
+
+
+def test_steps_that_a_framework_makes_one_by_one_are_told(tensorflow: TensorFlow, context: Context) -> None:
+    details = _exploding(context(StepByStep(tensorflow)), steps_per_execution=3).verify().details
+    assert details["steps_per_execution"] == 1
+    why = "asked for 3; tensorflow makes each step a call of its own on this device"
+    assert details["steps_per_execution_reason"] == why
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("imdb_lstm", {"data": "synthetic", "train_samples": 40, "test_samples": 10, "length": 5}),
+        ("weather_gru", {"data": "synthetic", "window": 5, "warmup_steps": 1}),
+        ("shakespeare_lstm", {"window": 5, "embedding": 4}),
+    ],
+)
+def test_only_the_steps_that_are_made_count_as_work(
+    tensorflow: TensorFlow, context: Context, name: str, params: dict[str, Any]
+) -> None:
+    small = {"units": 4, "batch_size": 10, "steps_per_execution": 3, "jit_compile": False}
+    asked = validate_params(workload(name), params | small)
+    in_turn, one_by_one = (
+        workload(name).build(asked, context(framework)) for framework in (tensorflow, StepByStep(tensorflow))
+    )
+    assert (in_turn.work, one_by_one.work) == (30, 10)
+    assert in_turn.verify().flops == workload(name).flops(asked)
+    assert one_by_one.verify().flops == pytest.approx(workload(name).flops(asked) / 3)

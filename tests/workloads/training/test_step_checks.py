@@ -1,0 +1,181 @@
+"""Steps that are counted and not made, change nothing, or compute in another precision.
+
+Also what data and weights show of a timed training, on the real network of the digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyno.frameworks.contract import Dataset, JitCompile
+from dyno.models.result import DataOrigin, ResultWarning
+from dyno.workloads.contract import BuildContext, Verification
+from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
+from dyno.workloads.training.params import TrainingParams
+from dyno.workloads.training.step_checks import CheckedTraining, StepCounter, check_training
+
+Context = Callable[..., BuildContext]
+CODE = "RESULT_INCORRECT"
+ORIGIN = DataOrigin(name="noise", kind="synthetic", train_samples=64, test_samples=0)
+
+
+class Asked(TrainingParams):
+    """Of a workload that lets a precision be asked for."""
+
+    dtype: str = "float32"
+
+
+def _training(context: BuildContext, policy: str = "float32", **params: Any) -> Any:
+    """Of numbers drawn at random, by a network of two layers, that ends in float32 as mixed ones do."""
+    random, keras = np.random.default_rng(2), context.framework.keras
+
+    def make(jit_compile: JitCompile) -> Any:
+        layers = [
+            keras.layers.Dense(8, dtype=policy),
+            keras.layers.Dense(4, activation="softmax", dtype="float32" if policy.startswith("mixed") else policy),
+        ]
+        model = keras.Sequential([keras.Input((6,)), *layers])
+        model.compile(keras.optimizers.SGD(1e-2), "sparse_categorical_crossentropy", jit_compile=jit_compile)
+        return model
+
+    samples = Dataset(random.standard_normal((64, 6), np.float32), random.integers(0, 4, 64, np.int32))
+    plan = Plan(make, samples, ORIGIN, lambda model, trainer: TrainingOutcome())
+    return ModelTraining(Asked(batch_size=16, jit_compile=False, **params), plan, context)
+
+
+def _verified(built: Any, executions: int = 10) -> Verification:
+    built.compile()
+    built.execute(1)
+    if built._trains:
+        built.complete(0.0, 0.0)
+    built.execute(executions)
+    found: Verification = built.verify()
+    return found
+
+
+def _raised(found: Verification) -> dict[str, ResultWarning]:
+    return {raised.code: raised for raised in found.warnings}
+
+
+@pytest.mark.parametrize("run", [0, 1])
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_the_optimiser_made_as_many_steps_as_the_figure_counts(context: Context, run: int, at_once: int) -> None:
+    found = _verified(_training(context(run=run), steps_per_execution=at_once))
+    assert "UNIT_MISMATCH" not in _raised(found)
+    assert "changed no weight" not in found.unchecked.get(CODE, "")
+
+
+@pytest.mark.parametrize("run", [0, 1])
+def test_steps_that_are_counted_and_not_made_are_told(context: Context, run: int) -> None:
+    built = _training(context(run=run))
+    steps = built._trainer.steps
+    built._trainer.steps = lambda count: steps(count - count // 10)
+    raised = _raised(_verified(built, 20))["UNIT_MISMATCH"]
+    asked = 20 + run  # of run 0 the first execution belongs to the training
+    assert raised.evidence == {"counted_steps": asked, "made_steps": asked - 2}
+
+
+def test_steps_that_change_no_weight_show_nothing_in_whichever_run(context: Context) -> None:
+    for run in (0, 1):
+        built = _training(context(run=run))
+        complete = built.complete
+
+        def still(*spent_s: float, built: Any = built, complete: Any = complete) -> Any:
+            done = complete(*spent_s)
+            built._model.optimizer.learning_rate = 0.0
+            return done
+
+        built.complete = still
+        built._model.optimizer.learning_rate = 0.0 if run else 1e-2
+        found = _verified(built)
+        assert found.unchecked[CODE] == f"timed steps that changed no weight: {10 + run}"
+        assert CODE not in found.verified
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked", "observed"),
+    [
+        ("float32", "float32", "float32"),
+        ("bfloat16", "float32", "bfloat16"),
+        ("mixed_bfloat16", "float32", "bfloat16"),
+        ("mixed_bfloat16", "bfloat16", "bfloat16"),
+        ("float32", "bfloat16", "float32"),
+    ],
+)
+def test_what_the_layers_compute_in_is_held_against_what_was_asked_for(
+    context: Context, policy: str, asked: str, observed: str
+) -> None:
+    found = _verified(_training(context(run=1), policy, dtype=asked))
+    assert found.precision is not None
+    assert (found.precision.requested, found.precision.observed) == (asked, observed)
+
+
+@pytest.mark.parametrize(("left_out", "raised"), [(30, False), (40, True)])
+def test_steps_left_out_for_infinite_gradients_are_no_fault_while_they_are_few(
+    context: Context, left_out: int, raised: bool
+) -> None:
+    keras = context().framework.keras
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    inner = keras.optimizers.SGD(1e-2)
+    model.compile(keras.optimizers.LossScaleOptimizer(inner), "mse")
+    model.optimizer.build(model.trainable_variables)
+    timed = StepCounter.of(model)
+    timed.asked = 100
+    inner.iterations.assign(100 - left_out)
+    assert (timed.miscounted(model) is not None) is raised
+
+
+SAMPLES = Dataset(np.arange(64, dtype=np.float32).reshape(16, 4), np.eye(4, dtype=np.float32)[np.arange(16) % 4])
+
+
+@pytest.fixture
+def looked_at(context: Context) -> Callable[..., CheckedTraining]:
+    def look(
+        samples: Dataset = SAMPLES,
+        spoil: float | None = None,
+    ) -> CheckedTraining:
+        made = context()
+        keras = made.framework.keras
+        model: Any = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, activation="softmax")])
+        model.compile(keras.optimizers.SGD(1e-3), "categorical_crossentropy")
+        trainer = made.framework.trainer(model, samples, 8, 0)
+        timed = StepCounter.of(model)
+        timed.asked = 1
+        trainer.steps(1)
+        if spoil is not None:
+            kernel, bias = model.get_weights()
+            kernel[1, 2] = spoil
+            model.set_weights([kernel, bias])
+        return check_training(made, model, trainer, samples, timed, None)
+
+    return look
+
+
+def _codes(found: CheckedTraining) -> list[str]:
+    return [raised.code for raised in found.warnings]
+
+
+def test_a_sound_training_raises_nothing_and_its_float32_is_observed(looked_at: Callable[..., CheckedTraining]) -> None:
+    found = looked_at()
+    assert _codes(found) == []
+    assert found.verified == {"DEGENERATE_DATA", "OUTPUT_NONFINITE"}
+    assert found.precision is not None
+    assert (found.precision.requested, found.precision.observed) == ("float32", "float32")
+
+
+def test_data_that_are_all_zero_are_caught(looked_at: Callable[..., CheckedTraining]) -> None:
+    found = looked_at(replace(SAMPLES, inputs=np.zeros_like(SAMPLES.inputs)))
+    assert _codes(found) == ["DEGENERATE_DATA"]
+    assert found.warnings[0].evidence == {"constant": ["inputs"]}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_weight_that_is_no_number_is_caught(looked_at: Callable[..., CheckedTraining], value: float) -> None:
+    found = looked_at(spoil=value)
+    assert _codes(found) == ["OUTPUT_NONFINITE"]
+    assert found.warnings[0].evidence == {"nonfinite": 1, "elements": 20}

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from dyno.processes import die_with_parent
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 from tests.cores import HERE, THERE
 from tests.quick_xla import QUICK_XLA
 from tests.waiting import eventually

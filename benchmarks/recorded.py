@@ -28,8 +28,7 @@ from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.workloads import normalise
 from workers.launcher import Launcher
-from workers.stop import StopReason, StopSwitch
-from workers.watch import Limits, Watch
+from workers.monitor import RunLimits, RunnerMonitor, StopReason, StopSwitch
 
 Start = Literal["forked", "spawned"]
 FOLDER = RESULTS / "recorded"
@@ -131,9 +130,9 @@ class _NoHeart:
 
 def _ended(launcher: Launcher, request: RunRequest) -> RunRecord:
     """Raises RuntimeError with what the runner said if it fails."""
-    limits = Limits(PATIENCE_S, 5.0, time.monotonic() + PATIENCE_S)
+    limits = RunLimits(PATIENCE_S, 5.0, time.monotonic() + PATIENCE_S)
     with launcher.start(request) as runner:
-        ended = Watch(runner, request.run, limits, _NoHeart(), StopSwitch(), time.monotonic).until_ended()
+        ended = RunnerMonitor(runner, request.run, limits, _NoHeart(), StopSwitch(), time.monotonic).until_ended()
     if ended.record is None:
         raise RuntimeError(f"{request.spec.workload}: {ended.failed or ended.exit}\n{ended.log_tail}")
     return ended.record

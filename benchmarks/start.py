@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from benchmarks.fleet import Fleet, command_line, descendants, fleet, proportional_set_size_bytes
 from benchmarks.pairs import spread
 from benchmarks.report import write
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 
 JOBS = 50
 NAIVE_EVERY = 2  # the naive way takes 20 times as long: 25 beside 50

@@ -24,20 +24,18 @@ from dyno.models.runner_protocol import ProgressFrame
 from dyno.models.spec import Spec
 from dyno.processes import die_with_parent
 from dyno.settings import Settings
-from dyno.store.connect import async_client, sync_client
+from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
-from dyno.store.queues import queues_served
-from dyno.store.server import EmbeddedServer
+from dyno.store.placement import queues_served
+from dyno.store.redis import async_client, sync_client
 from dyno.workloads import normalise
-from workers.log_tail import LogTail
-from workers.pulse import Pulse
-from workers.running import Runner
-from workers.stop import StopReason, StopSwitch
-from workers.watch import Limits, Watch
+from workers.heartbeat import Heartbeat
+from workers.launcher import LogTail, RunnerProcess
+from workers.monitor import RunLimits, RunnerMonitor, StopReason, StopSwitch
 
 _ENDED = b'{"status": 0}\n'  # as a zygote says it
-_NEVER = Limits(stall_s=math.inf, term_grace_s=math.inf, deadline_s=math.inf)
+_NEVER = RunLimits(stall_s=math.inf, term_grace_s=math.inf, deadline_s=math.inf)
 
 
 class Watcher:
@@ -85,7 +83,7 @@ class Watcher:
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
-class _Counted(Pulse):
+class _Counted(Heartbeat):
     beats = 0
 
     def beat(self, frame: ProgressFrame | None, run: int) -> StopReason | None:
@@ -101,8 +99,8 @@ def main(frames_fd: int, parent_pid: int) -> None:
         leases = Leases(sync_client(settings), settings)
         pulse = _Counted(_claimed(leases, settings), leases, settings.heartbeat_s, time.monotonic)
         print("claimed", flush=True)
-        runner = Runner("forked", frames_fd, sys.stdin.fileno(), LogTail(), kill_zygote=lambda: None)
-        ended = Watch(runner, 0, _NEVER, pulse, StopSwitch(), time.monotonic).until_ended()
+        runner = RunnerProcess("forked", frames_fd, sys.stdin.fileno(), LogTail(), kill_zygote=lambda: None)
+        ended = RunnerMonitor(runner, 0, _NEVER, pulse, StopSwitch(), time.monotonic).until_ended()
     assert ended.stopped_for is None, ended.stopped_for
     assert pulse.heard, "Redis didn't answer"
     print(pulse.beats)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import redis
 
 from dyno.models.api_key import digest_of, id_of, new_secret, prefix_of
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 
 
 class ApiKey(NamedTuple):

@@ -9,7 +9,7 @@ import redis
 
 from chaos.streams import number
 from chaos.table import DONE, QUEUED, RUNNING, STATUSES, SUCCEEDED
-from dyno.store.keys import JOB_ID, Keys
+from dyno.store.redis import JOB_ID, Keys
 
 Record = Mapping[str, str]
 

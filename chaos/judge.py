@@ -16,7 +16,7 @@ from chaos.orders import Order
 from chaos.schedule import Kind
 from chaos.spans import Span
 from chaos.streams import Streams
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 
 
 class Heard(NamedTuple):

@@ -23,7 +23,7 @@ from dyno.errors import ServerUnavailable
 from dyno.preflight import free_port
 from dyno.processes import ManagedProcess
 from dyno.settings import Durability
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 
 LEASE_S = 5.0  # instead of 30: within a run many run out
 READY_S = 120.0

@@ -23,7 +23,7 @@ from chaos.spans import Span
 from chaos.streams import Streams
 from chaos.table import QUEUED, RUNNING
 from dyno.settings import Durability, Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 
 KEYS = Keys(Settings.model_fields["namespace"].default)
 _LINGERS_S = LEASE_S + 5  # what a fault did is felt until the last lease ran out and somebody took it

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from dyno.store.keys import JOB_ID, Keys
+from dyno.store.redis import JOB_ID, Keys
 
 MOST_JOBS = 2000  # of one run: the general stream keeps 10,000 events
 

@@ -18,7 +18,7 @@ from kombu.exceptions import OperationalError
 
 from dyno.errors import StoreUnavailable, StoreUnfit
 from dyno.settings import Settings
-from dyno.store.connect import CHECK_IDLE_AFTER_S, CONNECT_TIMEOUT_S, store_errors, sync_client
+from dyno.store.redis import CHECK_IDLE_AFTER_S, CONNECT_TIMEOUT_S, store_errors, sync_client
 
 WAKE_TASK: Final = "dyno.wake"
 

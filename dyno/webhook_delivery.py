@@ -40,7 +40,7 @@ from dyno.errors import RecordUnreadable, StoreUnavailable, UnknownJob
 from dyno.models.webhook import DeliveryStatus, Ended, Outcome, delivery_of, payload_of
 from dyno.settings import SECRET_PREFIX, Settings
 from dyno.store.jobs import Jobs
-from dyno.store.outbox import Outbox, Taken
+from dyno.store.webhooks import DeliveryQueue, LeasedDelivery
 from dyno.webhook_url import WebhookUrl, is_public_address, parse_webhook_url, reject_reason
 
 _PURPOSE = "dyno webhooks of "
@@ -223,7 +223,7 @@ class WebhookDeliverer:
         self, client: redis.asyncio.Redis, settings: Settings, secret: SecretStr, sender: WebhookSender
     ) -> None:
         self._settings, self._secret, self._sender = settings, secret, sender
-        self._outbox, self._jobs = Outbox(client, settings), Jobs(client, settings)
+        self._outbox, self._jobs = DeliveryQueue(client, settings), Jobs(client, settings)
         self._running: Counter[str] = Counter()  # attempts by receiver
         self._of_owners: Counter[str] = Counter()
         self._freed = asyncio.Event()
@@ -258,7 +258,7 @@ class WebhookDeliverer:
                 log.warning("no webhook is delivered for now: %s: %s", type(error).__name__, error)
             self._failing = True
 
-    async def _attempt(self, taken: Taken) -> None:
+    async def _attempt(self, taken: LeasedDelivery) -> None:
         try:
             await self._settle(taken, await self._make(taken))
         except UnknownJob:  # gone since it was taken, and its delivery with it
@@ -272,7 +272,7 @@ class WebhookDeliverer:
             self._of_owners -= Counter((taken.owner,))
             self._freed.set()
 
-    async def _make(self, taken: Taken) -> Ended:
+    async def _make(self, taken: LeasedDelivery) -> Ended:
         """Whatever goes wrong is an end, too: the next attempt waits for its pause and doesn't follow at once."""
         began_s = time.monotonic()
         try:
@@ -284,7 +284,7 @@ class WebhookDeliverer:
             detail = str(error) if isinstance(error, RecordUnreadable) else _OWN_FAULT
             return Ended(outcome=Outcome.ERROR, detail=detail, duration_s=round(time.monotonic() - began_s, 3))
 
-    async def _send(self, taken: Taken) -> Ended:
+    async def _send(self, taken: LeasedDelivery) -> Ended:
         job = await self._jobs.get(taken.job_id)
         if job.spec.webhook is None:
             raise RuntimeError("a delivery of a job without a webhook")
@@ -292,13 +292,13 @@ class WebhookDeliverer:
         headers = signature_headers(owner_secret(self._secret, job.owner), delivery_of(job.id), taken.at_s, text)
         return await self._sender.send(job.spec.webhook.url, text, headers, taken.owner)
 
-    async def _settle(self, taken: Taken, ended: Ended) -> None:
+    async def _settle(self, taken: LeasedDelivery, ended: Ended) -> None:
         status, again_in_s = self._next(taken, ended)
         if status is DeliveryStatus.FAILED:
             log.warning("the webhook of %s was not delivered: %s", taken.job_id, ended.outcome)
         await self._outbox.settle(taken, ended, status, again_in_s)
 
-    def _next(self, taken: Taken, ended: Ended) -> tuple[DeliveryStatus, float]:
+    def _next(self, taken: LeasedDelivery, ended: Ended) -> tuple[DeliveryStatus, float]:
         if ended.outcome is Outcome.DELIVERED:
             return DeliveryStatus.DELIVERED, 0
         pauses_s = self._settings.webhook_retry_s

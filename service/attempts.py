@@ -9,7 +9,7 @@ from fastapi import Request
 from dyno.errors import UnknownJob
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store.artifacts import check_token
-from dyno.store.keys import JOB_ID
+from dyno.store.redis import JOB_ID
 from service.errors import NotAuthorized, RepeatedHeader, as_to_a_stranger
 from service.state import State
 

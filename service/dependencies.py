@@ -15,7 +15,7 @@ from dyno.artifact_store import is_artifact_name
 from dyno.errors import ArtifactNotFound, FieldError, UnknownJob
 from dyno.logging import current_job_id
 from dyno.store.jobs import Jobs
-from dyno.store.keys import JOB_ID
+from dyno.store.redis import JOB_ID
 from service import strict_json
 from service.access import CONTRACT, CallerDep
 from service.attempts import bearer

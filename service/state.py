@@ -20,12 +20,11 @@ from dyno.logging import Tracer
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys, any_key
 from dyno.store.artifacts import tidy_files
-from dyno.store.connect import async_client, check_server, sync_client
-from dyno.store.feed import Feed
-from dyno.store.forecast import Forecasts
+from dyno.store.eta import Forecasts
+from dyno.store.events import ChangeNotifier, EventReader
 from dyno.store.jobs import Jobs
-from dyno.store.upkeep import Upkeep
-from dyno.store.watch import Watch
+from dyno.store.maintenance import Maintenance
+from dyno.store.redis import async_client, check_server, sync_client
 from dyno.webhook_delivery import webhook_deliverer
 from dyno.workloads.contract import Workload
 from service.address import needs_keys
@@ -51,8 +50,8 @@ class State:
     jobs: Jobs
     keys: ApiKeys
     gate: Gate
-    watch: Watch
-    feed: Feed
+    watch: ChangeNotifier
+    feed: EventReader
     artifacts: ArtifactStore
     stopping: asyncio.Event
     checking: anyio.CapacityLimiter
@@ -95,16 +94,16 @@ async def opened(
     await asyncio.to_thread(check_store, settings)
     client = async_client(settings)
     blocking = async_client(settings, blocking=True)
-    watch = Watch(blocking, settings)
+    watch = ChangeNotifier(blocking, settings)
     # Not in workers too: what they do beside a benchmark is in its figures, and the folder may be the API's own.
     chores = {"tidying artifacts": partial(tidy_files, settings=settings, files=artifacts)}
-    upkeep = Upkeep(settings, partial(send_wake_up, settings), chores)
+    upkeep = Maintenance(settings, partial(send_wake_up, settings), chores)
     await watch.start()
     upkeep.start()
     try:
         forecasts = Forecasts(client, settings, partial(expected_s, workloads))
         jobs = Jobs(client, settings, forecasts.latest)
-        keys, feed = ApiKeys(client, settings), Feed(client, settings)
+        keys, feed = ApiKeys(client, settings), EventReader(client, settings)
         gate = Gate(keys, always_closed=needs_keys(settings))
         checking, connections = anyio.CapacityLimiter(1), settings.max_connections
         streams = Places(min(settings.max_streams, max(1, connections // STREAMS_OF)))

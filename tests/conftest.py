@@ -13,8 +13,8 @@ import redis
 
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.settings import Settings
-from dyno.store.connect import sync_client
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.redis import sync_client
 
 # pytest-xdist tells its processes a width, and rich's consoles keep the one they find when they are made.
 os.environ.pop("COLUMNS", None)

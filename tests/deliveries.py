@@ -6,9 +6,8 @@ from typing import Any
 
 from dyno.models.spec import Spec
 from dyno.models.webhook import DeliveryStatus, Ended, Outcome
-from dyno.store.deliveries import Deliveries, WantedDeliveries
 from dyno.store.jobs import Jobs
-from dyno.store.outbox import Outbox, Taken
+from dyno.store.webhooks import Deliveries, DeliveryQuery, DeliveryQueue, LeasedDelivery
 
 URL = "https://hooks.example.org/x"
 RECEIVER = "hooks.example.org:443"
@@ -23,17 +22,17 @@ async def canceled(jobs: Jobs, spec: Spec) -> str:
     return job_id
 
 
-async def taken(outbox: Outbox, *receivers: str) -> Taken:
+async def taken(outbox: DeliveryQueue, *receivers: str) -> LeasedDelivery:
     """One that is due, for another receiver than those."""
     one = await outbox.take(receivers)
     assert one is not None
     return one
 
 
-async def delivered(outbox: Outbox, one: Taken) -> None:
+async def delivered(outbox: DeliveryQueue, one: LeasedDelivery) -> None:
     assert await outbox.settle(one, DELIVERED, DeliveryStatus.DELIVERED)
 
 
 async def found(deliveries: Deliveries, **wanted: Any) -> list[tuple[str, str]]:
-    page = await deliveries.page(WantedDeliveries(**wanted), None, 50)
+    page = await deliveries.page(DeliveryQuery(**wanted), None, 50)
     return [(each.job, each.status) for each in page.data]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from dyno.store.server import EmbeddedServer, embedded_server
+from dyno.store.embedded import EmbeddedServer, embedded_server
 from tests.waiting import eventually
 
 KINDS = ("redis", "valkey")

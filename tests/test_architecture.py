@@ -106,8 +106,8 @@ def test_a_chaos_run_knows_the_house_from_outside_and_the_house_knows_no_chaos()
     used = {name for path in (ROOT / "chaos").rglob("*.py") for name in imports(path, inside_functions=True)}
     assert not {name.split(".")[0] for name in used} & {"service", "workers", "tests", "api_tests"}
     assert "dyno.models.job" not in used
-    assert {name for name in used if name.startswith("dyno.store")} <= {"dyno.store.keys", "dyno.store.server"}
-    assert _taken_by_chaos("dyno.store.keys") == {"JOB_ID", "Keys"}
+    assert {name for name in used if name.startswith("dyno.store")} <= {"dyno.store.redis", "dyno.store.embedded"}
+    assert _taken_by_chaos("dyno.store.redis") == {"JOB_ID", "Keys"}
 
 
 def _taken_by_chaos(module: str) -> set[str]:

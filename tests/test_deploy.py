@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from dyno.cli import app
 from dyno.settings import Durability, Settings
-from dyno.store.connect import check_server, sync_client
+from dyno.store.redis import check_server, sync_client
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent

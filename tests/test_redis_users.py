@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from dyno.preflight import free_port
-from dyno.store.server import find_server
+from dyno.store.embedded import find_server
 from tests.cores import HERE
 from tests.inbox import Inbox
 from tests.waiting import eventually

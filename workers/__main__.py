@@ -7,8 +7,8 @@ import sys
 
 from dyno.errors import DynoError, WorkerExit
 from dyno.settings import WrongSettings, load_settings
-from workers.app import Worker
 from workers.log import LOG, set_up
+from workers.worker import Worker
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""One attempt at one job: its runs, each in a fresh process, and the result they make together."""
+"""One attempt at one job: its runs, each in a fresh process, and the result that they make together.
+
+Before a result is written, it is checked against what devices of the same model gave for the same work.
+"""
 
 from __future__ import annotations
 
@@ -8,48 +11,69 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import redis
+
 from dyno.devices.locks import lock_paths, shared_lock_paths
-from dyno.errors import InvalidSpec, UnknownWorkload
+from dyno.errors import InvalidSpec, StoreUnavailable, UnknownWorkload
+from dyno.measure.regression_band import headline, with_band_check
 from dyno.measure.warnings import sorted_warnings
 from dyno.models.job import DEVICE_BUSY, Failure, FailureClass
+from dyno.models.result import Headline, Peer, Result, Verdict
 from dyno.models.runner_protocol import RunRequest
-from dyno.store.leases import Claim
-from dyno.store.paces import Pace, series_of
-from workers.arms import Arm, arms_of, turns
-from workers.artifacts import JobFiles
-from workers.bounds import Bounds
-from workers.ending import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded
-from workers.equipment import WorkerContext
-from workers.errand import AttemptEnded, errand
-from workers.keeping import Kept
+from dyno.models.spec import Spec
+from dyno.store.eta import ExpectedDuration, duration_series
+from dyno.store.leases import Claim, Leases
+from dyno.workloads.contract import Params
+from workers.artifact_upload import JobFiles, UploadedArtifacts
+from workers.heartbeat import AttemptEnded, Heartbeat, WorkerContext, background_call
+from workers.limits import RunnerLimits
 from workers.log import LOG, event
-from workers.outcome import failure_of, lost_device
-from workers.peers import against_peers
-from workers.pulse import Pulse
-from workers.stop import StopReason
-from workers.traced import note_run, traced_run
-from workers.watch import Ended, Limits, Watch
+from workers.monitor import RunEnd, RunLimits, RunnerMonitor, StopReason
+from workers.outcome import Dropped, Ending, Failed, HandedBack, Stopped, Succeeded, failure_of, lost_device
+from workers.tracing import note_run, run_span
+from workers.variants import Variant, run_order, variants_of
+
+
+def check_history(result: Result, spec: Spec, params: Params, leases: Leases) -> tuple[Result, Headline | None]:
+    """The result with what its peers say of it, and the figure that later ones are held against, if it is to be.
+
+    A Redis that is away costs this check and nothing else; it couldn't have taken the result meanwhile either.
+    """
+    own = headline(result, spec, params)
+    if own is None:
+        return result, None
+    found = with_band_check(result, own.own, _read_history(own.series, result.job, leases))
+    return found, own if found.verdict is not Verdict.UNTRUSTED else None
+
+
+def _read_history(series: str, job_id: str, leases: Leases) -> list[Peer] | None:
+    try:
+        return leases.peers(series)
+    except (StoreUnavailable, redis.RedisError) as error:
+        event("peers-not-read", logging.WARNING, job=job_id, why=str(error))
+        return None
+
 
 _LEAST_TIMEOUT_S = 600.0
 _ESTIMATE_FACTOR = 3  # an estimate is honest to about that
 _SIGNAL_SPREAD_S = 0.5  # a TERM to every process of a worker reaches them one by one
-_LOOKING = "second_look"
+_HEALTH_CHECK_PHASE = "second_look"
 _KILLED = ("runner_killed", "runner_not_started")
 
 
-class Attempt:
+class JobAttempt:
     """`run()` once; it says how the job ends and writes nothing itself but heartbeats."""
 
     def __init__(self, claim: Claim, context: WorkerContext) -> None:
         self._claim, self._spec, self._context = claim, claim.spec, context
-        self._heartbeat = Pulse(claim, context.leases, context.settings.heartbeat_s, context.clock)
+        self._heartbeat = Heartbeat(claim, context.leases, context.settings.heartbeat_s, context.clock)
         self._began_s = context.clock()
 
     def run(self) -> Ending:
         if self._claim.cancel_requested:
             return Stopped()
         try:
-            variants = arms_of(self._spec, self._context, self._new_files)
+            variants = variants_of(self._spec, self._context, self._new_files)
         except UnknownWorkload as error:
             return _unsupported("unknown_workload", error.detail)
         except InvalidSpec as error:
@@ -73,9 +97,9 @@ class Attempt:
     def _new_files(self) -> JobFiles:
         return JobFiles(self._claim, self._heartbeat, self._context)
 
-    def _measure(self, variants: Sequence[Arm]) -> Ending:
+    def _measure(self, variants: Sequence[Variant]) -> Ending:
         deadline_s = self._deadline_s(variants)
-        for number, variant in enumerate(turns(variants)):
+        for number, variant in enumerate(run_order(variants)):
             limits = self._limits(variant, deadline_s)
             ended = self._run_once(variant, number, limits)
             if ending := self._early(ended, variant, number, limits):
@@ -84,13 +108,13 @@ class Attempt:
             variant.records.append(ended.record)
         return self._succeeded(variants)
 
-    def _succeeded(self, variants: Sequence[Arm]) -> Succeeded:
+    def _succeeded(self, variants: Sequence[Variant]) -> Succeeded:
         """Files are kept of a lone variant: those of several would have the same names."""
         first = variants[0]
-        kept = first.files.deliver(len(first.records) - 1) if first.name is None else Kept()
+        kept = first.files.deliver(len(first.records) - 1) if first.name is None else UploadedArtifacts()
         device = self._context.launcher.describe(self._context.device)
         result, *others = (variant.result(self._claim.job_id, device) for variant in variants)
-        result, headline = against_peers(result, first.spec, first.params, self._context.leases)
+        result, headline = check_history(result, first.spec, first.params, self._context.leases)
         warnings = sorted_warnings([*result.warnings, *kept.warnings])
         return Succeeded(
             result.model_copy(update={"artifacts": kept.artifacts, "warnings": warnings, "arms": others}),
@@ -99,13 +123,13 @@ class Attempt:
             self._pace(variants),
         )
 
-    def _pace(self, variants: Sequence[Arm]) -> Pace:
+    def _pace(self, variants: Sequence[Variant]) -> ExpectedDuration:
         """What was to be expected of the attempt, for its series to learn from what it really took."""
         device = self._context.device
         expected_s = math.fsum(variant.estimate(device).in_all_s(variant.spec.measure) for variant in variants)
-        return Pace(series_of(self._spec, device), expected_s)
+        return ExpectedDuration(duration_series(self._spec, device), expected_s)
 
-    def _early(self, ended: Ended, variant: Arm, number: int, limits: Limits) -> Ending | None:
+    def _early(self, ended: RunEnd, variant: Variant, number: int, limits: RunLimits) -> Ending | None:
         """How the job ends with this run, if it does."""
         if ended.stopped_for is StopReason.SUPERSEDED:
             return Dropped()
@@ -122,14 +146,16 @@ class Attempt:
             return HandedBack(DEVICE_BUSY)
         if failure.reason in _KILLED and self._context.stop.comes_within(_SIGNAL_SPREAD_S):
             return HandedBack("worker_shutdown")  # whoever ends this worker ended its runner or zygote too
-        if gone := errand(lambda _: self._context.gone(), _LOOKING, number, self._heartbeat, self._context):
+        if gone := background_call(
+            lambda _: self._context.gone(), _HEALTH_CHECK_PHASE, number, self._heartbeat, self._context
+        ):
             failure = lost_device(gone, failure)
         event("run-failed", job=self._claim.job_id, run=number + 1, reason=failure.reason, message=failure.message)
         if variant.name is not None:
             failure = failure.model_copy(update={"message": f"the {variant.name} spec: {failure.message}"})
         return Failed(failure)
 
-    def _run_once(self, variant: Arm, number: int, limits: Limits) -> Ended:
+    def _run_once(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
         """One runner, from start to end; if its zygote dies first, one from a new zygote; if none forks, spawned."""
         ended = self._watch(variant, number, limits)
         if ended.exit.lost and _unforked(ended):
@@ -142,21 +168,23 @@ class Attempt:
         event("fell-back-to-spawn", logging.WARNING, framework=variant.spec.framework, why=refused)
         return self._watch(variant, number, limits)
 
-    def _watch(self, variant: Arm, number: int, limits: Limits) -> Ended:
+    def _watch(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
         context = self._context
-        bounds = Bounds(context.settings, context.launcher.cgroup, variant.files.scratch)
+        bounds = RunnerLimits(context.settings, context.launcher.cgroup, variant.files.scratch)
         with (
-            traced_run(context.traces, number, variant.name) as span,
+            run_span(context.traces, number, variant.name) as span,
             variant.files.room() as room,
             context.launcher.start(self._request(variant, room)) as runner,
         ):
             self._heartbeat.log.begin(number)
             runner.log.pass_on = self._heartbeat.log.add
-            ended = Watch(runner, number, limits, self._heartbeat, context.stop, context.clock, bounds).until_ended()
+            ended = RunnerMonitor(
+                runner, number, limits, self._heartbeat, context.stop, context.clock, bounds
+            ).until_ended()
             note_run(span, ended)
         return ended
 
-    def _request(self, variant: Arm, room: Path) -> RunRequest:
+    def _request(self, variant: Variant, room: Path) -> RunRequest:
         settings, run = self._context.settings, len(variant.records)
         return RunRequest(
             job=self._claim.job_id,
@@ -173,18 +201,18 @@ class Attempt:
             tuned=variant.tuned,
         )
 
-    def _deadline_s(self, variants: Sequence[Arm]) -> float:
+    def _deadline_s(self, variants: Sequence[Variant]) -> float:
         """A timeout as asked for, else three times the estimate, from when the attempt began."""
         estimate_s = math.fsum(variant.time_s(self._context.device) for variant in variants)
         return self._began_s + (self._spec.timeout_s or max(_LEAST_TIMEOUT_S, _ESTIMATE_FACTOR * estimate_s))
 
-    def _limits(self, variant: Arm, deadline_s: float) -> Limits:
+    def _limits(self, variant: Variant, deadline_s: float) -> RunLimits:
         """No frame comes while one execution lasts, so a run may be silent for three times its estimate."""
         settings, one = self._context.settings, variant.estimate(self._context.device)
-        return Limits(max(settings.stall_s, _ESTIMATE_FACTOR * one.time_s), settings.term_grace_s, deadline_s)
+        return RunLimits(max(settings.stall_s, _ESTIMATE_FACTOR * one.time_s), settings.term_grace_s, deadline_s)
 
 
-def _unforked(ended: Ended) -> str | None:
+def _unforked(ended: RunEnd) -> str | None:
     """Why the zygote didn't fork, where it wasn't told to stop."""
     return ended.exit.refused if ended.start == "forked" and ended.stopped_for is None else None
 

@@ -1,4 +1,4 @@
-"""The Celery side of a worker: it hears wake-ups on exactly its device's queues, and calls the supervisor."""
+"""The Celery consumer of a worker: receives wake-ups on its device's queues and calls the supervisor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dyno.celery_app import WAKE_TASK, app, celery_queue, send_wake_up
 from dyno.devices.device import Device
 from dyno.errors import StoreUnavailable
 from dyno.settings import Settings
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
 from workers.log import event
 
 

@@ -1,18 +1,77 @@
-"""From how a run ended to what its job is told: one function a cause, no outcome folded into another."""
+"""How an attempt can end, how the store records it, and which failure a run that gave no record was."""
 
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 
 from dyno.models.job import NO_SUCH_DEVICE, Failure, FailureClass
-from workers.stop import StopReason
-from workers.watch import Ended
+from dyno.models.result import Headline, Result, RunSamples
+from dyno.store.eta import ExpectedDuration
+from dyno.store.leases import Claim, Leases
+from workers.monitor import RunEnd, StopReason
+
+
+@dataclass(frozen=True)
+class Succeeded:
+    result: Result
+    samples: list[RunSamples]
+    headline: Headline | None = None
+    pace: ExpectedDuration | None = None
+
+    def write(self, leases: Leases, claim: Claim) -> bool:
+        return leases.finish(
+            claim, "succeed", result=self.result, samples=self.samples, headline=self.headline, pace=self.pace
+        )
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An infrastructure failure goes back to the queue while attempts are left; the others would only repeat."""
+
+    failure: Failure
+
+    def write(self, leases: Leases, claim: Claim) -> bool:
+        reason = self.failure.reason
+        if self.failure.failure_class is FailureClass.INFRASTRUCTURE:
+            return leases.requeue(claim, reason=reason, counts_attempt=True, failure=self.failure)
+        return leases.finish(claim, "fail", status_reason=reason, failure=self.failure)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A cancel was obeyed."""
+
+    def write(self, leases: Leases, claim: Claim) -> bool:
+        return leases.finish(claim, "stop")
+
+
+@dataclass(frozen=True)
+class HandedBack:
+    """For no fault of the job: costs no attempt."""
+
+    reason: str
+
+    def write(self, leases: Leases, claim: Claim) -> bool:
+        return leases.requeue(claim, reason=self.reason, counts_attempt=False)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Another attempt owns the job: nothing that is said here counts."""
+
+    def write(self, leases: Leases, claim: Claim) -> bool:
+        return False
+
+
+Ending = Succeeded | Failed | Stopped | HandedBack | Dropped
+
 
 # What ends a process from outside. A request to end that the supervisor made comes with its StopReason.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def failure_of(ended: Ended, timeout_s: float, stall_s: float) -> Failure | None:
+def failure_of(ended: RunEnd, timeout_s: float, stall_s: float) -> Failure | None:
     """Why the run gave no record; None if it gave one. Cancel, shutdown and a lost lease are no failures: ask first."""
     if ended.record is not None:
         return None
@@ -39,7 +98,7 @@ def has_lost_device(failure: Failure) -> bool:
     return (failure.failure_class, failure.reason) == (FailureClass.INFRASTRUCTURE, NO_SUCH_DEVICE)
 
 
-def _of_exit(ended: Ended) -> Failure:
+def _of_exit(ended: RunEnd) -> Failure:
     if ended.exit.refused is not None:
         return _failure(ended, FailureClass.INFRASTRUCTURE, "runner_not_started", ended.exit.refused)
     if ended.exit.lost:
@@ -52,7 +111,7 @@ def _of_exit(ended: Ended) -> Failure:
     return _failure(ended, FailureClass.BENCHMARK, "no_result", "the runner ended without a result")
 
 
-def _of_signal(ended: Ended, number: signal.Signals) -> Failure:
+def _of_signal(ended: RunEnd, number: signal.Signals) -> Failure:
     if number not in _FROM_OUTSIDE:
         message = f"the runner died of {number.name}: {signal.strsignal(number)}"
         return _failure(ended, FailureClass.BENCHMARK, "runner_crashed", message)
@@ -63,7 +122,7 @@ def _of_signal(ended: Ended, number: signal.Signals) -> Failure:
     return _failure(ended, FailureClass.INFRASTRUCTURE, "runner_killed", message)
 
 
-def _failure(ended: Ended, failure_class: FailureClass, reason: str, message: str) -> Failure:
+def _failure(ended: RunEnd, failure_class: FailureClass, reason: str, message: str) -> Failure:
     return Failure(
         failure_class=failure_class,
         reason=reason,

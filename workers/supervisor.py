@@ -1,37 +1,61 @@
-"""Claims jobs for one device and sees each of them through. Never imports a framework."""
+"""Claims jobs for one device and runs each of them to its end. Never imports a framework."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from dyno.devices.device import Device
 from dyno.devices.locks import DeviceTurn, HeldLocks
-from dyno.errors import DeviceUnavailable, StoreUnavailable
+from dyno.errors import DeviceUnavailable, InvalidSpec, StoreUnavailable
 from dyno.logging import log_context_of_job
 from dyno.models.inventory import WorkerState
 from dyno.models.job import Holder, WorkerRef
+from dyno.models.spec import Spec
 from dyno.store.leases import Claim
-from dyno.store.queues import queues_served
-from workers.attempt import Attempt
-from workers.ending import Failed, HandedBack
-from workers.equipment import WorkerContext
-from workers.log import event
-from workers.outcome import has_lost_device
-from workers.spool import Spool
-from workers.taking import taker
-from workers.telling import catch_up, tell
-from workers.traced import note, traced
+from dyno.store.placement import ClaimFilter, profile, queues_served
+from dyno.workloads import can_run, validate_params
+from dyno.workloads.contract import Workload
+from workers.attempt import JobAttempt
+from workers.heartbeat import WorkerContext
+from workers.log import LOG, event
+from workers.outbox import Outbox, deliver_ending, deliver_waiting
+from workers.outcome import Failed, HandedBack, has_lost_device
+from workers.tracing import attempt_span, note_attempt
+
+
+def claim_filter(device: Device, workloads: Mapping[str, Workload]) -> ClaimFilter:
+    """A job with something wrong with it is taken, whatever it needs: its attempt tells what is wrong."""
+
+    def fits(spec: Spec) -> bool:
+        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # of the first the queue tells it
+        return has_all and all(_fits(arm, device, workloads) for arm in spec.arms)
+
+    return ClaimFilter(profile(device), fits)
+
+
+def _fits(spec: Spec, device: Device, workloads: Mapping[str, Workload]) -> bool:
+    if (workload := workloads.get(spec.workload)) is None:
+        return True
+    try:
+        params = validate_params(workload, spec.params, spec.replicas, spec.framework)
+        return can_run(workload, params, spec.replicas, spec.framework, device)
+    except InvalidSpec:
+        return True
+    except Exception:  # noqa: BLE001 - a fault of the workload's: it must not keep the jobs behind this one waiting
+        LOG.exception("fit-unknown workload=%s", spec.workload)
+        return True
+
 
 _TURN_POLL_S = 0.1  # 30 microseconds each, on cores that another one's benchmark has
 _LOOK_AGAIN_S = 5.0  # while the device is held: jobs may have come, gone or been canceled
 
 
-class Show(Protocol):
+class ShowState(Protocol):
     """Publishes what the worker does."""
 
     def __call__(self, state: WorkerState, job: str | None = None, held_by: Holder | None = None) -> object: ...
@@ -49,7 +73,7 @@ class Supervisor:
         context: WorkerContext,
         worker: WorkerRef,
         wake: Callable[[str], object],
-        show: Show = lambda state, job=None, held_by=None: None,
+        show: ShowState = lambda state, job=None, held_by=None: None,
         leave: Callable[[], None] = lambda: None,
         prepare: Callable[[], Device] | None = None,
     ) -> None:
@@ -57,8 +81,8 @@ class Supervisor:
         self._leave, self._prepare = leave, prepare
         self._turn = DeviceTurn(context.device, context.settings)
         self._queues = queues_served(context.device)
-        self._taker = taker(context.device, context.workloads)
-        self._outbox = Spool(context.settings.spool_dir, context.settings.namespace)
+        self._taker = claim_filter(context.device, context.workloads)
+        self._outbox = Outbox(context.settings.spool_dir, context.settings.namespace)
         self._serving = threading.Lock()
 
     def serve(self) -> int:
@@ -85,7 +109,7 @@ class Supervisor:
         """Write what a worker of this host has spooled, unless a job runs here: no benchmark is to notice that."""
         if self._serving.acquire(blocking=False):
             try:
-                catch_up(self._outbox, self._context.leases)
+                deliver_waiting(self._outbox, self._context.leases)
             finally:
                 self._serving.release()
 
@@ -97,7 +121,7 @@ class Supervisor:
         """The device, waited for as long as jobs do; None where none waits, or this worker is to end."""
         holder: Holder | None = None
         while not self._context.stop.stopping:
-            catch_up(self._outbox, self._context.leases)  # it may end a lease that this device still has
+            deliver_waiting(self._outbox, self._context.leases)  # it may end a lease that this device still has
             try:
                 found = self._look_at_device(unlike=holder)
             except DeviceUnavailable as error:
@@ -175,11 +199,13 @@ class Supervisor:
         wake-up: one sent now would come straight back here. It is there for what holds the device without a turn.
         """
         context = self._context
-        attempt = Attempt(claim, context)
-        with traced(claim, context) as span:
+        attempt = JobAttempt(claim, context)
+        with attempt_span(claim, context) as span:
             ending = attempt.run()
-            counted = tell(ending, claim, context.leases, self._outbox, context.stop, context.clock, attempt.tell_log)
-            note(span, ending, counted)
+            counted = deliver_ending(
+                ending, claim, context.leases, self._outbox, context.stop, context.clock, attempt.tell_log
+            )
+            note_attempt(span, ending, counted)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
         if isinstance(ending, Failed) and has_lost_device(ending.failure):
             event("device-gone", logging.ERROR, device=context.device.full_id, why=ending.failure.message)

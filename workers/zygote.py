@@ -1,38 +1,209 @@
 """A single-threaded process that has imported one framework and forks runners: `python -P -m workers.zygote`.
 
 Without `--framework` it has imported nothing, and its children execute a new interpreter: that is how a runner is
-spawned. One way to start processes, then, whose parent-death signal, process group and reaping are the same.
+spawned. So all processes start in one way, with the same parent-death signal, process group and reaping.
 
-A request is one message on the control socket with four descriptors: frames, log, request, status. On the status
-pipe the zygote writes one JSON object a line: `{"pid": …}` or `{"refused": …}` (with `"passing": true` where it may
-work later), and `{"status": …}` at the end (as of `waitpid`). A status pipe that closes without that last line means
-that the zygote died.
+A request is one message on the control socket with four descriptors: frames, log, request, status. On the status pipe
+the zygote writes one JSON object a line: `{"pid": …}` or `{"refused": …}` (with `"passing": true` where it may work
+later), and `{"status": …}` at the end (as of `waitpid`). A status pipe that closes without that last line means that
+the zygote died.
+
+Orphans: a process that left its runner's process group is adopted by the zygote (PR_SET_CHILD_SUBREAPER, prctl(2))
+and ends with the runner. That costs a runner's start nothing, and neither `setsid` nor a second fork gets past it.
+Descendants are found through `children` of each thread in /proc, so a look costs by the runner's threads, not by the
+processes of the host. A kernel without CONFIG_PROC_CHILDREN lists none: then each process is asked for its parent.
+
+Import nothing heavy here, and nothing that starts a thread: forks need a process with one thread.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import errno
+import faulthandler
 import gc
 import json
 import os
+import resource
+import select
 import selectors
 import signal
 import socket
 import sys
+import time
 import traceback
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from dyno.processes import die_with_parent
-from workers.child import FRAMES_FD, REQUEST_FD, become_runner
-from workers.leftovers import adopt_orphans, end_adopted
+
+_PROC = Path("/proc")
+_LISTS_CHILDREN = (_PROC / "thread-self/children").exists()
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def descendants(root: int) -> dict[int, int]:
+    """pid -> number of its threads, of every process below `root`; those that are gone meanwhile are left out."""
+    children = _children()
+    found: dict[int, int] = {}
+    waiting = list(children(root))
+    while waiting:
+        pid = waiting.pop()
+        if threads := len(_threads(pid)):
+            found[pid] = threads
+            waiting += children(pid)
+    return found
+
+
+def children_of(pid: int) -> set[int]:
+    """Those of all its threads."""
+    return set(_children()(pid))
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
+    """Together; what several of them share is counted for each."""
+    return sum(int(words[1]) * _PAGE_BYTES for pid in pids if len(words := _text(_PROC / f"{pid}/statm").split()) > 1)
+
+
+def proportional_bytes(pids: Iterable[int]) -> int:
+    """Together, with what processes share divided among them. The kernel walks all their pages for it: some 10 ms."""
+    return sum(_pss_bytes(_text(_PROC / f"{pid}/smaps_rollup")) for pid in pids)
+
+
+def _pss_bytes(rollup: str) -> int:
+    return next((int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")), 0)
+
+
+def _threads(pid: int) -> list[Path]:
+    try:
+        return list((_PROC / f"{pid}/task").iterdir())
+    except OSError:
+        return []
+
+
+def _children() -> Callable[[int], Iterable[int]]:
+    return _listed_children if _LISTS_CHILDREN else _asked_children()
+
+
+def _listed_children(pid: int) -> list[int]:
+    return [int(child) for thread in _threads(pid) for child in _text(thread / "children").split()]
+
+
+def _asked_children() -> Callable[[int], Iterable[int]]:
+    below: dict[int, list[int]] = defaultdict(list)
+    for folder in _PROC.glob("[0-9]*"):
+        _, _, behind_the_name = _text(folder / "stat").rpartition(")")  # which may hold anything, spaces too
+        if words := behind_the_name.split():
+            below[int(words[1])].append(int(folder.name))
+    return lambda pid: below.get(pid, [])
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+PR_SET_CHILD_SUBREAPER = 36
+
+_PATIENCE_S = 2.0  # a process in an uninterruptible call outlives SIGKILL: it is left to the reaping to come
+_ASK_AGAIN_S = 0.01
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all below whose own parent dies. A fork doesn't pass it on, an exec keeps it."""
+    if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def end_adopted(own: Collection[int]) -> None:
+    """Kill and reap every child of this process (which has one thread) but `own`; whatever those leave, too."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while strangers := children_of(os.getpid()) - set(own):
+        for pid in strangers:  # all before any is waited for: they may be starting more of themselves
+            with contextlib.suppress(OSError):  # it may be gone, or run under another user's id
+                os.kill(pid, signal.SIGKILL)
+        for pid in strangers:
+            _reap(pid, deadline_s)
+        if time.monotonic() >= deadline_s:
+            return
+
+
+def _reap(pid: int, deadline_s: float) -> None:
+    with contextlib.suppress(ChildProcessError):
+        _wait(pid, deadline_s)
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _wait(pid: int, deadline_s: float) -> None:
+    """Raises ChildProcessError where it is no child of ours."""
+    try:
+        ended = os.pidfd_open(pid)
+    except OSError:  # a sandbox may forbid it
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and time.monotonic() < deadline_s:
+            time.sleep(_ASK_AGAIN_S)
+        return
+    try:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000)
+    finally:
+        os.close(ended)
+
+
+FRAMES_FD = 3
+REQUEST_FD = 4
+
+_ABOVE_OWN_FDS = 16
+_OOM_SCORE = "700"  # under memory pressure the kernel takes the runner first, not Redis or the supervisor
+
+
+def become_runner(zygote_pid: int, frames: int, log: int, request: int) -> None:
+    """Cut every tie with the zygote: afterwards 0 is /dev/null, 1 and 2 the log, 3 the frames, 4 the request."""
+    die_with_parent(zygote_pid)
+    with contextlib.suppress(PermissionError):  # the zygote sets it too, so that neither has to wait for the other
+        os.setpgid(0, 0)
+    _reset_signals()
+    _arrange_fds(frames, log, request)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    faulthandler.enable(file=2)
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _arrange_fds(frames: int, log: int, request: int) -> None:
+    import fcntl
+
+    # First out of the way, so that no dup2 below overwrites one that is still needed.
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_OWN_FDS) for fd in (log, log, frames, request)]
+    for target, source in enumerate([os.open(os.devnull, os.O_RDONLY), *high]):
+        os.dup2(source, target)
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        if int(entry.name) > REQUEST_FD:
+            with contextlib.suppress(OSError):  # the listing's own descriptor is closed already
+                os.close(int(entry.name))
+
 
 _MESSAGE_BYTES = 4096
 _RUNNER_FAILED = 70  # EX_SOFTWARE of sysexits.h
-_HEARD = (signal.SIGCHLD, signal.SIGTERM)
-_PASSING = (errno.EAGAIN, errno.ENOMEM)  # no processes or memory left, for now
+_HANDLED_SIGNALS = (signal.SIGCHLD, signal.SIGTERM)
+_TRANSIENT_ERRNOS = (errno.EAGAIN, errno.ENOMEM)  # no processes or memory left, for now
 
 
 class Zygote:
@@ -47,7 +218,7 @@ class Zygote:
         # A signal between select and its return must not get lost: the wake-up pipe keeps it.
         signals_read, signals_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(signals_write, warn_on_full_buffer=False)
-        for number in _HEARD:
+        for number in _HANDLED_SIGNALS:
             signal.signal(number, lambda *_: None)
         adopt_orphans()
         selector = selectors.DefaultSelector()
@@ -69,7 +240,7 @@ class Zygote:
             self._end()
         *others, status = fds
         if fault := self._why_not():
-            _tell(status, {"refused": fault})
+            _write_status(status, {"refused": fault})
             os.close(status)
         else:
             self._start(json.loads(message), others, status)
@@ -84,22 +255,22 @@ class Zygote:
     def _start(self, order: dict[str, Any], fds: list[int], status: int) -> None:
         zygote_pid = os.getpid()
         # Held back until a child hears them itself: one that came before would be taken for the zygote's, and be lost.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
         try:
             pid = os.fork()
         except OSError as error:
-            _tell(status, {"refused": f"fork: {error}", "passing": error.errno in _PASSING})
+            _write_status(status, {"refused": f"fork: {error}", "passing": error.errno in _TRANSIENT_ERRNOS})
             os.close(status)
             return
         finally:
             if os.getpid() == zygote_pid:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED_SIGNALS)
         if pid == 0:
             _run_child(zygote_pid, order.get("argv"), *fds)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)
         self._children[pid] = status
-        _tell(status, {"pid": pid})
+        _write_status(status, {"pid": pid})
 
     def _reap(self) -> None:
         """Runners, and what they orphaned while they lived."""
@@ -116,7 +287,7 @@ class Zygote:
         _, code = os.waitpid(pid, 0)
         status = self._children.pop(pid)
         end_adopted(self._children)
-        _tell(status, {"status": code})
+        _write_status(status, {"status": code})
         os.close(status)
 
     def _end(self) -> NoReturn:
@@ -152,7 +323,7 @@ def _run_forked() -> None:
     run(request, FRAMES_FD)
 
 
-def _tell(status: int, message: dict[str, Any]) -> None:
+def _write_status(status: int, message: dict[str, Any]) -> None:
     with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
         os.write(status, json.dumps(message).encode() + b"\n")
 

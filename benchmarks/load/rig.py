@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 
 ROOT = Path(__file__).parents[2]
 ENDS_WITHIN_S = 60

@@ -19,8 +19,8 @@ from dyno.errors import CommandExit, DynoError
 from dyno.models.job import Stored
 from dyno.preflight import nearest, write_error
 from dyno.settings import Settings, load_settings
-from dyno.store.connect import check_server, store_errors, sync_client
-from dyno.store.server import url_file
+from dyno.store.embedded import url_file
+from dyno.store.redis import check_server, store_errors, sync_client
 
 CLOCKS_APART_S = 30.0  # what is signed, and TLS, bear minutes; events of two hosts are told apart by less
 LEAST_FREE_BYTES = 2**30

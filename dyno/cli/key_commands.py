@@ -20,8 +20,8 @@ from dyno.logging import AUDIT_LOG, PLAIN_FORMAT, PlainFormatter, audit
 from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.settings import WrongSettings, load_settings
 from dyno.store.api_keys import ApiKeys
-from dyno.store.connect import async_client
-from dyno.store.server import url_file
+from dyno.store.embedded import url_file
+from dyno.store.redis import async_client
 
 T = TypeVar("T")
 keys = typer.Typer(

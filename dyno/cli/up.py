@@ -32,7 +32,7 @@ from dyno.models.job import Job
 from dyno.preflight import bind_error, free_port, write_error
 from dyno.processes import STOP_SIGNALS, ManagedProcess, Stack
 from dyno.settings import Settings, WrongSettings, load_settings
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 
 READY_S = 60.0
 

@@ -35,7 +35,7 @@ def new_ulid(now_s: float | None = None) -> str:
         return "".join(_CROCKFORD[(_last >> shift) & 31] for shift in range(125, -1, -5))
 
 
-SCHEMA = 1  # a new one comes with a new version, whose devices have profiles of their own (dyno/store/fitting.py)
+SCHEMA = 1  # a new one comes with a new version, whose devices have profiles of their own (dyno/store/placement.py)
 MAX_ATTEMPTS = 2
 
 

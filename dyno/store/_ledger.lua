@@ -1,6 +1,6 @@
 -- Prepended to every script (no script of its own): the clock, the record and everything that changes with it.
 -- TRANSITIONS ("state event" -> state) is rendered above this line from the one table in dyno/models/job.py, and so are
--- BOUNDS_S (of each histogram) from dyno/store/tally.py.
+-- BOUNDS_S (of each histogram) from dyno/store/metrics.py.
 --
 -- KEYS     per script. Keys that depend on stored data are derived below from the namespace: no cluster, so that is allowed
 -- ARGV[1]  namespace, the first part of every key
@@ -52,7 +52,7 @@ local function append_event(id, event, status, version, detail, more)
   redis.call('XADD', key('events'), 'MAXLEN', '~', ALL_EVENTS_KEPT, '*', unpack(fields))
 end
 
--- Counts for Prometheus, as dyno/store/tally.py reads them: fields of one HASH, made of words from closed sets.
+-- Counts for Prometheus, as dyno/store/metrics.py reads them: fields of one HASH, made of words from closed sets.
 -- pcall: whatever is wrong with a count, it must not stand in the way of a transition.
 local function count(by, ...)
   redis.pcall('HINCRBY', key('counts'), table.concat({ ... }, ' '), by)

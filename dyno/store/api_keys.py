@@ -1,8 +1,8 @@
-"""API keys: made, listed, revoked, found by their secret, and what of their limits a request takes.
+"""API keys: create, list, revoke, find by secret, and count requests against their limits.
 
-From the first key on every request needs one, after the last is revoked as well, until `open_again` says otherwise: so
-no revocation opens a service to all who reach it. Nor does a Redis that has lost its keys: whoever knew of them asks
-whether there is the mark that `open_again` leaves.
+From the first key on every request needs one, even after the last is revoked, until `open_again`: no revocation opens
+a service to everybody. Nor does a Redis that has lost its keys: a process that knew of keys looks for the mark that
+`open_again` leaves.
 """
 
 from __future__ import annotations
@@ -10,21 +10,43 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from typing import Any
 
 import redis
 import redis.asyncio
 
-from dyno.errors import UnknownKey
+from dyno.errors import LimitReached, QueueFull, UnknownKey
 from dyno.models.api_key import KEY_ID, SECRET, ApiKey, Limits, NewKey, digest_of, id_of, new_secret, prefix_of
 from dyno.settings import Settings
-from dyno.store.connect import store_errors
-from dyno.store.keys import Keys
-from dyno.store.limits import too_many_requests
-from dyno.store.records import moment
-from dyno.store.scripts import SOURCES, Script
+from dyno.store.records import to_datetime
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
-_NOTED_FOR = timedelta(minutes=1)  # in `admit.lua`, too: to be more exact would cost each request a write
+_DAY_S = 24 * 3600
+_QUEUE_RETRY_S = 2  # nobody knows when a job is claimed
+
+
+def too_many_requests(per_s: int, wait_ms: int) -> LimitReached:
+    detail = f"this key may make {per_s} requests per second; there is one more in {wait_ms} ms"
+    return LimitReached(detail, "requests", per_s, 1, ceil(wait_ms / 1000))
+
+
+def queue_full(most: int, queued: int) -> QueueFull:
+    """Whoever's jobs they are."""
+    detail = f"{queued} jobs are queued, and there may be {most}; try again later"
+    return QueueFull(detail, "all-queued-jobs", most, None, _QUEUE_RETRY_S)
+
+
+def limit_reached(limit: str, most: int, has: int, day_left_ms: int) -> LimitReached:
+    """`submit.lua`'s reply."""
+    if limit == "queued_jobs":
+        detail = f"{has} jobs of this key are queued, and it may have {most}"
+        return LimitReached(detail, "queued-jobs", most, None, _QUEUE_RETRY_S)
+    detail = f"this key has had {has} s of devices today, and may have {most}; the next day begins at 00:00 UTC"
+    return LimitReached(detail, "device-seconds", most, _DAY_S, ceil(day_left_ms / 1000))
+
+
+_USE_NOTED_FOR = timedelta(minutes=1)  # in `admit.lua`, too: to be more exact would cost each request a write
 
 
 class ApiKeys:
@@ -33,9 +55,9 @@ class ApiKeys:
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
         self._keys = Keys(settings.namespace)
-        self._admit = client.register_script(SOURCES[Script.ADMIT])
-        self._revoke = client.register_script(SOURCES[Script.REVOKE])
-        self._open = client.register_script(SOURCES[Script.OPEN])
+        self._admit = client.register_script(SCRIPT_SOURCES[Script.ADMIT])
+        self._revoke = client.register_script(SCRIPT_SOURCES[Script.REVOKE])
+        self._open = client.register_script(SCRIPT_SOURCES[Script.OPEN])
 
     async def any(self) -> bool:
         """Whether requests need a key."""
@@ -112,7 +134,7 @@ class ApiKeys:
     async def use(self, key: ApiKey) -> None:
         """Count a request, and note that the key is used, to the minute. Raises LimitReached."""
         rate = key.limits.requests_per_s
-        if rate is None and key.last_used_at is not None and datetime.now(UTC) - key.last_used_at < _NOTED_FOR:
+        if rate is None and key.last_used_at is not None and datetime.now(UTC) - key.last_used_at < _USE_NOTED_FOR:
             return
         with store_errors():
             reply: Any = await self._admit(
@@ -141,5 +163,5 @@ def _key(key_id: str, record: Mapping[str, Any]) -> ApiKey:
         id=key_id,
         limits=Limits.model_validate({name: record[name] for name in Limits.model_fields if name in record}),
         **{name: record[name] for name in ("prefix", "name", "scope")},
-        **{name: moment(record[name]) for name in times if name in record},
+        **{name: to_datetime(record[name]) for name in times if name in record},
     )

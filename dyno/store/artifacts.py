@@ -1,4 +1,7 @@
-"""Who may store files for a job, and when they go: soon after its end if in no result, else with its record."""
+"""Artifacts in the store: checks who may upload for a job, and deletes files that nobody needs any more.
+
+A file that is in no result goes soon after the job's end, the others with the job's record.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,7 @@ from dyno.errors import StaleToken
 from dyno.models.job import DONE, Status
 from dyno.models.result import Artifact, Result
 from dyno.settings import Settings
-from dyno.store.connect import store_errors
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys, store_errors
 
 LOOK_AGAIN_S = 3600.0  # at a job that isn't done, and at one whose files can't be deleted
 SETTLED_S = 3600.0  # after its end, a file of an attempt that lost the job isn't on its way any more
@@ -24,7 +26,7 @@ _AT_ONCE = 100
 _GONE = -2  # of PTTL: no such key; -1: it has no end
 
 
-class Files(Protocol):
+class ArtifactFiles(Protocol):
     """Where the files are: a part of `dyno.artifact_store.ArtifactStore`."""
 
     def drop(self, job_id: str) -> None: ...
@@ -57,7 +59,7 @@ def note_files(client: redis.Redis, settings: Settings, job_id: str) -> None:
         client.zadd(Keys(settings.namespace).artifacts, {job_id: 0}, nx=True)
 
 
-def tidy_files(client: redis.Redis, settings: Settings, files: Files) -> list[str]:
+def tidy_files(client: redis.Redis, settings: Settings, files: ArtifactFiles) -> list[str]:
     """Look at up to 100 jobs that are due, and delete what nobody needs: all of a job whose record has gone, what is
     in no result of one that is done, half-written files of any. Returns the jobs whose record had gone.
 
@@ -91,7 +93,7 @@ def tidy_files(client: redis.Redis, settings: Settings, files: Files) -> list[st
     return dropped
 
 
-def _sweep(client: redis.Redis, keys: Keys, files: Files, job_id: str, left_ms: int, now_ms: int) -> float:
+def _sweep(client: redis.Redis, keys: Keys, files: ArtifactFiles, job_id: str, left_ms: int, now_ms: int) -> float:
     """In how many ms to look again: at the record's end where nothing more is to be swept."""
     again_ms = min(LOOK_AGAIN_S * 1000, left_ms if left_ms >= 0 else math.inf)
     with store_errors():

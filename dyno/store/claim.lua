@@ -11,7 +11,7 @@
 -- ARGV[1]  namespace
 -- ARGV[2]  device id, with its host     ARGV[3]  token of the attempt
 -- ARGV[4]  worker, JSON                 ARGV[5]  lease, ms
--- ARGV[6]  profile of the device (dyno/store/fitting.py); "" for one that every job fits
+-- ARGV[6]  profile of the device (dyno/store/placement.py); "" for one that every job fits
 -- ARGV[7]  newest schema of a job that the worker knows
 -- ARGV[8]  job that was asked about     ARGV[9]  "+" where it fits that profile, "-" where not; each "" for none
 -- ARGV[10] who uses the device while its worker waits for it, JSON: the job isn't given then, its record says who; "" for

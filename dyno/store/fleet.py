@@ -1,9 +1,14 @@
-"""Which workers and devices there are now: each worker publishes itself and its device under a short life."""
+"""Live workers and their devices, cordons, and which resting workers to wake.
+
+Each worker publishes itself and its device under a key with a short life. A cordoned device claims nothing, though
+its worker lives: its running job goes on to the end. A cordon lasts until it is lifted, even across restarts of the
+worker.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,10 +20,33 @@ from dyno.devices.device import Device
 from dyno.models.inventory import DeviceStatus, WorkerRecord, WorkerState
 from dyno.models.job import Stored
 from dyno.settings import Settings
-from dyno.store.connect import store_errors
-from dyno.store.cordon import cordoned
-from dyno.store.keys import Keys
-from dyno.store.queues import queues_served
+from dyno.store.placement import profile, queues_served
+from dyno.store.redis import Keys, store_errors
+
+
+async def cordon(client: redis.asyncio.Redis, settings: Settings, device_id: str) -> None:
+    """From now on the device (its full id) claims nothing. Raises StoreUnavailable."""
+    with store_errors():
+        await client.sadd(Keys(settings.namespace).cordoned, device_id)
+
+
+async def uncordon(client: redis.asyncio.Redis, settings: Settings, device_id: str) -> None:
+    """From now on it claims again; its worker has to be woken. Raises StoreUnavailable."""
+    with store_errors():
+        await client.srem(Keys(settings.namespace).cordoned, device_id)
+
+
+async def cordoned(client: redis.asyncio.Redis, settings: Settings) -> set[str]:
+    """Full ids, also of devices whose worker is away. Raises StoreUnavailable."""
+    with store_errors():
+        return {str(name) for name in await client.smembers(Keys(settings.namespace).cordoned)}
+
+
+def cordoned_now(client: redis.Redis, settings: Settings) -> set[str]:
+    """The same, for a worker."""
+    with store_errors():
+        return {str(name) for name in client.smembers(Keys(settings.namespace).cordoned)}
+
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +92,7 @@ async def devices(client: redis.asyncio.Redis, settings: Settings) -> list[Devic
     return [_status(one, length, shut) for one, length in zip(served, lengths, strict=True)]
 
 
-async def takers(client: redis.asyncio.Redis, settings: Settings) -> list[tuple[Device, bool]]:
+async def accepting_devices(client: redis.asyncio.Redis, settings: Settings) -> list[tuple[Device, bool]]:
     """The devices that take jobs now: not cordoned, their workers not about to end; and whether another process uses
     it. Raises StoreUnavailable.
     """
@@ -74,7 +102,7 @@ async def takers(client: redis.asyncio.Redis, settings: Settings) -> list[tuple[
     return [(one.device, one.worker.held_by is not None) for one in taking]
 
 
-def resting(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]:
+def idle_devices(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]:
     """The devices whose workers have nothing to do, with their versions of Dyno; the one heard of last first.
 
     Raises StoreUnavailable.
@@ -83,7 +111,7 @@ def resting(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]
     return [(one.device, one.worker.version) for one in sorted(idle, key=_last_heartbeat, reverse=True)]
 
 
-def looked_into(client: redis.Redis, settings: Settings) -> set[str]:
+def served_queues(client: redis.Redis, settings: Settings) -> set[str]:
     """The queues that any live worker looks into. Raises StoreUnavailable."""
     return {queue for one in _live(client, settings) for queue in queues_served(one.device)}
 
@@ -96,7 +124,7 @@ def _live(client: redis.Redis, settings: Settings) -> list[_Published]:
     return [one for text in texts if text is not None and (one := _read(text)) is not None]
 
 
-def states(texts: Iterable[str | None]) -> list[tuple[Device, WorkerState]]:
+def device_states(texts: Iterable[str | None]) -> list[tuple[Device, WorkerState]]:
     """What the stored records of workers say: each device once, by its last heartbeat. None: a worker is gone."""
     published = [one for text in texts if text is not None and (one := _read(text)) is not None]
     latest = {one.device.full_id: one for one in sorted(published, key=_last_heartbeat)}
@@ -151,3 +179,51 @@ def _status(published: _Published, queue_length: int, shut: Collection[str]) -> 
         worker=published.worker.id,
         last_heartbeat=_last_heartbeat(published),
     )
+
+
+_QueueProgress = Mapping[
+    str, tuple[float, Mapping[str, float]]
+]  # queue -> its last score, and how far each profile has looked
+
+
+def queues_to_notify(client: redis.Redis, settings: Settings, device: Device) -> list[str]:
+    """Own queues of resting devices that haven't looked at every job that `device` has passed over.
+
+    One for each profile, the one heard of last; never a cordoned one. None where `device` itself hasn't looked at all
+    that waits for it (while a lease of it stands, say), unless it is cordoned and mustn't: as only who has looked, or
+    isn't called, passes on, no two workers wake each other for ever. Raises StoreUnavailable.
+    """
+    looks = _queue_progress(client, Keys(settings.namespace), queues_served(device))
+    if not looks:
+        return []
+    shut = cordoned_now(client, settings)
+    if device.full_id not in shut and _has_unseen_jobs(profile(device), queues_served(device), looks):
+        return []
+    found: dict[str, str] = {}
+    for other, version in idle_devices(client, settings):
+        own, served = profile(other, version), queues_served(other)
+        if other.full_id not in shut and _has_unseen_jobs(own, served, looks):
+            found.setdefault(own, served[0])
+    return list(found.values())
+
+
+def _queue_progress(client: redis.Redis, keys: Keys, served: list[str]) -> _QueueProgress:
+    with store_errors():
+        names = client.smembers(keys.queues)
+        waiting = [name for name in served if name in names]
+        if not waiting:
+            return {}
+        with client.pipeline() as pipeline:
+            for name in waiting:
+                pipeline.zrange(keys.queue(name), -1, -1, withscores=True)
+                pipeline.hgetall(keys.passed(name))
+            replies: list[Any] = pipeline.execute()
+    pairs = zip(waiting, replies[::2], replies[1::2], strict=True)
+    return {
+        name: (last[0][1], {one: float(score) for one, score in passed.items()}) for name, last, passed in pairs if last
+    }
+
+
+def _has_unseen_jobs(own: str, served: Sequence[str], looks: _QueueProgress) -> bool:
+    """Whether devices of that profile haven't looked into those queues to the end."""
+    return any(name in served and (own not in passed or passed[own] < last) for name, (last, passed) in looks.items())

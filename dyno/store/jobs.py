@@ -1,7 +1,13 @@
-"""What callers do with jobs: submit, look, cancel, list, read the result."""
+"""The API's operations on jobs: submit, get, cancel, delete, list; results, samples, logs and comparisons.
+
+A list reads the narrowest index that fits and filters the rest record by record. Logs are the last 256 KiB that the
+runners printed, in the pieces that came with heartbeats. A comparison is kept until the first of its jobs expires or
+is deleted.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -12,27 +18,131 @@ import redis.asyncio
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from dyno.errors import IdempotencyKeyReused, JobExpired, JobFinished, JobLive, NoResult, ResultNotReady, UnknownJob
+from dyno.errors import (
+    IdempotencyKeyReused,
+    JobExpired,
+    JobFinished,
+    JobLive,
+    NoResult,
+    RecordUnreadable,
+    ResultNotReady,
+    UnknownComparison,
+    UnknownJob,
+)
 from dyno.models.api_key import EVERYBODY, Limits, Viewer
-from dyno.models.job import SCHEMA, Job, SpecWarning, Status, new_job_id
+from dyno.models.comparison import Comparison
+from dyno.models.job import DONE, SCHEMA, Job, SpecWarning, Status, new_job_id
 from dyno.models.result import Result, RunSamples
 from dyno.models.spec import Priority, Spec
 from dyno.settings import Settings
+from dyno.store.api_keys import limit_reached, queue_full
 from dyno.store.artifacts import SETTLED_S
-from dyno.store.connect import store_errors
-from dyno.store.fitting import packed
-from dyno.store.keys import JOB_ID, Keys
-from dyno.store.limits import full, refused
-from dyno.store.listing import Listing, Wanted
-from dyno.store.pages import Page
-from dyno.store.queues import queue_for
-from dyno.store.records import Standing, stored, to_job
-from dyno.store.scripts import SOURCES, Script
-from dyno.store.standing import Foresee, foresee_nothing, standing_of, standings
+from dyno.store.eta import GetForecast, new_queue_state, no_forecast, queue_states
+from dyno.store.placement import encode_fits, queue_for
+from dyno.store.records import IndexPosition, JobIndex, QueueState, RecordPage, parse_stored, read_page, to_job
+from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, store_errors
+
+
+@dataclass(frozen=True)
+class JobQuery:
+    """All conditions hold together; null means any.
+
+    device: its kind, its id (with or without host) as asked for, or of the worker that runs it. label: "name" or
+    "name=value". Times are exclusive. owner: an API key.
+    """
+
+    status: Status | None = None
+    workload: str | None = None
+    device: str | None = None
+    framework: str | None = None
+    label: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    owner: str | None = None
+
+    def fits(self, job: Job) -> bool:
+        return (
+            (self.status is None or job.status == self.status)
+            and (self.workload is None or job.spec.workload == self.workload)
+            and (self.framework is None or job.spec.framework == self.framework)
+            and (self.device is None or self.device in _device_names(job))
+            and (self.label is None or _has_label(job, self.label))
+            and (self.created_after is None or job.created_at > self.created_after)
+            and (self.created_before is None or job.created_at < self.created_before)
+            and (self.owner is None or job.owner == self.owner)
+        )
+
+
+def _device_names(job: Job) -> set[str | None]:
+    names: set[str | None] = {job.spec.device.kind, job.spec.device.id}
+    if job.worker is not None:
+        short = job.worker.device.partition("@")[0]
+        names |= {short.partition(":")[0], short, f"{short}@{job.worker.host}"}
+    return names
+
+
+def _has_label(job: Job, label: str) -> bool:
+    """By name, or by name and value; either may have a = in it."""
+    labels = job.spec.labels
+    return label in labels or any(label == f"{name}={value}" for name, value in labels.items())
+
+
+class JobListing:
+    """Reads pages through the API's client; index entries whose record has expired are dropped on the way."""
+
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys, foresee: GetForecast) -> None:
+        self._client, self._keys, self._foresee = client, keys, foresee
+
+    async def page(self, wanted: JobQuery, cursor: str | None, limit: int) -> RecordPage[Job]:
+        """At most `limit` jobs that come after the cursor's. Raises InvalidSpec for a cursor of another make."""
+        index = JobIndex(await self._narrowest(wanted), wanted.created_after, wanted.created_before)
+
+        async def fitting(behind: Sequence[IndexPosition]) -> list[Job | None]:
+            return [job if job and wanted.fits(job) else None for job in await self._jobs(index.key, behind)]
+
+        return await read_page(self._client, index, fitting, cursor, limit)
+
+    async def _narrowest(self, wanted: JobQuery) -> str:
+        if wanted.owner is not None:  # a cursor names an entry of the index: no other may hold jobs of others
+            return self._keys.jobs_of_owner(wanted.owner)
+        indexes = [self._keys.jobs]
+        if wanted.status is not None:
+            indexes.append(self._keys.jobs_with_status(wanted.status))
+        if wanted.workload is not None:
+            indexes.append(self._keys.jobs_of_workload(wanted.workload))
+        if len(indexes) < 3:
+            return indexes[-1]
+        sizes = [await self._client.zcard(index) for index in indexes]
+        return indexes[sizes.index(min(sizes))]
+
+    async def _jobs(self, index: str, behind: Sequence[IndexPosition]) -> list[Job | None]:
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for _, job_id in behind:
+                pipeline.hgetall(self._keys.job(job_id))
+            records: list[dict[str, str]] = await pipeline.execute()
+        gone = [place[1] for place, record in zip(behind, records, strict=True) if "status" not in record]
+        if gone:
+            await self._client.zrem(index, *gone)
+        waiting = await queue_states(self._client, self._keys, records, self._foresee)
+        return [
+            _job_or_none(record, waiting.get(place[1], QueueState()))
+            for place, record in zip(behind, records, strict=True)
+        ]
+
+
+def _job_or_none(record: dict[str, str], queue_state: QueueState) -> Job | None:
+    """None for a record that has expired or can't be read: one of those must not hide all the others."""
+    if "status" not in record:
+        return None
+    try:
+        return to_job(record, queue_state)
+    except RecordUnreadable:  # logged already
+        return None
+
 
 IDEMPOTENCY_S = 24 * 3600
-_CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
-_OURS = (Script.SUBMIT, Script.CANCEL, Script.DELETE)
+_PRIORITY_CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
+_SCRIPTS = (Script.SUBMIT, Script.CANCEL, Script.DELETE)
 _NOT_FOR_WORKERS: Any = {"webhook": True, "against": {"webhook"}}  # it may tell a secret, and has a field of its own
 _Reply = list[Any]
 _SAMPLES = TypeAdapter(list[RunSamples])
@@ -62,12 +172,12 @@ class Jobs:
     waiting jobs are likely to be claimed.
     """
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings, foresee: Foresee = foresee_nothing) -> None:
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, foresee: GetForecast = no_forecast) -> None:
         self._client, self._foresee = client, foresee
         self._keys = Keys(settings.namespace)
         self._max_queued = settings.max_queued
-        self._scripts = {script: client.register_script(SOURCES[script]) for script in _OURS}
-        self._listing = Listing(client, self._keys, foresee)
+        self._scripts = {script: client.register_script(SCRIPT_SOURCES[script]) for script in _SCRIPTS}
+        self._listing = JobListing(client, self._keys, foresee)
         self.viewer = EVERYBODY
 
     def seen_by(self, viewer: Viewer) -> Self:
@@ -118,13 +228,13 @@ class Jobs:
             "spec": spec.model_dump_json(exclude=_NOT_FOR_WORKERS),
             "expires_in_s": str(spec.expires_in_s),
             "warnings": to_json(list(warnings)).decode(),
-            "fits": packed(fits or {}),
+            "fits": encode_fits(fits or {}),
         }
         webhook = None if spec.webhook is None else spec.webhook.url
         more = {"owner": owner, "rerun_of": rerun_of, "traceparent": traceparent, "webhook": webhook}
         record |= {name: text for name, text in more.items() if text is not None}
         queue = queue_for(spec.device, spec.framework)
-        args: list[Any] = [job_id, spec.workload, queue, _CLASSES[spec.priority], self._max_queued]
+        args: list[Any] = [job_id, spec.workload, queue, _PRIORITY_CLASSES[spec.priority], self._max_queued]
         args += [body_sha256 or "", IDEMPOTENCY_S * 1000]
         args += [part for field in record.items() for part in field]
         reply = await self._run(Script.SUBMIT, keys, args)
@@ -133,12 +243,12 @@ class Jobs:
         if reply[0] == "gone":
             raise JobExpired(f"this idempotency key made {reply[1]}, which has expired; a new job needs a new key")
         if reply[0] == "full":
-            raise full(self._max_queued, reply[1])
+            raise queue_full(self._max_queued, reply[1])
         if reply[0] in Limits.model_fields:
-            raise refused(*reply)
+            raise limit_reached(*reply)
         outcome, flat, position, wake = reply
         written = dict(zip(flat[::2], flat[1::2], strict=True))
-        queue_state = await standing_of(self._client, self._keys, written, position, self._foresee)
+        queue_state = await new_queue_state(self._client, self._keys, written, position, self._foresee)
         return Submitted(to_job(written, queue_state), wake=bool(wake), replayed=outcome == "replayed")
 
     async def get(self, job_id: str) -> Job:
@@ -146,16 +256,16 @@ class Jobs:
         with store_errors():
             record: dict[Any, Any] = await self._client.hgetall(self._known(job_id))
             if "status" not in record or not self.viewer.sees(record.get("owner")):
-                raise _unknown(job_id)
-        found = await standings(self._client, self._keys, [record], self._foresee)
-        return to_job(record, found.get(job_id, Standing()))
+                raise _unknown_job(job_id)
+        found = await queue_states(self._client, self._keys, [record], self._foresee)
+        return to_job(record, found.get(job_id, QueueState()))
 
     async def cancel(self, job_id: str) -> Canceled:
         """Cancel a waiting job at once, a running one by its worker. Raises UnknownJob, JobFinished."""
         await self._check_seen(job_id)
         reply = await self._run(Script.CANCEL, [self._known(job_id)], [job_id])
         if reply[0] == "unknown":
-            raise _unknown(job_id)
+            raise _unknown_job(job_id)
         if reply[0] == "finished":
             raise JobFinished(f"{job_id} has {reply[1]} already, there is nothing to cancel")
         return Canceled(await self.get(job_id), changed=reply[0] != "already")
@@ -169,7 +279,7 @@ class Jobs:
         keys = [self._known(job_id), self._keys.artifacts]
         reply = await self._run(Script.DELETE, keys, [job_id, round(SETTLED_S * 1000)])
         if reply[0] == "unknown":
-            raise _unknown(job_id)
+            raise _unknown_job(job_id)
         if reply[0] == "live":
             raise JobLive(f"{job_id} is {reply[1]}: cancel it first, or wait for its end")
         return reply[1] or None
@@ -179,12 +289,12 @@ class Jobs:
         job is done (both with its status).
         """
         text = await self._answer(self._keys.result(job_id), job_id)
-        return stored(Result.model_validate_json, text, f"the result of {job_id}")
+        return parse_stored(Result.model_validate_json, text, f"the result of {job_id}")
 
     async def samples(self, job_id: str) -> Sequence[RunSamples]:
         """The readings that the job's result rests on. Raises as `result` does."""
         text = await self._answer(self._keys.samples(job_id), job_id)
-        return stored(_SAMPLES.validate_json, text, f"what was read for {job_id}")
+        return parse_stored(_SAMPLES.validate_json, text, f"what was read for {job_id}")
 
     async def _answer(self, key: str, job_id: str) -> str:
         """What the job left under `key` when it succeeded."""
@@ -207,10 +317,10 @@ class Jobs:
         created_before: datetime | None = None,
         cursor: str | None = None,
         limit: int = 50,
-    ) -> Page[Job]:
-        """One page of jobs, newest first; see `dyno.store.listing`. Raises InvalidSpec for a cursor it didn't make."""
+    ) -> RecordPage[Job]:
+        """One page of jobs, newest first; see `dyno.store.jobs`. Raises InvalidSpec for a cursor it didn't make."""
         owner = None if self.viewer.sees_all else self.viewer.owner
-        wanted = Wanted(status, workload, device, framework, label, created_after, created_before, owner)
+        wanted = JobQuery(status, workload, device, framework, label, created_after, created_before, owner)
         with store_errors():
             return await self._listing.page(wanted, cursor, limit)
 
@@ -228,12 +338,12 @@ class Jobs:
     async def _check_seen(self, job_id: str) -> None:
         self._known(job_id)
         if not await self.seen([job_id]):
-            raise _unknown(job_id)
+            raise _unknown_job(job_id)
 
     def _known(self, job_id: str) -> str:
         """The record's key, for an id of the right form only: no id may name another kind of key."""
         if JOB_ID.fullmatch(job_id) is None:
-            raise _unknown(job_id)
+            raise _unknown_job(job_id)
         return self._keys.job(job_id)
 
     async def _run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> _Reply:
@@ -251,5 +361,101 @@ def _without_result(job: Job) -> ResultNotReady:
     return NoResult(f"{job.id} {job.status} and has no result{why}", job.status)
 
 
-def _unknown(job_id: str) -> UnknownJob:
+def _unknown_job(job_id: str) -> UnknownJob:
     return UnknownJob(f"there is no job {job_id}")
+
+
+_PIECES_AT_ONCE = 1000  # a runner that prints a character every 2 s has left thousands after an hour or two
+_LEFT_OUT = "[what came before isn't kept]\n"
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """`following`: the number of the piece behind these. `done`: the job is, so that there won't be any."""
+
+    text: str
+    following: int
+    done: bool
+
+
+async def read_log(
+    client: redis.asyncio.Redis, settings: Settings, job_id: str, start: int = 0, viewer: Viewer = EVERYBODY
+) -> LogPart:
+    """The pieces from number `start` on, as far as they are kept. Raises UnknownJob, StoreUnavailable."""
+    keys = Keys(settings.namespace)
+    with store_errors():
+        async with client.pipeline(transaction=False) as pipeline:
+            # first: once it is done, no piece comes after those found then
+            pipeline.hmget(keys.job(job_id), "status", "owner")
+            pipeline.hmget(keys.log(job_id), "first", "next")
+            (status, owner), (first, following) = await pipeline.execute()
+        if status is None or not viewer.sees(owner):
+            raise UnknownJob(f"there is no job {job_id}")
+        numbers = range(max(start, int(first or 0)), int(following or 0))
+        texts: list[Any] = []
+        for at in range(0, len(numbers), _PIECES_AT_ONCE):
+            texts += await client.hmget(keys.log(job_id), *map(str, numbers[at : at + _PIECES_AT_ONCE]))
+    pieces = [text for text in texts if text is not None]  # null: dropped since
+    missing = len(pieces) < int(following or 0) - start
+    return LogPart((_LEFT_OUT if missing else "") + "".join(pieces), int(following or 0), status in DONE)
+
+
+COMPARISON_ID = re.compile(r"cmp_[0-9A-HJKMNP-TV-Z]{26}")  # what dyno.models.comparison.new_comparison_id makes
+_GONE = -2  # of PTTL
+
+
+class Comparisons:
+    """Those of the viewer. Every method raises StoreUnavailable while Redis is away, full or read-only."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, viewer: Viewer = EVERYBODY) -> None:
+        self._client = client
+        self._keys = Keys(settings.namespace)
+        self._viewer = viewer
+
+    async def keep(self, comparison: Comparison) -> None:
+        """Written once and never changed, so no script is needed. Raises UnknownJob where a job has just expired.
+
+        It is kept under its `owner`.
+        """
+        jobs = [each.job for each in comparison.results]
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for job_id in jobs:
+                    pipeline.pttl(self._keys.job(job_id))
+                lives_ms: list[int] = await pipeline.execute()
+        if _GONE in lives_ms:
+            raise UnknownJob(f"there is no job {jobs[lives_ms.index(_GONE)]} any more")
+        text = comparison.model_dump_json(by_alias=True)
+        with store_errors():
+            await self._client.set(self._keys.comparison(comparison.id), text, px=_life_ms(lives_ms))
+
+    async def get(self, comparison_id: str) -> Comparison:
+        """Raises UnknownComparison, RecordUnreadable."""
+        text: Any = None
+        if COMPARISON_ID.fullmatch(comparison_id):
+            with store_errors():
+                text = await self._client.get(self._keys.comparison(comparison_id))
+        if text is None:
+            raise _unknown_comparison(comparison_id)
+        found = parse_stored(Comparison.model_validate_json, text, f"the comparison {comparison_id}")
+        if not self._viewer.sees(found.owner):
+            raise _unknown_comparison(comparison_id)
+        records = {self._keys.job(each.job) for each in found.results}
+        with store_errors():
+            there = await self._client.exists(*records)
+        if there < len(records):
+            raise UnknownComparison(f"a job of {comparison_id} was deleted, and it with that")
+        return found
+
+
+def _unknown_comparison(comparison_id: str) -> UnknownComparison:
+    return UnknownComparison(f'there is no comparison "{comparison_id[:64]}"')
+
+
+def _life_ms(lives_ms: Sequence[int]) -> int | None:
+    """That of the job that goes first, by PTTL of each; None where none has an end.
+
+    One in its last millisecond has 0, which is an end too, though none that SET takes.
+    """
+    ends_ms = [ms for ms in lives_ms if ms >= 0]
+    return max(1, min(ends_ms)) if ends_ms else None

@@ -1,12 +1,18 @@
-"""What a worker does with jobs: claim one, keep it, finish it or hand it back. Only the token's owner may."""
+"""A worker's operations on jobs: claim, heartbeat, finish, hand back. Only the owner of the token may.
+
+Finishing a job also records its headline metric, one bounded series per work and model of device, in the same step:
+no figure is there twice, and none of a result that doesn't exist. A lost series costs a check and nothing else.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import redis
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from dyno.devices.device import Device
@@ -25,16 +31,43 @@ from dyno.models.result import Artifact, Headline, Peer, Result
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.artifacts import note_files
-from dyno.store.connect import store_errors
-from dyno.store.fitting import ANY_JOB, Taker
-from dyno.store.keys import Keys
-from dyno.store.paces import Pace
-from dyno.store.peers import entry, read_peers
+from dyno.store.eta import ExpectedDuration
+from dyno.store.fleet import queues_to_notify
+from dyno.store.placement import ANY_JOB, ClaimFilter
 from dyno.store.records import read_spec
-from dyno.store.scripts import SOURCES, Script
-from dyno.store.unaware import unaware
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
-_MOST_CALLS = 1000  # in one claim: a second of questions, or 100,000 jobs passed over; a wake-up goes on from there
+PEERS_KEPT = 50  # newest figures: with more the band hardly narrows, and what a fleet gave long ago fades out
+PEERS_LIFE_S = (
+    90 * 24 * 3600
+)  # since the last figure: longer than jobs are kept by default, so that a monthly one is checked
+
+log = logging.getLogger(__name__)
+
+
+def read_peers(client: redis.Redis, settings: Settings, series: str) -> list[Peer]:
+    """The newest first; without those that this version can't read. Raises StoreUnavailable, or redis.ResponseError."""
+    with store_errors():
+        texts: Any = client.lrange(Keys(settings.namespace).peers(series), 0, PEERS_KEPT - 1)
+    return [peer for text in texts if (peer := _peer(text)) is not None]
+
+
+def headline_arguments(headline: Headline) -> list[str | int]:
+    """What `finish.lua` is told of it: the figure, how many are kept, and for how many milliseconds."""
+    return [headline.own.model_dump_json(), PEERS_KEPT, PEERS_LIFE_S * 1000]
+
+
+def _peer(text: str) -> Peer | None:
+    try:
+        return Peer.model_validate_json(text)
+    except ValidationError as error:
+        log.warning("a figure of a series can't be read: %s", error)
+        return None
+
+
+_MAX_CLAIM_CALLS = (
+    1000  # in one claim: a second of questions, or 100,000 jobs passed over; a wake-up goes on from there
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +85,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Beat:
+class HeartbeatReply:
     """Superseded: another attempt may own the job by now, so the runner has to be killed at once."""
 
     superseded: bool
@@ -66,7 +99,7 @@ class LogPiece(NamedTuple):
     text: str
 
 
-class Origin(NamedTuple):
+class JobOrigin(NamedTuple):
     """`traceparent`: of the request that made the job, if that was traced; then two Unix times of this attempt."""
 
     traceparent: str | None
@@ -82,9 +115,11 @@ class Leases:
         self._keys = Keys(settings.namespace)
         self._lease_ms = round(settings.lease_s * 1000)
         self._unanswered: dict[str, str] = {}  # device -> token of a claim whose answer never came
-        self._scripts = {script: client.register_script(text) for script, text in SOURCES.items()}
+        self._scripts = {script: client.register_script(text) for script, text in SCRIPT_SOURCES.items()}
 
-    def claim(self, device_id: str, queues: Sequence[str], worker: WorkerRef, taker: Taker = ANY_JOB) -> Claim | None:
+    def claim(
+        self, device_id: str, queues: Sequence[str], worker: WorkerRef, taker: ClaimFilter = ANY_JOB
+    ) -> Claim | None:
         """The best waiting job over `queues` that fits the taker, leased to the device (its full id).
 
         None where no such job waits, while the device is cordoned, or while a lease of it stands, even one that ran
@@ -101,7 +136,7 @@ class Leases:
             if claim := self._read(reply, token, device_id):
                 return claim
 
-    def pass_over(self, held_by: Holder, queues: Sequence[str], taker: Taker = ANY_JOB) -> str | None:
+    def pass_over(self, held_by: Holder, queues: Sequence[str], taker: ClaimFilter = ANY_JOB) -> str | None:
         """Note in the job that `claim` would give that its device is held, and by whom; the queue of that job.
 
         None where `claim` would give none.
@@ -110,10 +145,10 @@ class Leases:
         return str(reply[1]) if reply[0] == "held" else None
 
     def queues_to_notify(self, device: Device) -> list[str]:
-        """Queues to wake after a claim that found nothing for `device`; see `dyno.store.unaware`."""
-        return unaware(self._client, self._settings, device)
+        """Queues to wake after a claim that found nothing for `device`; see `dyno.store.fleet`."""
+        return queues_to_notify(self._client, self._settings, device)
 
-    def heartbeat(self, claim: Claim, progress: Progress | None, piece: LogPiece | None = None) -> Beat:
+    def heartbeat(self, claim: Claim, progress: Progress | None, piece: LogPiece | None = None) -> HeartbeatReply:
         """Extend the lease, note the progress, keep the piece of log; revives a lease that ran out but wasn't taken."""
         number, text = piece or ("", "")
         reply = self._run(
@@ -122,8 +157,8 @@ class Leases:
             [claim.job_id, claim.token, claim.device, self._lease_ms, _json(progress), number, text],
         )
         if reply[0] == "superseded":
-            return Beat(superseded=True, cancel_requested=False)
-        return Beat(superseded=False, cancel_requested=bool(reply[1]))
+            return HeartbeatReply(superseded=True, cancel_requested=False)
+        return HeartbeatReply(superseded=False, cancel_requested=bool(reply[1]))
 
     def finish(
         self,
@@ -135,7 +170,7 @@ class Leases:
         result: Result | None = None,
         samples: Sequence[Any] | None = None,
         headline: Headline | None = None,
-        pace: Pace | None = None,
+        pace: ExpectedDuration | None = None,
     ) -> bool:
         """End the job. False: the token was superseded and nothing was written. Repeating it is True again.
 
@@ -182,12 +217,12 @@ class Leases:
         with store_errors():
             return bool(self._client.exists(self._keys.job(job_id)))
 
-    def origin(self, claim: Claim) -> Origin:
+    def origin(self, claim: Claim) -> JobOrigin:
         """Where the job comes from, and for how long it has waited for this attempt."""
         with store_errors():
             said: Any = self._client.hmget(self._keys.job(claim.job_id), "traceparent", "queued_at", "started_at")
         traceparent, queued_at, started_at = said
-        return Origin(traceparent, *(None if at is None else float(at) for at in (queued_at, started_at)))
+        return JobOrigin(traceparent, *(None if at is None else float(at) for at in (queued_at, started_at)))
 
     def note_artifacts(self, claim: Claim) -> None:
         """Before a file of the job is written to a shared store: what isn't noted is never deleted."""
@@ -200,7 +235,7 @@ class Leases:
         return None if text is None else Result.model_validate_json(text).artifacts
 
     def peers(self, series: str) -> list[Peer]:
-        """See `dyno.store.peers`."""
+        """See `dyno.store.leases`."""
         return read_peers(self._client, self._settings, series)
 
     def _look(
@@ -208,7 +243,7 @@ class Leases:
         device_id: str,
         queues: Sequence[str],
         worker: WorkerRef | None,
-        taker: Taker,
+        taker: ClaimFilter,
         token: str,
         held_by: Holder | None = None,
     ) -> list[Any]:
@@ -216,7 +251,7 @@ class Leases:
         keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
         given = [device_id, token, _json(worker), self._lease_ms, taker.profile, SCHEMA]
         said = ["", ""]
-        for _ in range(_MOST_CALLS):
+        for _ in range(_MAX_CLAIM_CALLS):
             reply = self._run(Script.CLAIM, keys, [*given, *said, _json(held_by)])
             if reply[0] not in ("asked", "further"):
                 return reply
@@ -240,12 +275,12 @@ class Leases:
         token: str,
         device_id: str,
         ending: list[str],
-        pace: Pace | None = None,
+        pace: ExpectedDuration | None = None,
         headline: Headline | None = None,
     ) -> bool:
         keys = [self._keys.job(job_id), self._keys.result(job_id), self._keys.samples(job_id)]
         keys += [self._keys.peers(headline.series)] if headline else []
-        known = entry(headline) if headline else []
+        known = headline_arguments(headline) if headline else []
         expected = [pace.series, pace.expected_s] if pace else ["", ""]
         reply = self._run(Script.FINISH, keys, [job_id, token, device_id, *ending, *expected, *known])
         return bool(reply[0] != "superseded")

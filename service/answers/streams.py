@@ -72,7 +72,7 @@ async def allowed(state: State, caller: Caller, pieces: AsyncGenerator[_Piece, N
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
             if time.monotonic() >= look_s:
-                if not await asyncio.shield(may_go_on(state, caller)):  # as dyno/store/watch.py does
+                if not await asyncio.shield(may_go_on(state, caller)):  # as dyno/store/events.py does
                     return
                 look_s = time.monotonic() + LOOK_EVERY_S
             if piece:

@@ -10,8 +10,7 @@ from dyno.errors import DoesNotFit, DynoError, ExceedsTimeout, FieldError, Inval
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import JobEstimate, SpecWarning
 from dyno.models.spec import FrameworkName, Spec
-from dyno.store.fitting import profile
-from dyno.store.queues import device_class, fits, queue_for
+from dyno.store.placement import device_class, fits, profile, queue_for
 from dyno.workloads import can_run, check_units
 from dyno.workloads.contract import Estimate, Params
 from service.requests.specs import Request

@@ -14,8 +14,8 @@ from dyno.models.comparison import Comparison, UnfinishedComparison, comparison_
 from dyno.models.inventory import DeviceStatus
 from dyno.models.job import SCHEMA, Failure, FailureClass, Job, JobEstimate, SpecWarning, Status
 from dyno.models.spec import InterleavedSpec
-from dyno.store.fitting import profile
 from dyno.store.jobs import Submitted
+from dyno.store.placement import profile
 from service.requests import submission
 from service.requests.admission import HONEST_FACTOR, Admission, admit, tight
 from service.requests.receivers import check_webhook

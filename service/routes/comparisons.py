@@ -16,8 +16,7 @@ from dyno.models.comparison import CompareResults, CompareSpecs, Comparison, Unf
 from dyno.models.job import Job, Status
 from dyno.models.result import Result
 from dyno.models.spec import InterleavedSpec
-from dyno.store.comparisons import Comparisons
-from dyno.store.jobs import Jobs
+from dyno.store.jobs import Comparisons, Jobs
 from service import strict_json
 from service.answers.accepted import POLL_AFTER_S
 from service.dependencies import IdempotencyKey, StateDep

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from dyno.errors import FieldError, StoreUnavailable
 from dyno.models.event import AnyEvent
-from dyno.store.feed import Page, Place, place_of
+from dyno.store.events import EventPage, EventPosition, parse_event_position
 from service.access import Caller, CallerDep
 from service.answers import streams
 from service.answers.streams import OneStream
@@ -43,18 +43,18 @@ async def _behind(
             json_schema_extra=_EVENT_ID,
         ),
     ] = None,
-) -> Place | None:
-    places = list[Place]()
+) -> EventPosition | None:
+    places = list[EventPosition]()
     for text, pointer in ((last_event_id, "/header/last-event-id"), (given, "/query/last_event_id")):
         if text:
-            if (place := place_of(text)) is None:
+            if (place := parse_event_position(text)) is None:
                 detail = f'"{text[:64]}" is the id of no event'
                 raise InvalidRequest([FieldError(pointer, "invalid-event-id", detail)])
             places.append(place)
     return places[0] if places else None
 
 
-Behind = Annotated[Place | None, Depends(_behind)]
+Behind = Annotated[EventPosition | None, Depends(_behind)]
 
 
 @router.get(
@@ -73,9 +73,9 @@ async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behi
     change of the record, a piece of log and progress say, has the same `version`, and the next change one more.
     """
     done = (await state.jobs.get(job_id)).done  # first: once it is, the page has all of its events
-    if done and not (await state.feed.page(job_id, behind or Place())).events:
+    if done and not (await state.feed.page(job_id, behind or EventPosition())).events:
         return Response(status_code=204)
-    return await _sent(state, caller, job_id, behind or Place())
+    return await _sent(state, caller, job_id, behind or EventPosition())
 
 
 @router.get(
@@ -95,25 +95,25 @@ async def of_all(state: StateDep, caller: CallerDep, behind: Behind, _: OneStrea
     return await _sent(state, caller, None, behind or newest)
 
 
-async def _sent(state: State, caller: Caller, job_id: str | None, behind: Place) -> Response:
+async def _sent(state: State, caller: Caller, job_id: str | None, behind: EventPosition) -> Response:
     pieces = _pieces(state, job_id, behind)
     return streams.Held(streams.allowed(state, caller, pieces), headers=streams.HEADERS, media_type="text/event-stream")
 
 
-async def _pieces(state: State, job_id: str | None, behind: Place) -> AsyncGenerator[bytes, None]:
+async def _pieces(state: State, job_id: str | None, behind: EventPosition) -> AsyncGenerator[bytes, None]:
     yield format_sse_event(id=str(behind), retry=COME_BACK_MS)  # who is cut off before the first event goes on, too
     async for told in _told(state, job_id, behind):
-        yield format_sse_event(comment="alive", id=str(told)) if isinstance(told, Place) else _encoded(told)
+        yield format_sse_event(comment="alive", id=str(told)) if isinstance(told, EventPosition) else _encoded(told)
 
 
 def _encoded(event: AnyEvent) -> bytes:
     return format_sse_event(id=event.id, event=event.kind, data_str=event.model_dump_json(by_alias=True))
 
 
-async def _told(state: State, job_id: str | None, behind: Place) -> AsyncIterator[AnyEvent | Place]:
+async def _told(state: State, job_id: str | None, behind: EventPosition) -> AsyncIterator[AnyEvent | EventPosition]:
     """A place where nothing happens that is shown: the connection lives, and whoever is cut off there goes on behind
     what was others'. Ends with the job, or when the service stops."""
-    page, say_by_s = Page((), behind), time.monotonic() + streams.LOOK_EVERY_S
+    page, say_by_s = EventPage((), behind), time.monotonic() + streams.LOOK_EVERY_S
     with state.watch.listening(job_id) as news:
         while not (page.ends or state.stopping.is_set()):
             news.clear()
@@ -130,9 +130,9 @@ async def _told(state: State, job_id: str | None, behind: Place) -> AsyncIterato
                 await streams.pause(state, news, say_by_s - time.monotonic())
 
 
-async def _page(state: State, job_id: str | None, place: Place) -> Page:
+async def _page(state: State, job_id: str | None, place: EventPosition) -> EventPage:
     """Without events while Redis is away: browsers give up on an answer that isn't 200, so the stream outlasts it."""
     try:
         return await state.feed.page(job_id, place, state.jobs.viewer)
     except StoreUnavailable:
-        return Page((), place)
+        return EventPage((), place)

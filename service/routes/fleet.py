@@ -10,8 +10,8 @@ from fastapi import APIRouter, Path
 from dyno.errors import UnknownDevice
 from dyno.logging import audit
 from dyno.models.inventory import Cordon, DeviceList, WorkerList
-from dyno.store import cordon, fleet
-from dyno.store.queues import queues_served
+from dyno.store import fleet
+from dyno.store.placement import queues_served
 from service.access import CallerDep
 from service.dependencies import StateDep
 from service.problems import documented
@@ -27,7 +27,7 @@ DeviceName = Annotated[str, Path(description="With its host, `cpu:0-1@host`, or 
 async def devices(state: StateDep) -> DeviceList:
     """The devices of all live workers, with what they are doing, and the names of those that are cordoned and away."""
     live = await fleet.devices(state.client, state.settings)
-    shut = await cordon.cordoned(state.client, state.settings)
+    shut = await fleet.cordoned(state.client, state.settings)
     return DeviceList(data=live, cordoned_away=sorted(shut - {device.full_id for device in live}))
 
 
@@ -35,7 +35,7 @@ async def devices(state: StateDep) -> DeviceList:
 async def cordon_device(device_id: DeviceName, state: StateDep, caller: CallerDep) -> Cordon:
     """Let the device take no further job, until it is uncordoned; also a worker's restart doesn't end that."""
     full_id = _named(device_id, {device.full_id for device in await fleet.devices(state.client, state.settings)})
-    await cordon.cordon(state.client, state.settings, full_id)
+    await fleet.cordon(state.client, state.settings, full_id)
     audit("device-cordoned", caller.name, device=full_id)
     return Cordon(device=full_id, cordoned=True)
 
@@ -44,8 +44,8 @@ async def cordon_device(device_id: DeviceName, state: StateDep, caller: CallerDe
 async def uncordon_device(device_id: DeviceName, state: StateDep, caller: CallerDep) -> Cordon:
     """Let it take jobs again, at once where any wait. One whose worker is away can be uncordoned, too."""
     live = {device.full_id: device for device in await fleet.devices(state.client, state.settings)}
-    full_id = _named(device_id, live.keys() | await cordon.cordoned(state.client, state.settings))
-    await cordon.uncordon(state.client, state.settings, full_id)
+    full_id = _named(device_id, live.keys() | await fleet.cordoned(state.client, state.settings))
+    await fleet.uncordon(state.client, state.settings, full_id)
     audit("device-uncordoned", caller.name, device=full_id)
     if full_id in live:
         await wake_up(state, queues_served(live[full_id])[0])

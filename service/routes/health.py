@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from dyno.errors import ArtifactStoreUnavailable, DynoError, StoreUnavailable, StoreUnfit
-from dyno.store.connect import check_server_async
+from dyno.store.redis import check_server_async
 from service.access import is_known
 from service.dependencies import StateDep
 from service.errors import NotReady

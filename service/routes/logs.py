@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from dyno.errors import StoreUnavailable, UnknownJob
-from dyno.store.logs import LogPart, read_log
+from dyno.store.jobs import LogPart, read_log
 from service.access import CallerDep
 from service.answers import streams
 from service.dependencies import JobId, StateDep
@@ -66,7 +66,7 @@ async def _followed(state: State, job_id: str, part: LogPart) -> AsyncGenerator[
         while not (part.done or state.stopping.is_set()):
             told.clear()
             try:
-                part = await asyncio.shield(_part(state, job_id, part.following))  # as dyno/store/watch.py does
+                part = await asyncio.shield(_part(state, job_id, part.following))  # as dyno/store/events.py does
             except UnknownJob:
                 return
             except StoreUnavailable:

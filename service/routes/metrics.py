@@ -18,8 +18,8 @@ from dyno.errors import StoreUnavailable
 from dyno.models.job import DONE, FailureClass, Status
 from dyno.models.spec import DeviceKind
 from dyno.models.webhook import DeliveryStatus, Outcome
-from dyno.store.scripts import BOUNDS_S
-from dyno.store.tally import OTHER, Tally, tally
+from dyno.store.metrics import OTHER, StoreMetrics, read_metrics
+from dyno.store.redis import BOUNDS_S
 from service.dependencies import StateDep
 from service.meter import Meter
 from service.problems import documented
@@ -49,10 +49,10 @@ async def metrics(state: StateDep, request: Request) -> Response:
     )
 
 
-async def _of_store(state: State) -> Tally | None:
+async def _of_store(state: State) -> StoreMetrics | None:
     try:
         async with asyncio.timeout(STORE_WITHIN_S):
-            return await tally(state.client, state.settings)
+            return await read_metrics(state.client, state.settings)
     except (StoreUnavailable, TimeoutError):
         return None
     except redis.RedisError as error:  # refused, by missing rights say
@@ -63,7 +63,7 @@ async def _of_store(state: State) -> Tally | None:
 class Scrape:
     """One answer. `workloads` are those that get a label of their own."""
 
-    def __init__(self, meter: Meter, found: Tally | None, workloads: Collection[str]) -> None:
+    def __init__(self, meter: Meter, found: StoreMetrics | None, workloads: Collection[str]) -> None:
         self._meter, self._found, self._workloads = meter, found, workloads
 
     def collect(self) -> Iterator[Metric]:
@@ -75,7 +75,7 @@ class Scrape:
             yield from _histograms(self._found, self._workloads)
 
 
-def _standing(found: Tally) -> Iterator[Metric]:
+def _standing(found: StoreMetrics) -> Iterator[Metric]:
     jobs = GaugeMetricFamily("dyno_jobs", "Jobs that are kept, by status", labels=["status"])
     for status, number in found.jobs.items():
         jobs.add_metric([status], number)
@@ -98,7 +98,7 @@ def _standing(found: Tally) -> Iterator[Metric]:
     yield from (jobs, depths, devices, busy)
 
 
-def _counters(found: Tally, workloads: Collection[str]) -> Iterator[Metric]:
+def _counters(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:
     ended = [(workload, status, name) for workload in workloads for status, name in _endings()]
     counters: list[tuple[str, str, str, list[str], Iterable[tuple[str, ...]]]] = [
         ("submitted", "dyno_jobs_submitted", "Jobs that were accepted", ["workload"], [(name,) for name in workloads]),
@@ -130,7 +130,7 @@ def _endings() -> Iterator[tuple[str, str]]:
     yield from ((Status.FAILED, name) for name in FailureClass)
 
 
-def _histograms(found: Tally, workloads: Collection[str]) -> Iterator[Metric]:
+def _histograms(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:
     histograms: list[tuple[str, str, str, str, Collection[str]]] = [
         ("wait", "dyno_queue_wait_seconds", "From queueing to claim", "kind", KINDS),
         ("attempt", "dyno_attempt_duration_seconds", "From claim to the end of an attempt", "workload", workloads),

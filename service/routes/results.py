@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from dyno.models.job import Job, Status
 from dyno.models.result import ResultRow, VariantName
 from dyno.models.spec import Spec
-from dyno.store.figures import Figures, read_figures
+from dyno.store.records import ResultSummary, read_result_summaries
 from service.answers.paging import MomentOrEpoch, as_parameters, link_next
 from service.dependencies import StateDep
 from service.problems import documented
@@ -69,7 +69,7 @@ async def results(state: StateDep, request: Request, wanted: Annotated[ResultFil
             cursor=wanted.cursor,
             limit=wanted.limit,
         )
-    figures = await read_figures(state.client, state.settings, [job.id for job in page.data])
+    figures = await read_result_summaries(state.client, state.settings, [job.id for job in page.data])
     found = [
         row for job, each in zip(page.data, figures, strict=True) if each for row in rows(job, each, wanted.metric)
     ]
@@ -78,7 +78,7 @@ async def results(state: StateDep, request: Request, wanted: Annotated[ResultFil
     return response
 
 
-def rows(job: Job, figures: Figures, metric: str | None = None) -> Iterator[dict[str, JsonValue]]:
+def rows(job: Job, figures: ResultSummary, metric: str | None = None) -> Iterator[dict[str, JsonValue]]:
     """Those of one job, as JSON has them; `metric`: of this one only."""
     arms = [figures, *figures.arms]
     names: Sequence[VariantName | None] = get_args(VariantName) if figures.arms else [None]
@@ -94,7 +94,7 @@ def rows(job: Job, figures: Figures, metric: str | None = None) -> Iterator[dict
                 yield row.model_dump(mode="json")
 
 
-def _of_job(job: Job, spec: Spec, figures: Figures) -> dict[str, Any]:
+def _of_job(job: Job, spec: Spec, figures: ResultSummary) -> dict[str, Any]:
     device = job.worker and f"{job.worker.device.partition('@')[0]}@{job.worker.host}"
     return {
         "time": job.created_at,

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dyno.logging import audit
 from dyno.models.webhook import Delivery, DeliveryStatus
-from dyno.store.deliveries import Deliveries, WantedDeliveries
-from dyno.store.keys import JOB_ID
+from dyno.store.redis import JOB_ID
+from dyno.store.webhooks import Deliveries, DeliveryQuery
 from dyno.webhook_delivery import owner_secret
 from service.access import CallerDep
 from service.answers.paging import Moment, as_parameters, link_next
@@ -60,7 +60,7 @@ async def browse(
     deliveries: DeliveriesDep, request: Request, response: Response, wanted: Annotated[DeliveryFilter, Query()]
 ) -> DeliveryList:
     """What the webhooks of done jobs were sent, the newest first: each with its last attempts."""
-    conditions = WantedDeliveries(wanted.status, wanted.job, wanted.created_after, wanted.created_before)
+    conditions = DeliveryQuery(wanted.status, wanted.job, wanted.created_after, wanted.created_before)
     with as_parameters():
         page = await deliveries.page(conditions, wanted.cursor, wanted.limit)
     link_next(request, response, page.next_cursor)

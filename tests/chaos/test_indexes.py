@@ -17,10 +17,9 @@ from dyno.models.api_key import Viewer
 from dyno.models.job import WorkerRef
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store.connect import async_client
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
+from dyno.store.redis import Keys, async_client
 from tests.results import a_result
 
 DEVICES = ("cpu:0-0@here", "cpu:1-1@here")

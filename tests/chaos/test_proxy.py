@@ -13,7 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from chaos.proxy import Proxy
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.verify  # of the tool that `make chaos` is
 

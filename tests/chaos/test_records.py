@@ -15,12 +15,10 @@ from chaos.checker import violations
 from dyno.models.job import Failure, FailureClass, FinishEvent, WorkerRef
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store.connect import async_client
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
-from dyno.store.reap import reap
-from dyno.store.scripts import SOURCES, Script
+from dyno.store.maintenance import expire_leases
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, async_client
 from tests.life.faults import FAULTS
 from tests.results import a_result
 
@@ -54,7 +52,7 @@ class Lives:
     def lost(self, device: str = DEVICES[0]) -> None:
         self.client.hset(self.keys.lease(device), "expires_at_ms", 1)
         self.client.zadd(self.keys.leases, {device: 1})
-        reap(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
+        expire_leases(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
 
     def ended(self, claim: Claim, outcome: FinishEvent = "succeed") -> bool:
         result = a_result(claim.job_id) if outcome == "succeed" else None
@@ -112,7 +110,7 @@ def test_a_zombie_that_a_broken_script_lets_finish_is_found(lives: Lives) -> Non
     assert not lives.ended(zombie)
     script, sound, broken = FAULTS["a finish doesn't look at the token"]
     assert script is Script.FINISH
-    lives.leases._scripts[script] = lives.client.register_script(SOURCES[script].replace(sound, broken))
+    lives.leases._scripts[script] = lives.client.register_script(SCRIPT_SOURCES[script].replace(sound, broken))
     assert lives.ended(zombie)
     assert Breach.ATTEMPT in {violation.breach for violation in lives.judged()}
 

@@ -105,7 +105,7 @@ def test_a_run_that_breaks_is_neither_a_promise_kept_nor_one_broken(
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("sys.argv", ["chaos", "--seed", "1", "--minutes", "0.1", "--jobs", "1"])
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("dyno.store.server.embedded_server", lambda: None)  # so that there is no Redis to start
+    monkeypatch.setattr("dyno.store.embedded.embedded_server", lambda: None)  # so that there is no Redis to start
     assert command.main() == command.BROKE
     assert command.BROKE not in (command.HELD, command.VIOLATED)
     assert "the run itself broke" in capsys.readouterr().err

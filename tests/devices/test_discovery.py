@@ -16,7 +16,7 @@ from dyno.devices.discovery import discover, host_name, installed_frameworks, pa
 from dyno.errors import DeviceUnavailable
 from dyno.models.spec import DEVICE_ID
 from dyno.settings import Settings
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
 
 FREE = sorted(os.sched_getaffinity(0))
 SETTINGS = Settings(reserved_cores=None)

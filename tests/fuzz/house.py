@@ -16,9 +16,9 @@ import httpx
 from dyno.models.api_key import NewKey
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
-from dyno.store.connect import async_client, sync_client
+from dyno.store.embedded import EmbeddedServer
 from dyno.store.leases import Claim
-from dyno.store.server import EmbeddedServer
+from dyno.store.redis import async_client, sync_client
 from tests.fuzz.stand_in import FILES, Devices, at_work
 from tests.inbox import Inbox
 from tests.service.test_main import command

@@ -22,7 +22,7 @@ from dyno.models.spec import InterleavedSpec
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Claim, Leases
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
 from tests.comparisons import a_metric, of_metrics
 
 WAITS_AT_MOST_S = 0.3  # a job that fits no device; whoever asked to be told of its end is told then

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 from tests.servers import server_binary
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dyno.store.scripts import Script
+from dyno.store.redis import Script
 
 # What is taken out of which script, and what stands in its place.
 FAULTS: dict[str, tuple[Script, str, str]] = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dyno.models.job import DONE, Event, Status
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 from tests.life.agreement import Agreement, look
 from tests.life.ledger import REQUEUES, Answer, Scripts
 from tests.life.real import Real, agrees

@@ -13,12 +13,11 @@ from dyno.models.api_key import Viewer
 from dyno.models.job import Event, WorkerRef
 from dyno.models.spec import Spec, Webhook
 from dyno.settings import Settings
-from dyno.store.connect import async_client, sync_client
+from dyno.store.eta import ExpectedDuration
 from dyno.store.jobs import Jobs, Submitted
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
-from dyno.store.paces import Pace
-from dyno.store.reap import reap
+from dyno.store.maintenance import expire_leases
+from dyno.store.redis import Keys, async_client, sync_client
 from tests.life.ledger import REQUEUES, Answer
 from tests.life.world import Move
 
@@ -82,7 +81,7 @@ class Worker:
         if move.how in REQUEUES:
             return self._leases.requeue(self._claim, reason="tested", counts_attempt=move.how == Event.REQUEUE)
         samples = [self._claim.token] if move.how == Event.SUCCEED else None
-        return self._leases.finish(self._claim, move.how, samples=samples, pace=Pace(PACES, 1.0))
+        return self._leases.finish(self._claim, move.how, samples=samples, pace=ExpectedDuration(PACES, 1.0))
 
 
 class Real:
@@ -130,7 +129,8 @@ class Real:
     def reap(self) -> set[int]:
         """The jobs whose leases had run out; a server just started is trusted as well."""
         return {
-            self.ids.index(job_id) for job_id in reap(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
+            self.ids.index(job_id)
+            for job_id in expire_leases(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
         }
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from dyno.store.scripts import SOURCES
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.redis import SCRIPT_SOURCES
 from tests.life.faults import FAULTS
 from tests.life.machine import Life
 from tests.servers import KINDS, ONE_KIND
@@ -43,7 +43,7 @@ def test_whatever_happens_the_scripts_do_what_the_model_does(server: EmbeddedSer
 @pytest.mark.parametrize("fault", FAULTS)
 def test_they_find_the_bug_where(fault: str, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     script, text, instead = FAULTS[fault]
-    assert SOURCES[script].count(text) == 1
-    monkeypatch.setitem(SOURCES, script, SOURCES[script].replace(text, instead))
+    assert SCRIPT_SOURCES[script].count(text) == 1
+    monkeypatch.setitem(SCRIPT_SOURCES, script, SCRIPT_SOURCES[script].replace(text, instead))
     with pytest.raises(AssertionError):
         run_state_machine_as_test(lambda: Life(server), settings=UNTIL_FOUND)

@@ -20,7 +20,7 @@ from dyno.measure import (
 )
 from dyno.measure.warnings import CODES
 from dyno.models.spec import Measure
-from dyno.store import peers
+from dyno.store import leases
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "warnings.md").read_text()
@@ -64,8 +64,8 @@ THRESHOLDS = [
     ),
     ("NOISY", f"more than {percent(stopping_rule.LOOSEST_REL_CI)} of it"),
     ("NO_STEADY_STATE", f"within {percent(stopping_rule.LOOSEST_REL_CI)} where that is less"),
-    ("METRIC_OUT_OF_BAND", f"newest {peers.KEPT} results"),
-    ("METRIC_OUT_OF_BAND", f"until {peers.LIFE_S // 86400} days"),
+    ("METRIC_OUT_OF_BAND", f"newest {leases.PEERS_KEPT} results"),
+    ("METRIC_OUT_OF_BAND", f"until {leases.PEERS_LIFE_S // 86400} days"),
     ("METRIC_OUT_OF_BAND", f"t at {percent(regression_band.CONFIDENCE)}"),
     ("METRIC_OUT_OF_BAND", f"less than {percent(regression_band.FLOOR)}"),
     ("INPUT_BOUND", f"more than {percent(result_checks.INPUT_LIMIT)}"),

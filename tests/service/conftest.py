@@ -21,9 +21,9 @@ from dyno.models.inventory import WorkerRecord
 from dyno.models.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store import fleet
-from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
+from dyno.store.redis import sync_client
 from service.app import create_app
 from tests.comparisons import RATES, a_metric, of_metrics
 

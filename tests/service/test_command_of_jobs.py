@@ -22,9 +22,9 @@ from dyno.client import Client
 from dyno.devices.device import Device
 from dyno.models.job import WorkerRef
 from dyno.settings import Settings
-from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases, LogPiece
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
+from dyno.store.redis import sync_client
 from tests.comparisons import RATES, a_metric, of_metrics
 from tests.waiting import eventually
 

@@ -26,7 +26,7 @@ from starlette.responses import StreamingResponse
 
 from dyno.logging import JsonFormatter
 from dyno.settings import Settings
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 from service.app import create_app
 from service.openapi.examples import recorded
 from tests.service.openapi.house import plain

@@ -12,9 +12,8 @@ import redis
 from dyno.devices.device import Device
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store.forecast import FORECAST_FRESH_S
-from dyno.store.keys import Keys
-from dyno.store.paces import MIN_DURATIONS, series_of
+from dyno.store.eta import FORECAST_FRESH_S, MIN_DURATIONS, duration_series
+from dyno.store.redis import Keys
 from tests.waiting import eventually
 
 TINY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
@@ -24,7 +23,7 @@ TOOK = 2.0  # times as long as estimated
 
 @pytest.fixture
 def learned(client: redis.Redis, settings: Settings, offered: Device) -> None:
-    series = Keys(settings.namespace).paces(series_of(Spec(workload="matmul"), offered))
+    series = Keys(settings.namespace).paces(duration_series(Spec(workload="matmul"), offered))
     client.lpush(series, *[f"1.0 {TOOK}"] * MIN_DURATIONS)
 
 

@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from dyno.settings import Settings
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 from service.address import is_loopback
 from tests.service.keys.conftest import make_key
 from tests.waiting import eventually

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from chaos.proxy import end_with_reset
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from service.app import create_app
 from tests.waiting import eventually
 

@@ -11,7 +11,7 @@ import redis
 from fastapi import FastAPI
 
 from dyno.settings import Settings
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 from service.app import create_app
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}

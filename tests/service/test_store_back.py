@@ -15,8 +15,8 @@ from fastapi import FastAPI
 
 from dyno.preflight import free_port
 from dyno.settings import Settings
-from dyno.store.connect import ANSWER_TIMEOUT_S
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.redis import ANSWER_TIMEOUT_S
 from service.app import create_app
 from tests.servers import kill_once_written
 from tests.waiting import eventually, promised

@@ -11,13 +11,11 @@ import redis.asyncio
 from dyno.models.job import WorkerRef
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store.connect import async_client
-from dyno.store.deliveries import Deliveries
+from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
-from dyno.store.outbox import Outbox
-from dyno.store.server import EmbeddedServer
+from dyno.store.redis import Keys, async_client
+from dyno.store.webhooks import Deliveries, DeliveryQueue
 from tests.servers import KINDS, server_binary
 
 DEVICE = "cpu:0-1@alpha"
@@ -56,8 +54,8 @@ def leases(client: redis.Redis, settings: Settings) -> Leases:
 
 
 @pytest.fixture
-def outbox(async_redis: redis.asyncio.Redis, settings: Settings) -> Outbox:
-    return Outbox(async_redis, settings)
+def outbox(async_redis: redis.asyncio.Redis, settings: Settings) -> DeliveryQueue:
+    return DeliveryQueue(async_redis, settings)
 
 
 @pytest.fixture

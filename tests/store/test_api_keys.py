@@ -12,7 +12,7 @@ from dyno.errors import LimitReached, UnknownKey
 from dyno.models.api_key import ApiKey, Limits, NewKey, Scope
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from tests.store.contents import contents
 
 pytestmark = pytest.mark.anyio

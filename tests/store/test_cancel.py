@@ -9,8 +9,8 @@ from dyno.errors import JobFinished
 from dyno.models.job import Status
 from dyno.models.spec import Spec
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases
+from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 

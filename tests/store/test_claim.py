@@ -13,13 +13,11 @@ from dyno.errors import StoreUnavailable
 from dyno.models.job import DEVICE_BUSY, FailureClass, Holder, Status, WorkerRef
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store.connect import sync_client
-from dyno.store.cordon import cordon
-from dyno.store.fitting import Taker
+from dyno.store.fleet import cordon
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases
-from dyno.store.scripts import Script
+from dyno.store.placement import ClaimFilter
+from dyno.store.redis import Keys, Script, sync_client
 from tests.store.conftest import DEVICE
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +87,7 @@ async def test_no_job_is_passed_over_where_none_would_be_claimed(
     held = Holder(device=DEVICE, pid=77)
     assert leases.pass_over(held, ["cpu"]) is None
     job = (await jobs.submit(a_spec())).job
-    assert leases.pass_over(held, ["cpu"], Taker("p", lambda spec: False)) is None
+    assert leases.pass_over(held, ["cpu"], ClaimFilter("p", lambda spec: False)) is None
     await cordon(async_redis, settings, DEVICE)
     assert leases.pass_over(held, ["cpu"]) is None
     assert (await jobs.get(job.id)).version == job.version

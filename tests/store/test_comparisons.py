@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dyno.store.comparisons import _life_ms
+from dyno.store.jobs import _life_ms
 
 
 @pytest.mark.parametrize(

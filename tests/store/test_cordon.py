@@ -16,11 +16,10 @@ from dyno.models.job import Status, WorkerRef
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import fleet
-from dyno.store.cordon import cordon, cordoned, uncordon
-from dyno.store.fitting import VERSION
+from dyno.store.fleet import cordon, cordoned, uncordon
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
-from dyno.store.queues import queues_served
+from dyno.store.placement import DYNO_VERSION, queues_served
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +32,13 @@ def device(number: int) -> Device:
 
 def record_of(one: Device) -> WorkerRecord:
     return WorkerRecord(
-        id=one.id, host=one.host, pid=1, device=one.full_id, state="idle", version=VERSION, started_at=datetime.now(UTC)
+        id=one.id,
+        host=one.host,
+        pid=1,
+        device=one.full_id,
+        state="idle",
+        version=DYNO_VERSION,
+        started_at=datetime.now(UTC),
     )
 
 

@@ -14,8 +14,8 @@ from dyno.models.job import FinishEvent, new_job_id
 from dyno.models.spec import Spec
 from dyno.store.artifacts import SETTLED_S
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases, LogPiece
+from dyno.store.redis import Keys
 from tests.results import a_result
 from tests.store.contents import contents
 

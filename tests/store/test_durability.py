@@ -18,13 +18,12 @@ import httpx
 import pytest
 
 from dyno.settings import Durability, Settings
-from dyno.store.connect import sync_client
-from dyno.store.keys import Keys
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.redis import Keys, sync_client
 from service.app import create_app
 from tests.servers import ONE_KIND, server_binary
 from tests.service.conftest import serving
-from tests.store.power import Power
+from tests.store.power_loss import Power
 from tests.waiting import eventually
 
 JOBS, KILLED_AT = 1000, (250, 500, 750)

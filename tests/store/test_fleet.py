@@ -13,7 +13,7 @@ from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 

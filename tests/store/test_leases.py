@@ -15,9 +15,9 @@ from dyno.models.result import Energy, Memory, Metric, Peak, Phases, Result, Ver
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases, LogPiece
-from dyno.store.reap import reap
+from dyno.store.maintenance import expire_leases
+from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 
@@ -110,7 +110,7 @@ async def test_a_heartbeat_revives_a_lease_that_ran_out_but_was_not_taken(
     claim = await running()
     run_out()
     assert not leases.heartbeat(claim, None).superseded
-    assert reap(client, settings.model_copy(update={"lease_s": 0.0})) == []
+    assert expire_leases(client, settings.model_copy(update={"lease_s": 0.0})) == []
 
 
 @pytest.mark.parametrize("device", [DEVICE, "cpu:2@beta"])
@@ -125,7 +125,7 @@ async def test_the_zombie_of_a_lost_attempt_learns_it_and_can_write_nothing(
 ) -> None:
     zombie = await running()
     run_out()
-    assert reap(client, trusting) == [zombie.job_id]
+    assert expire_leases(client, trusting) == [zombie.job_id]
     successor = claim(device)
     assert successor.job_id == zombie.job_id
 

@@ -10,10 +10,10 @@ import redis.asyncio
 from dyno.errors import InvalidSpec
 from dyno.models.job import Job, Status
 from dyno.models.spec import Spec
-from dyno.store import pages as module
+from dyno.store import records as module
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases
+from dyno.store.redis import Keys
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,8 @@ from dyno.models.job import Progress, Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases
+from dyno.store.redis import Keys
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio

@@ -14,13 +14,12 @@ from dyno.models.api_key import Viewer
 from dyno.models.job import Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store import pages as module
-from dyno.store.expiry import drop_expired
+from dyno.store import records as module
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases
-from dyno.store.places import decode_cursor
-from dyno.store.reap import reap
+from dyno.store.maintenance import drop_expired, expire_leases
+from dyno.store.records import decode_cursor
+from dyno.store.redis import Keys
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -188,7 +187,7 @@ async def test_what_an_attempt_had_of_a_device_is_counted_once_however_it_ends(
     for _ in range(2):
         if ending == "expire":
             run_out()
-            reap(client, trusting)
+            expire_leases(client, trusting)
         elif ending in ("requeue", "hand back"):
             leases.requeue(attempt, reason="tested", counts_attempt=ending == "requeue")
         else:

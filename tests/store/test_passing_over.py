@@ -10,10 +10,10 @@ import redis
 
 from dyno.models.job import Status, WorkerRef
 from dyno.models.spec import Spec
-from dyno.store.fitting import Taker
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
+from dyno.store.placement import ClaimFilter
+from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ def take(leases: Leases, worker: WorkerRef) -> Callable[..., Claim | None]:
         pytest.fail(f"asked about {spec}")
 
     def claimed(profile: str, fits: Callable[[Spec], bool] = never, device: str | None = None) -> Claim | None:
-        return leases.claim(f"{device or profile}@alpha", ["cpu", "any"], worker, Taker(profile, fits))
+        return leases.claim(f"{device or profile}@alpha", ["cpu", "any"], worker, ClaimFilter(profile, fits))
 
     return claimed
 

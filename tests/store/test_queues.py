@@ -18,7 +18,7 @@ from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
-from dyno.store.queues import fits, queue_for, queues_served
+from dyno.store.placement import fits, queue_for, queues_served
 
 DEVICE = Device(
     id="cpu:0-1",

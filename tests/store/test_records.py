@@ -9,8 +9,8 @@ import redis
 from dyno.errors import RecordUnreadable
 from dyno.models.spec import InterleavedSpec, Spec
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.records import read_spec
+from dyno.store.redis import Keys
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import dyno.store
 from dyno.models.spec import Spec
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
-from dyno.store.scripts import SOURCES, Script, load
+from dyno.store.redis import SCRIPT_SOURCES, Script, load_scripts
 
 FOLDER = Path(dyno.store.__file__).parent
 
@@ -27,13 +27,13 @@ def folder(tmp_path: Path) -> Path:
 def test_a_script_without_a_caller_stops_the_start(folder: Path) -> None:
     (folder / "promote.lua").write_text("#!lua\nreturn 1\n")
     with pytest.raises(RuntimeError, match="promote"):
-        load(folder)
+        load_scripts(folder)
 
 
 def test_a_caller_without_a_script_stops_the_start(folder: Path) -> None:
     (folder / "claim.lua").unlink()
     with pytest.raises(RuntimeError, match="claim"):
-        load(folder)
+        load_scripts(folder)
 
 
 def test_every_script_is_called_from_somewhere() -> None:
@@ -69,4 +69,4 @@ async def test_scripts_that_the_server_has_forgotten_are_sent_again(
 
 
 def test_a_head_that_is_no_longer_first_would_lose_its_flags() -> None:
-    assert all(source.startswith("#!lua") and "local TRANSITIONS" in source for source in SOURCES.values())
+    assert all(source.startswith("#!lua") and "local TRANSITIONS" in source for source in SCRIPT_SOURCES.values())

@@ -12,11 +12,10 @@ from dyno.models.api_key import Viewer
 from dyno.models.job import Job, SpecWarning, Status, WorkerRef
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store.connect import async_client, sync_client
+from dyno.store.embedded import EmbeddedServer
 from dyno.store.jobs import IDEMPOTENCY_S, Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases
-from dyno.store.server import EmbeddedServer
+from dyno.store.redis import Keys, async_client, sync_client
 
 pytestmark = pytest.mark.anyio
 

@@ -16,10 +16,9 @@ from dyno.models.job import MAX_ATTEMPTS, SCHEMA, TRANSITIONS, Event, Progress, 
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
-from dyno.store.reap import reap
-from dyno.store.scripts import SOURCES, Script
+from dyno.store.maintenance import expire_leases
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +82,9 @@ class Driver:
     async def submit(self, claim: Claim) -> None:
         record = ["spec", claim.spec.model_dump_json(), "expires_in_s", "3600"]
         arguments = [self.keys.namespace, claim.job_id, "matmul", "cpu", 1, 100, "", 1000, *record]
-        self.client.register_script(SOURCES[Script.SUBMIT])(keys=[self.keys.job(claim.job_id), ""], args=arguments)
+        self.client.register_script(SCRIPT_SOURCES[Script.SUBMIT])(
+            keys=[self.keys.job(claim.job_id), ""], args=arguments
+        )
 
     async def claim(self, claim: Claim) -> None:
         self.client.zadd(self.keys.queue("cpu"), {claim.job_id: 0})  # in a queue even where it has no business there
@@ -108,7 +109,7 @@ class Driver:
         lease = {"job": claim.job_id, "token": claim.token, "worker": "{}", "expires_at_ms": 1}
         self.client.hset(self.keys.lease(DEVICE), mapping=lease)
         self.client.zadd(self.keys.leases, {DEVICE: 1})
-        reap(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
+        expire_leases(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
 
     async def exhaust(self, claim: Claim) -> None:
         if self.status(claim) is not None:

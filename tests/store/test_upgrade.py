@@ -13,9 +13,9 @@ from dyno.models.job import SCHEMA, Progress, Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases
-from dyno.store.reap import reap
+from dyno.store.maintenance import expire_leases
+from dyno.store.redis import Keys
 from tests.results import a_result
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ async def test_whatever_happens_to_a_job_the_fields_of_a_newer_version_stay_what
     lost = claim()
     leases.heartbeat(lost, Progress(phase="sampling", run=1, runs=5))
     run_out()
-    assert reap(client, trusting) == [job_id]
+    assert expire_leases(client, trusting) == [job_id]
     handed_back = claim()
     assert leases.requeue(handed_back, reason="shutdown", counts_attempt=False)
     last = claim()

@@ -15,14 +15,12 @@ from dyno.models.api_key import Viewer
 from dyno.models.spec import Spec
 from dyno.models.webhook import DeliveryStatus, delivery_of
 from dyno.settings import Settings
-from dyno.store import pages as module
-from dyno.store.deliveries import Deliveries, WantedDeliveries
-from dyno.store.expiry import drop_expired
+from dyno.store import records as module
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases
-from dyno.store.outbox import Outbox
-from dyno.store.reap import reap
+from dyno.store.maintenance import drop_expired, expire_leases
+from dyno.store.redis import Keys
+from dyno.store.webhooks import Deliveries, DeliveryQuery, DeliveryQueue
 from tests.deliveries import DELIVERED, OTHER, OWNER, REFUSED, URL, canceled, found, taken
 from tests.results import a_result
 
@@ -37,7 +35,7 @@ async def test_each_end_of_a_job_with_a_webhook_is_to_be_told_once(
     a_spec: ASpec,
     claim: Callable,
     leases: Leases,
-    outbox: Outbox,
+    outbox: DeliveryQueue,
     client: redis.Redis,
     keys: Keys,
     outcome: Any,
@@ -60,19 +58,19 @@ async def test_a_lost_job_is_told_of_when_no_attempt_is_left(
     run_out: Callable,
     client: redis.Redis,
     trusting: Settings,
-    outbox: Outbox,
+    outbox: DeliveryQueue,
 ) -> None:
     job = (await jobs.submit(a_spec(webhook=URL))).job
     for told in (None, job.id):
         claim()
         run_out()
-        assert reap(client, trusting) == [job.id]
+        assert expire_leases(client, trusting) == [job.id]
         one = await outbox.take()
         assert (one and one.job_id) == told
 
 
 async def test_a_job_without_a_webhook_is_told_to_nobody(
-    jobs: Jobs, a_spec: ASpec, outbox: Outbox, deliveries: Deliveries
+    jobs: Jobs, a_spec: ASpec, outbox: DeliveryQueue, deliveries: Deliveries
 ) -> None:
     await canceled(jobs, a_spec())
     assert await outbox.take() is None
@@ -80,7 +78,7 @@ async def test_a_job_without_a_webhook_is_told_to_nobody(
 
 
 async def test_what_one_has_taken_nobody_else_gets_until_its_time_is_over(
-    jobs: Jobs, a_spec: ASpec, outbox: Outbox, deliveries: Deliveries, over: Callable[[str], None]
+    jobs: Jobs, a_spec: ASpec, outbox: DeliveryQueue, deliveries: Deliveries, over: Callable[[str], None]
 ) -> None:
     job_id = await canceled(jobs, a_spec(webhook=URL))
     dead = await taken(outbox)
@@ -92,12 +90,12 @@ async def test_what_one_has_taken_nobody_else_gets_until_its_time_is_over(
     assert await outbox.settle(living, DELIVERED, DeliveryStatus.DELIVERED)
     over(job_id)
     assert await outbox.take() is None
-    [delivery] = (await deliveries.page(WantedDeliveries(job=job_id), None, 1)).data
+    [delivery] = (await deliveries.page(DeliveryQuery(job=job_id), None, 1)).data
     assert [each.ended for each in delivery.attempts] == [None, DELIVERED]
 
 
 async def test_an_attempt_that_failed_is_followed_by_another_when_its_pause_is_over(
-    jobs: Jobs, a_spec: ASpec, outbox: Outbox, over: Callable[[str], None]
+    jobs: Jobs, a_spec: ASpec, outbox: DeliveryQueue, over: Callable[[str], None]
 ) -> None:
     job_id = await canceled(jobs, a_spec(webhook=URL))
     assert await outbox.settle(await taken(outbox), REFUSED, DeliveryStatus.PENDING, 3600)
@@ -107,7 +105,12 @@ async def test_an_attempt_that_failed_is_followed_by_another_when_its_pause_is_o
 
 
 async def test_deaths_of_all_who_deliver_end_a_delivery_too(
-    jobs: Jobs, a_spec: ASpec, settings: Settings, outbox: Outbox, deliveries: Deliveries, over: Callable[[str], None]
+    jobs: Jobs,
+    a_spec: ASpec,
+    settings: Settings,
+    outbox: DeliveryQueue,
+    deliveries: Deliveries,
+    over: Callable[[str], None],
 ) -> None:
     job_id = await canceled(jobs, a_spec(webhook=URL))
     for _ in range(len(settings.webhook_retry_s) + 1):
@@ -119,13 +122,13 @@ async def test_deaths_of_all_who_deliver_end_a_delivery_too(
 
 
 async def test_of_many_attempts_the_last_ones_are_kept(
-    jobs: Jobs, a_spec: ASpec, outbox: Outbox, deliveries: Deliveries, client: redis.Redis, keys: Keys
+    jobs: Jobs, a_spec: ASpec, outbox: DeliveryQueue, deliveries: Deliveries, client: redis.Redis, keys: Keys
 ) -> None:
     job_id = await canceled(jobs, a_spec(webhook=URL))
     for _ in range(30):
         await deliveries.redeliver(delivery_of(job_id))
         await outbox.settle(await taken(outbox), REFUSED, DeliveryStatus.PENDING, 60)
-    [delivery] = (await deliveries.page(WantedDeliveries(), None, 1)).data
+    [delivery] = (await deliveries.page(DeliveryQuery(), None, 1)).data
     assert (delivery.attempts_made, len(delivery.attempts)) == (30, 24)
     assert client.hlen(keys.webhook(job_id)) == 6 + 2 * 24
 
@@ -147,7 +150,7 @@ async def test_an_owner_sees_and_sends_its_own_alone(
 
 
 async def test_a_delivery_lives_as_long_as_its_job_and_leaves_no_trace(
-    jobs: Jobs, a_spec: ASpec, client: redis.Redis, settings: Settings, keys: Keys, outbox: Outbox
+    jobs: Jobs, a_spec: ASpec, client: redis.Redis, settings: Settings, keys: Keys, outbox: DeliveryQueue
 ) -> None:
     mine = jobs.seen_by(Viewer(OWNER, sees_all=False))
     expires, deleted = [await canceled(mine, a_spec(webhook=URL, expires_in_s=60)) for _ in range(2)]
@@ -162,7 +165,7 @@ async def test_a_delivery_lives_as_long_as_its_job_and_leaves_no_trace(
 
 
 async def test_an_entry_whose_delivery_is_gone_is_dropped_and_the_next_one_taken(
-    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys, outbox: Outbox
+    jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys, outbox: DeliveryQueue
 ) -> None:
     gone, there = [await canceled(jobs, a_spec(webhook=URL)) for _ in range(2)]
     client.delete(keys.webhook(gone))
@@ -184,7 +187,7 @@ async def test_one_that_can_not_be_read_hides_no_other_and_pages_go_on(
     client.hset(keys.webhook(made[1]), "status", "of a newer version")
     seen, cursor = [], None
     for _ in range(3):
-        page = await deliveries.page(WantedDeliveries(), cursor, 1)
+        page = await deliveries.page(DeliveryQuery(), cursor, 1)
         seen += [each.job for each in page.data]
         cursor = page.next_cursor
     assert sorted(seen) == sorted({*made} - {made[1]})

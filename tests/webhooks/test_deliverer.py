@@ -12,9 +12,9 @@ from dyno.models.api_key import Viewer
 from dyno.models.spec import Spec
 from dyno.models.webhook import DeliveryStatus
 from dyno.settings import Settings
-from dyno.store.connect import async_client
-from dyno.store.deliveries import Deliveries, WantedDeliveries
 from dyno.store.jobs import Jobs
+from dyno.store.redis import async_client
+from dyno.store.webhooks import Deliveries, DeliveryQuery
 from dyno.webhook_delivery import WebhookDeliverer, WebhookSender, webhook_deliverer
 from tests.inbox import Inbox
 from tests.service.webhooks.conftest import SECRET
@@ -54,5 +54,5 @@ async def test_nothing_is_kept_of_receivers_and_owners_once_they_are_told(redis_
 
 
 async def _delivered(deliveries: Deliveries) -> None:
-    while not (await deliveries.page(WantedDeliveries(DeliveryStatus.DELIVERED), None, 1)).data:
+    while not (await deliveries.page(DeliveryQuery(DeliveryStatus.DELIVERED), None, 1)).data:
         await asyncio.sleep(0.01)

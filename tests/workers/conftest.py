@@ -25,18 +25,16 @@ from dyno.models.job import Job, WorkerRef
 from dyno.models.runner_protocol import ProgressFrame, RunRequest
 from dyno.models.spec import InterleavedSpec, Processes, Spec
 from dyno.settings import Settings
-from dyno.store.connect import async_client, sync_client
 from dyno.store.jobs import Jobs
 from dyno.store.leases import Leases
+from dyno.store.redis import async_client, sync_client
 from dyno.workloads import normalise, registry
 from tests.cores import CORE, HERE
 from tests.numpy_runners import ON_NUMPY
-from workers.equipment import WorkerContext
-from workers.launcher import Launcher
-from workers.running import Runner
-from workers.stop import StopReason, StopSwitch
+from workers.heartbeat import WorkerContext
+from workers.launcher import Launcher, RunnerProcess
+from workers.monitor import RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
 from workers.supervisor import Supervisor
-from workers.watch import Ended, Limits, Watch
 
 
 def tiny(**fields: object) -> Spec:
@@ -75,25 +73,25 @@ class Misbehaving(Launcher):
         super().__init__("spawn", [CORE])
         self.program = program
 
-    def start(self, request: RunRequest) -> Runner:
+    def start(self, request: RunRequest) -> RunnerProcess:
         return self.spawn(["-P", "-c", self.program], request.model_dump_json().encode())
 
 
 def watched(
-    runner: Runner,
+    runner: RunnerProcess,
     heart: Heart | None = None,
     stop: StopSwitch | None = None,
     *,
     stall_s: float = 60,
     grace_s: float = 5,
     timeout_s: float = 60,
-) -> Ended:
-    limits = Limits(stall_s, grace_s, time.monotonic() + timeout_s)
+) -> RunEnd:
+    limits = RunLimits(stall_s, grace_s, time.monotonic() + timeout_s)
     with runner:
-        return Watch(runner, 0, limits, heart or Heart(), stop or StopSwitch(), time.monotonic).until_ended()
+        return RunnerMonitor(runner, 0, limits, heart or Heart(), stop or StopSwitch(), time.monotonic).until_ended()
 
 
-def until_begun(runner: Runner) -> int:
+def until_begun(runner: RunnerProcess) -> int:
     """The runner's pid, once its zygote has said it."""
     with selectors.DefaultSelector() as selector:
         selector.register(runner.status_fd, selectors.EVENT_READ)

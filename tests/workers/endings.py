@@ -8,28 +8,29 @@ from pathlib import Path
 
 from dyno.models.result import Headline, Peer, RunSamples
 from dyno.settings import Settings
-from dyno.store.connect import async_client
+from dyno.store.eta import ExpectedDuration
+from dyno.store.jobs import read_log
 from dyno.store.leases import Claim, Leases
-from dyno.store.logs import read_log
-from dyno.store.paces import Pace
+from dyno.store.redis import async_client
 from tests.results import a_result
-from workers.ending import Ending, Succeeded
-from workers.spool import Spool
-from workers.stop import StopSwitch
-from workers.telling import tell
+from workers.monitor import StopSwitch
+from workers.outbox import Outbox, deliver_ending
+from workers.outcome import Ending, Succeeded
 
 
 def succeeded(claim: Claim) -> Succeeded:
     samples = RunSamples(run=0, warmup=[0.5], samples=[0.1, 0.2], sample_cpu_s=[(0.1, 0)], executions_per_sample=3)
     headline = Headline("series", Peer(job=claim.job_id, value=5.0))
-    return Succeeded(a_result(claim.job_id), [samples], headline, Pace("mnist_cnn:tensorflow:cpu/test/1", 2.5))
+    return Succeeded(
+        a_result(claim.job_id), [samples], headline, ExpectedDuration("mnist_cnn:tensorflow:cpu/test/1", 2.5)
+    )
 
 
-def given_up(ending: Ending, claim: Claim, nowhere: Leases, spool: Spool) -> bool:
+def given_up(ending: Ending, claim: Claim, nowhere: Leases, spool: Outbox) -> bool:
     """Told by a worker that has to end at once."""
     stop = StopSwitch()
     stop.stop(0)
-    return tell(ending, claim, nowhere, spool, stop, time.monotonic)
+    return deliver_ending(ending, claim, nowhere, spool, stop, time.monotonic)
 
 
 def endings_in(folder: Path) -> list[Path]:

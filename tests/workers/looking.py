@@ -11,7 +11,7 @@ import redis
 from dyno.devices.device import Device
 from dyno.devices.locks import lock_paths
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from tests.waiting import eventually
 
 

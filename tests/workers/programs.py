@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dyno.models.runner_protocol import RunRequest
-from workers.launcher import Launcher
-from workers.running import Runner
+from workers.launcher import Launcher, RunnerProcess
 
 
 def first_runner_is(program: str, launcher: Launcher, patch: pytest.MonkeyPatch, began: Path) -> None:
@@ -18,7 +17,7 @@ def first_runner_is(program: str, launcher: Launcher, patch: pytest.MonkeyPatch,
     """
     programs = [f"import time; open({str(began)!r}, 'w').write(str(time.time()))\n{program}"]
 
-    def start(request: RunRequest) -> Runner:
+    def start(request: RunRequest) -> RunnerProcess:
         if programs:
             return launcher.spawn(["-P", "-c", programs.pop()], request.model_dump_json().encode())
         return Launcher.start(launcher, request)

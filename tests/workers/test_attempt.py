@@ -11,8 +11,7 @@ from dyno.models.job import Status
 from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.workers.conftest import Store, tiny
-from workers.launcher import Launcher
-from workers.running import Runner
+from workers.launcher import Launcher, RunnerProcess
 from workers.supervisor import Supervisor
 
 DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "test_samples": 2, "jit_compile": False}
@@ -29,7 +28,7 @@ def test_what_the_first_run_chose_is_told_to_those_after_it(
 ) -> None:
     told: list[RunRequest] = []
 
-    def start(request: RunRequest) -> Runner:
+    def start(request: RunRequest) -> RunnerProcess:
         told.append(request)
         return Launcher.start(forking, request)
 
@@ -50,7 +49,7 @@ def test_a_run_finds_nothing_of_what_those_before_it_put_aside(
 ) -> None:
     found: list[list[str]] = []
 
-    def start(request: RunRequest) -> Runner:
+    def start(request: RunRequest) -> RunnerProcess:
         assert request.scratch_dir is not None
         room = Path(request.scratch_dir)
         found.append([str(path) for path in Path(quick.run_dir, "scratch").rglob("*") if path.is_file()])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from workers.cgroup import Cgroup, runner_cgroup
+from workers.limits import Cgroup, runner_cgroup
 
 SHARED = "cgroup.subtree_control"
 

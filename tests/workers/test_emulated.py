@@ -15,8 +15,8 @@ from dyno.celery_app import send_wake_up
 from dyno.models.job import Job, Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store.connect import async_client
 from dyno.store.fleet import devices
+from dyno.store.redis import async_client
 from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
 from tests.workers.whole.looking import environment_of

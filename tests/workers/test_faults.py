@@ -15,8 +15,7 @@ from tests.waiting import promised
 from tests.workers.conftest import Store, children_of, tiny
 from tests.workers.looking import device_is_free
 from tests.workers.programs import first_runner_is
-from workers.launcher import Launcher
-from workers.log_tail import TAIL_BYTES
+from workers.launcher import TAIL_BYTES, Launcher
 from workers.supervisor import Supervisor
 
 FREE_WITHIN_S = promised(5)

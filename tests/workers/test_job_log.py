@@ -15,7 +15,7 @@ from tests.waiting import eventually
 from tests.workers.conftest import Store, tiny
 from tests.workers.endings import log_of
 from tests.workers.programs import first_runner_is
-from workers.job_log import PIECE_BYTES, JobLog
+from workers.heartbeat import PIECE_BYTES, JobLog
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 

@@ -19,7 +19,7 @@ from tests.cores import HERE, OTHER_CORE, THERE, two_cores
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, tiny, until_begun, watched
 from workers.launcher import Launcher
-from workers.proof import prove_fork
+from workers.self_test import prove_fork
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from dyno.models.runner_protocol import RunRequest
 from dyno.settings import Settings
 from tests.workers.conftest import tiny, watched
 from workers.launcher import Launcher
-from workers.proof import prove_fork
+from workers.self_test import prove_fork
 
 JAX = "jax" in installed_frameworks()
 NO_JAX = "jax is not installed here"

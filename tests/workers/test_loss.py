@@ -15,9 +15,8 @@ import redis
 from dyno.devices.device import Device
 from dyno.models.job import FailureClass, Status
 from dyno.settings import Settings
-from dyno.store.connect import sync_client
-from dyno.store.keys import Keys
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.redis import Keys, sync_client
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Store, tiny
 from tests.workers.looking import device_is_free, runner_of

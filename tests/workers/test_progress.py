@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dyno.models.runner_protocol import ProgressFrame
-from workers.progress import JobProgress
+from workers.heartbeat import JobProgress
 
 
 def test_there_is_no_progress_before_the_first_frame() -> None:

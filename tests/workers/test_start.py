@@ -14,9 +14,9 @@ import redis
 from dyno.errors import FrameworkMissing
 from dyno.models.spec import FrameworkName
 from dyno.settings import Settings
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 from tests.cores import HERE
-from workers.app import Worker
+from workers.worker import Worker
 
 
 def test_a_server_that_may_evict_jobs_ends_the_start_with_a_reason() -> None:

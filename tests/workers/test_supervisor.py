@@ -19,7 +19,7 @@ from dyno.devices.locks import DeviceTurn, HeldLocks
 from dyno.logging import current_job_id
 from dyno.models.job import DEVICE_BUSY, Holder, Status
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, Store, tiny
 from tests.workers.looking import device_is_free, runner_of
@@ -271,7 +271,7 @@ def test_a_fork_refused_for_want_of_room_does_not_end_forking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full = [sys.executable, "-P", "-c", FULL]
-    monkeypatch.setattr("workers.zygote_process._command", lambda framework, fd, cores, doors: [*full, str(fd)])
+    monkeypatch.setattr("workers.launcher._command", lambda framework, fd, cores, doors: [*full, str(fd)])
     job_id = store.submit(tiny())
     with closing(Launcher("auto", here.cores)) as launcher:
         assert supervisor_of(quick, launcher).serve() == 2

@@ -18,9 +18,7 @@ from dyno.models.runner_protocol import RunRequest
 from tests.cores import CORE, HERE
 from tests.waiting import eventually
 from tests.workers.conftest import LONG, Misbehaving, children_of, tiny, until_begun, until_gone, watched
-from workers.launcher import Launcher
-from workers.log_tail import LogTail
-from workers.running import Runner
+from workers.launcher import Launcher, LogTail, RunnerProcess
 
 JOBS = 8
 SLEEP = "import time; time.sleep(600)"
@@ -233,7 +231,7 @@ def test_a_killed_zygote_is_replaced_at_the_next_job(here: Device, request_for: 
         assert watched(launcher.start(request_for())).record is not None
 
 
-def _ask(control: socket.socket) -> Runner:
+def _ask(control: socket.socket) -> RunnerProcess:
     """What a launcher does, to a zygote of the test's own."""
     frames_read, frames_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     status_read, status_write = os.pipe2(os.O_CLOEXEC)
@@ -242,4 +240,4 @@ def _ask(control: socket.socket) -> Runner:
     socket.send_fds(control, [b'{"argv": null}'], given)
     for fd in given:
         os.close(fd)
-    return Runner("forked", frames_read, status_read, log, kill_zygote=lambda: None)
+    return RunnerProcess("forked", frames_read, status_read, log, kill_zygote=lambda: None)

@@ -12,9 +12,9 @@ from dyno.devices.device import Device
 from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.models.result import Artifact
 from dyno.settings import Settings
-from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
+from dyno.store.redis import sync_client
 from tests.results import a_result
 
 MAX_BYTES = 1 << 20

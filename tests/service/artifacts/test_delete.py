@@ -12,7 +12,7 @@ from dyno.artifact_store import FolderStore
 from dyno.client import Client, Refused
 from dyno.errors import ArtifactStoreUnavailable
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from tests.service.artifacts.conftest import Worker
 from tests.waiting import eventually
 

@@ -15,8 +15,7 @@ from dyno.artifact_store import ABANDONED_S, FolderStore
 from dyno.models.result import Artifact
 from dyno.settings import Settings
 from dyno.store.artifacts import LOOK_AGAIN_S, SETTLED_S, tidy_files
-from dyno.store.keys import Keys
-from dyno.store.scripts import SOURCES, Script
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script
 from tests.service.artifacts.conftest import Worker
 from tests.waiting import eventually
 
@@ -156,7 +155,7 @@ def test_files_of_a_job_that_is_deleted_meanwhile_are_due_when_its_deletion_says
 ) -> None:
     settings = Settings(redis_url=redis_url, namespace="test-deleting")
     keys, now_s = Keys(settings.namespace), client.time()[0]
-    script = client.register_script(SOURCES[Script.DELETE])
+    script = client.register_script(SCRIPT_SOURCES[Script.DELETE])
     for job, finished_s in (("looked at", now_s - 2 * SETTLED_S), ("next", now_s)):
         client.hset(keys.job(job), mapping={"status": "failed", "workload": "matmul", "finished_at": finished_s})
         client.pexpire(keys.job(job), 10 * 86400 * 1000)

@@ -13,7 +13,7 @@ import redis
 from dyno.artifact_store import service_store
 from dyno.models.result import Artifact
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from tests.service.keys.matrix import QUEUED, Names
 
 FILE, CONTENT = "model.weights.h5", b"what it has learned"

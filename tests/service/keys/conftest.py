@@ -19,8 +19,7 @@ from dyno.devices.device import Device
 from dyno.models.api_key import Limits, NewKey, Scope
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
-from dyno.store.connect import async_client
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys, async_client
 from service.app import create_app
 from tests.service.keys.belongings import Belongings, make
 

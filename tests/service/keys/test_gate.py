@@ -15,9 +15,8 @@ from fastapi import FastAPI
 
 from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
-from dyno.store.connect import ANSWER_TIMEOUT_S, async_client, sync_client
-from dyno.store.keys import Keys
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.redis import ANSWER_TIMEOUT_S, Keys, async_client, sync_client
 from service.app import create_app
 from service.gate import Gate
 from tests.service.keys.conftest import make_key, problem

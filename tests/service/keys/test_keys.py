@@ -13,9 +13,9 @@ from dyno.devices.device import Device
 from dyno.models.api_key import Scope
 from dyno.models.job import WorkerRef
 from dyno.settings import Settings
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
+from dyno.store.redis import Keys
 from tests.service.keys.conftest import Caller, problem
 from tests.waiting import eventually
 

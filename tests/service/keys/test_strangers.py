@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI
 
 from dyno.models.api_key import Scope
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from service import access
 from service.access import EVERYBODYS, OWN, READ, ROUTES, Open, Rule, guard
 from service.app import create_app

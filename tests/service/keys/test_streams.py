@@ -16,8 +16,8 @@ from fastapi import FastAPI
 
 from dyno.models.api_key import Scope
 from dyno.settings import Settings
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases, LogPiece
+from dyno.store.redis import Keys
 from service.answers import streams
 from service.app import create_app
 from tests.service.keys.conftest import Caller, make_key, problem

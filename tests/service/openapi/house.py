@@ -23,11 +23,10 @@ from dyno.models.result import Artifact, Result, RunSamples
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.api_keys import ApiKeys
-from dyno.store.connect import async_client, sync_client
 from dyno.store.fleet import WorkerRecord
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
+from dyno.store.redis import Keys, async_client, sync_client
 from service.app import create_app
 from tests.comparisons import a_metric, of_metrics
 

@@ -13,7 +13,7 @@ from dyno.devices.device import Device, PeakFigure
 from dyno.errors import DoesNotFit, ExceedsTimeout, NoDeviceFits, Unsupported
 from dyno.models.inventory import DeviceStatus
 from dyno.models.spec import FrameworkName
-from dyno.store.fitting import profile
+from dyno.store.placement import profile
 from dyno.workloads import registry
 from service import strict_json
 from service.requests.admission import _EXTRAS, HONEST_FACTOR, admit

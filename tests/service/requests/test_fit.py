@@ -16,9 +16,9 @@ from dyno.models.job import WorkerRef
 from dyno.settings import Settings
 from dyno.store import fleet
 from dyno.store.leases import Leases
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
 from dyno.workloads import registry
-from workers.taking import taker
+from workers.supervisor import claim_filter
 
 CARD: dict[str, Any] = {"kind": "gpu", "model": "H100", "isa": ["sm_90"]}
 TINY = {"workload": "matmul", "device": "gpu", "params": {"n": 64}}
@@ -61,7 +61,7 @@ def take(client: redis.Redis, settings: Settings) -> Callable[[Device], str | No
 
     def claimed(device: Device) -> str | None:
         ref = WorkerRef(id="w", device=device.id, host=device.host)
-        claim = leases.claim(device.full_id, queues_served(device), ref, taker(device, registry()))
+        claim = leases.claim(device.full_id, queues_served(device), ref, claim_filter(device, registry()))
         if claim is None:
             return None
         assert leases.finish(claim, "stop")

@@ -21,9 +21,9 @@ from dyno.models.job import Job, WorkerRef
 from dyno.models.result import Precision, Result
 from dyno.models.spec import InterleavedSpec
 from dyno.settings import Settings
-from dyno.store.connect import sync_client
 from dyno.store.leases import Leases
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
+from dyno.store.redis import sync_client
 from service.problems import MEDIA_TYPE
 from tests.comparisons import a_metric, of_metrics, times
 

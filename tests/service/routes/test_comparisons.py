@@ -16,7 +16,7 @@ from dyno.cli import app as command
 from dyno.client import Client
 from dyno.models.comparison import Comparative
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from service.problems import MEDIA_TYPE
 from tests.comparisons import times
 

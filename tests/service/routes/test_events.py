@@ -23,7 +23,7 @@ from dyno.models.event import AnyEvent, LogEvent, MetricEvent, ProgressEvent, St
 from dyno.models.job import Holder, Progress
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
 from service.answers import streams
 from service.app import create_app
 from tests.comparisons import a_metric, of_metrics

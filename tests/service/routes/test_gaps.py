@@ -11,7 +11,7 @@ import redis
 
 from dyno.client import Client
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from service.answers import streams
 from service.state import State
 from tests.service.routes.test_events import Claimed, beat, succeed

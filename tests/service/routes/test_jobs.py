@@ -13,8 +13,8 @@ from dyno.devices.device import Device
 from dyno.models.job import Failure, FailureClass, new_ulid
 from dyno.settings import Settings
 from dyno.store import fleet
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
+from dyno.store.redis import Keys
 
 BODY = {"workload": "matmul", "params": {"n": 64}}
 

@@ -14,8 +14,8 @@ from fastapi import FastAPI, Request
 
 from dyno.client import Client
 from dyno.settings import Settings
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases, LogPiece
+from dyno.store.redis import Keys
 from service.answers import streams
 from service.app import create_app
 from tests.waiting import eventually

@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dyno.devices.device import Device
 from dyno.settings import Settings
-from dyno.store.keys import Keys
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.redis import Keys
 from dyno.workloads import registry
 from service.app import create_app
 

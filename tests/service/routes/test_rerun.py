@@ -12,7 +12,7 @@ import redis
 from dyno.client import Client
 from dyno.devices.device import Device
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 
 Rerun = Callable[..., httpx.Response]
 

@@ -16,8 +16,8 @@ from dyno.models.job import Job
 from dyno.models.result import Verdict
 from dyno.models.spec import InterleavedSpec
 from dyno.settings import Settings
-from dyno.store.figures import Figures
-from dyno.store.keys import Keys
+from dyno.store.records import ResultSummary
+from dyno.store.redis import Keys
 from service.routes.results import rows as rows_of
 from tests.comparisons import RATES, a_metric
 
@@ -92,7 +92,7 @@ def test_two_specs_in_turns_have_a_row_each(http: httpx.Client, submitted: Calla
     job = Job.model_validate(http.get(f"/v1/jobs/{submitted()}").json())
     second = job.spec.model_copy(update={"params": {"n": 128, "sizes": [1, 2]}})
     spec = InterleavedSpec(**dict(job.spec), against=second, pairs=2, control=True, metric="throughput")
-    arm = Figures(verdict=Verdict.INDICATIVE, metrics=[a_metric()])
+    arm = ResultSummary(verdict=Verdict.INDICATIVE, metrics=[a_metric()])
     found = [*rows_of(job.model_copy(update={"spec": spec}), arm.model_copy(update={"arms": [arm, arm]}))]
     assert [(row["arm"], row["param.n"]) for row in found] == [("first", 64), ("second", 128), ("control", 64)]
     assert found[1]["param.sizes"] == "[1, 2]"

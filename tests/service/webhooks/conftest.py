@@ -12,7 +12,7 @@ import redis
 from pydantic import SecretStr
 
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from tests.inbox import Inbox
 from tests.waiting import eventually
 

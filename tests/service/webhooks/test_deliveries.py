@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from dyno.devices.device import Device
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from service.app import create_app
 from tests.inbox import Inbox
 from tests.service.webhooks.conftest import SECRET

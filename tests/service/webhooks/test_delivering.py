@@ -18,7 +18,7 @@ from standardwebhooks import Webhook
 from dyno.models.job import Failure, FailureClass, WorkerRef
 from dyno.preflight import free_port
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from dyno.webhook_delivery import MAX_ATTEMPTS_AT_ONCE, MAX_ATTEMPTS_PER_RECEIVER
 from service.app import create_app
 from tests.inbox import Inbox, Message

@@ -16,14 +16,12 @@ from dyno.models.inventory import WorkerRecord
 from dyno.models.job import Job, WorkerRef
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store import fleet, forecast
-from dyno.store.fitting import VERSION
-from dyno.store.forecast import Forecasts
+from dyno.store import eta, fleet
+from dyno.store.eta import Forecasts, duration_series
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Claim, Leases
-from dyno.store.paces import series_of
-from dyno.store.queues import queues_served
+from dyno.store.placement import DYNO_VERSION, queues_served
+from dyno.store.redis import Keys
 
 EXPECTED_S = {"matmul": 10.0, "mnist_cnn": 100.0}
 PATIENCE_S = 60.0  # on a busy host
@@ -50,7 +48,7 @@ def estimate(spec: Spec, on: Device) -> float | None:
 def offer(client: redis.Redis, settings: Settings) -> Callable[..., None]:
     def offered(*devices: Device, **fields: Any) -> None:
         for one in devices:
-            known = {"id": one.id, "host": one.host, "pid": 1, "device": one.full_id, "version": VERSION}
+            known = {"id": one.id, "host": one.host, "pid": 1, "device": one.full_id, "version": DYNO_VERSION}
             known |= {"state": "idle", "started_at": datetime.now(UTC)} | fields
             record = WorkerRecord.model_validate(known)
             fleet.publish(client, settings, one, record)
@@ -75,7 +73,7 @@ def learn(client: redis.Redis, keys: Keys) -> Callable[..., None]:
     def planted(*workloads: str, on: Device = ONE, times: int = 3) -> None:
         for name in workloads:
             reading = f"{EXPECTED_S[name]} {TOOK * EXPECTED_S[name]}"
-            client.lpush(keys.paces(series_of(Spec(workload=name), on)), *[reading] * times)
+            client.lpush(keys.paces(duration_series(Spec(workload=name), on)), *[reading] * times)
 
     return planted
 
@@ -89,7 +87,7 @@ def now() -> list[float]:
 def jobs(
     async_redis: redis.asyncio.Redis, settings: Settings, now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> Jobs:
-    monkeypatch.setattr(forecast, "FORECAST_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(eta, "FORECAST_TIMEOUT_S", PATIENCE_S)
     return Jobs(async_redis, settings, Forecasts(async_redis, settings, estimate, lambda: now[0]).latest)
 
 
@@ -105,18 +103,18 @@ def submit(jobs: Jobs, a_spec: Callable[..., Spec], now: list[float]) -> Callabl
 @pytest.fixture
 def damage(client: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable]:
     """Lets no forecast be made, or none in time; what it returns makes that good."""
-    series = keys.paces(series_of(Spec(workload="matmul"), ONE))
+    series = keys.paces(duration_series(Spec(workload="matmul"), ONE))
 
     def done(how: str) -> Callable[[], object]:
         if how == "damaged":
             client.set(series, "no list")
             return lambda: client.delete(series)
-        monkeypatch.setattr(forecast, "FORECAST_TIMEOUT_S", 0.05)
+        monkeypatch.setattr(eta, "FORECAST_TIMEOUT_S", 0.05)
         READY.clear()
         return in_time
 
     def in_time() -> None:
-        monkeypatch.setattr(forecast, "FORECAST_TIMEOUT_S", PATIENCE_S)
+        monkeypatch.setattr(eta, "FORECAST_TIMEOUT_S", PATIENCE_S)
         READY.set()
 
     yield done

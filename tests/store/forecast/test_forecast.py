@@ -12,13 +12,13 @@ import redis.asyncio
 from dyno.models.job import Job, Progress, Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store import forecast
-from dyno.store.cordon import cordon, uncordon
-from dyno.store.fitting import profile
-from dyno.store.forecast import FORECAST_FRESH_S
+from dyno.store import eta
+from dyno.store.eta import FORECAST_FRESH_S
+from dyno.store.fleet import cordon, uncordon
 from dyno.store.jobs import Jobs
-from dyno.store.keys import Keys
 from dyno.store.leases import Leases
+from dyno.store.placement import profile
+from dyno.store.redis import Keys
 from tests.store.forecast.conftest import ONE, TWO, device
 
 pytestmark = pytest.mark.anyio
@@ -132,7 +132,7 @@ async def test_devices_that_take_nothing_count_not_at_all(
 async def test_far_behind_the_front_it_is_told_in_proportion(
     offer: Callable, learn: Callable, submit: Callable, etas: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forecast, "MAX_FORECAST_JOBS", 3)
+    monkeypatch.setattr(eta, "MAX_FORECAST_JOBS", 3)
     offer(ONE)
     learn("matmul")
     waiting = [await submit() for _ in range(6)]

@@ -14,17 +14,15 @@ from dyno.models.job import WorkerRef
 from dyno.models.spec import Spec
 from dyno.preflight import free_port
 from dyno.settings import Settings
-from dyno.store.connect import sync_client
 from dyno.store.leases import Claim, Leases
-from dyno.store.queues import queues_served
+from dyno.store.placement import queues_served
+from dyno.store.redis import sync_client
 from dyno.workloads import normalise, registry, validate_params
 from tests.workers.conftest import Store
-from workers.artifacts import JobFiles
-from workers.ending import Ending, Failed
-from workers.equipment import WorkerContext
-from workers.errand import AttemptEnded
+from workers.artifact_upload import JobFiles
+from workers.heartbeat import AttemptEnded, Heartbeat, WorkerContext
 from workers.launcher import Launcher
-from workers.pulse import Pulse
+from workers.outcome import Ending, Failed
 
 TRAINING: dict[str, Any] = {"workload": "mnist_cnn", "device": "cpu"}
 
@@ -56,7 +54,7 @@ class Attempted:
         assert claim is not None
         self.claim: Claim = claim
         self.context = WorkerContext(here, self.leases, Launcher("spawn", here.cores), settings, registry())
-        heartbeat = Pulse(claim, self.leases, settings.heartbeat_s, self.context.clock)
+        heartbeat = Heartbeat(claim, self.leases, settings.heartbeat_s, self.context.clock)
         self.files = JobFiles(claim, heartbeat, self.context)
         self.params = validate_params(registry()[spec.workload], spec.params)
 

@@ -12,10 +12,9 @@ from dyno.models.inventory import DeviceStatus
 from dyno.models.job import Job, Status
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.store.connect import async_client, sync_client
 from dyno.store.fleet import devices
 from dyno.store.jobs import Jobs, Submitted
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys, async_client, sync_client
 from tests.waiting import eventually
 from tests.workers.conftest import children_of
 

@@ -16,7 +16,7 @@ import redis
 from dyno.models.job import Status
 from dyno.processes import die_with_parent
 from dyno.settings import Settings
-from dyno.store.keys import Keys
+from dyno.store.redis import Keys
 from tests.cores import HERE
 from tests.workers.whole.looking import (
     StartWorker,

@@ -24,7 +24,7 @@ from tests.workers.whole.looking import (
 # A worker as it is, but that its runners are told of a core that no host has.
 ON_LOST_CORES = f"""
 import sys
-import workers.app as module
+import workers.worker as module
 from workers.__main__ import main
 given = module.WorkerContext
 module.WorkerContext = lambda device, *rest, **more: given(device.model_copy(update={{"cores": [4095]}}), *rest, **more)

@@ -13,7 +13,7 @@ import pytest
 
 from dyno.models.job import Status
 from dyno.settings import Settings
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 from service.app import create_app
 from tests.cores import HERE
 from tests.network import Network

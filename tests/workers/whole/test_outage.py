@@ -11,7 +11,7 @@ import pytest
 
 from dyno.models.job import Status
 from dyno.settings import Settings
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 from tests.cores import HERE
 from tests.servers import kill_once_written
 from tests.waiting import eventually

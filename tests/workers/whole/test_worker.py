@@ -14,7 +14,7 @@ from dyno.devices.discovery import discover
 from dyno.devices.locks import hold_locks, lock_paths
 from dyno.models.job import Status
 from dyno.settings import Settings
-from dyno.store.server import EmbeddedServer
+from dyno.store.embedded import EmbeddedServer
 from tests.cores import CORE, HERE, THERE, two_cores
 from tests.servers import kill_once_written
 from tests.waiting import eventually

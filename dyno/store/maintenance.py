@@ -1,0 +1,222 @@
+"""Maintenance of the store, in a thread of every API and worker process.
+
+Expires leases that ran out (once a worker has had the chance to extend them), wakes queues that hold jobs, at a
+bounded rate, as wake-ups may be lost, and drops index entries of records that have expired.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import redis
+
+from dyno.errors import StoreUnavailable
+from dyno.models.job import MAX_ATTEMPTS, Failure, FailureClass
+from dyno.settings import Settings
+from dyno.store import fleet
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors, sync_client
+
+_LEASES_AT_ONCE = 100
+_NO_DEVICE = ""
+WORKER_LOST = Failure(
+    failure_class=FailureClass.INFRASTRUCTURE,
+    reason="worker_lost",
+    message=f"The job's worker stopped reporting in each of {MAX_ATTEMPTS} attempts.",
+)
+
+
+def expire_leases(client: redis.Redis, settings: Settings) -> list[str]:
+    """Take every lease that ran out: its job goes to the front of its queue, or ends (`worker_lost`, or canceled).
+
+    Returns the ids of these jobs. Takes nothing before Redis has been up for one whole lease: until then a worker
+    may not have had the chance to extend its own. Any number of processes may do this at once. Raises StoreUnavailable.
+    """
+    keys = Keys(settings.namespace)
+    with store_errors():
+        if client.info("server")["uptime_in_seconds"] < settings.lease_s:
+            return []
+        seconds, micros = client.time()
+        now_ms = seconds * 1000 + micros // 1000
+        late: Any = client.zrange(keys.leases, "-inf", now_ms, byscore=True, offset=0, num=_LEASES_AT_ONCE)
+        replies = _expire(client, keys, late)
+    return [reply[1] for reply in replies if reply[0] not in ("live", "orphan")]
+
+
+def redis_now_s(client: redis.Redis, settings: Settings) -> float:
+    """Redis' time, in seconds. Raises StoreUnavailable where it is away, or takes no heartbeat though it answers: as a
+    replica, say, or while it can't write to its disk.
+    """
+    with store_errors():
+        seconds, micros = client.time()
+        # A script is refused by its flags before it does anything; this one has a heartbeat's, and finds nothing to do.
+        _expire(client, Keys(settings.namespace), [_NO_DEVICE])
+    return float(seconds + micros / 1e6)
+
+
+def _expire(client: redis.Redis, keys: Keys, devices: Sequence[str]) -> list[Any]:
+    expire = client.register_script(SCRIPT_SOURCES[Script.EXPIRE])
+    ending = (MAX_ATTEMPTS, WORKER_LOST.model_dump_json())
+    return [
+        expire(keys=[keys.lease(device), keys.leases], args=[keys.namespace, device, *ending]) for device in devices
+    ]
+
+
+class LeaseGuard:
+    """Since when this process knows that workers could reach Redis. All times in seconds, given by the caller.
+
+    While Redis was away nobody could extend a lease, so after that (and after this process' own start, which knows
+    nothing of what was before) one whole lease has to pass. The same holds when by Redis' clock more time went by
+    than by ours: its host's clock jumped, or the machine slept, and all leases ran out at once.
+    """
+
+    def __init__(self, lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._clear_since_s: float | None = None
+        self._last: tuple[float, float] | None = None
+
+    def away(self) -> None:
+        """Redis could not be reached, or took no heartbeat."""
+        self._clear_since_s = None
+        self._last = None
+
+    def seen(self, redis_s: float, own_s: float) -> None:
+        """Redis was reached, at `redis_s` by its clock and `own_s` by our monotonic one."""
+        jumped = self._last is not None and (redis_s - self._last[0]) - (own_s - self._last[1]) > self._lease_s / 4
+        if self._clear_since_s is None or jumped:
+            self._clear_since_s = own_s
+        self._last = (redis_s, own_s)
+
+    def clear(self, own_s: float) -> bool:
+        """Whether a lease that ran out can be believed."""
+        return self._clear_since_s is not None and own_s - self._clear_since_s >= self._lease_s
+
+
+_RECORDS_AT_ONCE = 1000
+
+
+def drop_expired(client: redis.Redis, settings: Settings) -> int:
+    """Drop up to 1000 entries from all indexes; returns how many jobs they were. Raises StoreUnavailable."""
+    keys = Keys(settings.namespace)
+    with store_errors():
+        seconds, micros = client.time()
+        now_ms = seconds * 1000 + micros // 1000
+        members: Any = client.zrange(keys.expiring, "-inf", now_ms, byscore=True, offset=0, num=_RECORDS_AT_ONCE)
+        with client.pipeline() as pipeline:
+            for member in members:
+                job_id, status, workload, *owner = member.split(":", 3)
+                indexes = [keys.jobs, keys.jobs_with_status(status), keys.jobs_of_workload(workload)]
+                indexes += [keys.webhooks, keys.webhooks_due]
+                of_owner = [name(each) for each in owner for name in (keys.jobs_of_owner, keys.webhooks_of_owner)]
+                for index in (*indexes, *of_owner):
+                    pipeline.zrem(index, job_id)
+                pipeline.zrem(keys.expiring, member)
+            pipeline.execute()
+    return len(members)
+
+
+MOST_UNSERVED = 100  # at a time: callers may name devices that nobody has, and each has a queue
+
+
+def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
+    """Names of the queues that hold jobs and that no process reconciled in the last `reap_every_s`.
+
+    Of those that no live device serves, some at random. However many processes ask, each queue is named once in that
+    time. Raises StoreUnavailable.
+    """
+    keys = Keys(settings.namespace)
+    pause_ms = max(1, round(settings.reap_every_s * 1000))
+    with store_errors():
+        found: Any = client.smembers(keys.queues)
+        names = {str(name) for name in found}
+        if len(names) > MOST_UNSERVED:
+            served = names & fleet.served_queues(client, settings)
+            names = {*served, *random.sample(list(names - served), min(MOST_UNSERVED, len(names - served)))}
+        waiting = [name for name in sorted(names) if client.zcard(keys.queue(name))]
+        return [name for name in waiting if client.set(keys.woken(name), 1, nx=True, px=pause_ms)]
+
+
+STOP_WITHIN_S = 10.0  # an answer and a wake-up that are on their way may take this long
+
+log = logging.getLogger(__name__)
+
+
+class Maintenance:
+    """Runs every `settings.reap_every_s`, from `start()` until `stop()`. All it does may be done by many at once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        wake: Callable[[str], object],
+        chores: Mapping[str, Callable[[redis.Redis], object]] | None = None,
+    ) -> None:
+        """`wake` sends one wake-up for the named queue; it may raise StoreUnavailable. `chores` are done beside."""
+        self._settings = settings
+        self._wake = wake
+        self._chores = {"dropping what expired": lambda client: drop_expired(client, settings), **(chores or {})}
+        self._guard = LeaseGuard(settings.lease_s)
+        self._stop = threading.Event()
+        self._failing: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and wait for it."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_WITHIN_S)
+
+    def _run(self) -> None:
+        with sync_client(self._settings) as client:
+            while not self._stop.is_set():
+                self._attempt(client)
+                self._stop.wait(self._settings.reap_every_s)
+
+    def _attempt(self, client: redis.Redis) -> None:
+        """Each part goes on without the others: a full Redis refuses wake-ups, and lost jobs still have to be found."""
+        try:
+            self._reap(client)
+        except StoreUnavailable as error:
+            self._guard.away()
+            self._report("reaping", error)
+            return
+        except Exception:
+            log.exception("lost jobs can't be looked for; the upkeep goes on")
+        else:
+            self._failing.discard("reaping")
+        waiting: list[str] = []
+        self._part("looking for queues to wake", lambda: waiting.extend(queues_to_wake(client, self._settings)))
+        for queue in waiting:
+            self._part(f"waking {queue}", partial(self._wake, queue))
+        for name, chore in self._chores.items():
+            self._part(name, partial(chore, client))
+
+    def _part(self, name: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except StoreUnavailable as error:
+            self._report(name, error)
+        except Exception:
+            log.exception("%s failed; the upkeep goes on", name)
+        else:
+            self._failing.discard(name)
+
+    def _report(self, name: str, error: StoreUnavailable) -> None:
+        """Once, until it works again: an outage of hours would fill the log."""
+        if name not in self._failing:
+            log.warning("no upkeep until Redis is back (%s): %s", name, error.detail)
+        self._failing.add(name)
+
+    def _reap(self, client: redis.Redis) -> None:
+        redis_s, now_s = redis_now_s(client, self._settings), time.monotonic()
+        self._guard.seen(redis_s, now_s)
+        if self._guard.clear(now_s):
+            for job_id in expire_leases(client, self._settings):
+                log.warning("%s lost its worker", job_id)

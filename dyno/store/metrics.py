@@ -1,0 +1,106 @@
+"""Counters and gauges of the store for Prometheus: counted by the scripts, read in two round trips.
+
+The scripts count in one hash, so figures are right however many processes there are and whichever of them end. A
+field is words with spaces between them, from closed sets:
+
+    submitted <workload>                      wait <kind> <bound>, wait <kind> sum_ms
+    ended <workload> <status> <class>         attempt <workload> <bound>, attempt <workload> sum_ms
+    requeued <cause>, lost <kind>             busy_ms <kind>
+    webhook <status>                          webhook_attempt <outcome>
+
+`class` is that of the failure, or "none"; a bound is one of BOUNDS_S or "inf", and each reading is counted at one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis.asyncio
+
+from dyno.devices.device import Device
+from dyno.models.inventory import WorkerState
+from dyno.models.job import Status
+from dyno.settings import Settings
+from dyno.store.fleet import device_states
+from dyno.store.redis import BOUNDS_S, Keys, store_errors
+
+MOST_QUEUES = 100  # by name: callers may name devices that nobody has, and each has a queue
+OTHER = "other"
+_SUM = "sum_ms"
+
+
+@dataclass(frozen=True)
+class StoreMetrics:
+    """`counts` by their words. `jobs` by status, `queues` by name (OTHER: all without a name of their own here).
+
+    `running`: kind of device and start, in seconds of Redis' clock, of each attempt that runs at `now_s`.
+    """
+
+    now_s: float
+    counts: Mapping[tuple[str, ...], int]
+    jobs: Mapping[str, int]
+    queues: Mapping[str, int]
+    running: Sequence[tuple[str, float]]
+    devices: Sequence[tuple[Device, WorkerState]]
+
+    def busy_s(self, kind: str) -> float:
+        """How long devices of that kind have been leased, up to now: it goes on growing while a job runs."""
+        running_ms = (int(1000 * (self.now_s - began_s)) for each, began_s in self.running if each == kind)
+        return (self.counts.get(("busy_ms", kind), 0) + sum(max(0, each) for each in running_ms)) / 1000
+
+    def histogram(self, what: str, label: str) -> tuple[list[int], float]:
+        """Readings up to each of BOUNDS_S and, last, in all; and their sum in seconds.
+
+        Those that another version counted at a bound unknown here are in the next one above it.
+        """
+        found = [(words[2], n) for words, n in self.counts.items() if words[:2] == (what, label) and len(words) == 3]
+        at = [(float(bound), n) for bound, n in found if bound != _SUM]
+        within = [sum(n for bound, n in at if bound <= limit) for limit in (*BOUNDS_S[what], float("inf"))]
+        return within, dict(found).get(_SUM, 0) / 1000
+
+
+async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> StoreMetrics:
+    """Everything as of one moment. Raises StoreUnavailable.
+
+    Counts and records come from one transaction: an attempt that ends is in the former or still in the latter, so what
+    is told as a counter never goes back.
+    """
+    keys = Keys(settings.namespace)
+    with store_errors():
+        async with client.pipeline(transaction=False) as first:
+            first.smembers(keys.queues)
+            first.zrange(keys.jobs_with_status(Status.RUNNING), 0, -1)
+            first.smembers(keys.workers)
+            queues, running, workers = await first.execute()
+        named = sorted(queues, key=lambda name: (len(name), name))[:MOST_QUEUES]
+        async with client.pipeline(transaction=True) as second:
+            second.time()
+            second.hgetall(keys.counts)
+            for status in Status:
+                second.zcard(keys.jobs_with_status(status))
+            for name in named:
+                second.zcard(keys.queue(name))
+            for job_id in running:
+                second.hmget(keys.job(job_id), "status", "device", "started_at")
+            for worker_id in sorted(workers):
+                second.get(keys.worker(worker_id))
+            answers: Any = iter(await second.execute())
+    seconds, micros = next(answers)
+    counts = {tuple(field.split(" ")): int(number) for field, number in next(answers).items()}
+    jobs = {str(status): int(next(answers)) for status in Status}
+    depths = {name: int(next(answers)) for name in named}
+    attempts = [next(answers) for _ in running]
+    return StoreMetrics(
+        now_s=seconds + micros / 1e6,
+        counts=counts,
+        jobs=jobs,
+        queues=depths if len(named) == len(queues) else depths | {OTHER: max(0, jobs["queued"] - sum(depths.values()))},
+        running=[_begun(device, at) for status, device, at in attempts if status == Status.RUNNING and device and at],
+        devices=device_states(list(answers)),
+    )
+
+
+def _begun(device: str, at: str) -> tuple[str, float]:
+    return device.partition(":")[0], float(at)

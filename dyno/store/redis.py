@@ -1,0 +1,392 @@
+"""How Dyno uses Redis: connections, checks of the server, key names and Lua scripts.
+
+Every module of the store takes its client errors (`store_errors`), key names (`Keys`) and scripts (`SCRIPT_SOURCES`)
+from here. `store_errors` is the one place where errors of Redis become Dyno's.
+
+Each script is sent as `_ledger.lua` (the code that all scripts share, with the table of transitions of jobs and the
+histogram bounds `BOUNDS_S`) followed by its own text. A Lua file without a name in `Script`, or a name without a
+file, stops the import. `_ledger.lua` derives the same key names as `Keys`; the namespace comes first in each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import NoPermissionError
+from redis.retry import Retry
+
+from dyno.errors import StoreUnavailable, StoreUnfit
+from dyno.models.job import TRANSITIONS
+from dyno.settings import Durability, Settings
+
+CONNECT_TIMEOUT_S = 2.0
+ANSWER_TIMEOUT_S = 5.0
+_TRANSIENT_ERRORS = ("MISCONF", "OOM", "READONLY", "NOREPLICAS", "BUSY", "MASTERDOWN", "LOADING", "UNBLOCKED")
+CHECK_IDLE_AFTER_S = 25  # shorter than the idle limits of common proxies and firewalls
+# A restarted server resets connections once; every script may be repeated, so a second and third try are safe.
+# A server that is away costs 0.15 s this way. Timeouts aren't repeated: they would triple the wait.
+_RETRIES, _BACKOFF = 2, ExponentialBackoff(cap=0.2, base=0.025)
+_CONNECTIONS = 32  # of one API process; a thousand requests at once wait for one instead of failing
+_OLDEST_SERVER = (7, 0)
+_FULL_FROM = 0.95
+_CLOSED = "the handler is closed"
+_SYNCING = ("appendfsync", "no-appendfsync-on-rewrite")
+
+
+def _url(settings: Settings) -> str:
+    if settings.redis_url is None:
+        raise StoreUnfit("no Redis is configured: set DYNO_REDIS_URL, or start one with `dyno up`")
+    return settings.redis_url
+
+
+def _options() -> dict[str, Any]:
+    return {
+        "decode_responses": True,
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "health_check_interval": CHECK_IDLE_AFTER_S,
+    }
+
+
+def sync_client(settings: Settings) -> redis.Redis:
+    """A client for threads (workers, upkeep). Connects when first used; raises StoreUnfit without a URL."""
+    retry = Retry(_BACKOFF, _RETRIES, supported_errors=(redis.ConnectionError,))
+    return redis.Redis.from_url(_url(settings), socket_timeout=ANSWER_TIMEOUT_S, retry=retry, **_options())
+
+
+def async_client(settings: Settings, blocking: bool = False) -> redis.asyncio.Redis:
+    """A client for the API's event loop. `blocking`: one that may wait for an answer for as long as it takes."""
+    retry = _UnlessSilent(_BACKOFF, _RETRIES, supported_errors=(redis.ConnectionError,))
+    pool: redis.asyncio.BlockingConnectionPool = redis.asyncio.BlockingConnectionPool.from_url(
+        _url(settings),
+        max_connections=_CONNECTIONS,
+        timeout=ANSWER_TIMEOUT_S,
+        socket_timeout=None if blocking else ANSWER_TIMEOUT_S,
+        retry=retry,
+        **_options(),
+    )
+    return redis.asyncio.Redis.from_pool(pool)
+
+
+class _UnlessSilent(AsyncRetry):
+    """On a unix socket redis-py tells of a greeting that nobody answered as of a lost connection: it isn't repeated.
+
+    One that was lost is, whichever event loop says so.
+    """
+
+    async def call_with_retry(
+        self, do: Any, fail: Any, is_retryable: Any = None, with_failure_count: bool = False
+    ) -> Any:
+        return await super().call_with_retry(
+            partial(_with_redis_errors, do), fail, is_retryable or _is_no_timeout, with_failure_count
+        )
+
+
+async def _with_redis_errors(do: Callable[[], Awaitable[Any]]) -> Any:
+    """uvloop, the API's loop, has an error of its own for writing to a connection that was lost a moment ago."""
+    try:
+        return await do()
+    except RuntimeError as error:
+        if _CLOSED in str(error):
+            raise redis.ConnectionError(str(error)) from error
+        raise
+
+
+def _is_no_timeout(error: Exception) -> bool:
+    return not isinstance(error.__cause__, redis.TimeoutError)
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Turn "away", "full", "read-only", "can't write to its disk" and "still loading" into StoreUnavailable."""
+    try:
+        yield
+    except (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError, redis.OutOfMemoryError) as error:
+        raise StoreUnavailable(f"Redis can't be used now: {error}") from error
+    except redis.ResponseError as error:
+        if str(error).startswith(_TRANSIENT_ERRORS):
+            raise StoreUnavailable(f"Redis can't be used now: {error}") from error
+        raise
+
+
+def check_server(client: redis.Redis, settings: Settings) -> list[str]:
+    """What speaks against the server, for a readiness answer; raises StoreUnfit where it can't keep jobs at all."""
+    with store_errors():
+        info: Mapping[str, Any] = client.info()
+        try:
+            syncing: Any = client.config_get(*_SYNCING)
+        except redis.ResponseError as error:
+            syncing = _config_denied(error)
+    return judge_server(info, syncing, settings.durability)
+
+
+async def check_server_async(client: redis.asyncio.Redis, settings: Settings) -> list[str]:
+    """`check_server` over the API's own client."""
+    with store_errors():
+        info: Mapping[str, Any] = await client.info()
+        try:
+            syncing: Any = await client.config_get(*_SYNCING)
+        except redis.ResponseError as error:
+            syncing = _config_denied(error)
+    return judge_server(info, syncing, settings.durability)
+
+
+def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability: Durability) -> list[str]:
+    """The rules of `check_server` over the fields of INFO and the server's configuration of when its file is synced,
+    which is empty where it may not be read.
+
+    `durability` is what was asked for: "always" is the strict profile.
+    """
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise StoreUnfit(f"Redis may evict jobs: maxmemory-policy is {policy}, it has to be noeviction")
+    if info.get("redis_mode") == "cluster" or info.get("cluster_enabled"):
+        raise StoreUnfit("Redis Cluster can't run scripts over several keys: use a single server")
+    version = str(info.get("redis_version", "0"))
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_SERVER:
+        raise StoreUnfit(f"Redis {version} is too old: 7.0 or newer is needed")
+    return [*_server_complaints(info), *(_syncing_complaints(syncing, durability) if info.get("aof_enabled") else ())]
+
+
+def _syncing_complaints(syncing: Mapping[str, str], durability: Durability) -> Iterator[str]:
+    how = syncing.get("appendfsync")
+    if how == "no":
+        yield "Redis never syncs its append-only file (appendfsync is no): a power cut may take more than 2 s of jobs"
+    elif durability == "always" and how is None:
+        yield "DYNO_DURABILITY is always, and appendfsync can't be checked: this user may not CONFIG GET it"
+    elif durability == "always" and how != "always":
+        yield f"DYNO_DURABILITY is always, and Redis' appendfsync is {how}: a power cut may take the last 2 s of jobs"
+    if syncing.get("no-appendfsync-on-rewrite") == "yes":
+        yield "Redis stops syncing while it rewrites its append-only file (no-appendfsync-on-rewrite is yes)"
+
+
+def _config_denied(error: redis.ResponseError) -> Mapping[str, str]:
+    """Hosted servers have no CONFIG, and an ACL may keep it from us; any other error is raised again."""
+    if isinstance(error, NoPermissionError) or str(error).startswith("unknown command"):
+        return {}
+    raise error
+
+
+def _server_complaints(info: Mapping[str, Any]) -> Iterator[str]:
+    if not info.get("aof_enabled"):
+        yield "Redis doesn't persist (appendonly is off): a restart loses jobs"
+    elif info.get("aof_last_write_status") == "err":
+        yield "Redis can't write its append-only file"
+    if info.get("loading"):
+        yield "Redis is still loading its data"
+    if info.get("role") == "slave":
+        yield "Redis is a read-only replica"
+    limit = info.get("maxmemory", 0)
+    if limit and info.get("used_memory", 0) > _FULL_FROM * limit:
+        yield f"Redis is full: {info['used_memory']} of {limit} bytes used"
+
+
+JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")  # what dyno.models.job.new_job_id makes
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Key names under one namespace; the type of each key's value is in its comment."""
+
+    namespace: str
+
+    def _key(self, *parts: str) -> str:
+        return ":".join((self.namespace, *parts))
+
+    def job(self, job_id: str) -> str:
+        return self._key("job", job_id)  # HASH: the record
+
+    def result(self, job_id: str) -> str:
+        return self._key("job", job_id, "result")  # STRING: JSON
+
+    def samples(self, job_id: str) -> str:
+        return self._key("job", job_id, "samples")  # STRING: JSON
+
+    def log(self, job_id: str) -> str:
+        return self._key("job", job_id, "log")  # HASH: pieces by number, and of them: first, next, bytes, last
+
+    def job_events(self, job_id: str) -> str:
+        return self._key("job", job_id, "events")  # STREAM
+
+    def webhook(self, job_id: str) -> str:
+        return self._key("job", job_id, "webhook")  # HASH: what its receiver is told once it is done, and each attempt
+
+    @property
+    def events(self) -> str:
+        return self._key("events")  # STREAM: of all jobs
+
+    @property
+    def jobs(self) -> str:
+        return self._key("jobs")  # ZSET: job ids by creation, ms; so are the two narrower indexes
+
+    def jobs_with_status(self, status: str) -> str:
+        return self._key("jobs", "status", status)
+
+    def jobs_of_workload(self, workload: str) -> str:
+        return self._key("jobs", "workload", workload)
+
+    def jobs_of_owner(self, owner: str) -> str:
+        return self._key("jobs", "owner", owner)  # ZSET, as the others: what one API key made
+
+    def queued_of_owner(self, owner: str) -> str:
+        return self._key("jobs", "queued", owner)  # ZSET: those of them that wait
+
+    @property
+    def webhooks(self) -> str:
+        return self._key("jobs", "webhooks")  # ZSET: done jobs with a webhook by their end, ms; so is that of an owner
+
+    @property
+    def webhooks_due(self) -> str:
+        return self._key("jobs", "webhooks", "due")  # ZSET: those not delivered yet by when to try next, ms
+
+    @property
+    def webhooks_ready(self) -> str:
+        return self._key("jobs", "webhooks", "ready")  # ZSET: owners of those that are due, and more; see deliver.lua
+
+    def webhooks_of_owner(self, owner: str) -> str:
+        return self._key("jobs", "webhooks", "owner", owner)
+
+    def spent(self, owner: str, day: int) -> str:
+        return self._key("spent", owner, str(day))  # HASH {device_ms} with a life of two days; days since 1970
+
+    @property
+    def api_keys(self) -> str:
+        return self._key("keys")  # ZSET: ids of all API keys ever made, by creation in ms
+
+    @property
+    def opened(self) -> str:
+        return self._key("key", "opened")  # STRING: when `dyno keys open` let requests without a key in again
+
+    def api_key(self, key_id: str) -> str:
+        return self._key("key", key_id)  # HASH: an API key; its secret as a hash, until it is revoked
+
+    def peers(self, series: str) -> str:
+        return self._key("peers", series)  # LIST with a life of its own: figures of results, JSON, the newest first
+
+    def paces(self, series: str) -> str:
+        return self._key("paces", series)  # LIST with a life of its own: "expected_s took_s", the newest first
+
+    def comparison(self, comparison_id: str) -> str:
+        return self._key("comparison", comparison_id)  # STRING: JSON, gone with the first of its jobs
+
+    @property
+    def expiring(self) -> str:
+        return self._key("expiring")  # ZSET: "id:status:workload[:owner]" of done jobs by when their record goes, ms
+
+    @property
+    def counts(self) -> str:
+        return self._key("counts")  # HASH: what has happened how often, for Prometheus
+
+    @property
+    def artifacts(self) -> str:
+        return self._key("artifacts")  # ZSET: jobs that left files by when to look whether their record is gone, ms
+
+    def queue(self, name: str) -> str:
+        return self._key("queue", name)  # ZSET: job ids by priority class and order of arrival
+
+    @property
+    def queues(self) -> str:
+        return self._key("queues")  # SET: names of the queues that aren't empty
+
+    def passed(self, queue: str) -> str:
+        return self._key("passed", queue)  # HASH with a short life: device profile -> score up to which no job fits it
+
+    @property
+    def resting(self) -> str:
+        return self._key("resting")  # SET: names of queues that hold jobs, none of which fits a worker that rests
+
+    def woken(self, queue: str) -> str:
+        return self._key("woken", queue)  # STRING with a short life: reconciliation has just woken this queue
+
+    def lease(self, device: str) -> str:
+        return self._key("lease", device)  # HASH
+
+    @property
+    def leases(self) -> str:
+        return self._key("leases")  # ZSET: devices by expiry of their lease, ms
+
+    def worker(self, worker_id: str) -> str:
+        return self._key("worker", worker_id)  # STRING with a short life: JSON
+
+    @property
+    def workers(self) -> str:
+        return self._key("workers")  # SET
+
+    @property
+    def cordoned(self) -> str:
+        return self._key("cordoned")  # SET: full ids of devices that claim nothing
+
+    def idempotency(self, owner: str | None, key: str) -> str:
+        """HASH. A digest, so that neither length nor characters of a caller's key matter; owners never meet."""
+        digest = hashlib.sha256(f"{owner or ''}\n{key}".encode(errors="surrogatepass")).hexdigest()
+        return self._key("idempotency", digest)
+
+
+_SCRIPTS_FOLDER = Path(__file__).parent
+# Histogram bounds, in seconds, of the readings that the scripts count.
+BOUNDS_S: Final[Mapping[str, Sequence[float]]] = {
+    "wait": (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400),
+    "attempt": (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400),
+}
+
+
+class Script(StrEnum):
+    """Name of every script; its text is `SOURCES[name]`."""
+
+    SUBMIT = "submit"
+    CLAIM = "claim"
+    HEARTBEAT = "heartbeat"
+    FINISH = "finish"
+    REQUEUE = "requeue"
+    CANCEL = "cancel"
+    EXPIRE = "expire"
+    DELETE = "delete"
+    ADMIT = "admit"
+    REVOKE = "revoke"
+    OPEN = "open"
+    DELIVER = "deliver"
+    SETTLE = "settle"
+    REDELIVER = "redeliver"
+
+
+def _transitions_in_lua() -> str:
+    pairs = (f"['{before or 'none'} {event}'] = '{after}'" for (before, event), after in TRANSITIONS.items())
+    return f"local TRANSITIONS = {{ {', '.join(pairs)} }}\n"
+
+
+def _bounds_in_lua() -> str:
+    lists = (f"{what} = {{ {', '.join(map(str, bounds))} }}" for what, bounds in BOUNDS_S.items())
+    return f"local BOUNDS_S = {{ {', '.join(lists)} }}\n"
+
+
+def load_scripts(folder: Path = _SCRIPTS_FOLDER) -> dict[Script, str]:
+    """Read all scripts; raises RuntimeError naming those without a caller and those without a file."""
+    files = {path.stem: path.read_text() for path in folder.glob("*.lua") if not path.stem.startswith("_")}
+    named = {script.value for script in Script}
+    if files.keys() != named:
+        raise RuntimeError(
+            f"Lua scripts without a caller: {sorted(files.keys() - named)}, "
+            f"callers without a Lua script: {sorted(named - files.keys())}"
+        )
+    ledger = _transitions_in_lua() + _bounds_in_lua() + (folder / "_ledger.lua").read_text()
+    return {script: _with_ledger(ledger, files[script]) for script in Script}
+
+
+def _with_ledger(ledger: str, text: str) -> str:
+    """Redis reads the flags from the very first line, so that one stays in front."""
+    flags, _, body = text.partition("\n")
+    return f"{flags}\n{ledger}\n{body}"
+
+
+SCRIPT_SOURCES: Final = load_scripts()

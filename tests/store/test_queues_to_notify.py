@@ -1,0 +1,144 @@
+"""To whom a wake-up goes on that came to a device which none of the waiting jobs fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import SCHEMA, WorkerRef
+from dyno.models.spec import Spec
+from dyno.settings import Settings
+from dyno.store import fleet
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Claim, Leases
+from dyno.store.placement import DYNO_VERSION, ClaimFilter, profile, queues_served
+from dyno.store.redis import Keys
+
+pytestmark = pytest.mark.anyio
+
+
+def device(name: str, memory_bytes: int) -> Device:
+    return Device(
+        id=name, kind="gpu", model="H100", host="alpha", memory_bytes=memory_bytes, frameworks={"tensorflow": "2"}
+    )
+
+
+SMALL, LARGE, TWIN = device("gpu:0", 1), device("gpu:1", 9), device("gpu:2", 9)
+
+
+@pytest.fixture
+def offer(client: redis.Redis, settings: Settings) -> Callable[..., None]:
+    def offered(*devices: Device, **fields: Any) -> None:
+        for one in devices:
+            known = {
+                "id": one.id,
+                "host": one.host,
+                "pid": 1,
+                "device": one.full_id,
+                "state": "idle",
+                "version": DYNO_VERSION,
+            }
+            record = WorkerRecord.model_validate(known | {"started_at": datetime.now(UTC)} | fields)
+            fleet.publish(client, settings, one, record)
+
+    return offered
+
+
+@pytest.fixture
+def take(leases: Leases, worker: WorkerRef) -> Callable[..., Claim | None]:
+    """Claim; a job needs as many bytes as its seed says."""
+
+    def claimed(device: Device, version: str = DYNO_VERSION) -> Claim | None:
+        taker = ClaimFilter(profile(device, version), lambda spec: spec.seed <= device.memory_bytes)
+        return leases.claim(device.full_id, queues_served(device), worker, taker)
+
+    return claimed
+
+
+@pytest.fixture
+async def for_nine(jobs: Jobs, a_spec: Callable[..., Spec]) -> str:
+    """A job that needs nine bytes."""
+    return (await jobs.submit(a_spec(device="gpu", seed=9))).job.id
+
+
+async def test_a_resting_device_that_has_not_looked_is_called_by_its_own_queue(
+    leases: Leases, for_nine: str, offer: Callable, take: Callable
+) -> None:
+    offer(SMALL, LARGE)
+    assert take(SMALL) is None
+    assert leases.queues_to_notify(SMALL) == ["gpu:1@alpha"]
+
+
+async def test_of_devices_that_are_alike_the_one_heard_of_last_is_called(
+    leases: Leases, for_nine: str, offer: Callable, take: Callable
+) -> None:
+    offer(LARGE, SMALL, TWIN)
+    assert take(SMALL) is None
+    assert leases.queues_to_notify(SMALL) == ["gpu:2@alpha"]
+    offer(LARGE)
+    assert leases.queues_to_notify(SMALL) == ["gpu:1@alpha"]
+
+
+async def test_who_is_busy_or_serves_other_queues_is_not_called(
+    leases: Leases, for_nine: str, offer: Callable, take: Callable
+) -> None:
+    offer(SMALL)
+    offer(LARGE, state="busy")
+    offer(TWIN.model_copy(update={"kind": "tpu", "id": "tpu:0"}))
+    assert take(SMALL) is None
+    assert leases.queues_to_notify(SMALL) == []
+
+
+async def test_where_all_have_looked_nobody_is_called_so_that_no_two_wake_each_other_for_ever(
+    leases: Leases, jobs: Jobs, a_spec: Callable[..., Spec], offer: Callable, take: Callable
+) -> None:
+    offer(SMALL, LARGE)
+    await jobs.submit(a_spec(device="gpu", seed=10))
+    assert take(SMALL) is None
+    assert leases.queues_to_notify(SMALL) == ["gpu:1@alpha"]
+    assert take(LARGE) is None
+    assert leases.queues_to_notify(LARGE) == leases.queues_to_notify(SMALL) == []
+
+
+async def test_a_worker_of_another_version_has_looked_where_it_says_so_itself(
+    leases: Leases, for_nine: str, offer: Callable, take: Callable
+) -> None:
+    offer(SMALL)
+    offer(TWIN.model_copy(update={"memory_bytes": 1}), version="0.0")
+    assert take(SMALL) is None
+    assert leases.queues_to_notify(SMALL) == ["gpu:2@alpha"]
+    assert take(TWIN.model_copy(update={"memory_bytes": 1}), "0.0") is None
+    assert leases.queues_to_notify(SMALL) == []
+
+
+async def test_to_a_job_of_a_newer_schema_a_worker_of_another_version_is_called(
+    leases: Leases, for_nine: str, client: redis.Redis, keys: Keys, offer: Callable, take: Callable
+) -> None:
+    client.hset(keys.job(for_nine), "schema", SCHEMA + 1)
+    offer(LARGE)
+    offer(TWIN, version="later")
+    assert take(LARGE) is None
+    assert leases.queues_to_notify(LARGE) == ["gpu:2@alpha"]
+
+
+async def test_who_has_not_looked_itself_calls_nobody(
+    leases: Leases, for_nine: str, jobs: Jobs, a_spec: Callable[..., Spec], offer: Callable, take: Callable
+) -> None:
+    offer(SMALL, LARGE)
+    await jobs.submit(a_spec(device="gpu", seed=1))
+    assert take(SMALL) is not None
+    await jobs.submit(a_spec(device="gpu", seed=9))
+    assert take(SMALL) is None  # its lease stands
+    assert leases.queues_to_notify(SMALL) == []
+
+
+async def test_where_nothing_waits_nobody_is_called(leases: Leases, offer: Callable, take: Callable) -> None:
+    offer(SMALL, LARGE)
+    assert take(SMALL) is None
+    assert leases.queues_to_notify(SMALL) == []

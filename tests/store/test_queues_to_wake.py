@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from dyno.models.spec import Spec
+from dyno.settings import Settings
+from dyno.store import fleet, maintenance
+from dyno.store.jobs import Jobs
+from dyno.store.leases import Leases
+from dyno.store.maintenance import queues_to_wake
+from dyno.store.redis import Keys
+from tests.store.test_fleet import DEVICE, a_worker
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_queues_that_hold_jobs_are_named_once_in_a_while(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, keys: Keys
+) -> None:
+    assert queues_to_wake(client, settings) == []
+    await jobs.submit(a_spec())
+    await jobs.submit(a_spec(device="any"))
+
+    assert queues_to_wake(client, settings) == ["any", "cpu"]
+    assert queues_to_wake(client, settings) == []
+    assert 0 < client.pttl(keys.woken("cpu")) <= settings.reap_every_s * 1000
+    client.delete(keys.woken("cpu"))  # its time is up
+    assert queues_to_wake(client, settings) == ["cpu"]
+
+
+async def test_a_job_that_comes_back_has_its_queue_named_at_once(
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    leases: Leases,
+    client: redis.Redis,
+    settings: Settings,
+) -> None:
+    await jobs.submit(a_spec())
+    assert queues_to_wake(client, settings) == ["cpu"]
+    leases.requeue(claim(), reason="shutdown", counts_attempt=False)
+    assert queues_to_wake(client, settings) == ["cpu"]
+
+
+async def test_a_queue_whose_last_job_was_claimed_is_not_named(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, client: redis.Redis, settings: Settings
+) -> None:
+    await jobs.submit(a_spec())
+    claim()
+    assert queues_to_wake(client, settings) == []
+
+
+async def test_queues_for_devices_that_nobody_has_keep_no_process_busy(
+    jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "MOST_UNSERVED", 3)
+    fleet.publish(client, settings, DEVICE, a_worker())
+    for number in range(2, 8):
+        await jobs.submit(a_spec(device=f"cpu:{number}@nowhere"))
+    for device in ("any", "cpu", DEVICE.full_id):
+        await jobs.submit(a_spec(device=device))
+
+    named = queues_to_wake(client, settings)
+
+    assert [name for name in named if not name.endswith("@nowhere")] == ["any", "cpu", DEVICE.full_id]
+    assert len(named) == 3 + 3

@@ -1,0 +1,120 @@
+"""What runners print is kept with their job: in order, each piece once, its end when it is long."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from dyno.errors import UnknownJob
+from dyno.models.job import new_job_id
+from dyno.models.spec import Spec
+from dyno.settings import Settings
+from dyno.store import jobs as module
+from dyno.store.jobs import Jobs, LogPart, read_log
+from dyno.store.leases import Leases, LogPiece
+from dyno.store.redis import Keys
+
+pytestmark = pytest.mark.anyio
+
+KIB = 1024
+Read = Callable[..., Awaitable[LogPart]]
+
+
+@pytest.fixture
+def read(async_redis: redis.asyncio.Redis, settings: Settings) -> Read:
+    return lambda job_id, start=0: read_log(async_redis, settings, job_id, start)
+
+
+async def test_pieces_come_in_order_and_whoever_has_some_reads_the_others(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, read: Read
+) -> None:
+    job = (await jobs.submit(a_spec())).job
+    assert await read(job.id) == LogPart("", 0, done=False)
+    attempt = claim()
+    for number, text in enumerate(("one\n", "two\n", "thrée\n")):
+        leases.heartbeat(attempt, None, LogPiece(number, text))
+    assert await read(job.id) == LogPart("one\ntwo\nthrée\n", 3, done=False)
+    assert await read(job.id, 2) == LogPart("thrée\n", 3, done=False)
+    leases.finish(attempt, "fail")
+    assert await read(job.id, 3) == LogPart("", 3, done=True)
+
+
+async def test_a_piece_that_is_sent_again_is_there_once_and_makes_no_other_version(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, read: Read
+) -> None:
+    await jobs.submit(a_spec())
+    attempt = claim()
+    versions = []
+    for _ in range(2):
+        leases.heartbeat(attempt, None, LogPiece(0, "once\n"))
+        versions.append((await jobs.get(attempt.job_id)).version)
+    assert (await read(attempt.job_id)).text == "once\n"
+    assert versions[0] == versions[1] == 3  # submitted, claimed, and this
+
+
+async def test_the_next_attempt_goes_on_and_the_one_that_lost_the_job_adds_nothing(
+    jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, read: Read
+) -> None:
+    await jobs.submit(a_spec())
+    first = claim()
+    leases.heartbeat(first, None, LogPiece(0, "first\n"))
+    leases.requeue(first, reason="shutdown", counts_attempt=False)
+    second = claim()
+    leases.heartbeat(second, None, LogPiece(0, "second\n"))
+    assert leases.heartbeat(first, None, LogPiece(1, "late\n")).superseded
+    assert (await read(first.job_id)).text == "first\nsecond\n"
+
+
+async def test_of_a_long_log_the_end_is_kept_and_said_to_be_one(
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    leases: Leases,
+    client: redis.Redis,
+    keys: Keys,
+    read: Read,
+) -> None:
+    await jobs.submit(a_spec())
+    attempt = claim()
+    for number in range(20):
+        leases.heartbeat(attempt, None, LogPiece(number, f"{number:03}" + "x" * (16 * KIB - 3)))
+    part = await read(attempt.job_id)
+    notice, kept = part.text.split("\n")
+    assert "isn't kept" in notice
+    assert [kept[at : at + 3] for at in range(0, len(kept), 16 * KIB)] == [f"{number:03}" for number in range(4, 20)]
+    assert client.memory_usage(keys.log(attempt.job_id)) < 2 * 256 * KIB  # type: ignore[operator]
+    assert (await read(attempt.job_id, 10)).text.startswith("010")
+
+
+async def test_a_job_that_never_was_has_no_log(read: Read) -> None:
+    with pytest.raises(UnknownJob):
+        await read(new_job_id())
+
+
+async def test_of_a_log_in_many_tiny_pieces_a_bounded_number_is_asked_for_at_once(
+    jobs: Jobs,
+    a_spec: Callable[..., Spec],
+    claim: Callable,
+    leases: Leases,
+    read: Read,
+    async_redis: redis.asyncio.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await jobs.submit(a_spec())
+    attempt = claim()
+    for number in range(5):
+        leases.heartbeat(attempt, None, LogPiece(number, f"{number}"))
+    execute, asked = async_redis.execute_command, list[int]()
+
+    async def counted(*words: Any, **options: Any) -> Any:
+        asked.append(len(words) - 2)
+        return await execute(*words, **options)
+
+    monkeypatch.setattr(async_redis, "execute_command", counted)
+    monkeypatch.setattr(module, "_PIECES_AT_ONCE", 2)
+    assert (await read(attempt.job_id)).text == "01234"
+    assert asked == [2, 2, 1]

@@ -1,0 +1,71 @@
+"""A delivery that is to be sent again: at once, in a new row of attempts, whatever it was at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dyno.models.spec import Spec
+from dyno.models.webhook import DeliveryStatus, delivery_of
+from dyno.settings import Settings
+from dyno.store.jobs import Jobs
+from dyno.store.webhooks import Deliveries, DeliveryQueue
+from tests.deliveries import RECEIVER, REFUSED, URL, canceled, delivered, found, taken
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def job_id(jobs: Jobs, a_spec: Callable[..., Spec]) -> str:
+    return await canceled(jobs, a_spec(webhook=URL))
+
+
+async def test_one_that_is_under_way_is_not_sent_twice_for_being_asked_for(
+    job_id: str, outbox: DeliveryQueue, deliveries: Deliveries
+) -> None:
+    first = await taken(outbox)
+    await deliveries.redeliver(delivery_of(job_id))
+    assert await outbox.take() is None
+    await delivered(outbox, first)
+    assert await outbox.take() is None
+    await deliveries.redeliver(delivery_of(job_id))
+    assert (await taken(outbox)).tried == 1
+
+
+@pytest.mark.parametrize("status", [DeliveryStatus.FAILED, DeliveryStatus.PENDING])
+async def test_where_the_attempt_under_way_fails_a_new_row_follows_at_once(
+    job_id: str, outbox: DeliveryQueue, deliveries: Deliveries, over: Callable[[str], None], status: DeliveryStatus
+) -> None:
+    await outbox.settle(await taken(outbox), REFUSED, DeliveryStatus.PENDING, 3600)
+    over(job_id)
+    under_way = await taken(outbox)
+    await deliveries.redeliver(delivery_of(job_id))
+    assert await outbox.settle(under_way, REFUSED, status, 3600)
+    assert await found(deliveries) == [(job_id, "pending")]
+    again = await taken(outbox)
+    assert again.tried == 1
+    assert await outbox.settle(again, REFUSED, DeliveryStatus.FAILED)
+    assert await found(deliveries) == [(job_id, "failed")]
+    assert await outbox.take() is None
+
+
+async def test_where_whoever_made_the_last_attempt_dies_a_new_row_follows(
+    job_id: str, outbox: DeliveryQueue, deliveries: Deliveries, over: Callable[[str], None], settings: Settings
+) -> None:
+    for _ in settings.webhook_retry_s:
+        await taken(outbox)
+        over(job_id)
+    assert (await taken(outbox)).tried == len(settings.webhook_retry_s) + 1
+    await deliveries.redeliver(delivery_of(job_id))
+    over(job_id)
+    assert (await taken(outbox)).tried == 1
+
+
+async def test_one_that_waits_for_its_turn_is_sent_once(
+    job_id: str, outbox: DeliveryQueue, deliveries: Deliveries
+) -> None:
+    assert await outbox.take([RECEIVER]) is None
+    await deliveries.redeliver(delivery_of(job_id))
+    await delivered(outbox, await taken(outbox))
+    assert await outbox.take() is None

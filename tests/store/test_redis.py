@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import inspect
+from asyncio.selector_events import _SelectorSocketTransport
+
+import pytest
+import redis
+
+from dyno.errors import StoreUnavailable, StoreUnfit
+from dyno.settings import Durability, Settings
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.redis import async_client, check_server, check_server_async, judge_server, store_errors, sync_client
+
+# From Python 3.12 on, until this was mended, asyncio's own loop writes to a connection that was lost, whose number the
+# next one has. The API's loop is uvloop's.
+WRITES_TO_LOST = "writelines" in vars(_SelectorSocketTransport) and "_conn_lost" not in inspect.getsource(
+    _SelectorSocketTransport.writelines
+)
+FIT = {"maxmemory_policy": "noeviction", "redis_version": "7.0.15", "redis_mode": "standalone", "aof_enabled": 1}
+
+
+def test_our_own_server_is_fit_and_nothing_speaks_against_it(client: redis.Redis, settings: Settings) -> None:
+    assert check_server(client, settings) == []
+
+
+@pytest.mark.anyio
+async def test_the_event_loops_client_comes_to_the_same_judgement(settings: Settings) -> None:
+    async with async_client(settings) as client:
+        assert await check_server_async(client, settings) == []
+
+
+def test_an_evicting_server_is_unfit_and_one_without_persistence_is_complained_about(settings: Settings) -> None:
+    with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
+        client.config_set("appendonly", "no")
+        (complaint,) = check_server(client, settings)
+        assert "persist" in complaint
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        with pytest.raises(StoreUnfit, match="noeviction"):
+            check_server(client, settings)
+
+
+@pytest.mark.parametrize(
+    "flaw", [{"redis_mode": "cluster"}, {"redis_version": "6.2.14"}, {"maxmemory_policy": "volatile-ttl"}]
+)
+def test_a_server_that_can_not_keep_jobs_is_unfit(flaw: dict[str, str]) -> None:
+    with pytest.raises(StoreUnfit):
+        judge_server(FIT | flaw, {}, "everysec")
+
+
+@pytest.mark.parametrize(
+    ("flaw", "word"),
+    [
+        ({"aof_last_write_status": "err"}, "append-only"),
+        ({"loading": 1}, "loading"),
+        ({"role": "slave"}, "replica"),
+        ({"maxmemory": 100, "used_memory": 96}, "full"),
+    ],
+)
+def test_what_passes_is_a_complaint_only(flaw: dict[str, object], word: str) -> None:
+    (complaint,) = judge_server(FIT | flaw, {}, "everysec")
+    assert word in complaint
+
+
+@pytest.mark.parametrize(
+    ("synced", "asked", "complaint"),
+    [
+        ("everysec", "everysec", None),
+        ("always", "everysec", None),
+        ("always", "always", None),
+        ("no", "everysec", "never syncs"),
+        ("no", "always", "never syncs"),
+        ("everysec", "always", "appendfsync is everysec"),
+    ],
+)
+def test_a_server_that_syncs_less_often_than_asked_is_complained_about(
+    settings: Settings, synced: str, asked: Durability, complaint: str | None
+) -> None:
+    with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
+        client.config_set("appendfsync", synced)
+        found = check_server(client, settings.model_copy(update={"durability": asked}))
+    assert len(found) == (complaint is not None)
+    assert complaint is None or complaint in found[0]
+
+
+def test_a_server_that_stops_syncing_now_and_then_is_complained_about(settings: Settings) -> None:
+    with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
+        client.config_set("no-appendfsync-on-rewrite", "yes")
+        (complaint,) = check_server(client, settings)
+    assert "rewrite" in complaint
+
+
+@pytest.mark.anyio
+async def test_a_user_who_may_not_read_the_configuration_is_told_so_in_the_strict_profile_alone(
+    settings: Settings,
+) -> None:
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "default", "-config")
+        for durability, complaints in (("everysec", 0), ("always", 1)):
+            there = settings.model_copy(update={"redis_url": server.url, "durability": durability})
+            async with async_client(there) as client:
+                found = await check_server_async(client, there)
+            with sync_client(there) as client:
+                assert check_server(client, there) == found
+            assert len(found) == complaints
+            assert all("can't be checked" in complaint for complaint in found)
+
+
+def test_without_a_url_there_is_no_client() -> None:
+    with pytest.raises(StoreUnfit, match="DYNO_REDIS_URL"):
+        sync_client(Settings(redis_url=None))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        redis.ConnectionError("refused"),
+        redis.TimeoutError("slow"),
+        redis.BusyLoadingError("loading"),
+        redis.ReadOnlyError("replica"),
+        redis.OutOfMemoryError("full"),
+        redis.ResponseError("MISCONF can't write to disk"),
+    ],
+)
+def test_errors_that_pass_are_unavailability(error: Exception) -> None:
+    with pytest.raises(StoreUnavailable), store_errors():
+        raise error
+
+
+def test_errors_of_our_own_making_stay_what_they_are() -> None:
+    with pytest.raises(redis.ResponseError), store_errors():
+        raise redis.ResponseError("WRONGTYPE")
+
+
+def test_a_restarted_server_is_reached_again_without_a_word(settings: Settings) -> None:
+    with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
+        assert client.ping()
+        client.client_kill_filter(_type="normal", skipme=False)
+        assert client.ping()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "anyio_backend",
+    [
+        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
+        pytest.param(("asyncio", {}), id="own", marks=pytest.mark.skipif(WRITES_TO_LOST, reason="CPython's gh-136234")),
+    ],
+)
+async def test_a_connection_that_was_lost_a_moment_ago_is_made_anew(settings: Settings) -> None:
+    async with async_client(settings) as client:
+        assert await client.ping()
+        [connection] = client.connection_pool._available_connections
+        connection._writer.transport.abort()
+        assert await client.ping()

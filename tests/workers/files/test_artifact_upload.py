@@ -1,0 +1,212 @@
+"""What was measured is kept, whatever becomes of the files: those that can't be stored are a warning."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from dyno.artifact_store import shared_store
+from dyno.models.job import Status
+from dyno.models.runner_protocol import RunRequest
+from dyno.preflight import free_port
+from dyno.settings import Settings
+from dyno.store.leases import Claim, Leases
+from dyno.store.redis import sync_client
+from service.app import create_app
+from tests.service.conftest import serving
+from tests.waiting import eventually
+from tests.workers.conftest import Store, tiny
+from tests.workers.files.conftest import Attempted
+from tests.workers.test_attempt import DIGITS
+from workers import artifact_upload
+from workers.artifact_upload import (
+    MAX_FILES,
+    ArtifactTransport,
+    JobFiles,
+    LostArtifact,
+    UploadedArtifacts,
+    artifact_transport,
+)
+from workers.heartbeat import Heartbeat
+from workers.launcher import Launcher, RunnerProcess
+from workers.supervisor import Supervisor
+
+
+def fill_up(store: Path) -> None:
+    """A file takes the place of the store's folder: that stops the superuser too."""
+    store.rename(store.with_name("aside"))
+    store.touch()
+
+
+@pytest.mark.on_tensorflow
+def test_a_store_that_fails_after_the_training_costs_the_files_and_neither_the_result_nor_a_second_training(
+    shared: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def start(request: RunRequest) -> RunnerProcess:
+        fill_up(tmp_path / "shared")  # the probe was stored there
+        return Launcher.start(forking, request)
+
+    monkeypatch.setattr(forking, "start", start)
+    job_id = store.submit(tiny(workload="mnist_cnn", params=DIGITS))
+    supervisor_of(shared, forking).serve()
+    job, result = store.job(job_id), store.result(job_id)
+    assert (job.status, job.attempt) == (Status.SUCCEEDED, 1), job.failure
+    assert result.artifacts == []
+    [raised] = [each for each in result.warnings if each.code == "ARTIFACTS_NOT_STORED"]
+    lost = {each["name"]: each for each in raised.evidence["files"]}
+    assert lost["model.weights.h5"]["bytes"] > 0
+    assert str(tmp_path / "shared") in lost["model.weights.h5"]["why"]
+    assert raised.evidence["count"] == len(lost)
+    assert "model.keras" in raised.message
+
+
+def test_a_file_that_is_too_large_is_told_and_the_others_are_kept(
+    shared: Settings, attempt: Callable[..., Attempted]
+) -> None:
+    made = attempt(shared.model_copy(update={"artifact_max_bytes": 3}))
+    folder = made.files.empty()
+    (folder / "a.txt").write_bytes(b"1234")
+    (folder / "b.txt").write_bytes(b"123")
+    kept = made.files.deliver(0)
+    assert [artifact.name for artifact in kept.artifacts] == ["b.txt"]
+    assert kept.not_stored == [LostArtifact("a.txt", 4, "it has 4 bytes, at most 3 are kept")]
+    assert [raised.severity for raised in kept.warnings] == ["C"]
+
+
+def test_files_beyond_the_most_that_are_kept_are_told(shared: Settings, attempt: Callable[..., Attempted]) -> None:
+    made = attempt(shared)
+    folder = made.files.empty()
+    for number in range(MAX_FILES + 5):
+        (folder / f"{number:03}.txt").touch()
+    (folder / "a folder").mkdir()
+    kept = made.files.deliver(0)
+    assert (len(kept.artifacts), len(kept.not_stored)) == (MAX_FILES, 6)
+    [raised] = kept.warnings
+    assert raised.evidence["count"] == 6
+    assert "and 3 more" in raised.message
+    assert [each.why for each in kept.not_stored if each.name == "a folder"] == ["it is no regular file"]
+
+
+def test_a_name_that_is_no_text_can_be_told_in_json(shared: Settings, attempt: Callable[..., Attempted]) -> None:
+    made = attempt(shared)
+    (made.files.empty() / os.fsdecode(b"\xff.txt")).touch()
+    [raised] = made.files.deliver(0).warnings
+    assert r"\udcff.txt" in raised.model_dump_json().replace("\\\\", "\\")
+
+
+def test_patience_is_for_the_store_and_not_for_each_file_again(
+    by_api: Settings, attempt: Callable[..., Attempted], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = attempt(by_api.model_copy(update={"artifact_patience_s": 0.7}))
+    folder = made.files.empty()
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (folder / name).touch()
+    assert len(made.files.deliver(0).not_stored) == 3
+    again = [record.getMessage() for record in caplog.records if "file-not-stored" in record.getMessage()]
+    assert again
+    assert all("a.txt" in line for line in again), "each file but the first has one try"
+
+
+def test_a_worker_that_has_to_end_keeps_the_result_and_hands_nothing_back(
+    by_api: Settings, attempt: Callable[..., Attempted]
+) -> None:
+    made = attempt(by_api)
+    folder = made.files.empty()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).touch()
+    made.context.stop.stop(time.monotonic() + 0.3)
+    kept = made.files.deliver(0)
+    assert [each.name for each in kept.not_stored] == ["a.txt", "b.txt"]
+    assert all("the worker had to end" in each.why for each in kept.not_stored)
+
+
+def test_while_redis_is_away_no_file_is_given_up(
+    by_api: Settings, attempt: Callable[..., Attempted], background: ThreadPoolExecutor
+) -> None:
+    """The result couldn't be written either, so to go on costs nothing."""
+    made = attempt(by_api)
+    away = by_api.model_copy(update={"artifact_patience_s": 0.7, "redis_url": f"redis://127.0.0.1:{free_port()}/0"})
+    heartbeat = Heartbeat(made.claim, Leases(sync_client(away), away), away.heartbeat_s, made.context.clock)
+    with JobFiles(made.claim, heartbeat, replace(made.context, settings=away)) as files:
+        (files.empty() / "a.txt").touch()
+        delivering = background.submit(files.deliver, 0)
+        eventually(lambda: not heartbeat.heard)
+        with pytest.raises(TimeoutError):
+            delivering.result(1.5)  # twice its patience
+        with serving(create_app(by_api), port=int(by_api.api_url.rpartition(":")[2])):  # type: ignore[union-attr]
+            assert [artifact.name for artifact in delivering.result(20).artifacts] == ["a.txt"]
+            made.leases.finish(made.claim, "stop")
+
+
+def test_a_store_that_hangs_is_left_behind(
+    by_api: Settings, attempt: Callable[..., Attempted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifact_upload, "_LEAST_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        api_url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        made = attempt(by_api.model_copy(update={"artifact_patience_s": 0.1, "api_url": api_url}))
+        folder = made.files.empty()
+        for name in ("a.txt", "b.txt"):
+            (folder / name).touch()
+        kept = made.files.deliver(0)
+    assert [(each.name, each.why.partition(":")[0]) for each in kept.not_stored] == [
+        ("a.txt", "the store hangs"),
+        ("b.txt", "the store hangs"),
+    ]
+
+
+class HangingOnce:
+    """A delivery whose first `put` goes on only once the second has begun, and then takes the file before it."""
+
+    def __init__(self, real: ArtifactTransport) -> None:
+        self._real, self._puts = real, count()
+        self._second, self._taken = threading.Event(), threading.Event()
+        self.get = real.get
+
+    def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
+        if next(self._puts) == 0:
+            assert self._second.wait(20)
+            self._real.put(claim, name, sha256, source)
+            self._taken.set()
+            return
+        self._second.set()
+        assert self._taken.wait(20)
+        self._real.put(claim, name, sha256, source)
+
+
+def test_a_try_that_was_left_behind_takes_no_file_from_the_next_one(
+    shared: Settings, attempt: Callable[..., Attempted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifact_upload, "_LEAST_S", 0.5)
+    made = attempt(shared.model_copy(update={"artifact_patience_s": 0.1}))
+    hanging = HangingOnce(artifact_transport(made.context.settings, made.leases))
+    monkeypatch.setattr(artifact_upload, "artifact_transport", lambda *_: hanging)
+    away = shared.model_copy(update={"redis_url": f"redis://127.0.0.1:{free_port()}/0"})
+    heartbeat = Heartbeat(made.claim, Leases(sync_client(away), away), shared.heartbeat_s, made.context.clock)
+    heartbeat.beat(None, 0)
+    with JobFiles(made.claim, heartbeat, made.context) as files:
+        (files.empty() / "a.txt").write_text("the weights")
+        kept = files.deliver(0)
+    assert [artifact.name for artifact in kept.artifacts] == ["a.txt"], kept.not_stored
+    store = shared_store(shared)
+    assert store is not None
+    with store.open(made.job_id, kept.artifacts[0]) as stored:
+        assert stored.read() == b"the weights"
+
+
+def test_without_files_there_is_no_warning() -> None:
+    assert UploadedArtifacts().warnings == []

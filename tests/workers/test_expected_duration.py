@@ -1,0 +1,39 @@
+"""What a real attempt tells of how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.models.spec import Spec
+from dyno.settings import Settings
+from dyno.store.eta import duration_series, parse_durations
+from dyno.store.redis import Keys
+from dyno.workloads import registry
+from service.expected import expected_s
+from tests.workers.conftest import Store, in_turns, tiny
+from workers.launcher import Launcher
+from workers.supervisor import Supervisor
+
+
+@pytest.mark.parametrize("spec", [tiny(), in_turns(tiny(), tiny(seed=1))], ids=["one spec", "two in turns"])
+def test_a_job_that_ran_tells_what_the_api_expected_of_it_and_how_long_it_had_the_device(
+    spec: Spec,
+    quick: Settings,
+    store: Store,
+    client: redis.Redis,
+    here: Device,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+) -> None:
+    job_id = store.submit(spec)
+    supervisor_of(quick, forking).serve()
+    job = store.job(job_id)
+    assert job.started_at is not None
+    assert job.finished_at is not None, job
+    (reading,) = parse_durations(client.lrange(Keys(quick.namespace).paces(duration_series(spec, here)), 0, -1))
+    assert reading.expected_s == expected_s(registry(), spec, here)
+    assert reading.took_s == pytest.approx((job.finished_at - job.started_at).total_seconds(), abs=0.002)

@@ -1,0 +1,212 @@
+"""A device that is gone, between two jobs or in the middle of one: its job goes to another, and its worker ends.
+
+Cores that no host has, and a GPU on a host without one, stand for a device that was there when its worker started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dyno.devices.device import Device
+from dyno.devices.discovery import discover
+from dyno.errors import DeviceUnavailable
+from dyno.models.job import FailureClass, Job, Status, WorkerRef
+from dyno.settings import Settings
+from dyno.store.leases import Leases
+from dyno.store.redis import sync_client
+from dyno.workloads import registry
+from tests.waiting import eventually
+from tests.workers.conftest import LONG, Store, tiny, until_gone
+from tests.workers.looking import runner_of
+from workers.health_check import device_loss
+from workers.heartbeat import WorkerContext
+from workers.launcher import Launcher
+from workers.supervisor import Supervisor
+
+# In place of the module pynvml, in a process of its own.
+DRIVER = """
+from types import SimpleNamespace
+class NVMLError(Exception): pass
+def nvmlInit(): pass
+def nvmlShutdown(): pass
+def nvmlDeviceGetCount(): return 1
+def nvmlDeviceGetHandleByIndex(number): return number
+def nvmlDeviceGetName(handle): return "Tesla T4"
+def nvmlDeviceGetMigMode(handle): raise NVMLError
+def nvmlDeviceGetMemoryInfo(handle): return SimpleNamespace(total=16 << 30)
+def nvmlDeviceGetCudaComputeCapability(handle): return 7, 5
+"""
+HANGS = """
+import ctypes, os, pathlib, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+pathlib.Path(__file__).with_name("hanging").write_text(str(os.getpid()))
+while True:
+    ctypes.CDLL(None).pause()
+"""
+
+
+class Worker(Supervisor):
+    """A supervisor for `device` that counts how often it would leave, and whom it calls."""
+
+    def __init__(self, device: Device, settings: Settings, launcher: Launcher, **context: Any) -> None:
+        self.left, self.woken = 0, list[str]()
+        leases = Leases(sync_client(settings), settings)
+        ref = WorkerRef(id="w", device=device.full_id, host=device.host)
+        made = WorkerContext(device, leases, launcher, settings, registry(), **context)
+        super().__init__(made, ref, self.woken.append, leave=self._count)
+
+    def _count(self) -> None:
+        self.left += 1
+
+
+@pytest.fixture
+def worker_of(quick: Settings, forking: Launcher) -> Iterator[Callable[..., Worker]]:
+    made: list[Worker] = []
+
+    def worker(device: Device, **context: Any) -> Worker:
+        made.append(Worker(device, quick, forking, **context))
+        return made[-1]
+
+    yield worker
+    for one in made:
+        one.stop(0)
+
+
+@pytest.fixture
+def gpu(here: Device) -> Device:
+    """As it was found, before it went."""
+    return here.model_copy(update={"id": "gpu:0", "kind": "gpu", "model": "Tesla T4", "memory_bytes": 16 << 30})
+
+
+@pytest.fixture
+def driver_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """What processes that are started from now on find as NVML; a file that HANGS writes its pid to."""
+
+    def made(program: str) -> Path:
+        (tmp_path / "pynvml.py").write_text(program)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+        return tmp_path / "hanging"
+
+    return made
+
+
+def is_handed_to_others(job: Job) -> bool:
+    return (job.status, job.status_reason, job.attempt) == (Status.QUEUED, "no_such_device", 1)
+
+
+def test_a_job_whose_cores_are_gone_is_run_by_another_worker(
+    here: Device, store: Store, worker_of: Callable[..., Worker]
+) -> None:
+    job_id = store.submit(tiny())
+    losing = worker_of(here.model_copy(update={"cores": [4095]}))
+    assert losing.serve() == 1
+    assert is_handed_to_others(store.job(job_id))
+    assert (losing.left, losing.woken) == (1, ["cpu"])
+    assert losing.serve() == 0  # whoever wakes it
+    assert worker_of(here).serve() == 1
+    assert (store.job(job_id).status, store.job(job_id).attempt) == (Status.SUCCEEDED, 2)
+
+
+def test_a_job_whose_gpu_is_gone_is_left_to_others(gpu: Device, store: Store, worker_of: Callable[..., Worker]) -> None:
+    job_id = store.submit(tiny(device="gpu"))
+    losing = worker_of(gpu, gone=lambda: "NVML lists 0 here")
+    assert losing.serve() == 1
+    assert is_handed_to_others(store.job(job_id))
+    assert losing.left == 1
+
+
+def test_the_second_worker_to_lose_its_device_fails_the_job_and_says_why(
+    gpu: Device, store: Store, worker_of: Callable[..., Worker]
+) -> None:
+    job_id = store.submit(tiny(device="gpu"))
+    for _ in range(2):
+        assert worker_of(gpu, gone=lambda: "NVML lists 0 here").serve() == 1
+    failure = store.job(job_id).failure
+    assert failure is not None
+    assert (failure.failure_class, failure.reason) == (FailureClass.INFRASTRUCTURE, "no_such_device")
+    assert "NVML lists 0 here" in failure.message
+
+
+def test_a_device_that_goes_in_mid_run_is_found_gone_whatever_its_runner_died_of(
+    here: Device, quick: Settings, store: Store, worker_of: Callable[..., Worker], background: ThreadPoolExecutor
+) -> None:
+    job_id = store.submit(tiny(measure=LONG))
+    losing = worker_of(here, gone=lambda: "GPU is lost")
+    serving = background.submit(losing.serve)
+    os.kill(runner_of(here, quick), signal.SIGBUS)
+    assert serving.result(60) == 1
+    assert is_handed_to_others(store.job(job_id))
+    assert losing.left == 1
+
+
+@pytest.mark.parametrize(
+    ("driver", "found"),
+    [(DRIVER, None), (DRIVER.replace("return 1", "return 0"), "NVML lists 0 here"), ("1 / 0", None)],
+    ids=["there", "gone", "not known"],
+)
+def test_the_second_look_is_made_by_a_process_of_its_own(
+    forking: Launcher, driver_is: Callable[[str], Path], driver: str, found: str | None
+) -> None:
+    driver_is(driver)
+    said = device_loss(forking, "gpu:0")
+    assert said is None if found is None else found in (said or "")
+
+
+def test_a_driver_that_hangs_at_the_second_look_is_a_device_that_is_gone(
+    gpu: Device,
+    store: Store,
+    worker_of: Callable[..., Worker],
+    forking: Launcher,
+    driver_is: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("workers.health_check.ANSWER_TIMEOUT_S", 3.0)
+    hanging = driver_is(HANGS)
+    job_id = store.submit(tiny(device="gpu"))
+    there = worker_of(gpu, gone=partial(device_loss, forking, gpu.id))
+    assert there.serve() == 1
+    assert is_handed_to_others(store.job(job_id))
+    assert there.left == 1
+    if hanging.exists() and (pid := hanging.read_text()):  # a busy host may not have got so far
+        assert until_gone(int(pid))
+
+
+def test_a_second_look_that_takes_long_keeps_the_lease_and_hears_a_cancel(
+    gpu: Device, store: Store, worker_of: Callable[..., Worker], background: ThreadPoolExecutor
+) -> None:
+    answered = threading.Event()
+    job_id = store.submit(tiny(device="gpu"))
+    serving = background.submit(worker_of(gpu, gone=lambda: str(answered.wait())).serve)
+    try:
+        eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.phase == "second_look")
+        store.cancel(job_id)
+        assert serving.result(60) == 1
+    finally:
+        answered.set()
+    assert store.job(job_id).status is Status.CANCELED
+
+
+def test_a_device_that_is_there_and_that_a_framework_does_not_know_fails_the_job_alone(
+    gpu: Device, store: Store, worker_of: Callable[..., Worker]
+) -> None:
+    job_id = store.submit(tiny(device="gpu"))
+    there = worker_of(gpu)
+    assert there.serve() == 1
+    job = store.job(job_id)
+    assert job.failure is not None
+    assert (job.failure.failure_class, job.failure.reason) == (FailureClass.UNSUPPORTED, "no_such_device")
+    assert there.left == 0
+
+
+def test_no_worker_starts_for_a_device_that_is_gone(gpu: Device, settings: Settings) -> None:
+    with pytest.raises(DeviceUnavailable, match="not found"):
+        discover(gpu.id, settings)

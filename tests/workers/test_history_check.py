@@ -1,0 +1,115 @@
+"""Results held against earlier ones of the same work, through a real store and real runners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from dyno.measure.regression_band import headline
+from dyno.models.job import Status
+from dyno.models.result import Headline, Peer, Result, Verdict
+from dyno.settings import Settings
+from dyno.store.leases import Leases
+from dyno.store.redis import Keys, sync_client
+from dyno.workloads import registry, validate_params
+from dyno.workloads.contract import Params
+from tests.comparisons import a_metric, of_metrics
+from tests.workers.conftest import Store, tiny
+from workers.attempt import check_history
+from workers.launcher import Launcher
+from workers.supervisor import Supervisor
+
+SPEC = tiny()
+VALUE = 100.0
+
+
+@pytest.fixture
+def params() -> Params:
+    return validate_params(registry()["matmul"], SPEC.params, SPEC.replicas, SPEC.framework)
+
+
+@pytest.fixture
+def remember(client: redis.Redis, settings: Settings) -> Callable[..., None]:
+    """Puts figures into a series, as earlier results do."""
+
+    def put(series: str, *values: float) -> None:
+        texts = [Peer(job="job", value=value).model_dump_json() for value in values]
+        client.lpush(Keys(settings.namespace).peers(series), *texts)
+
+    return put
+
+
+def trusted(**fields: object) -> Result:
+    known = {"device": {"kind": "cpu", "model": "Test CPU", "cores": [0]}, "verdict": Verdict.TRUSTED}
+    return of_metrics([a_metric(by_run=[VALUE] * 5)], **known | fields)
+
+
+def test_a_figure_unlike_the_stored_ones_is_raised_and_kept(
+    params: Params, client: redis.Redis, settings: Settings, remember: Callable[..., None]
+) -> None:
+    own = headline(trusted(), SPEC, params)
+    assert own is not None
+    remember(own.series, *[2 * VALUE + step for step in range(6)])
+    found, kept = check_history(trusted(), SPEC, params, Leases(client, settings))
+    assert [raised.code for raised in found.warnings] == ["METRIC_OUT_OF_BAND"]
+    assert kept is not None
+    assert kept.series == own.series
+
+
+def test_untrusted_and_emulated_results_are_held_against_nobody_later(
+    params: Params, client: redis.Redis, settings: Settings
+) -> None:
+    leases = Leases(client, settings)
+    emulated = trusted(device={"kind": "tpu", "model": "v5e", "cores": [0], "emulated": True})
+    for result in (trusted(verdict=Verdict.UNTRUSTED), emulated):
+        assert check_history(result, SPEC, params, leases) == (result, None)
+
+
+def of_a_store_away(settings: Settings) -> Leases:
+    nowhere = settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"})
+    return Leases(sync_client(nowhere), nowhere)
+
+
+def test_a_store_that_is_away_leaves_the_check_unmade_and_the_result_whole(params: Params, settings: Settings) -> None:
+    found, kept = check_history(trusted(), SPEC, params, of_a_store_away(settings))
+    assert (found.unchecked, found.verdict) == (["METRIC_OUT_OF_BAND"], Verdict.INDICATIVE)
+    assert found.metrics[0].value == VALUE
+    assert kept is not None
+
+
+def test_a_damaged_series_leaves_the_check_unmade(params: Params, client: redis.Redis, settings: Settings) -> None:
+    own = headline(trusted(), SPEC, params)
+    assert isinstance(own, Headline)
+    client.set(Keys(settings.namespace).peers(own.series), "no list")
+    found, _ = check_history(trusted(), SPEC, params, Leases(client, settings))
+    assert found.unchecked == ["METRIC_OUT_OF_BAND"]
+
+
+def test_measured_results_make_the_series_that_the_next_one_is_held_against(
+    quick: Settings,
+    store: Store,
+    client: redis.Redis,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    remember: Callable[..., None],
+) -> None:
+    def measured() -> tuple[float, list[str]]:
+        job_id = store.submit(tiny())
+        supervisor_of(quick, forking).serve()
+        assert store.job(job_id).status is Status.SUCCEEDED, store.job(job_id).failure
+        result = store.result(job_id)
+        assert "METRIC_OUT_OF_BAND" not in result.unchecked
+        return result.metrics[0].value, [raised.code for raised in result.warnings]
+
+    value, codes = measured()
+    assert "METRIC_OUT_OF_BAND" not in codes  # nothing to be held against
+    (key,) = client.keys(Keys(quick.namespace).peers("*"))
+    assert [Peer.model_validate_json(text).value for text in client.lrange(key, 0, -1)] == [value]
+    series = key.rsplit(":", 1)[1]
+    remember(series, *[value * factor for factor in (0.6, 0.8, 1.25, 1.6)])
+    assert "METRIC_OUT_OF_BAND" not in measured()[1]  # these scatter as much as one short sample does
+    client.delete(key)
+    remember(series, *[50 * value + step for step in range(5)])
+    assert "METRIC_OUT_OF_BAND" in measured()[1]

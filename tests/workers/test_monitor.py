@@ -1,0 +1,190 @@
+"""However a runner ends, the watch says so, in time, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from dyno.models.job import FailureClass
+from dyno.models.runner_protocol import RunRequest
+from tests.waiting import eventually
+from tests.workers.conftest import Heart, Misbehaving, until_begun, until_gone, watched
+from workers.launcher import TAIL_BYTES, Launcher
+from workers.monitor import StopReason, StopSwitch
+from workers.outcome import failure_of
+
+FRAME = """import os
+def say(line): os.write(3, line.encode() + b"\\n")
+"""
+PROGRESS = '{"frame": "progress", "phase": "sampling", "completed": 1, "total": 4}'
+FAILED = '{"frame": "failed", "failure_class": "resource", "reason": "out_of_memory", "message": "no room"}'
+# nohup lets its children inherit that they ignore the signal.
+HANGS_UP = "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+UP = "import time; print('up', flush=True)"
+DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {UP}; time.sleep(600)"
+
+Made = Callable[[str], Misbehaving]
+
+
+def start(misbehaving: Made, program: str):  # type: ignore[no-untyped-def]
+    return misbehaving(program).spawn(["-P", "-c", program], b"{}")
+
+
+def start_up(misbehaving: Made, program: str):  # type: ignore[no-untyped-def]
+    """Started and past `UP`, so that no deadline has to allow for an interpreter's start."""
+    runner = start(misbehaving, program)
+    until_begun(runner)
+    eventually(lambda: bool(runner.log.read()))
+    return runner
+
+
+@pytest.mark.parametrize(
+    ("program", "failure_class", "reason"),
+    [
+        ("pass", FailureClass.BENCHMARK, "no_result"),
+        ("raise SystemExit(9)", FailureClass.BENCHMARK, "runner_crashed"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", FailureClass.BENCHMARK, "runner_crashed"),
+        ("import os; os.abort()", FailureClass.BENCHMARK, "runner_crashed"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", FailureClass.INFRASTRUCTURE, "runner_killed"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", FailureClass.INFRASTRUCTURE, "runner_killed"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", FailureClass.INFRASTRUCTURE, "runner_killed"),
+        (f"{HANGS_UP}; os.kill(os.getpid(), signal.SIGHUP)", FailureClass.INFRASTRUCTURE, "runner_killed"),
+        (f"{FRAME}say({FAILED!r})", FailureClass.RESOURCE, "out_of_memory"),
+        (f"{FRAME}say('no frame at all')", FailureClass.BENCHMARK, "no_result"),
+    ],
+)
+def test_each_end_without_a_result_has_a_class_of_its_own(
+    misbehaving: Made, program: str, failure_class: FailureClass, reason: str
+) -> None:
+    failure = failure_of(watched(start(misbehaving, program)), 60, 60)
+    assert failure is not None
+    assert (failure.failure_class, failure.reason) == (failure_class, reason)
+
+
+def test_a_crash_names_its_signal_and_shows_the_end_of_the_log(misbehaving: Made) -> None:
+    program = "import ctypes; print('about to fall', flush=True); ctypes.string_at(0)"
+    failure = failure_of(watched(start(misbehaving, program)), 60, 60)
+    assert failure is not None
+    assert failure.signal == signal.SIGSEGV
+    assert failure.log_tail is not None
+    assert "about to fall" in failure.log_tail
+
+
+def test_a_crash_in_a_forked_runner_shows_the_python_stack(
+    forking: Launcher, request_for: Callable[..., RunRequest]
+) -> None:
+    runner = forking.start(request_for())
+    until_begun(runner)
+    while not runner.read_frames():
+        pass  # until it has said that it started, its handlers are the zygote's
+    runner.send(signal.SIGSEGV)
+    failure = failure_of(watched(runner), 60, 60)
+    assert failure is not None
+    assert failure.signal == signal.SIGSEGV
+    assert "Fatal Python error" in (failure.log_tail or "")
+
+
+def test_a_flood_of_output_neither_blocks_the_runner_nor_is_kept(misbehaving: Made) -> None:
+    program = f"{FRAME}\nfor _ in range(2000): print('x' * 9999)\nprint('the end', flush=True)\nsay({FAILED!r})"
+    ended = watched(start(misbehaving, program))
+    assert ended.failed is not None
+    assert ended.log_tail is not None
+    assert ended.log_tail.endswith("the end\n")
+    assert len(ended.log_tail) == TAIL_BYTES
+
+
+def test_a_runner_that_says_nothing_is_killed_as_stalled(misbehaving: Made) -> None:
+    ended = watched(start_up(misbehaving, f"{UP}; time.sleep(600)"), stall_s=0.3)
+    failure = failure_of(ended, 60, 0.3)
+    assert ended.exit.signal == signal.SIGKILL
+    assert failure is not None
+    assert (failure.failure_class, failure.reason) == (FailureClass.BENCHMARK, "stalled")
+
+
+def test_frames_keep_a_runner_from_being_stalled(misbehaving: Made) -> None:
+    program = f"{FRAME}{UP}\nfor _ in range(15): say({PROGRESS!r}); time.sleep(0.1)\nsay({FAILED!r})"
+    ended = watched(start_up(misbehaving, program), stall_s=1)
+    assert ended.stopped_for is None
+    assert ended.failed is not None
+
+
+def test_a_timeout_ends_a_runner_that_is_deaf_to_term(misbehaving: Made) -> None:
+    ended = watched(start_up(misbehaving, DEAF), timeout_s=0.2, grace_s=0.3)
+    failure = failure_of(ended, 0.2, 60)
+    assert ended.exit.signal == signal.SIGKILL
+    assert failure is not None
+    assert (failure.failure_class, failure.reason) == (FailureClass.TIMEOUT, "timeout")
+
+
+def test_a_zygote_that_says_nothing_of_its_killed_runner_is_ended_too(
+    misbehaving: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is where the runner hangs in the kernel, which no signal ends: the worker must not wait for that."""
+    monkeypatch.setattr("workers.monitor.KILL_TIMEOUT_S", 0.3)
+    runner = start_up(misbehaving, DEAF)
+    zygote = runner.zygote_pid
+    assert zygote is not None
+    os.kill(zygote, signal.SIGSTOP)
+    ended = watched(runner, timeout_s=0.2, grace_s=0.2)
+    failure = failure_of(ended, 0.2, 60)
+    assert ended.exit.lost
+    assert failure is not None
+    assert (failure.failure_class, failure.reason) == (FailureClass.TIMEOUT, "timeout")
+    assert until_gone(zygote)
+
+
+def test_a_runner_that_does_not_end_after_its_last_frame_keeps_its_frame_and_loses_its_life(misbehaving: Made) -> None:
+    ended = watched(start(misbehaving, f"{FRAME}import time; say({FAILED!r}); time.sleep(600)"), grace_s=0.2)
+    assert ended.failed is not None
+    assert ended.stopped_for is None
+
+
+@pytest.mark.parametrize("reason", [StopReason.CANCEL, StopReason.SUPERSEDED])
+def test_an_order_in_a_heartbeat_ends_the_runner(misbehaving: Made, reason: StopReason) -> None:
+    heart = Heart(every_s=0.1, orders=lambda: reason)
+    ended = watched(start(misbehaving, "import time; time.sleep(600)"), heart)
+    assert ended.stopped_for is reason
+
+
+def test_heartbeats_carry_the_latest_progress_and_nothing_else_wakes_the_watch(misbehaving: Made) -> None:
+    runner = start_up(misbehaving, f"{FRAME}{UP}; say({PROGRESS!r}); time.sleep(0.7); say({FAILED!r})")
+    heart = Heart(every_s=0.2)
+    began_s, before_s = time.monotonic(), time.process_time()
+    ended = watched(runner, heart)
+    assert ended.failed is not None
+    assert 1 <= len(heart.beats) <= (time.monotonic() - began_s) / 0.2
+    assert heart.beats[-1] is not None
+    assert heart.beats[-1].phase == "sampling"
+    assert time.process_time() - before_s < 0.2
+
+
+def test_a_stop_gives_the_runner_until_the_deadline_and_no_longer(misbehaving: Made) -> None:
+    switch = StopSwitch()
+    switch.stop(time.monotonic() + 0.4)
+    began_s = time.monotonic()
+    ended = watched(start(misbehaving, "import time; time.sleep(600)"), stop=switch)
+    assert ended.stopped_for is StopReason.SHUTDOWN
+    assert time.monotonic() - began_s >= 0.4
+
+
+def test_a_runner_that_finishes_before_the_deadline_of_a_stop_is_let_be(misbehaving: Made) -> None:
+    switch = StopSwitch()
+    switch.stop(time.monotonic() + 30)
+    ended = watched(start(misbehaving, f"{FRAME}say({FAILED!r})"), stop=switch)
+    assert ended.stopped_for is None
+    assert ended.failed is not None
+
+
+def test_an_exception_in_the_watch_leaves_no_runner(misbehaving: Made) -> None:
+    def fail() -> StopReason | None:
+        raise RuntimeError("a heart of stone")
+
+    runner = start(misbehaving, "import time; time.sleep(600)")
+    pid = until_begun(runner)
+    with pytest.raises(RuntimeError, match="stone"):
+        watched(runner, Heart(every_s=0.05, orders=fail))
+    assert until_gone(pid)

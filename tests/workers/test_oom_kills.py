@@ -1,0 +1,73 @@
+"""The kernel's count of out-of-memory kills, wherever it keeps it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.workers.conftest import Misbehaving, watched
+from workers.limits import oom_kills
+from workers.outcome import failure_of
+
+V1 = Path("/sys/fs/cgroup/memory")
+
+
+def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_version_2_counts_in_memory_events(tmp_path: Path) -> None:
+    membership = written(tmp_path / "self", "0::/box/worker\n")
+    written(tmp_path / "cgroup/box/worker/memory.events", "low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\n")
+    assert oom_kills(tmp_path / "cgroup", membership, tmp_path / "none") == 2
+
+
+def test_version_1_counts_in_memory_oom_control(tmp_path: Path) -> None:
+    membership = written(tmp_path / "self", "4:memory:/box\n0::/\n")
+    written(tmp_path / "cgroup/memory/box/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
+    assert oom_kills(tmp_path / "cgroup", membership, tmp_path / "none") == 5
+
+
+def test_without_a_group_the_hosts_count_stands_in(tmp_path: Path) -> None:
+    vmstat = written(tmp_path / "vmstat", "nr_free_pages 1\noom_kill 7\n")
+    assert oom_kills(tmp_path / "cgroup", tmp_path / "none", vmstat) == 7
+
+
+def test_a_kernel_that_counts_nothing_gives_no_evidence(tmp_path: Path) -> None:
+    assert oom_kills(tmp_path, tmp_path / "none", tmp_path / "none") == 0
+
+
+@pytest.fixture
+def small_cgroup() -> Path:
+    """A cgroup of memory below this process's own, with room for 64 MiB."""
+    [line] = [line for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line] or [""]
+    cgroup = V1 / line.rpartition(":")[2].strip("/") / f"dyno-test-{os.getpid()}"
+    try:
+        cgroup.mkdir()
+    except OSError:
+        pytest.skip("cgroups of memory can't be made here")
+    (cgroup / "memory.limit_in_bytes").write_text(str(64 << 20))
+    yield cgroup
+    cgroup.rmdir()
+
+
+def test_a_runner_that_the_kernel_killed_for_memory_is_classed_so(small_cgroup: Path, monkeypatch) -> None:
+    """The runner joins the cgroup; the supervisor, not in it, is shown its counter."""
+    program = f"open('{small_cgroup}/cgroup.procs', 'w').write('0'); hoard = bytearray(1 << 30)"
+    monkeypatch.setattr("workers.monitor.oom_kills", lambda: _count(small_cgroup))
+    launcher = Misbehaving(program)
+    try:
+        ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))
+    finally:
+        launcher.close()
+    failure = failure_of(ended, 60, 60)
+    assert failure is not None
+    assert (failure.failure_class, failure.reason) == ("resource", "out_of_memory")
+
+
+def _count(cgroup: Path) -> int:
+    return int((cgroup / "memory.oom_control").read_text().split()[-1])

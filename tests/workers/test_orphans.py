@@ -1,0 +1,54 @@
+"""What a runner leaves ends with it on kernels and in sandboxes that allow less than ours, too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+LEAVES_ONE = """
+import errno, os, time
+import workers.zygote as orphans
+import workers.zygote as processes
+
+def forbidden(*_):
+    raise PermissionError(errno.EPERM, "not here")
+
+kill = os.kill
+child = os.fork()
+if child == 0:
+    time.sleep(600)
+"""
+ENDS_IT = """
+orphans.end_adopted(())
+try:
+    os.waitpid(child, 0)
+except ChildProcessError:
+    print("ended and reaped", end="")
+"""
+GIVES_UP = """
+orphans._PATIENCE_S = 0.1
+orphans.end_adopted(())
+kill(child, 0)
+kill(child, 9)
+print("given up", end="")
+"""
+
+
+def printed(*lines: str) -> str:
+    """Of a process of its own, as every child of it ends there."""
+    command = [sys.executable, "-c", "\n".join(lines)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def test_a_process_ends_and_is_reaped_where_no_descriptor_of_it_can_be_had() -> None:
+    assert printed(LEAVES_ONE, "os.pidfd_open = forbidden", ENDS_IT) == "ended and reaped"
+
+
+def test_one_that_may_not_be_killed_is_given_up_in_time() -> None:
+    assert printed(LEAVES_ONE, "os.kill = forbidden", GIVES_UP) == "given up"
+    assert printed(LEAVES_ONE, "os.kill = os.pidfd_open = forbidden", GIVES_UP) == "given up"
+
+
+def test_a_process_ends_where_the_kernel_lists_no_children() -> None:
+    untold = "processes._LISTS_CHILDREN, processes._listed_children = False, lambda pid: []"
+    assert printed(LEAVES_ONE, untold, ENDS_IT) == "ended and reaped"

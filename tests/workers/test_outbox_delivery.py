@@ -1,0 +1,109 @@
+"""A worker goes on telling how its attempt ended until Redis has heard it."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from dyno.models.job import Status, WorkerRef
+from dyno.settings import Settings
+from dyno.store.embedded import EmbeddedServer
+from dyno.store.leases import Claim, Leases
+from dyno.store.redis import sync_client
+from tests.servers import kill_once_written
+from tests.waiting import eventually
+from tests.workers.conftest import Store, tiny
+from tests.workers.endings import endings_in, log_of, succeeded
+from workers.heartbeat import Heartbeat
+from workers.monitor import StopSwitch
+from workers.outbox import Outbox, deliver_ending
+
+
+@pytest.fixture
+def spool(quick: Settings) -> Outbox:
+    return Outbox(quick.spool_dir, quick.namespace)
+
+
+@pytest.fixture
+def switch(background: ThreadPoolExecutor) -> Iterator[StopSwitch]:
+    """Of what tells in the background: stopped before that is waited for."""
+    switch = StopSwitch()
+    yield switch
+    switch.stop(0)
+
+
+def claimed(settings: Settings) -> tuple[Store, Leases, Claim]:
+    """A job on this server, and who has it."""
+    store, leases = Store(settings), Leases(sync_client(settings), settings)
+    store.submit(tiny())
+    claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
+    assert claim is not None
+    return store, leases, claim
+
+
+def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_is_told(
+    quick: Settings, spool: Outbox, background: ThreadPoolExecutor, switch: StopSwitch
+) -> None:
+    with EmbeddedServer() as server:
+        store, leases, claim = claimed(quick.model_copy(update={"redis_url": server.url}))
+        kill_once_written(server)
+        telling = background.submit(deliver_ending, succeeded(claim), claim, leases, spool, switch, time.monotonic)
+        eventually(lambda: endings_in(quick.spool_dir) or telling.done())
+        assert not telling.done()
+        server.revive()
+        assert telling.result(60) is True
+        assert store.job(claim.job_id).status is Status.SUCCEEDED
+    assert list(quick.spool_dir.iterdir()) == []
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """A disk that takes so many bytes a file and no more, for this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_without_room_on_the_disk_the_ending_is_told_from_memory(
+    quick: Settings,
+    spool: Outbox,
+    background: ThreadPoolExecutor,
+    switch: StopSwitch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with EmbeddedServer() as server:
+        store, leases, claim = claimed(quick.model_copy(update={"redis_url": server.url}))
+        kill_once_written(server)
+        with files_of_at_most(100):
+            telling = background.submit(deliver_ending, succeeded(claim), claim, leases, spool, switch, time.monotonic)
+            eventually(lambda: "not-spooled" in caplog.text)
+            assert list(quick.spool_dir.iterdir()) == []
+        server.revive()
+        assert telling.result(60) is True
+        assert store.job(claim.job_id).status is Status.SUCCEEDED
+
+
+def test_what_was_printed_last_waits_for_redis_too(
+    quick: Settings, spool: Outbox, background: ThreadPoolExecutor, switch: StopSwitch
+) -> None:
+    with EmbeddedServer() as server:
+        settings = quick.model_copy(update={"redis_url": server.url})
+        _, leases, claim = claimed(settings)
+        heartbeat = Heartbeat(claim, leases, 60, time.monotonic)
+        heartbeat.log.add(b"the last words\n")
+        kill_once_written(server)
+        telling = background.submit(
+            deliver_ending, succeeded(claim), claim, leases, spool, switch, time.monotonic, heartbeat.tell_log
+        )
+        eventually(lambda: endings_in(quick.spool_dir) or telling.done())
+        server.revive()
+        assert telling.result(60) is True
+        assert log_of(settings, claim.job_id) == "the last words\n"

@@ -1,0 +1,190 @@
+"""The files of a spool: damaged ones, those of other versions, and too many of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dyno.models.spec import MAX_EXPIRES_IN_S, Spec
+from dyno.store.leases import Claim
+from tests.workers.endings import endings_in, succeeded
+from workers.outbox import Outbox
+
+
+def claim_of(job_id: str) -> Claim:
+    return Claim(
+        job_id=job_id,
+        spec=Spec.model_validate({"workload": "matmul", "device": "cpu"}),
+        attempt=1,
+        token=f"token of {job_id}",
+        queue="cpu",
+        left_behind=0,
+        cancel_requested=False,
+        device="cpu:0-0@alpha",
+    )
+
+
+def keep(spool: Outbox, job_id: str = "job_one") -> Path:
+    claim = claim_of(job_id)
+    return spool.keep(succeeded(claim), claim)
+
+
+def jobs_in(spool: Outbox) -> list[str]:
+    return [spooled.claim.job_id for spooled in spool.waiting()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def spool(folder: Path) -> Outbox:
+    return Outbox(folder, "dyno")
+
+
+def damage(folder: Path, whole: bytes) -> set[str]:
+    """Files of all the kinds that no spool can use; their names."""
+    header, _ = whole.split(b"\n")[:2]
+    texts = {
+        "empty": b"",
+        "noise": os.urandom(1000),
+        "cut": whole[: len(whole) // 2],
+        "other": header + b"\n[]\n",
+        "unsaid": header.replace(b'"token"', b'"taken"') + b"\n{}\n",
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.ending").write_bytes(text)
+    os.mkfifo(folder / "pipe.ending")
+    (folder / "folder.ending").mkdir()
+    (folder / "link.ending").symlink_to("/dev/zero")
+    return {*texts, "pipe", "folder", "link"}
+
+
+def test_damaged_files_are_set_aside_and_keep_none_of_the_others_waiting(spool: Outbox, folder: Path) -> None:
+    whole = keep(spool)
+    names = damage(folder, whole.read_bytes())
+    assert jobs_in(spool) == ["job_one"]
+    assert {path.name for path in folder.iterdir()} == {whole.name} | {f"{name}.aside" for name in names}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "is_newer"),
+    [
+        ("0.1.0", "0.2.0", True),
+        ("0.9.0", "0.10.0", True),
+        ("0.9.0", "1.0.dev3", True),
+        ("0.2.0", "0.1.0", False),
+        ("0.2.0", "0.2.0.dev1", False),
+    ],
+)
+def test_what_a_newer_worker_could_not_tell_waits_for_one_of_its_kind(
+    ours: str, theirs: str, is_newer: bool, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    newer = Outbox(folder, "dyno", version=theirs)
+    path = keep(newer)
+    spool = Outbox(folder, "dyno", version=ours)
+    for _ in range(2):
+        assert jobs_in(spool) == ([] if is_newer else ["job_one"])
+    assert caplog.text.count("spool-newer") == is_newer
+    assert endings_in(folder) == [path]
+    assert jobs_in(newer) == ["job_one"]
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        (b'"schema":1', b'"schema":99'),
+        (b"^.*\n", b'{"schema":99,"about":[]}\n'),
+        (b'"Succeeded"', b'"Ascended"'),
+    ],
+)
+def test_a_form_that_is_not_known_yet_is_left_as_it_is(
+    written: bytes, instead: bytes, spool: Outbox, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = keep(spool)
+    unknown = re.sub(written, instead, path.read_bytes())
+    path.write_bytes(unknown)
+    keep(spool, "job_two")
+    for _ in range(2):
+        assert jobs_in(spool) == ["job_two"]
+    assert path.read_bytes() == unknown
+    assert caplog.text.count("spool-newer") == 1
+
+
+def test_no_folder_on_the_way_to_an_ending_is_lost_with_the_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, sync = list[Path](), os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    spool = Outbox(tmp_path / "share" / "dyno" / "spool", "dyno")
+    path = keep(spool)
+    assert {tmp_path, *(folder for folder in path.parents if tmp_path in folder.parents)} <= {*synced}
+    synced.clear()
+    assert keep(spool, "job_two").parent == path.parent
+    assert synced[1:] == [path.parent], "once is enough"
+
+
+def test_a_full_spool_takes_no_more_and_makes_room_of_what_was_set_aside_only(spool: Outbox, folder: Path) -> None:
+    waiting = keep(spool)
+    size = waiting.stat().st_size
+    aside = folder / "old.aside"
+    aside.write_bytes(bytes(2 * size))
+    assert keep(Outbox(folder, "dyno", 3 * size), "job_two").exists()
+    assert not aside.exists()
+    with pytest.raises(OSError, match="may hold"):
+        keep(Outbox(folder, "dyno", 2 * size), "job_six")
+    assert waiting.exists()
+
+
+def test_endings_whose_jobs_have_expired_everywhere_make_room_when_it_is_short_the_oldest_first(
+    spool: Outbox, folder: Path
+) -> None:
+    paths = [keep(spool, f"job_{name}") for name in ("oldest", "older!", "recent")]
+    size = max(path.stat().st_size for path in paths)
+    now_s = time.time()
+    for path, age_s in zip(paths, (2 * MAX_EXPIRES_IN_S, MAX_EXPIRES_IN_S + 60, MAX_EXPIRES_IN_S - 60), strict=True):
+        os.utime(path, (now_s, now_s - age_s))
+    keep(Outbox(folder, "dyno", 4 * size), "job_new")
+    assert all(path.exists() for path in paths), "there was room"
+    keep(Outbox(folder, "dyno", 4 * size), "job_now")
+    assert [path.exists() for path in paths] == [False, True, True]
+    keep(Outbox(folder, "dyno", 4 * size), "job_ten")
+    assert [path.exists() for path in paths] == [False, False, True]
+    with pytest.raises(OSError, match="may hold"):
+        keep(Outbox(folder, "dyno", 4 * size), "job_six")
+
+
+def test_a_file_that_goes_while_room_is_looked_for_keeps_no_ending_from_its_place(
+    spool: Outbox, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, listed = keep(spool), Path.iterdir
+
+    def listed_before_it_went(of: Path) -> Iterator[Path]:
+        names = list(listed(of))
+        told.unlink()
+        return iter(names)
+
+    monkeypatch.setattr(Path, "iterdir", listed_before_it_went)
+    kept = keep(spool, "job_two")
+    assert endings_in(folder) == [kept]
+
+
+def test_what_a_writer_left_unfinished_long_ago_goes(spool: Outbox, folder: Path) -> None:
+    folder.mkdir()
+    old, new = folder / "old.1.part", folder / "new.2.part"
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    assert jobs_in(spool) == []
+    assert list(folder.iterdir()) == [new]

@@ -1,0 +1,51 @@
+"""The processes below another are found whatever the kernel tells of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from workers import zygote
+
+# Of three processes the second has another name than others have, and the third two threads.
+PROGRAM = """
+import ctypes, os, threading, time
+if os.fork() == 0:
+    ctypes.CDLL(None).prctl(15, b"a ) 1 (b", 0, 0, 0)  # PR_SET_NAME
+    if os.fork() == 0:
+        threading.Thread(target=time.sleep, args=[600], daemon=True).start()
+        print(flush=True)
+    time.sleep(600)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def root() -> Iterator[int]:
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        os.killpg(process.pid, 9)
+
+
+@pytest.mark.parametrize("lists_children", [True, False])
+def test_all_below_are_found_with_their_threads(
+    root: int, lists_children: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lists_children and not zygote._LISTS_CHILDREN:
+        pytest.skip("this kernel lists no children")
+    if not lists_children:
+        monkeypatch.setattr(zygote, "_LISTS_CHILDREN", False)
+        monkeypatch.setattr(zygote, "_listed_children", lambda pid: [])
+    found = zygote.descendants(root)
+    assert sorted(found.values()) == [1, 2]
+    [child] = zygote.children_of(root)
+    [grandchild] = zygote.children_of(child)
+    assert found == {child: 1, grandchild: 2}
+    assert not zygote.children_of(grandchild)

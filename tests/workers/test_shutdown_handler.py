@@ -1,0 +1,82 @@
+"""A signal amid the handling of another, at every instruction: the second is still the one that doesn't wait."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from workers import monitor
+from workers.consumer import on_signals
+from workers.monitor import StopSwitch, shutdown_handler
+
+PATIENCE_S = 60.0
+INSTRUCTIONS = 300  # more than a handler has
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Amid:
+    """A tracer that raises TERM at the `nth` instruction of `workers.monitor`, once."""
+
+    def __init__(self, nth: int) -> None:
+        self._left = nth
+        self.raised = False
+
+    def __call__(self, frame: FrameType, what: str, _: object) -> Callable[..., Any] | None:
+        if frame.f_code.co_filename != monitor.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if what == "opcode":
+            self._left -= 1
+            if self._left == 0:
+                self.raised = True
+                signal.raise_signal(signal.SIGTERM)
+        return self
+
+
+def interrupted(nth: int, raised_by: Callable[[], None]) -> bool:
+    """Whether `raised_by` came to its `nth` instruction, where a TERM was raised."""
+    amid, before = Amid(nth), sys.gettrace()
+    sys.settrace(amid)
+    try:
+        raised_by()
+    finally:
+        sys.settrace(before)
+    return amid.raised
+
+
+def test_the_second_of_two_signals_does_not_wait_wherever_it_comes_in_the_first(handlers: None) -> None:
+    tried = 0
+    for nth in range(1, INSTRUCTIONS):
+        switch = StopSwitch()
+        heard_no_more: list[None] = []
+        end = shutdown_handler(PATIENCE_S, switch.stop, lambda: heard_no_more.append(None))  # noqa: B023 - called in this turn
+        on_signals(end)
+        if not interrupted(nth, lambda: signal.raise_signal(signal.SIGINT)):
+            break
+        assert switch.deadline_s == 0.0, f"the second signal was lost at instruction {nth}"
+        assert len(heard_no_more) == 2
+        tried += 1
+    assert 20 <= tried < INSTRUCTIONS - 1
+
+
+def test_one_signal_lets_the_job_at_hand_finish(handlers: None) -> None:
+    switch = StopSwitch()
+    on_signals(shutdown_handler(PATIENCE_S, switch.stop, lambda: None))
+    assert switch.deadline_s == math.inf
+    assert not switch.stopping
+    signal.raise_signal(signal.SIGINT)
+    assert switch.deadline_s == PATIENCE_S
+    assert switch.comes_within(0)

@@ -1,0 +1,152 @@
+"""Two specs run in turns as one job: in which order, under one lease, and whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import cast
+
+import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.models.job import Status, WorkerRef
+from dyno.models.result import Result
+from dyno.models.runner_protocol import RunRequest
+from dyno.models.spec import InterleavedSpec
+from dyno.settings import Settings
+from dyno.store.leases import Leases
+from dyno.store.maintenance import expire_leases
+from dyno.store.placement import queues_served
+from dyno.workloads import registry
+from tests.measure.conftest import make_record
+from tests.waiting import eventually
+from tests.workers.conftest import LONG, Store, in_turns, tiny
+from tests.workers.looking import device_is_free, runner_of
+from workers.artifact_upload import JobFiles
+from workers.heartbeat import WorkerContext
+from workers.launcher import Launcher, RunnerProcess
+from workers.supervisor import Supervisor
+from workers.variants import variants_of
+
+ONE, TWO = tiny(params={"n": 64, "repeats": 1}), tiny(params={"n": 64, "repeats": 2})
+BOTH = in_turns(ONE, TWO)
+
+
+def processes(result: Result) -> list[int]:
+    return [run.pid for each in (result, *result.arms) for run in each.runs]
+
+
+def test_the_runs_take_turns_and_every_other_round_goes_backwards(
+    quick: Settings,
+    store: Store,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[RunRequest] = []
+
+    def start(request: RunRequest) -> RunnerProcess:
+        told.append(request)
+        return Launcher.start(forking, request)
+
+    monkeypatch.setattr(forking, "start", start)
+    job_id = store.submit(BOTH)
+    assert supervisor_of(quick, forking).serve() == 1
+    assert [(each.spec.params["repeats"], each.run) for each in told] == [
+        (1, 0),
+        (2, 0),
+        (1, 0),
+        (1, 1),
+        (2, 1),
+        (1, 1),
+    ]
+    assert not any(isinstance(each.spec, InterleavedSpec) for each in told)
+    assert {each.artifact_dir for each in told} == {None}
+    result = store.result(job_id)
+    assert [len(each.runs) for each in (result, *result.arms)] == [2, 2, 2]
+    assert len(set(processes(result))) == 6
+    assert "repeats=2" in result.arms[0].reproduce
+    assert store.job(job_id).spec == BOTH
+
+
+def test_the_control_follows_what_the_first_spec_chose_and_the_second_chooses_for_itself(
+    quick: Settings, client: redis.Redis, here: Device, forking: Launcher
+) -> None:
+    context = WorkerContext(here, Leases(client, quick), forking, quick, registry())
+    first, second, control = variants_of(BOTH, context, lambda: cast(JobFiles, None))
+    assert [first.tuned, second.tuned, control.tuned] == [{}, {}, {}]
+    for arm, chosen in ((first, True), (second, False), (control, False)):
+        arm.records.append(make_record([1.0], tuned={"jit_compile": chosen}))
+    assert [arm.tuned["jit_compile"] for arm in (first, second, control)] == [True, False, True]
+
+
+def test_a_canceled_one_is_stopped_in_mid_run_and_leaves_no_result(
+    quick: Settings,
+    store: Store,
+    client: redis.Redis,
+    here: Device,
+    serve: Callable[[], Future[int]],
+) -> None:
+    job_id = store.submit(in_turns(ONE, tiny(measure=LONG)))
+    serving = serve()
+    eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.run == 2)
+    assert store.job(job_id).progress.runs == 6  # type: ignore[union-attr]
+    store.cancel(job_id)
+    serving.result(60)
+    assert store.job(job_id).status is Status.CANCELED
+    assert device_is_free(client, quick, here)
+
+
+def test_one_whose_runner_is_killed_begins_again_with_all_runs(
+    quick: Settings,
+    store: Store,
+    here: Device,
+    serve: Callable[[], Future[int]],
+) -> None:
+    job_id = store.submit(in_turns(ONE, tiny(measure={"min_s": 0.7, "max_s": 0.7}), control=False))
+    serving = serve()
+    eventually(lambda: (seen := store.job(job_id).progress) is not None and seen.run == 2)
+    killed = runner_of(here, quick)
+    os.kill(killed, signal.SIGKILL)
+    assert serving.result(60) == 2
+    job, result = store.job(job_id), store.result(job_id)
+    assert (job.status, job.attempt) == (Status.SUCCEEDED, 2)
+    assert len(processes(result)) == 4
+    assert killed not in processes(result)
+
+
+def test_one_whose_worker_died_is_run_whole_by_another(
+    quick: Settings,
+    store: Store,
+    client: redis.Redis,
+    supervisor_of: Callable[..., Supervisor],
+    forking: Launcher,
+    here: Device,
+) -> None:
+    short = quick.model_copy(update={"lease_s": 0.1})
+    job_id = store.submit(BOTH)
+    dead = Leases(client, short).claim(here.full_id, queues_served(here), WorkerRef(id="d", device="cpu:0-0", host="h"))
+    assert dead is not None
+    assert dead.spec == BOTH
+    eventually(lambda: job_id in expire_leases(client, short))
+    assert supervisor_of(quick, forking).serve() == 1
+    job = store.job(job_id)
+    assert (job.status, job.attempt) == (Status.SUCCEEDED, 2)
+    assert len(processes(store.result(job_id))) == 6
+    assert [(each.arm, each.run) for each in store.samples(job_id)] == [
+        (arm, run) for arm in ("first", "second", "control") for run in range(2)
+    ]
+    assert not Leases(client, quick).finish(dead, "stop")
+
+
+def test_a_failure_says_which_of_the_specs_it_was(
+    quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
+) -> None:
+    job_id = store.submit(in_turns(tiny(timeout_s=1), tiny(measure=LONG)))
+    supervisor_of(quick, forking).serve()
+    failure = store.job(job_id).failure
+    assert failure is not None
+    assert failure.message == "the second spec: the job took longer than its 1 s"

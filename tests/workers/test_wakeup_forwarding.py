@@ -1,0 +1,89 @@
+"""A wake-up that came to a worker which the job doesn't fit reaches the one that it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+import redis
+
+from dyno.devices.device import Device
+from dyno.errors import StoreUnavailable
+from dyno.models.inventory import WorkerRecord
+from dyno.models.job import Status
+from dyno.settings import Settings
+from dyno.store import fleet
+from dyno.store.leases import Leases
+from dyno.store.placement import DYNO_VERSION, profile, queues_served
+from tests.workers.conftest import Misbehaving, Store, tiny
+from workers.supervisor import Supervisor
+
+
+@pytest.fixture
+def larger(client: redis.Redis, settings: Settings, here: Device) -> Device:
+    """A device that rests: this host's CPU with twice the memory, elsewhere."""
+    device = here.model_copy(update={"host": "elsewhere", "memory_bytes": 2 * here.memory_bytes})
+    known = {
+        "id": "w",
+        "host": device.host,
+        "pid": 1,
+        "device": device.full_id,
+        "state": "idle",
+        "version": DYNO_VERSION,
+    }
+    fleet.publish(client, settings, device, WorkerRecord.model_validate(known | {"started_at": datetime.now(UTC)}))
+    return device
+
+
+@pytest.fixture
+def unfit(store: Store, here: Device, larger: Device) -> str:
+    """A job for the larger one."""
+    answers = {profile(here): False, profile(larger): True}
+    return str(store._do(lambda jobs: jobs.submit(tiny(), fits=answers)).job.id)
+
+
+def test_a_worker_that_a_job_does_not_fit_leaves_it_and_wakes_the_one_that_has_not_looked(
+    quick: Settings,
+    store: Store,
+    unfit: str,
+    larger: Device,
+    supervisor_of: Callable[..., Supervisor],
+    misbehaving: Callable[[str], Misbehaving],
+) -> None:
+    woken: list[str] = []
+    supervisor = supervisor_of(quick, misbehaving("never started"), wake=woken.append)
+    assert supervisor.serve() == 0
+    assert woken == [queues_served(larger)[0]]
+    assert (store.job(unfit).status, store.job(unfit).attempt) == (Status.QUEUED, 0)
+
+
+def test_a_store_that_goes_away_meanwhile_does_no_harm(
+    quick: Settings,
+    unfit: str,
+    supervisor_of: Callable[..., Supervisor],
+    misbehaving: Callable[[str], Misbehaving],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def away(self: Leases, device: Device) -> list[str]:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(Leases, "queues_to_notify", away)
+    assert supervisor_of(quick, misbehaving("never started")).serve() == 0
+
+
+def test_a_store_that_is_away_already_is_not_asked_once_more(
+    quick: Settings,
+    supervisor_of: Callable[..., Supervisor],
+    misbehaving: Callable[[str], Misbehaving],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    def asked_again(*_: object) -> None:
+        pytest.fail("asked whom to wake")
+
+    monkeypatch.setattr(Leases, "claim", away)
+    monkeypatch.setattr(Leases, "queues_to_notify", asked_again)
+    assert supervisor_of(quick, misbehaving("never started")).serve() == 0

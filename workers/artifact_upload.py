@@ -1,0 +1,524 @@
+"""The files of one attempt: its scratch folder, the weights that it starts from, and the upload of its artifacts.
+
+Files go to the shared store where there is one, else through the API. By the upload the work is done and measured: a
+store that fails costs the files alone, as a warning, and never the result. So the store is tried before the first
+run. Scratch folders of killed workers are deleted when the next attempt begins.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import math
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+from pydantic import JsonValue
+
+from dyno.artifact_store import (
+    PIECE_BYTES,
+    ArtifactStore,
+    artifact_url,
+    is_artifact_name,
+    is_weights,
+    sha256_of,
+    shared_store,
+    unsafe_weights_reason,
+)
+from dyno.client import DownloadDamaged, Refused, ServerUnreachable
+from dyno.client.client import AttemptClient
+from dyno.errors import (
+    ArtifactNotFound,
+    ArtifactStoreUnavailable,
+    ArtifactTooLarge,
+    DynoError,
+    StaleToken,
+    StoreUnavailable,
+)
+from dyno.measure.warnings import warning
+from dyno.models.job import Failure, FailureClass
+from dyno.models.result import Artifact, ResultWarning
+from dyno.models.spec import WeightsRef
+from dyno.settings import Settings
+from dyno.store.leases import Claim, Leases
+from dyno.workloads.contract import Params
+from dyno.workloads.training.params import TrainingParams
+from workers.heartbeat import AttemptEnded, CallTimedOut, Heartbeat, WorkerContext, background_call
+from workers.log import LOG, event
+from workers.outcome import Dropped, Failed, HandedBack
+
+
+@contextmanager
+def scratch_folder(run_dir: Path) -> Iterator[Path]:
+    """An empty folder under `run_dir`, deleted with all that is in it at the end of the block.
+
+    Its owner holds a lock on it, which ends with the process however it dies: by that others know what is left over.
+    Raises OSError where there can be none.
+    """
+    root = run_dir / "scratch"
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _locked(root):  # or a new folder could be taken for a left-over before its owner has locked it
+        _delete_left_overs(root)
+        folder = Path(tempfile.mkdtemp(dir=root))
+        descriptor = _lock(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = _lock(folder)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(folder: Path, operation: int = fcntl.LOCK_EX) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, operation)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _delete_left_overs(root: Path) -> None:
+    for folder in root.iterdir():
+        try:
+            descriptor = _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # its owner lives, or has just deleted it
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+TransientErrors = tuple[type[Exception], ...]
+
+_PAUSE_S = 0.5
+
+
+class ArtifactStoreUnreachable(ArtifactStoreUnavailable):
+    """Nobody answers there: it may just be starting again."""
+
+
+class ArtifactTransport(Protocol):
+    """Both may be repeated. They raise ArtifactStoreUnavailable, and StoreUnavailable while Redis is away."""
+
+    def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
+        """Store a file of the claimed job. Raises StaleToken, ArtifactTooLarge."""
+
+    def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
+        """Fetch a file that the claimed job starts from, and check it. Raises ArtifactNotFound, DownloadDamaged."""
+
+
+def artifact_transport(settings: Settings, leases: Leases) -> ArtifactTransport:
+    """To the shared store where there is one, else through the API. Raises ArtifactStoreUnfit."""
+    store = shared_store(settings)
+    if store is not None:
+        return SharedStoreTransport(store, leases)
+    return ApiTransport(settings.api_url or f"http://127.0.0.1:{settings.port}")
+
+
+@dataclass(frozen=True)
+class ArtifactSender:
+    """Puts files of one claimed job, each again and again for what passes."""
+
+    transport: ArtifactTransport
+    claim: Claim
+    clock: Callable[[], float]
+
+    def send(self, source: Path, patience_s: float, passing: TransientErrors, abandoned: threading.Event) -> Artifact:
+        """Under the name of `source`. Raises what is not `passing`, and what still fails `patience_s` after the first
+        failure: a transfer that goes well may take as long as it does.
+        """
+        name, size_bytes, sha256 = source.name, source.stat().st_size, sha256_of(source)
+        deadline_s = math.inf
+        while True:
+            try:
+                self.transport.put(self.claim, name, sha256, source)
+                return Artifact(name=name, bytes=size_bytes, sha256=sha256, url=artifact_url(self.claim.job_id, name))
+            except passing as error:
+                deadline_s = min(deadline_s, self.clock() + patience_s)
+                if abandoned.is_set() or self.clock() + _PAUSE_S >= deadline_s:
+                    raise
+                event("file-not-stored", logging.WARNING, job=self.claim.job_id, file=name, why=str(error))
+            abandoned.wait(_PAUSE_S)
+
+
+class SharedStoreTransport:
+    """No token guards the store: names by content do (`dyno.artifact_store.stored_name`)."""
+
+    def __init__(self, store: ArtifactStore, leases: Leases) -> None:
+        self._store, self._leases = store, leases
+
+    def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
+        self._leases.note_artifacts(claim)
+        self._store.keep(claim.job_id, name, sha256, source)
+
+    def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
+        digest = hashlib.sha256()
+        with self._store.open(job_id, artifact) as source, to.open("wb") as file:
+            while piece := source.read(PIECE_BYTES):
+                file.write(piece)
+                digest.update(piece)
+        if digest.hexdigest() != artifact.sha256:
+            raise DownloadDamaged(f"{artifact.name} of {job_id} has another SHA-256 than its result lists")
+
+
+class ApiTransport:
+    """The API checks the attempt's token; connections are made anew for each file, so that none is held meanwhile."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
+        with self._errors(), self._client(claim) as client:
+            kept = client.upload(name, source)
+        if kept.sha256 != sha256:
+            raise ArtifactStoreUnavailable(f"{self._url} got {name} with another SHA-256 than it has here")
+
+    def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
+        with self._errors(), self._client(claim) as client:
+            client.download(job_id, artifact, to)
+
+    def _client(self, claim: Claim) -> AttemptClient:
+        return AttemptClient(self._url, claim.job_id, claim.token)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except ServerUnreachable as error:
+            raise ArtifactStoreUnreachable(
+                f"the API can't be reached to store or fetch files: {error.detail}. DYNO_API_URL says where it is; "
+                "DYNO_ARTIFACT_URL names a store that needs no API"
+            ) from error
+        except Refused as error:
+            raise _error_of(error) from error
+
+
+_ERROR_TYPES: dict[str, type[DynoError]] = {
+    "artifact-not-found": ArtifactNotFound,
+    "artifact-too-large": ArtifactTooLarge,
+    "job-not-found": StaleToken,
+    "no-result": ArtifactNotFound,
+    "result-not-ready": ArtifactNotFound,
+    "stale-token": StaleToken,
+    "store-unavailable": ArtifactStoreUnreachable,
+}
+
+
+def _error_of(error: Refused) -> DynoError:
+    kind = _ERROR_TYPES.get(str(error.problem.get("code")), ArtifactStoreUnavailable)
+    return kind(error.detail)
+
+
+WEIGHTS_UNAVAILABLE = "weights_unavailable"
+
+
+def fetch_weights(
+    ref: WeightsRef, claim: Claim, leases: Leases, transport: ArtifactTransport, folder: Path, max_bytes: int
+) -> Path | Failure:
+    """A file in `folder`, checked against what the other job's result lists, its name and suffix kept; or why not."""
+    try:
+        listed = leases.artifacts(ref.job)
+        artifact = _named(ref, listed)
+        if isinstance(artifact, str):
+            return _weights_failure(FailureClass.UNSUPPORTED, artifact)
+        if artifact.bytes > max_bytes:
+            why = f"{ref.name} has {artifact.bytes} bytes, at most {max_bytes} are loaded"
+            return _weights_failure(FailureClass.RESOURCE, why)
+        path = folder / artifact.name
+        transport.get(claim, ref.job, artifact, path)
+    except ArtifactNotFound as error:
+        return _weights_failure(FailureClass.UNSUPPORTED, error.detail)
+    except (ArtifactStoreUnavailable, StoreUnavailable, DownloadDamaged) as error:
+        return _weights_failure(FailureClass.INFRASTRUCTURE, error.detail)
+    refused = unsafe_weights_reason(path, max_bytes)
+    return path if refused is None else _weights_failure(FailureClass.UNSUPPORTED, refused)
+
+
+def _named(ref: WeightsRef, listed: list[Artifact] | None) -> Artifact | str:
+    """The artifact, or why there is none: the job was there when this one was accepted, and may have expired since."""
+    if listed is None:
+        return f"{ref.job} and its files are gone"
+    if not (is_artifact_name(ref.name) and is_weights(ref.name)):
+        return f'"{ref.name}" is no file of weights'
+    found = next((artifact for artifact in listed if artifact.name == ref.name), None)
+    return found or f"{ref.job} left no {ref.name}"
+
+
+def _weights_failure(failure_class: FailureClass, message: str) -> Failure:
+    return Failure(
+        failure_class=failure_class, reason=WEIGHTS_UNAVAILABLE, message=f"the weights can't be had: {message}"
+    )
+
+
+MAX_FILES = 100  # of one job: every one of them is in its result
+UPLOAD_PHASE = "artifacts"  # as progress shows it
+
+_TRANSIENT_ERRORS = (ArtifactStoreUnavailable, StoreUnavailable)
+_SLOWEST_BYTES_PER_S = 2**20  # a transfer that is slower than this is taken for one that hangs
+_LEAST_S = 60.0
+_NAMED = 3  # files in the warning's sentence; its evidence has up to MAX_FILES
+
+
+@dataclass(frozen=True)
+class LostArtifact:
+    """A file that the job left and nobody will find; `size_bytes` is null for what is no regular file."""
+
+    name: str
+    size_bytes: int | None
+    why: str
+
+
+@dataclass
+class UploadedArtifacts:
+    artifacts: list[Artifact] = field(default_factory=list)
+    not_stored: list[LostArtifact] = field(default_factory=list)
+
+    @property
+    def warnings(self) -> list[ResultWarning]:
+        """ARTIFACTS_NOT_STORED with names, sizes and reasons, where there are any."""
+        if not self.not_stored:
+            return []
+        lost, count = self.not_stored, len(self.not_stored)
+        told = "; ".join(f"{each.name}: {each.why}" for each in lost[:_NAMED])
+        more = f"; and {count - _NAMED} more" if count > _NAMED else ""
+        files: list[JsonValue] = [
+            {"name": each.name, "bytes": each.size_bytes, "why": each.why} for each in lost[:MAX_FILES]
+        ]
+        message = f"{count} of the files that the job left could not be stored and are lost: {told}{more}"
+        return [warning("ARTIFACTS_NOT_STORED", message, count=count, files=files)]
+
+
+class ArtifactUpload:
+    """`keep` once. Raises AttemptEnded where the job is canceled meanwhile, or another attempt has it."""
+
+    def __init__(
+        self, sender: Callable[[], ArtifactSender], claim: Claim, heartbeat: Heartbeat, context: WorkerContext, run: int
+    ) -> None:
+        """`run`: the number of the last one, for the heartbeats that go on."""
+        self._sender, self._claim, self._heartbeat, self._context, self._run = sender, claim, heartbeat, context, run
+        self._patience_s = context.settings.artifact_patience_s
+        self._given_up: str | None = None
+        self._kept = UploadedArtifacts()
+
+    def keep(self, folder: Path) -> UploadedArtifacts:
+        """Store every regular file in `folder` that has a valid name, in the order of names."""
+        try:
+            entries = _entries(folder)
+        except OSError as error:
+            self._lose(folder, f"the folder of the job's files can't be read: {error.strerror or error}")
+            return self._kept
+        for path, refused in entries:
+            why = refused or self._given_up or self._store(path)
+            if why is not None:
+                self._lose(path, why)
+        return self._kept
+
+    def _lose(self, path: Path, why: str) -> None:
+        event("file-lost", logging.ERROR, job=self._claim.job_id, file=path.name, why=why)
+        size_bytes = path.lstat().st_size if path.is_file() and not path.is_symlink() else None
+        self._kept.not_stored.append(LostArtifact(_printable(path.name), size_bytes, _printable(why)))
+
+    def _store(self, path: Path) -> str | None:
+        """None once it is stored, or else why it isn't."""
+        try:
+            self._kept.artifacts.append(self._send(path))
+        except StaleToken as error:
+            raise AttemptEnded(Dropped()) from error
+        except AttemptEnded as early:
+            if not isinstance(early.ending, HandedBack):
+                raise
+            self._given_up = "the worker had to end before the store had taken it"
+            return self._given_up
+        except ArtifactTooLarge as error:
+            return error.detail
+        except CallTimedOut as error:
+            self._given_up = f"the store hangs: {error}"
+            return self._given_up
+        except _TRANSIENT_ERRORS as error:
+            self._patience_s = 0.0  # spent: each further file has one try
+            return error.detail
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with a file, the measurement stands
+            LOG.exception("file-broke job=%s file=%s", self._claim.job_id, path.name)
+            return f"{type(error).__name__}: {error}"
+        self._patience_s = self._context.settings.artifact_patience_s
+        return None
+
+    def _send(self, path: Path) -> Artifact:
+        size_bytes, limit = path.stat().st_size, self._context.settings.artifact_max_bytes
+        if size_bytes > limit:
+            raise ArtifactTooLarge(f"it has {size_bytes} bytes, at most {limit} are kept")
+        patience_s = self._patience_s
+        while True:
+            within_s = _LEAST_S + 2 * (patience_s + size_bytes / _SLOWEST_BYTES_PER_S)
+            work = partial(self._sender().send, _under_unique_name(path), patience_s, _TRANSIENT_ERRORS)
+            try:
+                return background_call(work, UPLOAD_PHASE, self._run, self._heartbeat, self._context, within_s)
+            except (*_TRANSIENT_ERRORS, CallTimedOut):
+                if self._heartbeat.heard:
+                    raise
+                patience_s = _LEAST_S  # while Redis is away the result can't be written either: nothing is lost by this
+
+
+def _under_unique_name(path: Path) -> Path:
+    """The file under a name that only one try has.
+
+    A store may rename away what it is given, and a try that was left behind may do so while the next one is at it.
+    """
+    try:
+        own = Path(tempfile.mkdtemp(prefix=".", dir=path.parent)) / path.name
+        own.hardlink_to(path)
+    except OSError:  # a full disk, or a file system without such links: then at least the first try may succeed
+        return path
+    return own
+
+
+def _entries(folder: Path) -> list[tuple[Path, str | None]]:
+    """What is in the folder, by name, and why not to store it."""
+    found: list[tuple[Path, str | None]] = []
+    fit = 0
+    for path in sorted(folder.iterdir()):
+        refused = _refusal(path)
+        fit += refused is None
+        over = f"at most {MAX_FILES} files of a job are kept" if fit > MAX_FILES else None
+        found.append((path, refused or over))
+    return found
+
+
+def _refusal(path: Path) -> str | None:
+    if not path.is_file() or path.is_symlink():  # a link could lead anywhere on this host
+        return "it is no regular file"
+    if not is_artifact_name(path.name):
+        return "its name is none: letters, digits, dot, dash and underscore, a letter or digit first"
+    return None
+
+
+def _printable(text: str) -> str:
+    """A file's name can hold bytes that are no UTF-8, and a result is JSON."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+T = TypeVar("T")
+
+_PREPARE_PHASE = "files"  # the phase, as progress shows it
+_PROBE = "probe"  # in no result, so that nobody ever sees it, and swept when the job is done
+_PROBE_BYTES = 64 * 1024  # an empty file would have room on a full disk
+_PROBE_PATIENCE_S = 5.0  # before the first run little is lost by giving up: an API that just starts again is waited for
+
+
+class JobFiles:
+    """Deletes its files on this host at the end of the block. Methods raise AttemptEnded with how the attempt ends."""
+
+    def __init__(self, claim: Claim, heartbeat: Heartbeat, context: WorkerContext) -> None:
+        self._claim, self._heartbeat, self._context = claim, heartbeat, context
+        self._settings = context.settings
+        self._stack = ExitStack()
+        self.weights: Path | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._folder = self._stack.enter_context(scratch_folder(self._settings.run_dir))
+        except OSError as error:
+            detail = f"no folder for the job's files in {self._settings.run_dir}: {error}"
+            raise AttemptEnded(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @cached_property
+    def _transport(self) -> ArtifactTransport:
+        return artifact_transport(self._settings, self._context.leases)
+
+    @property
+    def scratch(self) -> Path:
+        """The folder of all of them, which goes with the attempt."""
+        return self._folder
+
+    def empty(self) -> Path:
+        """The folder for run 0, without what one that died in between has left in it."""
+        folder = self._folder / "artifacts"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+    @contextmanager
+    def room(self) -> Iterator[Path]:
+        """An empty folder for what one run puts aside, deleted after it: a hundred runs leave no more than one."""
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def prepare(self, params: Params, *, leaves_files: bool = True) -> None:
+        """Before the first run: try the store where the job will leave files, and fetch the weights it starts from.
+
+        A training that can't keep its weights is found out now, and not after its hours: `deliver` can only warn.
+        """
+        if isinstance(params, TrainingParams):
+            if leaves_files:
+                self._on_a_thread(self._probe)
+            if params.weights is not None:
+                self._fetch(params.weights)
+
+    def _probe(self, abandoned: threading.Event) -> None:
+        source = self._folder / _PROBE
+        source.write_bytes(bytes(min(_PROBE_BYTES, self._settings.artifact_max_bytes)))
+        patience_s = min(_PROBE_PATIENCE_S, self._settings.artifact_patience_s)
+        self._sender().send(source, patience_s, (ArtifactStoreUnreachable, StoreUnavailable), abandoned)
+
+    def _fetch(self, ref: WeightsRef) -> None:
+        folder = self._folder / "weights"
+        folder.mkdir()
+        leases, max_bytes = self._context.leases, self._settings.artifact_max_bytes
+
+        def fetch(_: threading.Event) -> Path | Failure:
+            return fetch_weights(ref, self._claim, leases, self._transport, folder, max_bytes)
+
+        found = self._on_a_thread(fetch)
+        if isinstance(found, Failure):
+            raise AttemptEnded(Failed(found))
+        self.weights = found
+
+    def deliver(self, run: int) -> UploadedArtifacts:
+        """After the last run, number `run`: store every file that run 0 left. A store that fails ends no attempt."""
+        return ArtifactUpload(self._sender, self._claim, self._heartbeat, self._context, run).keep(
+            self._folder / "artifacts"
+        )
+
+    def _sender(self) -> ArtifactSender:
+        return ArtifactSender(self._transport, self._claim, self._context.clock)
+
+    def _on_a_thread(self, work: Callable[[threading.Event], T]) -> T:
+        try:
+            return background_call(work, _PREPARE_PHASE, 0, self._heartbeat, self._context)
+        except StaleToken as error:
+            raise AttemptEnded(Dropped()) from error
+        except (ArtifactStoreUnavailable, ArtifactTooLarge, StoreUnavailable) as error:
+            detail = f"the job's files can't be stored: {error.detail}"
+            raise AttemptEnded(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
+
+
+def _failed(failure_class: FailureClass, reason: str, message: str) -> Failed:
+    return Failed(Failure(failure_class=failure_class, reason=reason, message=message))

@@ -1,0 +1,328 @@
+"""Outcomes that Redis couldn't take: kept on disk and retried, by this process or its successors on the host.
+
+An outcome is written again and again while Redis is away. From the first failure on it is in a file too: the first
+line says whose outcome it is, the second what it is. Damaged files are set aside, files of a newer Dyno left to one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import redis
+from pydantic import Field, TypeAdapter
+from pydantic_core import to_json
+
+from dyno import atomic_files
+from dyno.errors import StoreUnavailable
+from dyno.models.job import SCHEMA, Stored
+from dyno.models.spec import MAX_EXPIRES_IN_S
+from dyno.store.leases import Claim, Leases
+from dyno.store.placement import DYNO_VERSION
+from dyno.store.records import read_spec
+from workers.log import event
+from workers.monitor import StopSwitch
+from workers.outcome import Ending, Failed, HandedBack, Stopped, Succeeded
+
+_KINDS: Final[dict[str, TypeAdapter[Any]]] = {
+    kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Stopped, HandedBack)
+}
+
+
+class _Writer(Stored):
+    """What is understood of the first line of a file, however much newer the Dyno is that wrote it."""
+
+    schema_version: int = Field(alias="schema")
+    version: str = ""
+
+
+class _Header(_Writer):
+    """The first line of a file: whose ending the second one is."""
+
+    namespace: str
+    job: str
+    attempt: int
+    token: str
+    device: str
+    queue: str
+    spec: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class OutboxEntry:
+    path: Path
+    claim: Claim
+    ending: Ending
+
+
+class NewerVersion(Exception):
+    """A file of a newer Dyno, or with a kind of ending that isn't known here."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(version)
+        self.version = version
+
+
+def encode_entry(ending: Ending, claim: Claim, namespace: str, version: str) -> bytes:
+    header = {
+        "schema": SCHEMA,
+        "version": version,
+        "namespace": namespace,
+        "job": claim.job_id,
+        "attempt": claim.attempt,
+        "token": claim.token,
+        "device": claim.device,
+        "queue": claim.queue,
+        "spec": claim.spec.model_dump_json(),
+        "kind": type(ending).__name__,
+    }
+    return b"".join(to_json(line, inf_nan_mode="constants") + b"\n" for line in (header, ending))
+
+
+def read_entry(path: Path, namespace: str, most_bytes: int, version: str) -> OutboxEntry | None:
+    """None for another namespace's. Raises NewerVersion (than `version`), OSError, whatever else damage leads to."""
+    first, _, second = _content(path, most_bytes).partition(b"\n")
+    writer = _Writer.model_validate_json(first)
+    if writer.schema_version > SCHEMA or _release(writer.version) > _release(version):
+        raise NewerVersion(writer.version)
+    header = _Header.model_validate_json(first)
+    if header.kind not in _KINDS:
+        raise NewerVersion(writer.version)
+    if header.namespace != namespace:
+        return None
+    return OutboxEntry(path, _claim(header), _KINDS[header.kind].validate_json(second))
+
+
+def _release(version: str) -> list[int]:
+    """[1, 2] of "1.2.dev3"; [] of what says no release."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return [int(part) for part in found[0].split(".")] if found else []
+
+
+def _claim(header: _Header) -> Claim:
+    return Claim(
+        job_id=header.job,
+        spec=read_spec(header.spec),
+        attempt=header.attempt,
+        token=header.token,
+        queue=header.queue,
+        left_behind=0,
+        cancel_requested=False,
+        device=header.device,
+    )
+
+
+def _content(path: Path, most_bytes: int) -> bytes:
+    """Raises OSError, also for what is no plain file: a pipe would be waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
+            raise OSError(f"{path.name} is no file of a spool")
+        return file.read()
+
+
+MAX_OUTBOX_BYTES: Final = 2**30  # of the whole folder; the largest ending known, 100,000 samples, takes 10 MB
+_UNFINISHED_S = 3600  # what is older was begun by a process that died
+_ENDING, _ASIDE, _UNFINISHED = ".ending", ".aside", ".part"
+
+
+class Outbox:
+    """One folder for all workers of a host, who may all write the same ending: the store takes it once.
+
+    What is damaged is set aside (`.aside`), what a newer Dyno wrote is left to one; neither stands in the way of the
+    others. `version`: of the Dyno that uses it.
+    """
+
+    def __init__(
+        self, folder: Path, namespace: str, most_bytes: int = MAX_OUTBOX_BYTES, *, version: str = DYNO_VERSION
+    ) -> None:
+        self._folder, self._namespace, self._most_bytes, self._version = folder, namespace, most_bytes, version
+        self._passed_over: set[str] = set()
+
+    def keep(self, ending: Ending, claim: Claim) -> Path:
+        """The file that the ending is in, safe from a loss of power. Raises OSError where there is no room for it."""
+        text = encode_entry(ending, claim, self._namespace, self._version)
+        atomic_files.make_folder(self._folder)
+        self._make_room(len(text))
+        digest = hashlib.sha256(claim.token.encode()).hexdigest()[:16]
+        path = self._folder / f"{claim.job_id}.{claim.attempt}.{digest}{_ENDING}"
+        unfinished = path.with_suffix(f".{os.getpid()}{_UNFINISHED}")
+        try:
+            atomic_files.write_synced(unfinished, text)
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        atomic_files.fsync_path(self._folder)
+        return path
+
+    def waiting(self) -> Iterator[OutboxEntry]:
+        """All endings of this namespace, but those that were passed over; none where the folder can't be read."""
+        try:
+            names = sorted(path.name for path in self._folder.iterdir())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            event("spool-unreadable", logging.WARNING, folder=self._folder, why=str(error))
+            return
+        for name in names:
+            if name.endswith(_ENDING) and name not in self._passed_over:
+                if spooled := self._read(self._folder / name):
+                    yield spooled
+            elif name.endswith(_UNFINISHED):
+                self._drop_left_over(self._folder / name)
+
+    def drop(self, path: Path) -> None:
+        """The ending is told, or counts no more."""
+        with suppress(OSError):  # another worker was quicker; or it is told once more, which changes nothing
+            path.unlink()
+
+    def pass_over(self, path: Path) -> None:
+        """Not a matter for this process: another store's, say. It stays for the next one."""
+        self._passed_over.add(path.name)
+
+    def _read(self, path: Path) -> OutboxEntry | None:
+        try:
+            found = read_entry(path, self._namespace, self._most_bytes, self._version)
+        except FileNotFoundError:  # another worker was quicker
+            return None
+        except NewerVersion as error:
+            event("spool-newer", logging.WARNING, file=path, version=error.version, own=self._version)
+            found = None
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one file, the others go on
+            self._set_aside(path, error)
+            return None
+        if found is None:  # another namespace's, or for a newer Dyno to tell
+            self.pass_over(path)
+        return found
+
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        event("spool-set-aside", logging.ERROR, file=path, why=f"{type(error).__name__}: {error}"[:500])
+        self.pass_over(path)  # where it can't be renamed either
+        with suppress(OSError):
+            path.replace(path.with_suffix(_ASIDE))
+
+    def _make_room(self, size: int) -> None:
+        """Endings that wait are kept; files set aside and endings of expired jobs are thrown away, the oldest first."""
+        found = [(path, status) for path in self._folder.iterdir() if (status := _status(path))]
+        used = sum(status.st_size for _, status in found)
+        useless = sorted((status.st_mtime, status.st_size, path) for path, status in found if _useless(path, status))
+        for _, freed, path in useless:
+            if used + size <= self._most_bytes:
+                return
+            event("spool-made-room", logging.WARNING, thrown_away=path)
+            self.drop(path)
+            used -= freed
+        if used + size > self._most_bytes:
+            raise OSError(f"{self._folder} holds {used} bytes, and may hold {self._most_bytes}")
+
+    def _drop_left_over(self, path: Path) -> None:
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > _UNFINISHED_S:
+                path.unlink()
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None where another worker has told it, or thrown it away, since it was listed."""
+    try:
+        return path.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _useless(path: Path, status: os.stat_result) -> bool:
+    """No job is known for longer than it may ask for, so what nobody has taken until then nobody will."""
+    old = time.time() - status.st_mtime > MAX_EXPIRES_IN_S
+    return path.suffix == _ASIDE or (path.suffix == _ENDING and old)
+
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+
+
+def deliver_ending(
+    ending: Ending,
+    claim: Claim,
+    leases: Leases,
+    outbox: Outbox,
+    stop: StopSwitch,
+    clock: Callable[[], float],
+    tell_log: Callable[[], None] = lambda: None,
+) -> bool:
+    """Write the ending, again and again while Redis is away; False: it didn't count, or the worker had to end first.
+
+    `tell_log` is called before each try: it writes what it can of the attempt's log.
+
+    From the first failure on it is spooled too, so that a worker that dies meanwhile leaves it to its successor.
+    """
+    pause_s, kept = _FIRST_PAUSE_S, None
+    while True:
+        try:
+            tell_log()
+            counted = ending.write(leases, claim)
+        except StoreUnavailable as error:
+            event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)
+        except redis.RedisError:  # refused for good, by missing rights say: for whoever looks into that
+            _keep(ending, claim, outbox)
+            raise
+        else:
+            if kept is not None:
+                outbox.drop(kept)
+            return counted
+        kept = kept or _keep(ending, claim, outbox)
+        if clock() + pause_s >= stop.deadline_s:
+            _leave(ending, claim, kept)
+            return False
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def deliver_waiting(outbox: Outbox, leases: Leases) -> None:
+    """Write all that waits in the outbox; what can't be written now goes on waiting."""
+    for spooled in outbox.waiting():
+        try:
+            _write(spooled, outbox, leases)
+        except StoreUnavailable as error:
+            event("spool-not-written", logging.WARNING, why=error.detail)
+            return
+        except redis.RedisError as error:  # it refuses this one: the others may still be taken
+            outbox.pass_over(spooled.path)
+            event("spool-refused", logging.ERROR, file=spooled.path, why=repr(error))
+
+
+def _write(spooled: OutboxEntry, outbox: Outbox, leases: Leases) -> None:
+    claim = spooled.claim
+    counted = spooled.ending.write(leases, claim)
+    if not counted and not leases.knows(claim.job_id):
+        outbox.pass_over(spooled.path)  # of another store with the same namespace, or this one has lost the job
+        event("spool-foreign", logging.WARNING, job=claim.job_id, file=spooled.path)
+        return
+    outbox.drop(spooled.path)
+    level = logging.INFO if counted else logging.WARNING  # not counted: another attempt owns the job, or ended it
+    event("unspooled", level, job=claim.job_id, ending=type(spooled.ending).__name__, counted=counted)
+
+
+def _keep(ending: Ending, claim: Claim, outbox: Outbox) -> Path | None:
+    try:
+        return outbox.keep(ending, claim)
+    except OSError as error:  # the disk is full: then there is still the next attempt to write it
+        event("not-spooled", logging.ERROR, job=claim.job_id, why=str(error))
+        return None
+
+
+def _leave(ending: Ending, claim: Claim, kept: Path | None) -> None:
+    if kept is not None:
+        event("ending-spooled", logging.WARNING, job=claim.job_id, ending=type(ending).__name__, file=kept)
+    else:
+        event("ending-lost", logging.ERROR, job=claim.job_id, ending=type(ending).__name__)

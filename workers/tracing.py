@@ -1,0 +1,76 @@
+"""Spans of an attempt and its runs, in the trace of the request that made the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from dyno.errors import StoreUnavailable
+from dyno.logging import Carrier, Span, SpanAttributes, Tracer
+from dyno.models.job import FailureClass
+from dyno.store.leases import Claim
+from workers.heartbeat import WorkerContext
+from workers.monitor import RunEnd
+from workers.outcome import Ending, Failed
+
+
+@contextmanager
+def attempt_span(claim: Claim, context: WorkerContext) -> Iterator[Span]:
+    """The attempt, and before it the time for which the job has waited. All is sent at its end: not beside a run."""
+    traces = context.traces
+    if not traces.on:
+        yield Span()
+        return
+    follows = _waited(claim, context)
+    facts: SpanAttributes = {
+        "dyno.job": claim.job_id,
+        "dyno.workload": claim.spec.workload,
+        "dyno.device": claim.device,
+        "dyno.attempt": claim.attempt,
+    }
+    with traces.span("attempt", facts, follows=follows, kind="consumer") as span:
+        yield span
+    traces.flush()
+
+
+def note_attempt(span: Span, ending: Ending, counted: bool) -> None:
+    """`counted`: whether the store took it; another attempt may have owned the job."""
+    failure = ending.failure if isinstance(ending, Failed) else None
+    span.note(
+        {
+            "dyno.ending": type(ending).__name__.lower(),
+            "dyno.counted": counted,
+            "dyno.reason": failure.reason if failure else None,
+        },
+        failed=failure.message if failure else None,
+    )
+
+
+def run_span(traces: Tracer, number: int, variant: str | None) -> AbstractContextManager[Span]:
+    """`number` counts from 0, what is told from 1. `variant`: which spec of a comparison it is of."""
+    return traces.span("run", {"dyno.run": number + 1, "dyno.arm": variant})
+
+
+def note_run(span: Span, ended: RunEnd) -> None:
+    """How the process was started, how long each of its phases took, and why it gave no figures."""
+    phases = ended.record.summary.phases.model_dump() if ended.record else {}
+    span.note(
+        {"dyno.process_start": ended.start, **{f"dyno.phase.{name}": seconds for name, seconds in phases.items()}},
+        failed=None if ended.record or ended.stopped_for else _why(ended),
+    )
+
+
+def _why(ended: RunEnd) -> str:
+    return ended.failed.message if ended.failed else FailureClass.INFRASTRUCTURE
+
+
+def _waited(claim: Claim, context: WorkerContext) -> Carrier:
+    try:
+        origin = context.leases.origin(claim)
+    except StoreUnavailable:  # the trace is cut in two; the job isn't
+        return {}
+    follows = {"traceparent": origin.traceparent} if origin.traceparent else {}
+    facts = {"dyno.job": claim.job_id, "dyno.queue": claim.queue}
+    if origin.queued_at_s is not None and origin.started_at_s is not None:
+        context.traces.past("queued", facts, follows=follows, began_s=origin.queued_at_s, ended_s=origin.started_at_s)
+    return follows

@@ -1,0 +1,206 @@
+"""One worker: one device, a supervisor, the zygotes, and the threads that register it and maintain the store."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import redis
+
+from dyno.artifact_store import shared_store
+from dyno.celery_app import send_wake_up
+from dyno.devices.cpu import parse_cpulist
+from dyno.devices.device import Device
+from dyno.devices.discovery import discover
+from dyno.devices.locks import DeviceTurn, lock_paths
+from dyno.errors import DeviceUnavailable, FrameworkMissing, StoreUnavailable, WorkerExit
+from dyno.logging import tracer_for
+from dyno.models.inventory import WorkerRecord, WorkerState
+from dyno.models.job import Holder, WorkerRef
+from dyno.settings import Settings
+from dyno.store.fleet import publish, withdraw
+from dyno.store.leases import Leases
+from dyno.store.maintenance import Maintenance
+from dyno.store.redis import check_server, sync_client
+from dyno.workloads import registry
+from workers.consumer import Consumer, on_signals
+from workers.health_check import device_loss, measured_peaks
+from workers.heartbeat import WorkerContext
+from workers.launcher import DEFAULT_FRAMEWORK, Launcher
+from workers.limits import host_share_bytes, runner_cgroup
+from workers.log import event
+from workers.monitor import shutdown_handler
+from workers.outbox import Outbox, deliver_waiting
+from workers.self_test import prove_fork
+from workers.supervisor import Supervisor
+
+_UPDATES_PER_TTL = 3  # two may get lost before the device counts as gone
+
+
+class Registration:
+    """Publishes from a thread of its own, and at once when something changes. `device()` is what is known of it now."""
+
+    def __init__(
+        self, client: redis.Redis, settings: Settings, worker: WorkerRecord, device: Callable[[], Device]
+    ) -> None:
+        self._client, self._settings, self._worker, self._device = client, settings, worker, device
+        self._changed, self._ended = threading.Event(), False
+        self._thread = threading.Thread(target=self._go_on, name="presence", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def show(self, state: WorkerState, job: str | None = None, held_by: Holder | None = None) -> None:
+        self._worker = self._worker.model_copy(update={"state": state, "job": job, "held_by": held_by})
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Take the device off the list. Returns when that is written, or Redis couldn't be reached."""
+        self._ended = True
+        self._changed.set()
+        self._thread.join()
+
+    def _go_on(self) -> None:
+        while not self._ended:
+            self._write(lambda: publish(self._client, self._settings, self._device(), self._now()))
+            self._changed.wait(self._settings.device_ttl_s / _UPDATES_PER_TTL)
+            self._changed.clear()
+        self._write(lambda: withdraw(self._client, self._settings, self._worker))
+
+    def _now(self) -> WorkerRecord:
+        return self._worker.model_copy(update={"last_heartbeat": datetime.now(UTC)})
+
+    def _write(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except StoreUnavailable as error:
+            event("presence-not-written", logging.WARNING, why=error.detail)
+
+
+class Worker:
+    """Everything in the order it starts.
+
+    Raises DeviceUnavailable, FrameworkMissing, TracingMissing, WorkloadFault, StoreUnfit or ArtifactStoreUnfit before
+    anything has started; a store that is away may come.
+    """
+
+    def __init__(self, device: str, name: str | None, settings: Settings, emulate: str | None = None) -> None:
+        self._settings = settings
+        self._device = discover(device, settings, emulate)
+        if not self._device.frameworks:  # it would serve no queue
+            raise FrameworkMissing('no framework is installed beside this worker: pip install "tensordyno[cpu]"')
+        self._workloads = registry()
+        self._traces = tracer_for(settings, "dyno-worker", sends_by_itself=False)
+        shared_store(settings)  # only to hear now that it can't be used
+        self._client = sync_client(settings)
+        _check_store(self._client, settings)
+        self._name = name or f"{self._device.full_id}.{secrets.token_hex(3)}"
+        _keep_off(self._device, settings)
+
+    def run(self) -> int:
+        """Returns the exit code when a signal has ended it."""
+        on_signals(_leave)
+        # Before the seconds that preparing takes: a lease that ran out may be taken any moment.
+        deliver_waiting(
+            Outbox(self._settings.spool_dir, self._settings.namespace), Leases(self._client, self._settings)
+        )
+        with ExitStack() as stack:
+            cgroup = runner_cgroup(host_share_bytes(self._settings), self._settings.runner_max_tasks)
+            launcher = Launcher(self._settings.worker_start, self._device.cores, cgroup)
+            stack.callback(launcher.close)
+            self._presence = Registration(
+                self._client, self._settings, self._record(), lambda: launcher.describe(self._device)
+            )
+            stack.callback(self._presence.stop)
+            self._presence.start()
+            prepare = partial(self._prepare, launcher)
+            turn = DeviceTurn(self._device, self._settings)
+            try:
+                found = turn.take()
+            except DeviceUnavailable as error:
+                event("not-started", logging.ERROR, code=error.code, why=error.detail)
+                return WorkerExit.NOT_STARTED
+            if isinstance(found, Holder):
+                turn.leave()
+                event("device-held", logging.WARNING, why=str(found), then="peaks are measured before the first job")
+                return self._serve(launcher, stack, prepare)
+            with found:
+                prepare()
+            return self._serve(launcher, stack)
+
+    def _prepare(self, launcher: Launcher) -> Device:
+        """Peaks first: nothing else should run on the device's cores meanwhile."""
+        locks = lock_paths(self._device, self._settings)
+        self._device = self._device.model_copy(update={"peak": measured_peaks(launcher, self._device, locks)})
+        if DEFAULT_FRAMEWORK in self._device.frameworks:
+            launcher.prepare(DEFAULT_FRAMEWORK)
+        prove_fork(launcher, self._device, self._settings)
+        return self._device
+
+    def _serve(self, launcher: Launcher, stack: ExitStack, prepare: Callable[[], Device] | None = None) -> int:
+        leases = Leases(self._client, self._settings)
+        call = partial(send_wake_up, self._settings)
+        gone = partial(self._gone, launcher)
+        context = WorkerContext(
+            self._device, leases, launcher, self._settings, self._workloads, gone=gone, traces=self._traces
+        )
+        worker = WorkerRef(id=self._name, device=self._device.full_id, host=self._device.host)
+        supervisor = Supervisor(
+            context, worker, call, self._presence.show, lambda: consumer.end(WorkerExit.DEVICE_GONE), prepare
+        )
+        consumer = Consumer(self._settings, self._device, self._name, supervisor.serve)
+        upkeep = Maintenance(self._settings, call, {"writing what was spooled": lambda _: supervisor.catch_up()})
+        upkeep.start()
+        stack.callback(upkeep.stop)
+        self._presence.show("idle", None)
+        on_signals(shutdown_handler(self._settings.shutdown_s, supervisor.stop, consumer.end))
+        return consumer.run()
+
+    def _gone(self, launcher: Launcher) -> str | None:
+        """Of an accelerator. Cores that a runner can't have it says itself, and this process may have others."""
+        return None if self._device.driven_as == "cpu" else device_loss(launcher, self._device.id)
+
+    def _record(self) -> WorkerRecord:
+        return WorkerRecord(
+            id=self._name,
+            host=self._device.host,
+            pid=os.getpid(),
+            device=self._device.full_id,
+            state="starting",
+            version=version("tensordyno"),
+            started_at=datetime.now(UTC),
+        )
+
+
+def _check_store(client: redis.Redis, settings: Settings) -> None:
+    try:
+        for complaint in check_server(client, settings):
+            event("store-complaint", logging.WARNING, what=complaint)
+    except StoreUnavailable as error:
+        event("store-away", logging.WARNING, why=error.detail)
+
+
+def _leave(number: signal.Signals) -> None:
+    """A signal while starting: nothing has been claimed, so unwind and go."""
+    sys.exit(128 + number)
+
+
+def _keep_off(device: Device, settings: Settings) -> None:
+    """Keep this process off the cores that it measures on.
+
+    That is the threads it has (OpenBLAS' came with an import); a thread to come starts on its starter's cores.
+    """
+    if settings.reserved_cores is None or device.driven_as != "cpu":
+        return
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), parse_cpulist(settings.reserved_cores))

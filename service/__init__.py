@@ -1,13 +1,14 @@
 """HTTP in, JSON out. `__main__` runs `server` with the application of `app`.
 
-Arrows between packages go down this list; single files are held to no circle (tests/test_architecture.py):
+Imports between these parts go down the list only (tests/test_architecture.py):
 
-- `app`: all there is, put together; `openapi`: the document of it.
-- `routes`: one file per route group.
-- `answers`: those that wait, stay open or come in pages.
-- `dependencies`: what a route may ask for in its signature.
-- `requests`: from a body to a job in its queue.
-- `access` and `state`, with the files that only they import.
+- `app`: builds the application; `openapi`: its OpenAPI document.
+- `routes`: one module per route group.
+- `streaming`: responses that stay open or are held back.
+- `dependencies`: what a route declares in its signature: parameters, headers, pages.
+- `auth`: which key a route needs, and who calls.
+- `submission`, `admission`, `validation`: from a request body to a job in its queue.
+- `state`: what lives as long as the process; `anonymous_access`: when no key is needed.
 - `server`: connections, before there is a request.
-- `edge`, `problems`, `meter`, which `server` and the application share; `strict_json`, `errors`.
+- `middleware`, `problems`: shared by `server` and the application.
 """

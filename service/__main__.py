@@ -22,15 +22,12 @@ from dyno.errors import DynoError
 from dyno.logging import set_up_logging
 from dyno.preflight import bind_error
 from dyno.settings import Settings, WrongSettings, load_settings
-from service.address import needs_keys
+from service.anonymous_access import needs_keys
 from service.app import create_app
-from service.edge import ACCESS
-from service.server.certificate import wrong_of_tls
-from service.server.connection import Connection
-from service.server.crowd import Crowd
-from service.server.garbage import Garbage
-from service.server.loop import Loop
-from service.server.open_files import places
+from service.middleware import ACCESS_LOG
+from service.server.connections import ConnectionLimit
+from service.server.http_protocol import HttpProtocol
+from service.server.process import GarbageCollection, ServerLoop, allowed_connections, tls_error
 from service.state import check_store, has_keys
 
 KEEP_ALIVE_S = 75  # longer than the idle time of common proxies, so that they never reuse a connection we just closed
@@ -44,12 +41,12 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._stopping, self._handshake_s = stopping, handshake_s
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._garbage = Garbage()
+        self._garbage = GarbageCollection()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Only now, with everything open, is the address printed: port 0 is any free one, so callers read it here."""
         self._loop = asyncio.get_running_loop()
-        if isinstance(self._loop, Loop):
+        if isinstance(self._loop, ServerLoop):
             self._loop.handshake_s = self._handshake_s
         await super().startup(sockets)
         self._garbage.start()
@@ -78,9 +75,9 @@ def main() -> int:
     except WrongSettings as error:
         return _refuse(error.detail, 2)
     set_up_logging(settings.log_format)
-    settings = settings.model_copy(update={"max_connections": places(settings.max_connections)})
-    ACCESS.setLevel(logging.INFO if settings.access_log else logging.WARNING)
-    if wrong := wrong_of_tls(settings):
+    settings = settings.model_copy(update={"max_connections": allowed_connections(settings.max_connections)})
+    ACCESS_LOG.setLevel(logging.INFO if settings.access_log else logging.WARNING)
+    if wrong := tls_error(settings):
         return _refuse(wrong, 2)
     try:
         if needs_keys(settings) and not (settings.require_keys or has_keys(settings)):
@@ -102,11 +99,11 @@ def main() -> int:
 
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     most = settings.max_connections
-    limit = Crowd(most, max(1, most // SENDING_OF), settings.max_unsent_bytes)
-    connection = partial(Connection, settings, limit, app.state.meter)
+    limit = ConnectionLimit(most, max(1, most // SENDING_OF), settings.max_unsent_bytes)
+    connection = partial(HttpProtocol, settings, limit, app.state.meter)
     return uvicorn.Config(
         app,
-        loop=f"{Loop.__module__}:{Loop.__name__}",
+        loop=f"{ServerLoop.__module__}:{ServerLoop.__name__}",
         http=cast(type[asyncio.Protocol], connection),
         ws="none",
         host=settings.host,

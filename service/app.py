@@ -13,30 +13,12 @@ from dyno.artifact_store import service_store
 from dyno.logging import tracer_for
 from dyno.settings import Settings
 from dyno.workloads import registry
-from service import edge, openapi, problems
-from service.access import check_rows, guard
-from service.dependencies import known_parameters
-from service.meter import Meter
-from service.routes import (
-    artifacts,
-    comparisons,
-    docs,
-    events,
-    fleet,
-    health,
-    jobs,
-    keys,
-    logs,
-    metrics,
-    removal,
-    rerun,
-    results,
-    samples,
-    webhooks,
-    workloads,
-)
+from service import middleware, openapi, problems
+from service.auth import authorize, check_route_rules
+from service.dependencies import check_parameters
+from service.middleware import HttpMetrics, TracingMiddleware
+from service.routes import artifacts, comparisons, docs, events, fleet, health, jobs, keys, results, webhooks, workloads
 from service.state import opened
-from service.traced import Traced
 
 DESCRIPTION = (
     "Every answer has an `X-Request-ID`: the caller's own (1 to 128 letters, digits, dots, dashes and underscores), or "
@@ -65,22 +47,21 @@ def create_app(settings: Settings) -> FastAPI:
         description=DESCRIPTION,
         version=version("tensordyno"),
         lifespan=lifespan,
-        openapi_url=None,  # a route of ours, with the guard in front of it
+        openapi_url=None,  # a route of ours, with `authorize` in front of it
         docs_url=None,  # FastAPI's pages load their scripts from a CDN, and a benchmark host may be offline
         redoc_url=None,
         redirect_slashes=False,
     )
     app.state.stopping = stopping
-    of_jobs = (jobs, rerun, removal, logs, events, samples, artifacts)
-    parts = (*of_jobs, webhooks, results, comparisons, workloads, fleet, keys, openapi, docs, health, metrics)
+    parts = (jobs, events, artifacts, webhooks, results, comparisons, workloads, fleet, keys, openapi, docs, health)
     for part in parts:
-        app.include_router(part.router, dependencies=[Depends(guard), Depends(known_parameters)])
+        app.include_router(part.router, dependencies=[Depends(authorize), Depends(check_parameters)])
     routes = [route for part in parts for route in part.router.routes]
-    check_rows(app.routes)
+    check_route_rules(app.routes)
     problems.install(app, routes)
-    app.openapi = openapi.documenter(app, registered)  # type: ignore[method-assign]
+    app.openapi = openapi.openapi_factory(app, registered)  # type: ignore[method-assign]
     if traces.on:
-        app.add_middleware(Traced, traces=traces)
-    app.state.meter = Meter(app.version)
-    edge.install(app, app.state.meter, settings)
+        app.add_middleware(TracingMiddleware, traces=traces)
+    app.state.meter = HttpMetrics(app.version)
+    middleware.install(app, app.state.meter, settings)
     return app

@@ -1,30 +1,85 @@
-"""What a route may ask for in its signature."""
+"""What a route declares in its signature: parameters, headers, conditional requests and pages."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, cast
+from urllib.parse import urlencode
 
-from fastapi import Depends, Header, Path, Query, Request, params
+from fastapi import Depends, Header, Path, Query, Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
+from pydantic import AwareDatetime, BeforeValidator, WithJsonSchema
+from pydantic_core import PydanticKnownError
 
 from dyno.artifact_store import is_artifact_name
-from dyno.errors import ArtifactNotFound, FieldError, UnknownJob
+from dyno.errors import ArtifactNotFound, FieldError, InvalidSpec, UnknownJob
 from dyno.logging import current_job_id
 from dyno.store.jobs import Jobs
 from dyno.store.redis import JOB_ID
-from service import strict_json
-from service.access import CONTRACT, CallerDep
-from service.attempts import bearer
-from service.errors import InvalidRequest, NotAuthorized, pointer
-from service.requests import body, specs
+from service import validation
+from service.auth import CONTRACT, CallerDep, bearer_token
+from service.problems import InvalidRequest, NotAuthorized, pointer
 from service.state import State
 
+_ETAG = re.compile(r'"[^"]*"')  # a W/ before it counts for nothing here: they are compared weakly
+
+
+def etag_matches(if_none_match: str | None, etag: str) -> bool:
+    """Whether it is `*`, or a list in which `etag` stands; weak or not."""
+    if if_none_match is None:
+        return False
+    return if_none_match.strip() == "*" or etag.removeprefix("W/") in _ETAG.findall(if_none_match)
+
+
+_DATED = re.compile(r"[0-9]{4}-")
+_EPOCH = re.compile(r"[1-9][0-9]{9}([0-9]{3})?")
+
+
+def _check_dated(text: object) -> object:
+    """Pydantic takes a number for seconds, or milliseconds where it is large: nothing that the document says."""
+    if isinstance(text, str) and _DATED.match(text) is None:
+        raise PydanticKnownError("datetime_parsing", {"error": "no date"})
+    return text
+
+
+def _check_dated_or_epoch(text: object) -> object:
+    return text if isinstance(text, str) and _EPOCH.fullmatch(text) else _check_dated(text)
+
+
+Timestamp = Annotated[AwareDatetime, BeforeValidator(_check_dated)]
+# As dashboards write the ends of their range, too: Unix time in seconds or milliseconds.
+TimestampOrEpoch = Annotated[
+    AwareDatetime,
+    BeforeValidator(_check_dated_or_epoch),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": f"^{_EPOCH.pattern}$"}]}
+    ),
+]
+
+
+@contextmanager
+def as_parameter_errors() -> Iterator[None]:
+    """What is wrong is a parameter of the request: the cursor, since all else was checked before."""
+    try:
+        yield
+    except InvalidSpec as invalid:
+        raise InvalidRequest([FieldError(f"/query{e.pointer}", e.code, e.detail) for e in invalid.errors]) from invalid
+
+
+def link_next(request: Request, response: Response, cursor: str | None) -> None:
+    """The same request with the cursor, where there is a next page."""
+    if cursor is not None:
+        kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
+        query = urlencode([*kept, ("cursor", cursor)])
+        response.headers["Link"] = f'<{request.url.path}?{query}>; rel="next"'
+
+
 MAX_WAIT_S = 60
-LISTS = frozenset({"if-none-match", "prefer"})  # headers whose lines are read as one list
+LIST_HEADERS = frozenset({"if-none-match", "prefer"})  # headers whose lines are read as one list
 _PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
 
 
@@ -52,16 +107,16 @@ async def _artifact_name(name: Annotated[str, Path(description="A file name, nev
 
 
 async def _attempt_token(request: Request) -> str:
-    token = bearer(request)
+    token = bearer_token(request)
     if token is None:
         raise NotAuthorized("only the worker that runs the job may store its files: send its attempt's token")
     return token
 
 
-async def _submission(request: Request, state: Annotated[State, Depends(_state)]) -> specs.Request:
-    raw = await body.read(request, state.settings)
-    document, faults = strict_json.parse(raw)
-    return specs.read(document, faults, state.workloads)
+async def _submission(request: Request, state: Annotated[State, Depends(_state)]) -> validation.JobRequest:
+    raw = await validation.read_body(request, state.settings)
+    document, faults = validation.parse_json(raw)
+    return validation.validate_job(document, faults, state.workloads)
 
 
 async def _preferred_wait_s(
@@ -76,7 +131,7 @@ async def _preferred_wait_s(
     return min(int(found[1]), MAX_WAIT_S) if found else None
 
 
-async def known_parameters(request: Request) -> None:
+async def check_parameters(request: Request) -> None:
     """In front of every route of the contract. Raises InvalidRequest for what would do nothing without a word.
 
     A parameter that the route doesn't know is misspelled, or another's. Of one that is given twice one would be lost:
@@ -90,7 +145,7 @@ async def known_parameters(request: Request) -> None:
     known = [(each.alias, each.field_info) for each in get_flat_params(route.dependant)]
     elsewhere = (params.Path, params.Header, params.Cookie)
     of_query = {name for name, info in known if not isinstance(info, elsewhere)}
-    of_headers = {name for name, info in known if isinstance(info, params.Header)} - LISTS
+    of_headers = {name for name, info in known if isinstance(info, params.Header)} - LIST_HEADERS
     given = Counter(name for name, _ in request.query_params.multi_items())
     if wrong := [*_wrong_parameters(of_query, given), *_repeated_headers(of_headers, headers)]:
         raise InvalidRequest(wrong)
@@ -127,7 +182,7 @@ JobsDep = Annotated[Jobs, Depends(_jobs)]
 JobId = Annotated[str, Depends(_job_id)]
 ArtifactName = Annotated[str, Depends(_artifact_name)]
 AttemptToken = Annotated[str, Depends(_attempt_token)]
-Submission = Annotated[specs.Request, Depends(_submission)]
+Submission = Annotated[validation.JobRequest, Depends(_submission)]
 PreferredWait = Annotated[int | None, Depends(_preferred_wait_s)]
 Wait = Annotated[
     float,

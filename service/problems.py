@@ -1,9 +1,14 @@
-"""Errors as RFC 9457 problems: their form, and the handlers that make them."""
+"""Errors of the API as RFC 9457 problems: exceptions, statuses and titles, and the handlers.
+
+Only what a request itself can get wrong has its exception here; all others are in `dyno.errors`. PROBLEMS is the one
+table from an error's code to the status and title of its problem.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from http import HTTPStatus
 from typing import Any
@@ -16,13 +21,182 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 
-from dyno.errors import DynoError, FieldError, InvalidSpec, LimitReached, NotComparable, ResultNotReady
+from dyno.errors import (
+    DynoError,
+    FieldError,
+    InvalidSpec,
+    LimitReached,
+    NotComparable,
+    ResultNotReady,
+    StoreUnavailable,
+)
 from dyno.logging import current_request_id
 from dyno.models.comparison import Difference
 from dyno.models.job import Status
 from dyno.validation_messages import validation_message
-from service.codes import PROBLEMS
-from service.errors import pointer
+
+
+class MalformedBody(DynoError):
+    """No JSON object could be read from the body."""
+
+    code = "malformed-body"
+
+
+class BodyTooLarge(DynoError):
+    """More bytes than `settings.max_body_bytes`; the rest was not read."""
+
+    code = "body-too-large"
+
+
+class BodyTooSlow(DynoError):
+    """The body didn't arrive in time."""
+
+    code = "body-timeout"
+
+
+class RepeatedHeader(DynoError):
+    """A header that has one value is there twice, and says who asks: neither is believed."""
+
+    code = "bad-request"
+
+
+class UnsupportedMediaType(DynoError):
+    """The body says it is something else than JSON in UTF-8."""
+
+    code = "unsupported-media-type"
+
+
+class NotAuthorized(DynoError):
+    """The request needs a key or a token, and has none that is known."""
+
+    code = "not-authorized"
+
+
+class ScopeMissing(DynoError):
+    """The key may do less than this."""
+
+    code = "scope-missing"
+
+
+class HostNotAllowed(DynoError):
+    """Without a key: the request names a host that isn't this one's own."""
+
+    code = "host-not-allowed"
+
+
+class ProxyNotAllowed(DynoError):
+    """Without a key: the request came through a proxy."""
+
+    code = "proxy-not-allowed"
+
+
+class OriginNotAllowed(DynoError):
+    """Without a key: a page of another origin wants something changed."""
+
+    code = "origin-not-allowed"
+
+
+class NotReady(DynoError):
+    """The store can't be reached, or would not keep jobs."""
+
+    code = "not-ready"
+
+
+class TooManyStreams(DynoError):
+    """As many answers stay open as the settings allow."""
+
+    code = "too-many-streams"
+
+
+class InvalidRequest(InvalidSpec):
+    """A parameter of the request is wrong, not its body."""
+
+    code = "invalid-request"
+
+
+@contextmanager
+def hide_store_details() -> Iterator[None]:
+    """Whoever asks may be one while the block runs: if the store is away, it isn't told where it is."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise StoreUnavailable("Redis can't be used now") from error
+
+
+def pointer(parent: str, key: str | int) -> str:
+    """`parent` and one step further, as RFC 6901 writes it."""
+    step = str(key).replace("~", "~0").replace("/", "~1")
+    return f"{parent}/{_printable(step)}"
+
+
+def _printable(text: str) -> str:
+    """Lone surrogates can't be sent back as UTF-8, so they are shown escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+# code -> (status, title). Codes are for programs and never change; a test holds the table complete.
+PROBLEMS: dict[str, tuple[int, str]] = {
+    "malformed-body": (400, "The body can't be read"),
+    "bad-request": (400, "The request can't be read"),
+    "not-authorized": (401, "The request needs a key or a token"),
+    "scope-missing": (403, "The key may not do this"),
+    "proxy-not-allowed": (403, "Proxies need a key"),
+    "origin-not-allowed": (403, "Pages of this origin need a key"),
+    "not-found": (404, "There is nothing here"),
+    "job-not-found": (404, "No such job"),
+    "artifact-not-found": (404, "The job has no such file"),
+    "workload-not-found": (404, "No such workload"),
+    "device-not-found": (404, "No such device"),
+    "key-not-found": (404, "No such key"),
+    "comparison-not-found": (404, "No such comparison"),
+    "delivery-not-found": (404, "No such delivery"),
+    "method-not-allowed": (405, "The method isn't allowed here"),
+    "body-timeout": (408, "The body came too slowly"),
+    "head-timeout": (408, "The head of the request came too slowly"),
+    "job-expired": (409, "The job of this idempotency key is gone"),
+    "job-finished": (409, "The job is done already"),
+    "job-live": (409, "The job is not done yet"),
+    "result-not-ready": (409, "The job has no result yet"),
+    "no-result": (409, "The job ended without a result"),
+    "not-comparable": (409, "The results can't be compared"),
+    "stale-token": (409, "Another attempt owns the job"),
+    "body-too-large": (413, "The body is too large"),
+    "artifact-too-large": (413, "The file is too large"),
+    "unsupported-media-type": (415, "The body must be JSON"),
+    "host-not-allowed": (421, "Other names of this host need a key"),
+    "invalid-request": (422, "A parameter of the request is wrong"),
+    "invalid-spec": (422, "The spec can't be run as it is"),
+    "invalid-comparison": (422, "This can't be compared"),
+    "invalid-key": (422, "There can be no such key"),
+    "does-not-fit": (422, "The job needs more memory than any device has"),
+    "exceeds-timeout": (422, "The job would take longer than its timeout"),
+    "unsupported": (422, "No fitting device has what the job needs"),
+    "no-device-fits": (422, "No device fits"),
+    "framework-missing": (422, "The framework is not installed"),
+    "idempotency-key-reused": (422, "The idempotency key belongs to another request"),
+    "queue-full": (429, "Too many jobs are queued"),
+    "limit-reached": (429, "A limit of the key is reached"),
+    "head-too-large": (431, "The head of the request is too large"),
+    "dyno-error": (500, "Something went wrong"),
+    "internal-error": (500, "Something went wrong"),
+    "record-unreadable": (500, "What is stored can't be read"),
+    "run-failed": (500, "The run failed"),
+    "dataset-damaged": (500, "A data file is damaged"),
+    "workload-fault": (500, "A workload is broken"),
+    "not-ready": (503, "The service can't take jobs now"),
+    "shutting-down": (503, "The service is ending"),
+    "too-many-connections": (503, "Too many connections are open"),
+    "too-many-streams": (503, "Too many streams are open"),
+    "store-unavailable": (503, "The store is not available"),
+    "artifact-store-unavailable": (503, "The artifact store is not available"),
+    "artifact-store-unfit": (503, "The artifact store can't be used"),
+    "store-unfit": (503, "The store is not set up to keep jobs"),
+    "tracing-missing": (503, "Traces can't be made"),
+    "device-unavailable": (503, "The device is not available"),
+    "device-busy": (503, "Another process uses the device"),
+    "server-unavailable": (503, "No store could be found"),
+}
+
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,13 @@
-"""OpenAPI 3.1 of the service: what FastAPI knows of it, and what only we do."""
+"""The OpenAPI 3.1 document of the service: what FastAPI knows, completed with operations, links and headers.
+
+Names, summaries and links of operations and the headers of responses are tables here; `components` adds schemas,
+examples and errors.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -12,16 +17,164 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from dyno.workloads.contract import Workload
-from service.access import CONTRACT, ROUTES, Open
-from service.openapi.bodies import describe_bodies
-from service.openapi.errors import AT_THE_EDGE, share_errors
-from service.openapi.events import describe_events
-from service.openapi.examples import show_examples
-from service.openapi.headers import describe_headers
-from service.openapi.operations import LINKS, OPERATIONS, TAGS, link, named
-from service.openapi.receivers import describe_webhooks
-from service.openapi.told import open_answers
+from service.auth import CONTRACT, ROUTE_RULES, Keyless
+from service.openapi.components import (
+    CONNECTION_ERRORS,
+    describe_bodies,
+    describe_events,
+    describe_webhooks,
+    open_response_schemas,
+    share_errors,
+    show_examples,
+)
 from service.problems import documented
+
+TAGS = {
+    "jobs": "Submit a benchmark, wait for it, read what it measured",
+    "artifacts": "Files that a job left behind",
+    "results": "Figures of many jobs, for dashboards",
+    "comparisons": "Results beside each other, and specs run in turns",
+    "events": "What happens, as Server-Sent Events",
+    "workloads": "What there is to run",
+    "fleet": "What there is to run it on",
+    "webhooks": "Who is told that a job is done",
+    "keys": "Who may ask",
+    "health": "Whether the service is well, for probes and Prometheus",
+}
+
+# (method, path) -> operationId, summary. A route without a row is named after its path.
+OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
+    ("POST", "/v1/jobs"): ("submitJob", "Submit a job"),
+    ("GET", "/v1/jobs"): ("listJobs", "List jobs"),
+    ("GET", "/v1/jobs/{job_id}"): ("getJob", "Look at a job, or wait for it"),
+    ("DELETE", "/v1/jobs/{job_id}"): ("deleteJob", "Delete a done job"),
+    ("POST", "/v1/jobs/{job_id}/rerun"): ("rerunJob", "Run a job's spec again"),
+    ("POST", "/v1/jobs/{job_id}/cancel"): ("cancelJob", "Cancel a job"),
+    ("GET", "/v1/jobs/{job_id}/result"): ("getResult", "Read a job's result"),
+    ("GET", "/v1/jobs/{job_id}/logs"): ("getLogs", "Read or follow a job's log"),
+    ("GET", "/v1/jobs/{job_id}/events"): ("followJob", "Follow a job"),
+    ("GET", "/v1/jobs/{job_id}/samples"): ("getSamples", "Read a job's samples"),
+    ("HEAD", "/v1/jobs/{job_id}/artifacts"): ("checkArtifacts", "Whether a job's files can be listed"),
+    ("GET", "/v1/jobs/{job_id}/artifacts"): ("listArtifacts", "List a job's files"),
+    ("HEAD", "/v1/jobs/{job_id}/artifacts/{name}"): ("checkArtifact", "Look at a file without reading it"),
+    ("GET", "/v1/jobs/{job_id}/artifacts/{name}"): ("getArtifact", "Download a file"),
+    ("PUT", "/v1/jobs/{job_id}/artifacts/{name}"): ("putArtifact", "Store a file"),
+    ("GET", "/v1/results"): ("listResults", "Read figures of many jobs"),
+    ("POST", "/v1/comparisons"): ("createComparison", "Compare results, or two specs"),
+    ("GET", "/v1/comparisons/{comparison_id}"): ("getComparison", "Read a comparison"),
+    ("GET", "/v1/comparisons/{comparison_id}/bars.svg"): ("getBars", "See a comparison"),
+    ("GET", "/v1/events"): ("followAll", "Follow all jobs"),
+    ("GET", "/v1/webhook-deliveries"): ("listDeliveries", "List deliveries of webhooks"),
+    ("POST", "/v1/webhook-deliveries/{delivery_id}/redeliver"): ("redeliver", "Tell a webhook again"),
+    ("GET", "/v1/webhook-secret"): ("getWebhookSecret", "Read what signs your webhooks"),
+    ("GET", "/v1/workloads"): ("listWorkloads", "List workloads"),
+    ("GET", "/v1/workloads/{name}"): ("getWorkload", "Look at a workload"),
+    ("GET", "/v1/devices"): ("listDevices", "List devices"),
+    ("GET", "/v1/workers"): ("listWorkers", "List workers"),
+    ("POST", "/v1/devices/{device_id}/cordon"): ("cordonDevice", "Cordon a device"),
+    ("POST", "/v1/devices/{device_id}/uncordon"): ("uncordonDevice", "Uncordon a device"),
+    ("GET", "/v1/me"): ("getMe", "Look at the key sent"),
+    ("POST", "/v1/keys"): ("createKey", "Make a key"),
+    ("GET", "/v1/keys"): ("listKeys", "List keys"),
+    ("DELETE", "/v1/keys/{key_id}"): ("revokeKey", "Revoke a key"),
+    ("GET", "/metrics"): ("getMetrics", "Read metrics"),
+    ("GET", "/livez"): ("getLiveness", "Whether the process lives"),
+    ("GET", "/readyz"): ("getReadiness", "Whether jobs can be taken"),
+}
+
+_Links = list[tuple[tuple[str, ...], dict[str, str]]]
+_OF_JOB = (
+    *("getJob", "cancelJob", "rerunJob", "deleteJob", "getResult", "getSamples", "getLogs", "followJob"),
+    "listArtifacts",
+)
+_OF_COMPARISON = (("getComparison", "getBars"), {"comparison_id": "$response.body#/id"})
+_QUEUED_LINKS: _Links = [(_OF_JOB, {"job_id": "$response.body#/id"})]
+
+# (operationId, status) -> what can be asked next, with which part of the answer.
+LINKS: dict[tuple[str, str], _Links] = {
+    ("submitJob", "202"): _QUEUED_LINKS,
+    ("rerunJob", "202"): _QUEUED_LINKS,
+    ("cancelJob", "200"): [(("getJob", "rerunJob", "deleteJob"), {"job_id": "$response.body#/id"})],
+    ("listJobs", "200"): [(("getJob",), {"job_id": "$response.body#/data/0/id"})],
+    ("listArtifacts", "200"): [
+        (("getArtifact",), {"job_id": "$request.path.job_id", "name": "$response.body#/data/0/name"})
+    ],
+    ("createComparison", "201"): [_OF_COMPARISON],
+    ("createComparison", "202"): [_OF_COMPARISON, (("getJob", "cancelJob"), {"job_id": "$response.body#/job"})],
+    ("listDeliveries", "200"): [
+        (("redeliver",), {"delivery_id": "$response.body#/data/0/id"}),
+        (("getJob",), {"job_id": "$response.body#/data/0/job"}),
+    ],
+    ("listWorkloads", "200"): [(("getWorkload",), {"name": "$response.body#/data/0/name"})],
+    ("listDevices", "200"): [(("cordonDevice", "uncordonDevice"), {"device_id": "$response.body#/data/0/id"})],
+    ("createKey", "201"): [(("revokeKey",), {"key_id": "$response.body#/id"})],
+}
+
+
+def link(operation_id: str, parameters: dict[str, str]) -> dict[str, Any]:
+    """As OpenAPI has it."""
+    return {"operationId": operation_id, "parameters": parameters}
+
+
+def default_name(method: str, path: str) -> tuple[str, str]:
+    """operationId and summary of a route that has no row."""
+    words = [word for word in re.split(r"[^A-Za-z0-9]+", path) if word]
+    return method.lower() + "".join(map(str.capitalize, words)), f"{method} {path}"
+
+
+_HEADERS = {
+    "RequestId": ("string", "The caller's own `X-Request-ID`, or one made for this request"),
+    "RetryAfter": ("integer", "Seconds after which to ask again"),
+    "Challenge": ("string", "`Bearer`: a key or a token is needed"),
+    "RateLimitPolicy": ("string", "Of a limit that is reached: its quota, and the seconds that this is for"),
+    "RateLimit": ("string", "What is left of it, and when it is anew"),
+    "ETag": ("string", "The version; for `If-None-Match`"),
+    "FileETag": ("string", "The SHA-256 of the file; for `If-None-Match`"),
+    "Disposition": ("string", "`attachment`, with the name to save it under"),
+    "Location": ("string", "Where what was made is"),
+    "Link": ("string", "The next page, where there is one"),
+    "Replayed": ("string", "`true`: the answer to an earlier request with this idempotency key"),
+    "Preferred": ("string", "The `wait` that was granted"),
+}
+_ALWAYS = {"X-Request-ID": "RequestId"}
+_OF_STATUS = {
+    "401": {"WWW-Authenticate": "Challenge"},
+    "429": {"Retry-After": "RetryAfter", "RateLimit": "RateLimit", "RateLimit-Policy": "RateLimitPolicy"},
+    "503": {"Retry-After": "RetryAfter"},
+}
+_READ, _FILE = ("GET", "HEAD"), "/v1/jobs/{job_id}/artifacts/{name}"
+_QUEUED_HEADERS = {"Location": "Location", "Retry-After": "RetryAfter", "Idempotent-Replayed": "Replayed"}
+_JOB_HEADERS = {"ETag": "ETag", "Retry-After": "RetryAfter"}
+_OF_ANSWER = {
+    ("POST", "/v1/jobs", "202"): _QUEUED_HEADERS | {"ETag": "ETag", "Preference-Applied": "Preferred"},
+    ("POST", "/v1/jobs/{job_id}/rerun", "202"): _QUEUED_HEADERS | {"ETag": "ETag", "Preference-Applied": "Preferred"},
+    ("POST", "/v1/comparisons", "202"): _QUEUED_HEADERS,
+    ("POST", "/v1/comparisons", "201"): {"Location": "Location"},
+    ("GET", "/v1/jobs", "200"): {"Link": "Link"},
+    ("GET", "/v1/results", "200"): {"Link": "Link", "Content-Disposition": "Disposition"},
+    ("GET", "/v1/webhook-deliveries", "200"): {"Link": "Link"},
+    ("GET", "/v1/jobs/{job_id}/samples", "200"): {"Content-Disposition": "Disposition"},
+    **{("GET", "/v1/jobs/{job_id}", status): _JOB_HEADERS for status in ("200", "304")},
+    **{("POST", "/v1/jobs/{job_id}/cancel", status): {"ETag": "ETag"} for status in ("200", "202")},
+    **{(method, _FILE, "200"): {"ETag": "FileETag", "Content-Disposition": "Disposition"} for method in _READ},
+    **{(method, _FILE, "304"): {"ETag": "FileETag"} for method in _READ},
+}
+
+
+def describe_headers(document: dict[str, Any]) -> None:
+    """Say which headers each answer has; what every answer of the edge has for browsers is left out."""
+    document["components"]["headers"] = {
+        name: {"description": text, "schema": {"type": kind}} for name, (kind, text) in _HEADERS.items()
+    }
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            for status, answer in operation["responses"].items():
+                of_answer = _OF_ANSWER.get((method.upper(), path, status), {})
+                names = _ALWAYS | _OF_STATUS.get(status, {}) | of_answer
+                answer["headers"] = {
+                    name: {"$ref": f"#/components/headers/{component}"} for name, component in names.items()
+                }
+
 
 router = APIRouter()
 
@@ -41,8 +194,8 @@ _SCHEMES = {
         "description": "For workers: the token of the attempt that runs the job.",
     },
 }
-_ANYWHERE = ("internal-error", *AT_THE_EDGE)
-_OF_KEYS = (
+_ANYWHERE = ("internal-error", *CONNECTION_ERRORS)
+_WITH_KEY = (
     *("not-authorized", "scope-missing", "limit-reached", "store-unavailable"),
     *("host-not-allowed", "proxy-not-allowed", "origin-not-allowed", *_ANYWHERE),
 )
@@ -61,7 +214,7 @@ def _text(app: FastAPI) -> bytes:
     return kept
 
 
-def documenter(app: FastAPI, workloads: Mapping[str, Workload]) -> Callable[[], Document]:
+def openapi_factory(app: FastAPI, workloads: Mapping[str, Workload]) -> Callable[[], Document]:
     """What `app.openapi` is to be: made once, when first asked for."""
 
     def openapi() -> Document:
@@ -89,12 +242,12 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
     _describe_access(document)
     describe_headers(document)
     for method, path, operation in each_operation(document):
-        operation["operationId"], operation["summary"] = OPERATIONS.get((method, path)) or named(method, path)
+        operation["operationId"], operation["summary"] = OPERATIONS.get((method, path)) or default_name(method, path)
     _describe_links(document)
     show_examples(document)
     share_errors(document)
     describe_webhooks(document)
-    open_answers(document)
+    open_response_schemas(document)
     return document
 
 
@@ -127,12 +280,12 @@ def _describe_access(document: Document) -> None:
     """What each route needs, and the answers to whoever doesn't have it."""
     document["components"]["securitySchemes"] = _SCHEMES
     for method, path, operation in each_operation(document):
-        needs = ROUTES[(method, path)].needs
-        if needs is Open.TO_ATTEMPTS:
+        needs = ROUTE_RULES[(method, path)].needs
+        if needs is Keyless.TO_ATTEMPTS:
             operation["security"] = [{"attempt": []}]
-        elif not isinstance(needs, Open):
+        elif not isinstance(needs, Keyless):
             operation["security"] = [{"key": [needs.value]}]
-        _add_answers(operation, _ANYWHERE if isinstance(needs, Open) else _OF_KEYS)
+        _add_answers(operation, _ANYWHERE if isinstance(needs, Keyless) else _WITH_KEY)
         if path.startswith(CONTRACT):
             _add_answers(operation, ("invalid-request",))
         operation["responses"] = dict(sorted(operation["responses"].items()))

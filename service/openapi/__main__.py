@@ -15,7 +15,7 @@ from typing import Any
 from dyno.errors import DynoError
 from dyno.settings import WrongSettings, load_settings
 from service.app import create_app
-from service.openapi.breaking import breaks
+from service.openapi.compatibility import breaks
 
 REVIEWED = Path("docs") / "openapi.json"
 

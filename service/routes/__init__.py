@@ -1,4 +1,4 @@
-"""What can be asked for: one file per route group, each with a `router` that `app` takes in.
+"""The routes: one module per route group, each with a `router` that `app` includes.
 
-Routes import `dependencies`, `requests`, `answers` and what those rest on; nothing but `app` imports a route.
+Routes import everything of the service but `app` and `openapi`; nothing but `app` imports a route.
 """

@@ -1,26 +1,143 @@
-"""The files that a job left behind: their list, each of them, and where its worker puts them."""
+"""What a job left behind: its raw samples, as JSON or CSV, and its files: list, download, and upload by its worker.
+
+An upload is written to disk as it comes, bounded in bytes and in the time that its sender may be silent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+import asyncio
+import csv
+import hashlib
+import io
+import secrets
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal
 
 import anyio.to_thread
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.requests import ClientDisconnect
 
 from dyno.artifact_store import MEDIA_TYPES, OCTET_STREAM, PIECE_BYTES, artifact_url, media_type
-from dyno.errors import ArtifactNotFound
-from dyno.models.result import Artifact, ArtifactList
+from dyno.errors import ArtifactNotFound, ArtifactStoreUnavailable, ArtifactTooLarge
+from dyno.models.result import Artifact, ArtifactList, RunSamples, SampleList
 from dyno.store.artifacts import check_token, note_files_async
-from service.answers.conditional import matches
-from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep
-from service.edge import SANDBOXED
-from service.errors import as_to_a_stranger
-from service.problems import documented
-from service.requests.upload import received
+from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId, JobsDep, StateDep, etag_matches
+from service.middleware import SANDBOXED
+from service.problems import BodyTooSlow, documented, hide_store_details
+
+SILENT_S = 30.0  # between two pieces: a worker that is alive sends sooner
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that came in whole; `path` lasts as long as the block that received it, unless it is moved away."""
+
+    path: Path
+    bytes: int
+    sha256: str
+
+
+@asynccontextmanager
+async def received_upload(request: Request, folder: Path, max_bytes: int) -> AsyncIterator[Upload]:
+    """The whole body, in a file in `folder`. Raises ArtifactTooLarge, BodyTooSlow, ArtifactStoreUnavailable."""
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
+        raise ArtifactTooLarge(f"the file has {declared[:20]} bytes, at most {max_bytes} are kept")
+    path = folder / f".{secrets.token_hex(8)}"
+    try:
+        yield await _receive_upload(request, path, max_bytes)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+async def _receive_upload(request: Request, path: Path, max_bytes: int) -> Upload:
+    digest, size_bytes = hashlib.sha256(), 0
+    try:
+        with path.open("xb") as file:
+
+            def add(piece: bytes) -> None:
+                file.write(piece)
+                digest.update(piece)
+
+            async for piece in _body_pieces(request):
+                size_bytes += len(piece)
+                if size_bytes > max_bytes:
+                    raise ArtifactTooLarge(f"the file has more than {max_bytes} bytes")
+                await anyio.to_thread.run_sync(add, piece)
+    except ClientDisconnect as error:
+        raise BodyTooSlow("the connection closed before the file was complete") from error
+    except OSError as error:
+        raise ArtifactStoreUnavailable(f"{path.parent} can't be written: {error.strerror or error}") from error
+    return Upload(path, size_bytes, digest.hexdigest())
+
+
+async def _body_pieces(request: Request) -> AsyncIterator[bytes]:
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(SILENT_S):
+                piece = await anext(stream)
+        except StopAsyncIteration:
+            return
+        except TimeoutError as error:
+            raise BodyTooSlow(f"nothing came for {SILENT_S:.0f} s") from error
+        yield piece  # outside the timeout: what is done with it, a slow disk's write, is not the sender's silence
+
 
 router = APIRouter(prefix="/v1/jobs/{job_id}")
+
+COLUMNS = ("run", "case", "phase", "index", "time_s", "user_s", "system_s", "executions", "arm")
+_CSV = {"text/csv": {"schema": {"type": "string"}}}
+
+
+@router.get(
+    "/samples",
+    tags=["jobs"],
+    response_model=SampleList,
+    responses={
+        200: {"content": _CSV},
+        **documented(
+            *("job-not-found", "result-not-ready", "no-result"),
+            *("invalid-request", "record-unreadable", "store-unavailable"),
+        ),
+    },
+)
+async def samples(
+    job_id: JobId, jobs: JobsDep, format: Annotated[Literal["json", "csv"], Query()] = "json"
+) -> SampleList | StreamingResponse:
+    """Every sample in the order it was taken, nothing dropped; warm-up apart. Times are seconds per execution."""
+    found = await jobs.samples(job_id)
+    if format == "json":
+        return SampleList(data=found)
+    headers = {"Content-Disposition": f'attachment; filename="{job_id}-samples.csv"'}
+    return StreamingResponse(csv_pieces(found), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def csv_pieces(runs: Sequence[RunSamples]) -> Iterator[str]:
+    """The table, run by run: each piece costs a change of threads, 0.1 ms, and a line is written in 4 µs."""
+    yield _csv_text([COLUMNS])
+    for run in runs:
+        yield _csv_text(_sample_rows(run))
+
+
+def _sample_rows(run: RunSamples) -> Iterator[Sequence[object]]:
+    """The processor time of a warm-up reading is not kept: its cells are empty."""
+    case, arm = run.case or "", run.arm or ""
+    for index, time_s in enumerate(run.warmup):
+        yield run.run, case, "warmup", index, time_s, "", "", "", arm
+    for index, (time_s, (user_s, system_s)) in enumerate(zip(run.samples, run.sample_cpu_s, strict=True)):
+        yield run.run, case, "sample", index, time_s, user_s, system_s, run.executions_per_sample, arm
+
+
+def _csv_text(rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(rows)  # RFC 4180
+    return text.getvalue()
+
 
 _JSON = "application/json"
 _BYTES: dict[str, Any] = {OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}}
@@ -63,7 +180,7 @@ async def download(
     if artifact is None:
         raise ArtifactNotFound(f'{job_id} left no file "{name}"; it left: {_names(listed)}')
     headers = {"ETag": f'"{artifact.sha256}"', "Cache-Control": "private, no-cache"}
-    if matches(if_none_match, headers["ETag"]):
+    if etag_matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
     file = await anyio.to_thread.run_sync(state.artifacts.open, job_id, artifact)
     headers |= {
@@ -75,10 +192,10 @@ async def download(
     if request.method == "HEAD":
         await anyio.to_thread.run_sync(file.close)
         return Response(headers=headers, media_type=media_type(name))
-    return StreamingResponse(_pieces(file), headers=headers, media_type=media_type(name))
+    return StreamingResponse(_file_pieces(file), headers=headers, media_type=media_type(name))
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def _file_pieces(file: BinaryIO) -> Iterator[bytes]:
     with file:
         while piece := file.read(PIECE_BYTES):
             yield piece
@@ -102,11 +219,11 @@ async def keep(job_id: JobId, name: ArtifactName, request: Request, state: State
 
     Repeating it with the same content changes nothing.
     """
-    with as_to_a_stranger():
+    with hide_store_details():
         await check_token(state.client, state.settings, job_id, token)
     await note_files_async(state.client, state.settings, job_id)
     folder = await anyio.to_thread.run_sync(state.artifacts.incoming, job_id)
-    async with received(request, folder, state.settings.artifact_max_bytes) as upload:
+    async with received_upload(request, folder, state.settings.artifact_max_bytes) as upload:
         await check_token(state.client, state.settings, job_id, token)  # it may have lost the job while it sent
         await anyio.to_thread.run_sync(state.artifacts.keep, job_id, name, upload.sha256, upload.path)
     return Artifact(name=name, bytes=upload.bytes, sha256=upload.sha256, url=artifact_url(job_id, name))

@@ -13,13 +13,12 @@ from pydantic import JsonValue
 from dyno.errors import FieldError, StoreUnavailable
 from dyno.models.event import AnyEvent
 from dyno.store.events import EventPage, EventPosition, parse_event_position
-from service.access import Caller, CallerDep
-from service.answers import streams
-from service.answers.streams import OneStream
+from service import streaming
+from service.auth import Caller, CallerDep
 from service.dependencies import JobId, StateDep
-from service.errors import InvalidRequest
-from service.problems import documented
+from service.problems import InvalidRequest, documented
 from service.state import State
+from service.streaming import StreamSlot
 
 router = APIRouter(tags=["events"])
 
@@ -66,7 +65,7 @@ Behind = Annotated[EventPosition | None, Depends(_behind)]
         **documented("job-not-found", "record-unreadable", *_CODES),
     },
 )
-async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behind, _: OneStream) -> Response:
+async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behind, _: StreamSlot) -> Response:
     """All that has happened to the job, and then what does, until it is done: the last event is a `status` with `done`.
 
     Kept are the last thousand or so: a reader who comes back later than that is told of a `gap`. What comes of one
@@ -86,7 +85,7 @@ async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behi
         **documented(*_CODES),
     },
 )
-async def of_all(state: StateDep, caller: CallerDep, behind: Behind, _: OneStream) -> Response:
+async def of_all(state: StateDep, caller: CallerDep, behind: Behind, _: StreamSlot) -> Response:
     """What happens to any job from now on, or behind `Last-Event-ID`; `0-0` is behind none of the last 10,000.
 
     A key is told of its own jobs, an admin's of all.
@@ -97,7 +96,9 @@ async def of_all(state: StateDep, caller: CallerDep, behind: Behind, _: OneStrea
 
 async def _sent(state: State, caller: Caller, job_id: str | None, behind: EventPosition) -> Response:
     pieces = _pieces(state, job_id, behind)
-    return streams.Held(streams.allowed(state, caller, pieces), headers=streams.HEADERS, media_type="text/event-stream")
+    return streaming.TimedStream(
+        streaming.while_allowed(state, caller, pieces), headers=streaming.STREAM_HEADERS, media_type="text/event-stream"
+    )
 
 
 async def _pieces(state: State, job_id: str | None, behind: EventPosition) -> AsyncGenerator[bytes, None]:
@@ -113,7 +114,7 @@ def _encoded(event: AnyEvent) -> bytes:
 async def _told(state: State, job_id: str | None, behind: EventPosition) -> AsyncIterator[AnyEvent | EventPosition]:
     """A place where nothing happens that is shown: the connection lives, and whoever is cut off there goes on behind
     what was others'. Ends with the job, or when the service stops."""
-    page, say_by_s = EventPage((), behind), time.monotonic() + streams.LOOK_EVERY_S
+    page, say_by_s = EventPage((), behind), time.monotonic() + streaming.LOOK_EVERY_S
     with state.watch.listening(job_id) as news:
         while not (page.ends or state.stopping.is_set()):
             news.clear()
@@ -125,9 +126,9 @@ async def _told(state: State, job_id: str | None, behind: EventPosition) -> Asyn
             if not page.events and time.monotonic() >= say_by_s:
                 yield page.place
             if page.events or time.monotonic() >= say_by_s:
-                say_by_s = time.monotonic() + streams.LOOK_EVERY_S
+                say_by_s = time.monotonic() + streaming.LOOK_EVERY_S
             if page.place == before.place:
-                await streams.pause(state, news, say_by_s - time.monotonic())
+                await streaming.wait_for_news(state, news, say_by_s - time.monotonic())
 
 
 async def _page(state: State, job_id: str | None, place: EventPosition) -> EventPage:

@@ -12,10 +12,10 @@ from dyno.logging import audit
 from dyno.models.inventory import Cordon, DeviceList, WorkerList
 from dyno.store import fleet
 from dyno.store.placement import queues_served
-from service.access import CallerDep
+from service.auth import CallerDep
 from service.dependencies import StateDep
 from service.problems import documented
-from service.requests.submission import wake_up
+from service.submission import wake_up
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 

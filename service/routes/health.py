@@ -1,20 +1,34 @@
-"""Whether the service lives, and whether it can take jobs."""
+"""Probes and Prometheus metrics: whether the service lives, whether it takes jobs, and what was counted.
+
+GET /metrics has the counts and gauges of the store, and the requests and connections of this process.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Literal, get_args
 
 import anyio
 import anyio.to_thread
-from fastapi import APIRouter, Request
+import redis
+from fastapi import APIRouter, Request, Response
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from pydantic import BaseModel
 
 from dyno.errors import ArtifactStoreUnavailable, DynoError, StoreUnavailable, StoreUnfit
-from dyno.store.redis import check_server_async
-from service.access import is_known
+from dyno.models.job import DONE, FailureClass, Status
+from dyno.models.spec import DeviceKind
+from dyno.models.webhook import DeliveryStatus, Outcome
+from dyno.store.metrics import OTHER, StoreMetrics, read_metrics
+from dyno.store.redis import BOUNDS_S, check_server_async
+from service.auth import is_known
 from service.dependencies import StateDep
-from service.errors import NotReady
-from service.problems import documented
+from service.middleware import HttpMetrics
+from service.problems import NotReady, documented
 from service.state import State
 
 FILES_WITHIN_S = 2.0
@@ -38,21 +52,21 @@ async def readyz(request: Request, state: StateDep) -> Health:
 
     Whoever needs a key and has none is told which of the two is amiss, and nothing of where it is.
     """
-    reasons = await _of_store(state) + await _of_files(state)
+    reasons = await _store_errors(state) + await _artifact_store_errors(state)
     if reasons:
         known = await is_known(request, state)
         raise NotReady("; ".join(dict.fromkeys(each.detail if known else each.code for each in reasons)))
     return Health()
 
 
-async def _of_store(state: State) -> list[DynoError]:
+async def _store_errors(state: State) -> list[DynoError]:
     try:
         return [StoreUnfit(each) for each in await check_server_async(state.client, state.settings)]
     except (StoreUnavailable, StoreUnfit) as error:
         return [error]
 
 
-async def _of_files(state: State) -> list[DynoError]:
+async def _artifact_store_errors(state: State) -> list[DynoError]:
     """On a thread, and one at a time: a folder on a mount that hangs must not take all threads, nor this answer."""
     try:
         with anyio.fail_after(FILES_WITHIN_S):
@@ -62,3 +76,124 @@ async def _of_files(state: State) -> list[DynoError]:
     except TimeoutError:
         return [ArtifactStoreUnavailable(f"the artifact store gave no answer in {FILES_WITHIN_S:g} s")]
     return []
+
+
+log = logging.getLogger(__name__)
+
+STORE_WITHIN_S = 3.0  # Prometheus gives up after 10 s, and what is known here should still reach it
+KINDS = get_args(DeviceKind)
+CAUSES = ("handed_back", "infrastructure", "lost")
+_DELIVERED = (DeliveryStatus.DELIVERED, DeliveryStatus.FAILED)
+_TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}}}
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"description": "Prometheus' text format", "content": _TEXT}, **documented()},
+)
+async def metrics(state: StateDep, request: Request) -> Response:
+    """For Prometheus. While the store is away: `dyno_store_up` 0, and what this process knows by itself."""
+    scrape = Scrape(request.app.state.meter, await _read_tally(state), state.workloads.keys())
+    return Response(
+        await anyio.to_thread.run_sync(generate_latest, scrape), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
+    )
+
+
+async def _read_tally(state: State) -> StoreMetrics | None:
+    try:
+        async with asyncio.timeout(STORE_WITHIN_S):
+            return await read_metrics(state.client, state.settings)
+    except (StoreUnavailable, TimeoutError):
+        return None
+    except redis.RedisError as error:  # refused, by missing rights say
+        log.warning("the store's counts can't be read: %s", error)
+        return None
+
+
+class Scrape:
+    """One answer. `workloads` are those that get a label of their own."""
+
+    def __init__(self, meter: HttpMetrics, found: StoreMetrics | None, workloads: Collection[str]) -> None:
+        self._meter, self._found, self._workloads = meter, found, workloads
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._meter.collect()
+        yield GaugeMetricFamily("dyno_store_up", "Whether Redis answered this scrape", value=self._found is not None)
+        if self._found is not None:
+            yield from _standing(self._found)
+            yield from _counters(self._found, self._workloads)
+            yield from _histograms(self._found, self._workloads)
+
+
+def _standing(found: StoreMetrics) -> Iterator[Metric]:
+    jobs = GaugeMetricFamily("dyno_jobs", "Jobs that are kept, by status", labels=["status"])
+    for status, number in found.jobs.items():
+        jobs.add_metric([status], number)
+    depths = GaugeMetricFamily(
+        "dyno_queue_depth", "Jobs that wait, by queue; an empty queue has no series", labels=["queue"]
+    )
+    for queue, depth in found.queues.items():
+        depths.add_metric([queue], depth)
+    states = Counter((device.kind, state) for device, state in found.devices)
+    devices = GaugeMetricFamily(
+        "dyno_devices", "Devices of live workers, by what those are doing", labels=["kind", "state"]
+    )
+    for labels, number in states.items():
+        devices.add_metric(labels, number)
+    busy = GaugeMetricFamily(
+        "dyno_device_busy", "Whether the device's worker runs a job or waits for its lock", labels=["device", "kind"]
+    )
+    for device, state in found.devices:
+        busy.add_metric([device.full_id, device.kind], state == "busy")
+    yield from (jobs, depths, devices, busy)
+
+
+def _counters(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:
+    ended = [(workload, status, name) for workload in workloads for status, name in _endings()]
+    counters: list[tuple[str, str, str, list[str], Iterable[tuple[str, ...]]]] = [
+        ("submitted", "dyno_jobs_submitted", "Jobs that were accepted", ["workload"], [(name,) for name in workloads]),
+        ("ended", "dyno_jobs_ended", "Jobs that ended", ["workload", "status", "failure_class"], ended),
+        ("requeued", "dyno_requeues", "Attempts whose job went back to its queue", ["cause"], [(c,) for c in CAUSES]),
+        ("lost", "dyno_leases_lost", "Leases that ran out in a job", ["kind"], [(kind,) for kind in KINDS]),
+        ("webhook", "dyno_webhooks", "Deliveries that came to an end", ["status"], [(each,) for each in _DELIVERED]),
+        ("webhook_attempt", "dyno_webhook_attempts", "Attempts at that", ["outcome"], [(each,) for each in Outcome]),
+    ]
+    for what, name, help_text, labels, expected in counters:
+        family = CounterMetricFamily(name, help_text, labels=labels)
+        allowed = [set(each) for each in zip(*expected, strict=True)]
+        numbers = Counter(dict.fromkeys(expected, 0))
+        for words, number in found.counts.items():
+            if words[0] == what and len(words) == len(labels) + 1:
+                numbers[_bounded(words[1:], allowed)] += number
+        for values, number in numbers.items():
+            family.add_metric(values, number)
+        yield family
+    busy = CounterMetricFamily("dyno_device_busy_seconds", "Time for which devices were leased", labels=["kind"])
+    for kind in KINDS:
+        busy.add_metric([kind], found.busy_s(kind))
+    yield busy
+
+
+def _endings() -> Iterator[tuple[str, str]]:
+    """Status and failure class; every one is told from the start, as zero, so that its first event is an increase."""
+    yield from ((status, "none") for status in sorted(DONE - {Status.FAILED}))
+    yield from ((Status.FAILED, name) for name in FailureClass)
+
+
+def _histograms(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:
+    histograms: list[tuple[str, str, str, str, Collection[str]]] = [
+        ("wait", "dyno_queue_wait_seconds", "From queueing to claim", "kind", KINDS),
+        ("attempt", "dyno_attempt_duration_seconds", "From claim to the end of an attempt", "workload", workloads),
+    ]
+    for what, name, help_text, label, expected in histograms:
+        family = HistogramMetricFamily(name, help_text, labels=[label])
+        bounds = [*(str(float(bound)) for bound in BOUNDS_S[what]), "+Inf"]
+        for value in expected:
+            within, sum_s = found.histogram(what, value)
+            family.add_metric([value], list(zip(bounds, within, strict=True)), sum_s)
+        yield family
+
+
+def _bounded(values: tuple[str, ...], allowed: list[set[str]]) -> tuple[str, ...]:
+    return tuple(value if value in known else OTHER for value, known in zip(values, allowed, strict=True))

@@ -1,21 +1,28 @@
-"""Jobs: submit, look, wait, cancel, read the result."""
+"""Jobs: submit, list, look, wait, cancel, rerun, delete; read the result and the log, or follow the log."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+import anyio
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from dyno.errors import ArtifactStoreUnavailable, StoreUnavailable, UnknownJob
 from dyno.logging import audit
 from dyno.models.job import Job, Status, Validation
 from dyno.models.result import Result
-from dyno.models.spec import FrameworkName
-from service.access import CallerDep
-from service.answers import waiting
-from service.answers.accepted import POLL_AFTER_S, accepted
-from service.answers.conditional import matches
-from service.answers.paging import Moment, as_parameters, link_next
+from dyno.models.spec import FrameworkName, InterleavedSpec, Spec
+from dyno.store.jobs import LogPart, Submitted, read_log
+from service import streaming, submission, validation
+from service.admission import Admission
+from service.auth import CallerDep
 from service.dependencies import (
     IdempotencyKey,
     IfNoneMatch,
@@ -24,11 +31,17 @@ from service.dependencies import (
     PreferredWait,
     StateDep,
     Submission,
+    Timestamp,
     Wait,
+    as_parameter_errors,
+    etag_matches,
+    link_next,
 )
-from service.edge import held
+from service.middleware import held_back
 from service.problems import documented
-from service.requests import submission
+from service.state import State
+from service.streaming import POLL_AFTER_S, accepted_job
+from service.validation import ComparisonRequest
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -53,8 +66,8 @@ class JobFilter(BaseModel):
     )
     framework: FrameworkName | None = None
     label: Annotated[str, Field(max_length=257)] | None = Field(None, description="`name` or `name=value`")
-    created_after: Moment | None = None
-    created_before: Moment | None = None
+    created_after: Timestamp | None = None
+    created_before: Timestamp | None = None
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of a page")
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
@@ -82,17 +95,17 @@ async def submit(
 ) -> Job | Response:
     """Queue a job; 202 means that it is not lost any more."""
     if validate_only:
-        admission = await submission.admitted(state, asked)
+        admission = await submission.admit_job(state, asked)
         answer = Validation(spec=asked.spec, estimate=admission.estimate, warnings=admission.warnings)
         return Response(answer.model_dump_json(), media_type="application/json")
-    submitted = await submission.submit(state, asked, idempotency_key)
-    return await accepted(state, submitted, response, preferred_wait_s)
+    submitted = await submission.submit_job(state, asked, idempotency_key)
+    return await accepted_job(state, submitted, response, preferred_wait_s)
 
 
 @router.get("", responses=documented("invalid-request", "store-unavailable"))
 async def browse(jobs: JobsDep, request: Request, response: Response, wanted: Annotated[JobFilter, Query()]) -> JobList:
     """The jobs, newest first."""
-    with as_parameters():
+    with as_parameter_errors():
         page = await jobs.list(**{name: getattr(wanted, name) for name in JobFilter.model_fields})
     link_next(request, response, page.next_cursor)
     return JobList(data=page.data, next_cursor=page.next_cursor, has_more=page.has_more)
@@ -115,13 +128,13 @@ async def show(
     """
 
     def news(job: Job) -> bool:
-        return if_none_match is not None and not matches(if_none_match, waiting.etag(job))
+        return if_none_match is not None and not etag_matches(if_none_match, streaming.job_etag(job))
 
-    job = await waiting.until(state, job_id, news, wait)
-    headers = {"ETag": waiting.etag(job), "Cache-Control": "no-cache"}
-    if wait and not (held.get() or job.done):
+    job = await streaming.wait_for_job(state, job_id, news, wait)
+    headers = {"ETag": streaming.job_etag(job), "Cache-Control": "no-cache"}
+    if wait and not (held_back.get() or job.done):
         headers["Retry-After"] = str(POLL_AFTER_S)
-    if matches(if_none_match, waiting.etag(job)):
+    if etag_matches(if_none_match, streaming.job_etag(job)):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
     return job
@@ -145,7 +158,7 @@ async def cancel(job_id: JobId, jobs: JobsDep, caller: CallerDep, response: Resp
     if canceled.changed and job.owner != (caller.key and caller.key.id):
         audit("job-canceled", caller.name, job=job_id, owner=job.owner)
     response.status_code = 200 if job.done else 202
-    response.headers["ETag"] = waiting.etag(job)
+    response.headers["ETag"] = streaming.job_etag(job)
     return job
 
 
@@ -156,3 +169,141 @@ async def cancel(job_id: JobId, jobs: JobsDep, caller: CallerDep, response: Resp
 async def result(job_id: JobId, jobs: JobsDep) -> Result:
     """The result of a job that succeeded. `result-not-ready`: ask again later; `no-result`: it ended without one."""
     return await jobs.result(job_id)
+
+
+@router.post(
+    "/{job_id}/rerun",
+    status_code=202,
+    responses=documented(
+        *("job-not-found", "job-expired", "invalid-spec", "does-not-fit", "exceeds-timeout", "unsupported"),
+        *("no-device-fits", "idempotency-key-reused", "invalid-request", "queue-full"),
+        *("record-unreadable", "store-unavailable"),
+    ),
+)
+async def rerun(
+    job_id: JobId,
+    state: StateDep,
+    response: Response,
+    preferred_wait_s: PreferredWait,
+    idempotency_key: IdempotencyKey = None,
+) -> Job:
+    """Queue the job's spec again, whatever became of the job; `rerun_of` of the new one names it.
+
+    It is admitted as if it were submitted now: where it can't be run any more, the pointers are into the job's spec.
+    """
+    submitted = await _submit_rerun(state, job_id, idempotency_key)
+    return await accepted_job(state, submitted, response, preferred_wait_s)
+
+
+async def _submit_rerun(state: State, job_id: str, idempotency_key: str | None) -> Submitted:
+    body_sha256 = validation.body_digest({"rerun_of": job_id})
+    if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
+        return Submitted(earlier, wake=False, replayed=True)  # before the first one is looked for: it may be gone
+    job = await state.jobs.get(job_id)
+    spec, admission_of = _rerun_spec(job, state, body_sha256)
+    return await submission.enqueue(state, spec, body_sha256, idempotency_key, admission_of, rerun_of=job_id)
+
+
+def _rerun_spec(job: Job, state: State, body_sha256: str) -> tuple[Spec, Callable[[], Awaitable[Admission]]]:
+    """The spec with whatever it has to be given by now, and how it is admitted. Raises InvalidSpec."""
+    first, *others = (
+        validation.validate_job(each.model_dump(mode="json"), (), state.workloads) for each in job.spec.arms[:2]
+    )
+    if isinstance(job.spec, InterleavedSpec):
+        turns = ComparisonRequest(first, others[0], job.spec, body_sha256)
+        return job.spec, partial(submission.admit_comparison, state, turns)
+    return first.spec, partial(submission.admit_job, state, first)
+
+
+FILES_WITHIN_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+@router.delete("/{job_id}", status_code=204, responses=documented("job-not-found", "job-live", "store-unavailable"))
+async def delete(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
+    """Delete a done job for good: its record, result, samples, log, events and files, and comparisons that name it.
+
+    Told to nobody, two things stay in Redis for a while: what happened to it, among the last 10,000 events of all jobs,
+    and those comparisons, until another job of theirs goes.
+
+    Its idempotency key stays used until its 24 hours are over. Where the artifact store is away its files can't be
+    read any more, and are deleted within the hours after it is back.
+    """
+    owner = await state.jobs.delete(job_id)
+    audit("job-deleted", caller.name, job=job_id, owner=owner)
+    await _drop_files(state, job_id)
+    return Response(status_code=204)
+
+
+async def _drop_files(state: State, job_id: str) -> None:
+    """At once where that works. Whatever is left, because this process dies here say, the upkeep finds."""
+    try:
+        with anyio.fail_after(FILES_WITHIN_S):
+            await anyio.to_thread.run_sync(state.artifacts.drop, job_id, abandon_on_cancel=True)
+    except (ArtifactStoreUnavailable, TimeoutError) as error:
+        log.warning("the files of %s, which was deleted, are left to the upkeep: %s", job_id, error)
+
+
+_LOG_TEXT: dict[str, Any] = {
+    "text/plain": {"schema": {"type": "string"}, "example": "[attempt 1, run 1]\nEpoch 1: loss 0.31\n"}
+}
+PIECE_CHARACTERS = 16 * 1024  # sent at once: what one slow reader makes the server hold
+Follow = Annotated[bool, Query(description="Go on with what comes, until the job is done")]
+
+
+async def _log_slot(state: StateDep, caller: CallerDep, follow: Follow = False) -> AsyncIterator[None]:
+    if not follow:
+        yield
+        return
+    with state.streams.one(caller.key):
+        yield
+
+
+@router.get(
+    "/{job_id}/logs",
+    response_class=PlainTextResponse,
+    dependencies=[Depends(_log_slot)],
+    responses={
+        200: {"description": "What was printed, at most its last 256 KiB", "content": _LOG_TEXT},
+        **documented("job-not-found", "invalid-request", "too-many-streams", "store-unavailable"),
+    },
+)
+async def logs(job_id: JobId, state: StateDep, caller: CallerDep, follow: Follow = False) -> Response:
+    """What the job's runners wrote to stdout and stderr, all attempts and runs; of one that runs, up to 2 s ago.
+
+    It is there for jobs that failed, were killed or canceled, too, and goes with the record.
+    """
+    part = await _log_part(state, job_id)
+    if follow:
+        pieces = streaming.while_allowed(state, caller, _followed(state, job_id, part))
+        return streaming.TimedStream(pieces, headers=streaming.STREAM_HEADERS, media_type="text/plain")
+    return PlainTextResponse(part.text, headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"})
+
+
+async def _log_part(state: State, job_id: str, start: int = 0) -> LogPart:
+    return await read_log(state.client, state.settings, job_id, start, state.jobs.viewer)
+
+
+async def _followed(state: State, job_id: str, part: LogPart) -> AsyncGenerator[str, None]:
+    with state.watch.listening(job_id) as told:
+        for piece in _log_pieces(part.text):
+            yield piece
+        while not (part.done or state.stopping.is_set()):
+            told.clear()
+            try:
+                part = await asyncio.shield(_log_part(state, job_id, part.following))  # as dyno/store/events.py does
+            except UnknownJob:
+                return
+            except StoreUnavailable:
+                await streaming.wait_for_news(state, told, streaming.RETRY_S)
+                continue
+            for piece in _log_pieces(part.text):
+                yield piece
+            if not (part.text or part.done):
+                await streaming.wait_for_news(state, told, streaming.LOOK_EVERY_S)
+                yield ""
+
+
+def _log_pieces(text: str) -> Iterator[str]:
+    return (text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS))

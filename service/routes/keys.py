@@ -9,11 +9,10 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from dyno.errors import InvalidKey
 from dyno.logging import audit
 from dyno.models.api_key import CreatedKey, KeyList, Me, NewKey
-from service import strict_json
-from service.access import CallerDep
+from service import validation
+from service.auth import CallerDep
 from service.dependencies import StateDep
 from service.problems import documented
-from service.requests import body, specs
 
 router = APIRouter(prefix="/v1", tags=["keys"])
 
@@ -25,8 +24,8 @@ def _body() -> dict[str, Any]:
 
 
 async def _asked(request: Request, state: StateDep) -> NewKey:
-    document, errors = strict_json.parse(await body.read(request, state.settings))
-    return specs.checked(NewKey, document, errors, InvalidKey)
+    document, errors = validation.parse_json(await validation.read_body(request, state.settings))
+    return validation.validate_model(NewKey, document, errors, InvalidKey)
 
 
 KeyId = Annotated[str, Path(description="`key_` and 16 digits, as the list has it")]

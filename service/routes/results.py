@@ -16,8 +16,7 @@ from dyno.models.job import Job, Status
 from dyno.models.result import ResultRow, VariantName
 from dyno.models.spec import Spec
 from dyno.store.records import ResultSummary, read_result_summaries
-from service.answers.paging import MomentOrEpoch, as_parameters, link_next
-from service.dependencies import StateDep
+from service.dependencies import StateDep, TimestampOrEpoch, as_parameter_errors, link_next
 from service.problems import documented
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
@@ -32,8 +31,8 @@ class ResultFilter(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    since: MomentOrEpoch | None = Field(None, alias="from")
-    until: MomentOrEpoch | None = Field(None, alias="to")
+    since: TimestampOrEpoch | None = Field(None, alias="from")
+    until: TimestampOrEpoch | None = Field(None, alias="to")
     workload: Annotated[str, Field(max_length=64)] | None = None
     device: Annotated[str, Field(max_length=200)] | None = Field(
         None, description="A kind, or an id, as of a list of jobs"
@@ -58,7 +57,7 @@ async def results(state: StateDep, request: Request, wanted: Annotated[ResultFil
 
     As CSV, columns are those of the page's rows; a text that a spreadsheet would take for a formula has a ' before it.
     """
-    with as_parameters():
+    with as_parameter_errors():
         page = await state.jobs.list(
             status=Status.SUCCEEDED,
             workload=wanted.workload,

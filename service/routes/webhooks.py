@@ -12,9 +12,8 @@ from dyno.models.webhook import Delivery, DeliveryStatus
 from dyno.store.redis import JOB_ID
 from dyno.store.webhooks import Deliveries, DeliveryQuery
 from dyno.webhook_delivery import owner_secret
-from service.access import CallerDep
-from service.answers.paging import Moment, as_parameters, link_next
-from service.dependencies import StateDep
+from service.auth import CallerDep
+from service.dependencies import StateDep, Timestamp, as_parameter_errors, link_next
 from service.problems import documented
 
 router = APIRouter(prefix="/v1", tags=["webhooks"])
@@ -35,8 +34,8 @@ class DeliveryFilter(BaseModel):
 
     status: DeliveryStatus | None = None
     job: Annotated[str, Field(pattern=f"^{JOB_ID.pattern}$")] | None = None
-    created_after: Moment | None = None
-    created_before: Moment | None = None
+    created_after: Timestamp | None = None
+    created_before: Timestamp | None = None
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of a page")
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
@@ -61,7 +60,7 @@ async def browse(
 ) -> DeliveryList:
     """What the webhooks of done jobs were sent, the newest first: each with its last attempts."""
     conditions = DeliveryQuery(wanted.status, wanted.job, wanted.created_after, wanted.created_before)
-    with as_parameters():
+    with as_parameter_errors():
         page = await deliveries.page(conditions, wanted.cursor, wanted.limit)
     link_next(request, response, page.next_cursor)
     return DeliveryList(data=page.data, next_cursor=page.next_cursor, has_more=page.has_more)

@@ -1,5 +1,5 @@
-"""The process and its connections, below any request: who comes, what they may make us hold, who has to go.
+"""The process and its connections, before there is a request.
 
-It imports `edge`, `meter` and `problems` of the service, for what it answers and counts by itself. `__main__` alone
-runs it; a route may look at `line`, for the size of a piece.
+Of the service it imports `middleware` and `problems`, for what it answers and counts by itself. `__main__` alone runs
+it; routes may import `response_transport`, for the size of a piece.
 """

@@ -20,7 +20,7 @@ import redis
 
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
-from service.address import is_loopback
+from service.anonymous_access import is_loopback
 from tests.service.keys.conftest import make_key
 from tests.waiting import eventually
 

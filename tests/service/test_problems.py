@@ -14,8 +14,7 @@ from dyno import errors
 from dyno.errors import DynoError, FieldError, InvalidSpec, RunFailed
 from dyno.settings import Settings
 from service.app import create_app
-from service.codes import PROBLEMS
-from service.problems import MAX_ERRORS
+from service.problems import MAX_ERRORS, PROBLEMS
 
 
 def subclasses(kind: type[DynoError]) -> set[type[DynoError]]:

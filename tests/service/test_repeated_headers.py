@@ -11,11 +11,11 @@ import pytest
 
 from dyno.logging import tracer_for
 from dyno.settings import Settings
-from service.access import ROUTES, Open
 from service.app import create_app
-from service.dependencies import LISTS
+from service.auth import ROUTE_RULES, Keyless
+from service.dependencies import LIST_HEADERS
+from service.middleware import TracingMiddleware
 from service.openapi import each_operation
-from service.traced import Traced
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
 OF_HEADERS = [
@@ -24,7 +24,7 @@ OF_HEADERS = [
     for each in operation.get("parameters", [])
     if each["in"] == "header"
 ]
-TAKING_KEYS = sorted(row for row, rule in ROUTES.items() if rule.needs is not Open.TO_ALL)
+TAKING_KEYS = sorted(row for row, rule in ROUTE_RULES.items() if rule.needs is not Keyless.TO_ALL)
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "00-{}-b7ad6b7169203331-01"
 VALUES = {"last-event-id": "1-0"}
 
@@ -36,7 +36,7 @@ def answered(http: httpx.Client, method: str, path: str, *headers: tuple[str, st
     return http.request(method, asked, content=content, headers=[*typed, *headers])
 
 
-@pytest.mark.parametrize(("method", "path", "name"), [each for each in OF_HEADERS if each[2] not in LISTS])
+@pytest.mark.parametrize(("method", "path", "name"), [each for each in OF_HEADERS if each[2] not in LIST_HEADERS])
 def test_it_is_named_as_a_parameter_is(http: httpx.Client, method: str, path: str, name: str) -> None:
     twice = [(name.title(), VALUES.get(name, "1"))] * 2
     answer = answered(http, method, path, *twice)
@@ -45,14 +45,14 @@ def test_it_is_named_as_a_parameter_is(http: httpx.Client, method: str, path: st
     assert (error["pointer"], error["code"]) == (f"/header/{name}", "duplicate-parameter")
 
 
-@pytest.mark.parametrize(("method", "path", "name"), [each for each in OF_HEADERS if each[2] in LISTS])
+@pytest.mark.parametrize(("method", "path", "name"), [each for each in OF_HEADERS if each[2] in LIST_HEADERS])
 def test_lists_may_come_as_several_lines(http: httpx.Client, method: str, path: str, name: str) -> None:
     answer = answered(http, method, path, (name, "wait=0"), (name, "other"))
     assert f"/header/{name}" not in answer.text
 
 
 def test_there_are_headers_to_look_at() -> None:
-    assert {name for _, _, name in OF_HEADERS} == {"idempotency-key", "last-event-id", *LISTS}
+    assert {name for _, _, name in OF_HEADERS} == {"idempotency-key", "last-event-id", *LIST_HEADERS}
 
 
 @pytest.mark.parametrize("row", TAKING_KEYS, ids=" ".join)
@@ -96,7 +96,7 @@ def test_two_traces_begin_a_third(monkeypatch: pytest.MonkeyPatch, parents: list
     headers = [(b"traceparent", PARENT.format(each).encode()) for each in parents]
     headers += [(b"tracestate", each.encode()) for each in ("a=1", "b=2")]
     scope = {"type": "http", "path": "/v1/jobs", "method": "GET", "scheme": "http", "headers": headers}
-    asyncio.run(Traced(inner, traces)(scope, no_message, no_message))
+    asyncio.run(TracingMiddleware(inner, traces)(scope, no_message, no_message))
     assert seen[0] is not None
     assert (TRACE in seen[0]) is goes_on
 

@@ -13,7 +13,7 @@ from dyno.settings import Settings
 from dyno.store.eta import duration_series, parse_durations
 from dyno.store.redis import Keys
 from dyno.workloads import registry
-from service.expected import expected_s
+from service.state import expected_s
 from tests.workers.conftest import Store, in_turns, tiny
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor

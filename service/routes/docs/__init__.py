@@ -12,9 +12,8 @@ from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, StreamingResponse
 
-from service.answers.conditional import matches
-from service.dependencies import IfNoneMatch
-from service.server.line import PIECE_BYTES
+from service.dependencies import IfNoneMatch, etag_matches
+from service.server.response_transport import PIECE_BYTES
 
 router = APIRouter(include_in_schema=False)
 
@@ -72,7 +71,7 @@ async def asset(asset: str, if_none_match: IfNoneMatch) -> Response:
     if found is None:
         raise HTTPException(404)
     headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
-    if matches(if_none_match, found.etag):
+    if etag_matches(if_none_match, found.etag):
         return Response(status_code=304, headers=headers)
     headers["Content-Length"] = str(len(found.content))
     return StreamingResponse(_pieces(found.content), media_type=found.media_type, headers=headers)

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.server.connection import MAX_PIPELINED
+from service.server.http_protocol import MAX_PIPELINED
 from tests.certificates import certificate_for
 from tests.service.test_main import command
 from tests.waiting import eventually

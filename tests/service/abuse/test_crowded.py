@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.openapi.examples import recorded
+from service.openapi.components import recorded_examples
 from tests.service.abuse.conftest import JOB, MOST, Api, Caller, problem
 from tests.service.openapi.house import plain
 from tests.waiting import eventually
@@ -61,7 +61,7 @@ def test_where_each_connection_is_at_work_a_newcomer_is_told_when_to_come_back(p
         assert not any(each.is_closed() for each in (*senders, *pollers))
         [answer] = patient.call().answers()
         assert (answer.status_code, problem(answer)["code"]) == (503, "too-many-connections")
-        assert plain(problem(answer)) == plain(recorded()["problems"]["too-many-connections"])
+        assert plain(problem(answer)) == plain(recorded_examples()["problems"]["too-many-connections"])
         assert int(answer.headers["retry-after"]) > 0
         readers[0].socket.close()
         eventually(lambda: 200 in [each.status_code for each in patient.call().get("/livez", CLOSE).answers()])

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.openapi.errors import codes
-from service.openapi.examples import recorded
+from service.openapi.components import problem_codes, recorded_examples
 from tests.service.abuse.conftest import Api, problem
 from tests.service.openapi.conftest import answers
 from tests.service.openapi.house import plain
@@ -31,6 +30,6 @@ def test_what_a_connection_is_told_stands_in_the_document_as_it_is_told(api: Api
     document: dict[str, Any] = api.http.get("/openapi.json").json()
     listed = {(method, path, status): told for method, path, status, told in answers(document)}
     told, found = listed[first.partition(b" ")[0].decode(), "/v1/jobs", str(answer.status_code)], problem(answer)
-    assert found["code"] in codes(told)
-    assert plain(found) == plain(recorded()["problems"][found["code"]])
+    assert found["code"] in problem_codes(told)
+    assert plain(found) == plain(recorded_examples()["problems"][found["code"]])
     assert [name for name in told["headers"] if name not in answer.headers] == []

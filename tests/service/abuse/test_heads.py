@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.server.connection import MAX_PIPELINED
-from service.server.heads import MAX_FIELDS
+from service.server.http_protocol import MAX_FIELDS, MAX_PIPELINED
 from tests.service.abuse.conftest import JOB, Api, problem
 from tests.waiting import eventually
 

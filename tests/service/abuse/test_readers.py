@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import pytest
 
-from service.server.line import FULL_BYTES
+from service.server.response_transport import FULL_BYTES
 from tests.service.abuse.conftest import MOST, Api
 from tests.waiting import eventually
 

@@ -9,13 +9,13 @@ import signal
 import sys
 
 from service.__main__ import main
-from service.server.connection import Connection
-from service.server.garbage import Garbage
+from service.server.http_protocol import HttpProtocol
+from service.server.process import GarbageCollection
 
 TOLD = "only a collector would free"
 
 
-def start(self: Garbage) -> None:
+def start(self: GarbageCollection) -> None:
     """In place of the collector's own."""
     gc.collect()
     gc.freeze()
@@ -31,10 +31,10 @@ def tell() -> None:
     gc.set_debug(0)
     gc.garbage.clear()
     gc.collect()
-    connections = sum(isinstance(each, Connection) for each in gc.get_objects())
+    connections = sum(isinstance(each, HttpProtocol) for each in gc.get_objects())
     sys.stderr.write(f"{TOLD} {json.dumps([found, connections])}\n")
 
 
 if __name__ == "__main__":
-    Garbage.start = start  # type: ignore[method-assign]
+    GarbageCollection.start = start  # type: ignore[method-assign]
     sys.exit(main())

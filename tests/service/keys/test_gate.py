@@ -17,8 +17,8 @@ from dyno.settings import Settings
 from dyno.store.api_keys import ApiKeys
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import ANSWER_TIMEOUT_S, Keys, async_client, sync_client
+from service.anonymous_access import KeyGate
 from service.app import create_app
-from service.gate import Gate
 from tests.service.keys.conftest import make_key, problem
 from tests.waiting import eventually
 
@@ -49,7 +49,7 @@ def test_the_first_key_closes_a_service_that_runs_within_a_second(redis_url: str
 def test_without_keys_many_requests_are_one_look_and_with_one_each_is_a_question(
     redis_url: str, namespace: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.gate.FRESH_S", 3600.0)
+    monkeypatch.setattr("service.anonymous_access.FRESH_S", 3600.0)
     settings = Settings(redis_url=redis_url, namespace=f"{namespace}-looks")
     app, asked = create_app(settings), list[str]()
     with serve(app) as http:
@@ -85,7 +85,7 @@ def test_however_many_ask_at_once_there_is_one_look(redis_url: str, namespace: s
                 return await any_key()
 
             keys.any = counted  # type: ignore[method-assign]
-            gate = Gate(keys, always_closed=False)
+            gate = KeyGate(keys, always_closed=False)
             return await asyncio.gather(*(gate.closed() for _ in range(50)))
 
     assert asyncio.run(ask()) == [False] * 50
@@ -95,8 +95,8 @@ def test_however_many_ask_at_once_there_is_one_look(redis_url: str, namespace: s
 def test_a_store_that_says_nothing_holds_up_no_request_that_needs_no_store(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.gate.FRESH_S", 0.0)
-    monkeypatch.setattr("service.gate.BELIEVED_S", 3600.0)
+    monkeypatch.setattr("service.anonymous_access.FRESH_S", 0.0)
+    monkeypatch.setattr("service.anonymous_access.BELIEVED_S", 3600.0)
     with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:
         assert http.get("/v1/workloads").status_code == 200
         os.kill(server.pid, signal.SIGSTOP)
@@ -120,15 +120,15 @@ def test_a_service_that_others_reach_serves_nobody_without_a_key_even_if_there_i
 def test_while_the_store_is_away_no_key_is_believed_and_that_none_is_needed_only_for_a_while(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.gate.FRESH_S", 0.0)
-    monkeypatch.setattr("service.gate.BELIEVED_S", 3600.0)
+    monkeypatch.setattr("service.anonymous_access.FRESH_S", 0.0)
+    monkeypatch.setattr("service.anonymous_access.BELIEVED_S", 3600.0)
     with EmbeddedServer() as server:
         settings = Settings(redis_url=server.url)
         with serve(create_app(settings)) as http:
             assert http.get("/v1/workloads").status_code == 200
             server.kill()
             assert http.get("/v1/workloads").status_code == 200
-            monkeypatch.setattr("service.gate.BELIEVED_S", 0.0)
+            monkeypatch.setattr("service.anonymous_access.BELIEVED_S", 0.0)
             assert problem(http.get("/v1/workloads")) == (503, "store-unavailable")
             assert "dyno_store_up 0.0" in http.get("/metrics").text
             mine = {"Authorization": f"Bearer dyno_{'0' * 64}"}
@@ -140,7 +140,7 @@ def test_while_the_store_is_away_no_key_is_believed_and_that_none_is_needed_only
 def test_a_store_that_has_lost_its_keys_opens_nothing_until_it_is_said(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.gate.FRESH_S", 0.0)
+    monkeypatch.setattr("service.anonymous_access.FRESH_S", 0.0)
     with EmbeddedServer() as server:
         settings = Settings(redis_url=server.url)
         with serve(create_app(settings)) as http, sync_client(settings) as client:

@@ -11,14 +11,14 @@ from fastapi import FastAPI
 
 from dyno.settings import Settings
 from service.app import create_app
-from service.places import Places
+from service.state import StreamLimit
 from tests.service.keys.conftest import Caller
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 
 
 def test_a_place_that_nobody_needs_is_taken_and_given_back() -> None:
-    places = Places(4)
+    places = StreamLimit(4)
     with places.one_if_free("a") as first, places.one_if_free("a") as second:
         assert (first, second) == (True, False)
         with places.one_if_free(None) as third, places.one_if_free(None) as fourth, places.one_if_free(None) as fifth:

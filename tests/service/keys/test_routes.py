@@ -11,14 +11,14 @@ from fastapi import APIRouter, FastAPI
 
 from dyno.models.api_key import Scope
 from dyno.settings import Settings
-from service import access
-from service.access import OWN, READ, ROUTES, Open, Rule, check_rows
+from service import auth
 from service.app import create_app
+from service.auth import OWN, READ, ROUTE_RULES, Keyless, RouteRule, check_route_rules
 from tests.service.keys.belongings import Belongings
 from tests.service.keys.conftest import Caller, problem
 from tests.service.keys.matrix import Operation, Told, asks, operations, told
 
-ROWS = sorted(ROUTES, key=lambda row: (row[1], row[0]))
+ROWS = sorted(ROUTE_RULES, key=lambda row: (row[1], row[0]))
 UNDOCUMENTED = ("/openapi.json", "/", "/docs", "/docs/{asset}")
 
 
@@ -43,7 +43,7 @@ def test_the_table_has_a_row_for_every_route_of_the_document_and_no_other(
     document: dict[str, Any],
 ) -> None:
     documented = {(each.method, each.path) for each in operations(document)}
-    assert documented | {("GET", path) for path in UNDOCUMENTED} == ROUTES.keys()
+    assert documented | {("GET", path) for path in UNDOCUMENTED} == ROUTE_RULES.keys()
 
 
 class Beside(FastAPI):
@@ -60,12 +60,12 @@ def test_a_route_without_a_row_stops_the_start_and_so_does_a_row_without_a_route
     forgotten = APIRouter()
     forgotten.add_api_route("/v1/forgotten", lambda: None)
     with pytest.raises(RuntimeError, match=r"without a row.*/v1/forgotten"):
-        check_rows(forgotten.routes)
+        check_route_rules(forgotten.routes)
     with monkeypatch.context() as around:
         around.setattr("service.app.FastAPI", Beside)
         with pytest.raises(RuntimeError, match=r"without a row.*/v1/beside"):
             create_app(Settings(redis_url="unix:///nowhere"))
-    monkeypatch.setitem(access.ROUTES, ("GET", "/v1/gone"), Rule(READ, OWN))
+    monkeypatch.setitem(auth.ROUTE_RULES, ("GET", "/v1/gone"), RouteRule(READ, OWN))
     with pytest.raises(RuntimeError, match=r"without a route.*/v1/gone"):
         create_app(Settings(redis_url="unix:///nowhere"))
 
@@ -74,12 +74,12 @@ def test_a_route_without_a_row_stops_the_start_and_so_does_a_row_without_a_route
 def test_without_a_key_or_with_one_that_is_none_a_request_is_refused(
     row: tuple[str, str], ask: Callable[..., Told]
 ) -> None:
-    needs = ROUTES[row].needs
+    needs = ROUTE_RULES[row].needs
     for authorization in (None, "Bearer", "Basic ZHlubzo=", "Bearer dyno", f"Bearer dyno_{'0' * 64}"):
         answer = ask(row, authorization)
-        if needs is Open.TO_ALL:
+        if needs is Keyless.TO_ALL:
             assert answer.status in (200, 307)
-        elif needs is Open.TO_ATTEMPTS:
+        elif needs is Keyless.TO_ATTEMPTS:
             assert answer.code in ("not-authorized", "stale-token")
         else:
             assert answer.status == 401
@@ -92,12 +92,12 @@ def test_without_a_key_or_with_one_that_is_none_a_request_is_refused(
 def test_a_key_gets_as_far_as_its_scope(
     row: tuple[str, str], ask: Callable[..., Told], everyone: Mapping[Scope, Caller]
 ) -> None:
-    needs = ROUTES[row].needs
+    needs = ROUTE_RULES[row].needs
     for scope, who in everyone.items():
         answer = ask(row, f"Bearer {who.secret}")
-        if needs is Open.TO_ATTEMPTS:
+        if needs is Keyless.TO_ATTEMPTS:
             assert answer.code == "stale-token"
-        elif needs is Open.TO_ALL or needs in scope.implied:
+        elif needs is Keyless.TO_ALL or needs in scope.implied:
             assert answer.status not in (401, 403), answer.text
             assert answer.status < 500, answer.text
         else:
@@ -124,11 +124,11 @@ def test_who_holds_no_attempt_is_not_told_whether_there_is_such_a_job(
 def test_the_document_names_the_scope_and_what_is_answered_to_whoever_lacks_it(
     document: dict[str, Any],
 ) -> None:
-    for (method, path), (needs, _) in ROUTES.items():
+    for (method, path), (needs, _) in ROUTE_RULES.items():
         operation = document["paths"].get(path, {}).get(method.lower())
         if operation is None:
             continue
-        of_attempts = [{"attempt": []}] if needs is Open.TO_ATTEMPTS else None
-        assert operation.get("security") == (of_attempts if isinstance(needs, Open) else [{"key": [needs.value]}])
-        if not isinstance(needs, Open):
+        of_attempts = [{"attempt": []}] if needs is Keyless.TO_ATTEMPTS else None
+        assert operation.get("security") == (of_attempts if isinstance(needs, Keyless) else [{"key": [needs.value]}])
+        if not isinstance(needs, Keyless):
             assert {"401", "403", "429"} <= operation["responses"].keys()

@@ -18,7 +18,7 @@ from dyno.models.api_key import Scope
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
 from dyno.store.redis import Keys
-from service.answers import streams
+from service import streaming
 from service.app import create_app
 from tests.service.keys.conftest import Caller, make_key, problem
 
@@ -31,7 +31,7 @@ One = TypeVar("One")
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(streaming, "LOOK_EVERY_S", 0.02)
 
 
 def soon(given: Iterable[One]) -> Iterator[One]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from service.openapi import each_operation
-from service.openapi.schemas import resolved
+from service.openapi.compatibility import resolved
 
 Document = dict[str, Any]
 

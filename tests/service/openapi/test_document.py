@@ -12,11 +12,9 @@ import pytest
 from dyno.settings import Settings
 from dyno.workloads import registry
 from service.app import create_app
-from service.codes import PROBLEMS
-from service.openapi import each_operation
-from service.openapi.errors import codes
-from service.openapi.operations import OPERATIONS, TAGS, named
-from service.problems import MEDIA_TYPE
+from service.openapi import OPERATIONS, TAGS, default_name, each_operation
+from service.openapi.components import problem_codes
+from service.problems import MEDIA_TYPE, PROBLEMS
 from tests.service.openapi.conftest import answers
 
 EDGE = {
@@ -73,7 +71,7 @@ def test_a_row_of_names_has_a_route(document: dict[str, Any]) -> None:
 
 
 def test_a_route_that_nobody_has_named_yet_has_a_name_all_the_same() -> None:
-    assert named("POST", "/v1/webhook-deliveries/{delivery_id}") == (
+    assert default_name("POST", "/v1/webhook-deliveries/{delivery_id}") == (
         "postV1WebhookDeliveriesDeliveryId",
         "POST /v1/webhook-deliveries/{delivery_id}",
     )
@@ -90,7 +88,7 @@ def test_what_is_answered_before_a_route_is_found_is_listed_with_every_route(doc
     found: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for method, path, status, answer in answers(document):
         told = found.setdefault((method, path), set())
-        told |= {(status, code) for code in codes(answer)} if status >= "400" else set()
+        told |= {(status, code) for code in problem_codes(answer)} if status >= "400" else set()
     assert len(found) >= 30
     assert {row: EDGE - told for row, told in found.items() if not told >= EDGE} == {}
 
@@ -105,7 +103,7 @@ def test_an_error_is_written_once(document: dict[str, Any]) -> None:
     assert all(answer.keys() == {"$ref"} for answer in errors)
     shared = document["components"]["responses"]
     assert {answer["$ref"].split("/")[-1] for answer in errors} == shared.keys()
-    assert all(name.split(".")[1:] == codes(answer) for name, answer in shared.items())
+    assert all(name.split(".")[1:] == problem_codes(answer) for name, answer in shared.items())
 
 
 def test_a_link_leads_to_a_route_and_fills_its_parameters(document: dict[str, Any]) -> None:
@@ -163,7 +161,10 @@ def test_what_receivers_are_sent_is_described_and_shown(document: dict[str, Any]
 
 def test_every_code_named_is_one_of_the_table_under_its_status(document: dict[str, Any]) -> None:
     listed = [
-        (int(status), code) for _, _, status, answer in answers(document) if status >= "400" for code in codes(answer)
+        (int(status), code)
+        for _, _, status, answer in answers(document)
+        if status >= "400"
+        for code in problem_codes(answer)
     ]
     assert listed
     assert all(PROBLEMS[code][0] == status for status, code in listed)

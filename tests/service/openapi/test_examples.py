@@ -17,10 +17,9 @@ from pydantic import TypeAdapter
 from dyno.devices.device import Device
 from dyno.settings import Settings
 from service.app import create_app
-from service.codes import PROBLEMS
-from service.openapi import each_operation
-from service.openapi.examples import recorded
-from service.openapi.operations import OPERATIONS
+from service.openapi import OPERATIONS, each_operation
+from service.openapi.components import recorded_examples
+from service.problems import PROBLEMS
 from tests.service.openapi.conftest import answers
 from tests.service.openapi.house import House, Serve, elsewhere, house, plain
 from tests.service.openapi.provoked import AT_THE_EDGE, PROVOKED, UNPROVOKED
@@ -37,7 +36,7 @@ SAME_EACH_TIME = {
 }
 MODELLED = [
     (operation_id, status, name)
-    for operation_id, by_status in recorded()["answers"].items()
+    for operation_id, by_status in recorded_examples()["answers"].items()
     for status, by_name in by_status.items()
     for name, value in by_name.items()
     if not isinstance(value, str)
@@ -105,26 +104,26 @@ def test_every_problem_that_is_documented_has_an_example_that_is_one(document: D
         if status >= "400"
         for name in answer["description"].replace("`", "").split(", ")
     }
-    assert named == shown.keys() == recorded()["problems"].keys()
+    assert named == shown.keys() == recorded_examples()["problems"].keys()
 
 
 @pytest.mark.parametrize("code", PROVOKED)
 def test_who_asks_as_then_is_told_the_same(here: House, folder: Path, code: str) -> None:
     told = elsewhere(PROVOKED[code](here).json(), folder)
-    shown = recorded()["problems"][code]
+    shown = recorded_examples()["problems"][code]
     assert told["request_id"] != shown["request_id"]
     assert plain(told) == plain(shown)
 
 
 def test_every_example_of_a_problem_is_asked_for_again_but_those_of_bugs() -> None:
-    assert PROVOKED.keys() | AT_THE_EDGE | UNPROVOKED == recorded()["problems"].keys()
+    assert PROVOKED.keys() | AT_THE_EDGE | UNPROVOKED == recorded_examples()["problems"].keys()
 
 
 @pytest.mark.parametrize(("operation_id", "status", "name"), MODELLED)
 def test_an_answer_has_the_fields_that_it_has_today(
     models: dict[tuple[str, str], Any], operation_id: str, status: str, name: str
 ) -> None:
-    shown = recorded()["answers"][operation_id][status][name]
+    shown = recorded_examples()["answers"][operation_id][status][name]
     model = TypeAdapter(models[operation_id, status])
     assert form(model.dump_python(model.validate_python(shown), mode="json", by_alias=True)) == form(shown)
 
@@ -141,12 +140,12 @@ def form(value: Any) -> Any:
 @pytest.mark.parametrize("operation_id", SAME_EACH_TIME)
 def test_what_is_the_same_each_time_is_so_still(here: House, operation_id: str) -> None:
     told = here.http.get(SAME_EACH_TIME[operation_id]).json()
-    assert [told] == list(recorded()["answers"][operation_id]["200"].values())
+    assert [told] == list(recorded_examples()["answers"][operation_id]["200"].values())
 
 
 def test_the_workloads_shown_are_among_those_there_are(here: House) -> None:
     there = here.http.get("/v1/workloads").json()["data"]
-    [shown] = recorded()["answers"]["listWorkloads"]["200"].values()
+    [shown] = recorded_examples()["answers"]["listWorkloads"]["200"].values()
     assert shown["data"]
     assert [each for each in shown["data"] if each not in there] == []
 
@@ -157,7 +156,7 @@ def test_a_stream_that_is_shown_holds_the_events_that_are_described(
 ) -> None:
     media = document["paths"][path]["get"]["responses"]["200"]["content"][STREAM]
     data = {each["properties"]["event"]["const"]: each["properties"]["data"] for each in media["itemSchema"]["oneOf"]}
-    [shown] = recorded()["answers"][operation_id]["200"].values()
+    [shown] = recorded_examples()["answers"][operation_id]["200"].values()
     assert [example["value"] for example in media["examples"].values()] == [shown]
     events = re.findall(r"^event: (.+)\ndata: (.+)\nid: .+\n$", shown, re.MULTILINE)
     assert {kind for kind, _ in events} == {"status", "progress", "metric", "log"}
@@ -168,7 +167,7 @@ def test_a_stream_that_is_shown_holds_the_events_that_are_described(
 @pytest.mark.parametrize("operation_id", ["submitJob", "createComparison"])
 def test_the_requests_shown_are_taken(http: httpx.Client, offered: Device, operation_id: str) -> None:
     path = {"submitJob": "/v1/jobs?validate_only=true", "createComparison": "/v1/comparisons"}[operation_id]
-    for name, body in recorded()["requests"][operation_id].items():
+    for name, body in recorded_examples()["requests"][operation_id].items():
         answer = http.post(path, json=body)
         assert answer.status_code in (200, 202) or answer.json()["code"] == "job-not-found", (name, answer.text)
         if answer.status_code == 202:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from dyno.settings import Settings
-from service import edge
+from service import middleware
 from service.app import create_app
 from tests.service.openapi.conftest import answers
 from tests.service.openapi.house import IN_TURNS, TINY, House, Serve, house
@@ -16,7 +16,7 @@ from tests.service.openapi.house import IN_TURNS, TINY, House, Serve, house
 Row = tuple[str, str, str]
 
 # Of every answer, or of HTTP itself.
-BESIDE = {name.lower() for name in edge.HEADERS} | {"date", "server", "connection", "x-accel-buffering"}
+BESIDE = {name.lower() for name in middleware.DEFAULT_HEADERS} | {"date", "server", "connection", "x-accel-buffering"}
 BESIDE |= {"content-type", "content-length", "transfer-encoding"}
 JOB, FILE = "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/artifacts/{name}"
 ELSEWHERE = {("GET", "/v1/webhook-deliveries", "200")}  # asked with the webhooks

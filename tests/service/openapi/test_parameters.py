@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from dyno.settings import Settings
-from service.access import KEY_ALWAYS
 from service.app import create_app
+from service.auth import ALWAYS_NEED_KEY
 from service.openapi import each_operation
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
@@ -24,7 +24,7 @@ OF_QUERIES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path"), [row for row in ROWS if row not in KEY_ALWAYS])
+@pytest.mark.parametrize(("method", "path"), [row for row in ROWS if row not in ALWAYS_NEED_KEY])
 def test_a_parameter_that_a_route_does_not_know_is_named_before_anything_is_done(
     http: httpx.Client, method: str, path: str
 ) -> None:

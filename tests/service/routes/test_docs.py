@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.openapi.operations import TAGS
+from service.openapi import TAGS
 from service.routes.docs import PAGE_POLICY, assets
 from tests.browser import shown
 

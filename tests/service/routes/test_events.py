@@ -1,10 +1,14 @@
-"""Server-Sent Events over a real connection: what is sent, how it ends, and how a reader goes on."""
+"""Server-Sent Events over a real connection: what is sent, how it ends, and how a reader goes on.
+
+Events that are dropped before a reader has been told of them: the reader is told that much.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import re
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -24,8 +28,10 @@ from dyno.models.job import Holder, Progress
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
 from dyno.store.placement import queues_served
-from service.answers import streams
+from dyno.store.redis import Keys
+from service import streaming
 from service.app import create_app
+from service.state import State
 from tests.comparisons import a_metric, of_metrics
 from tests.cutting import Cutting
 from tests.waiting import eventually
@@ -133,7 +139,7 @@ def test_no_job_has_no_events(http: httpx.Client) -> None:
 def test_a_connection_on_which_nothing_happens_says_that_it_lives(
     http: httpx.Client, submitted: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(streaming, "LOOK_EVERY_S", 0.05)
     with http.stream("GET", f"/v1/jobs/{submitted()}/events") as answer:
         comments = (line for line in answer.iter_lines() if line.startswith(":"))
         assert len(list(itertools.islice(comments, 3))) == 3
@@ -142,7 +148,7 @@ def test_a_connection_on_which_nothing_happens_says_that_it_lives(
 def test_who_reads_is_let_go_when_the_service_stops(
     settings: Settings, offered: Device, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "LOOK_EVERY_S", 600.0)
+    monkeypatch.setattr(streaming, "LOOK_EVERY_S", 600.0)
     app = create_app(settings)
     app.add_api_route("/stop", _stop)
     with serve(app) as http, http.stream("GET", "/v1/events") as answer:
@@ -230,7 +236,7 @@ def _assert_whole(told: list[AnyEvent]) -> None:
 
 @pytest.mark.anyio
 async def test_a_reader_that_is_stuck_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "TAKEN_WITHIN_S", 0.05)
+    monkeypatch.setattr(streaming, "TAKEN_WITHIN_S", 0.05)
     given: list[str] = []
 
     async def pieces():  # type: ignore[no-untyped-def]
@@ -247,5 +253,48 @@ async def test_a_reader_that_is_stuck_is_let_go(monkeypatch: pytest.MonkeyPatch)
             await anyio.sleep_forever()
 
     with anyio.fail_after(10):
-        await streams.Held(pieces())({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+        await streaming.TimedStream(pieces())({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
     assert given == ["first"]
+
+
+def test_a_reader_who_comes_back_too_late_is_told_of_the_gap(
+    http: httpx.Client, claimed: Claimed, client: redis.Redis, settings: Settings
+) -> None:
+    leases, claim = claimed()
+    beat(leases, claim, range(3))
+    stream = Keys(settings.namespace).job_events(claim.job_id)
+    entries = [entry for entry, _ in client.xrange(stream)]  # type: ignore[union-attr]
+    client.xtrim(stream, minid=entries[2], approximate=False)
+    succeed(leases, claim)
+    with Client(str(http.base_url)) as api:
+        late = [event.kind for event in api.events(claim.job_id, after=entries[0])]
+        assert late[:3] == ["gap", "log", "progress"]
+        assert "gap" not in [event.kind for event in api.events(claim.job_id, after=entries[2])]
+
+
+def test_a_reader_is_told_of_what_is_dropped_while_it_reads(
+    http: httpx.Client,
+    claimed: Claimed,
+    client: redis.Redis,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leases, claim = claimed()
+    stream, waits = Keys(settings.namespace).job_events(claim.job_id), threading.Semaphore(0)
+
+    async def until_the_end(state: State, told: asyncio.Event, timeout_s: float) -> None:
+        """Instead of news: the reader comes back when all is over, as one does who takes long over what it was told."""
+        waits.release()
+        await asyncio.to_thread(over.wait)
+
+    over = threading.Event()
+    monkeypatch.setattr(streaming, streaming.wait_for_news.__name__, until_the_end)
+    with http.stream("GET", f"/v1/jobs/{claim.job_id}/events") as answer:
+        assert waits.acquire(timeout=30)
+        beat(leases, claim, range(3))
+        succeed(leases, claim)
+        newest = client.xrevrange(stream, count=1)[0][0]  # type: ignore[index]
+        client.xtrim(stream, minid=newest, approximate=False)
+        over.set()
+        kinds = [line for line in answer.iter_lines() if line.startswith("event: ")]
+    assert kinds == [f"event: {kind}" for kind in ("status", "status", "gap", "metric", "metric", "status")]

@@ -16,7 +16,7 @@ from dyno.client import Client
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
 from dyno.store.redis import Keys
-from service.answers import streams
+from service import streaming
 from service.app import create_app
 from tests.waiting import eventually
 
@@ -48,14 +48,14 @@ def test_no_job_has_no_log(http: httpx.Client, follow: str) -> None:
 @pytest.fixture
 def paused(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     """Is released whenever a stream begins to wait for news; it would look by itself after ten minutes only."""
-    count, pause = threading.Semaphore(0), streams.pause
+    count, pause = threading.Semaphore(0), streaming.wait_for_news
 
     async def counted(*arguments: Any) -> None:
         count.release()
         await pause(*arguments)
 
-    monkeypatch.setattr(streams, streams.pause.__name__, counted)
-    monkeypatch.setattr(streams, "LOOK_EVERY_S", 600.0)
+    monkeypatch.setattr(streaming, streaming.wait_for_news.__name__, counted)
+    monkeypatch.setattr(streaming, "LOOK_EVERY_S", 600.0)
     return count
 
 
@@ -81,7 +81,7 @@ def test_a_log_is_followed_until_the_job_is_done(
 def test_a_log_that_is_followed_ends_where_its_job_expires(
     http: httpx.Client, claimed: Claimed, client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(streaming, "LOOK_EVERY_S", 0.02)
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, "one\n"))
     record = Keys(settings.namespace).job(claim.job_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dyno.models.result import RunSamples, VariantName
-from service.routes.samples import COLUMNS, pieces
+from service.routes.artifacts import COLUMNS, csv_pieces
 
 
 def a_run(number: int, case: str | None = None, arm: VariantName | None = None) -> RunSamples:
@@ -14,7 +14,7 @@ def a_run(number: int, case: str | None = None, arm: VariantName | None = None) 
 
 
 def test_every_reading_is_a_line_and_what_is_not_kept_of_warm_up_is_empty() -> None:
-    assert "".join(pieces([a_run(0), a_run(1, "n=64, k=2", "second")])).split("\r\n") == [
+    assert "".join(csv_pieces([a_run(0), a_run(1, "n=64, k=2", "second")])).split("\r\n") == [
         ",".join(COLUMNS),
         "0,,warmup,0,0.3,,,,",
         "0,,sample,0,0.1,0.5,0.125,4,",
@@ -27,4 +27,4 @@ def test_every_reading_is_a_line_and_what_is_not_kept_of_warm_up_is_empty() -> N
 
 
 def test_the_table_is_sent_run_by_run_as_each_piece_costs_a_change_of_threads() -> None:
-    assert len([*pieces([a_run(number) for number in range(5)])]) == 1 + 5
+    assert len([*csv_pieces([a_run(number) for number in range(5)])]) == 1 + 5

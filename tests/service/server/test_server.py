@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from service.__main__ import Server
-from service.server.garbage import Garbage
+from service.server.process import GarbageCollection
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def nobody(scope: Any, receive: Any, send: Any) -> None:
 
 @asynccontextmanager
 async def looking(**how: Any) -> AsyncIterator[None]:
-    garbage = Garbage(**how)
+    garbage = GarbageCollection(**how)
     garbage.start()
     try:
         yield

@@ -18,7 +18,7 @@ import pytest
 
 from dyno.preflight import free_port
 from dyno.settings import Settings
-from service.server.certificate import wrong_of_tls
+from service.server.process import tls_error
 from tests.certificates import certificate_for
 from tests.service.keys.conftest import make_key
 from tests.waiting import eventually
@@ -102,21 +102,21 @@ def test_files_that_tls_can_not_use_are_named_with_their_setting(
     sealed = ["openssl", "pkey", "-in", key, "-aes256", "-passout", "pass:word", "-out", encrypted]
     subprocess.run(sealed, check=True, capture_output=True)
 
-    assert wrong_of_tls(of(cert=cert, key=key)) is None
+    assert tls_error(of(cert=cert, key=key)) is None
     for wrong in (text, key):
-        assert wrong_of_tls(of(cert=wrong, key=key)) == f"DYNO_TLS_CERT_FILE: {wrong} holds no certificate in PEM"
+        assert tls_error(of(cert=wrong, key=key)) == f"DYNO_TLS_CERT_FILE: {wrong} holds no certificate in PEM"
     for wrong in (text, cert):
-        assert wrong_of_tls(of(cert=cert, key=wrong)) == f"DYNO_TLS_KEY_FILE: {wrong} holds no private key in PEM"
-    assert wrong_of_tls(of(cert=cert, key=others[1])) == f"DYNO_TLS_KEY_FILE: {others[1]} is not the key of {cert}"
-    assert f"DYNO_TLS_KEY_FILE: {encrypted} is encrypted" in str(wrong_of_tls(of(cert=cert, key=encrypted)))
+        assert tls_error(of(cert=cert, key=wrong)) == f"DYNO_TLS_KEY_FILE: {wrong} holds no private key in PEM"
+    assert tls_error(of(cert=cert, key=others[1])) == f"DYNO_TLS_KEY_FILE: {others[1]} is not the key of {cert}"
+    assert f"DYNO_TLS_KEY_FILE: {encrypted} is encrypted" in str(tls_error(of(cert=cert, key=encrypted)))
     for setting, files in (("CERT", {"cert": absent, "key": key}), ("KEY", {"cert": cert, "key": tmp_path})):
-        assert str(wrong_of_tls(of(**files))).startswith(f"DYNO_TLS_{setting}_FILE: ")
-        assert "can't be read" in str(wrong_of_tls(of(**files)))
+        assert str(tls_error(of(**files))).startswith(f"DYNO_TLS_{setting}_FILE: ")
+        assert "can't be read" in str(tls_error(of(**files)))
 
 
 def test_a_certificate_that_is_too_weak_is_told_as_openssl_has_it(tmp_path: Path) -> None:
     cert, key = certificate_for("IP:127.0.0.1", tmp_path, "rsa:512")
-    assert "EE_KEY_TOO_SMALL" in str(wrong_of_tls(of(cert=cert, key=key)))
+    assert "EE_KEY_TOO_SMALL" in str(tls_error(of(cert=cert, key=key)))
 
 
 def test_files_that_tls_can_not_use_stop_the_start_with_one_line(

@@ -1,0 +1,247 @@
+"""Whether a job can run at all, decided before it is queued: device, memory, time, webhook and weights.
+
+The name in a webhook's URL is looked up at each delivery attempt only. A file of weights is not opened here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from dyno.artifact_store import WEIGHTS_SUFFIXES, is_weights
+from dyno.devices.device import Device
+from dyno.errors import (
+    DoesNotFit,
+    DynoError,
+    ExceedsTimeout,
+    FieldError,
+    InvalidSpec,
+    NoDeviceFits,
+    ResultNotReady,
+    UnknownJob,
+    Unsupported,
+)
+from dyno.models.inventory import DeviceStatus
+from dyno.models.job import JobEstimate, SpecWarning
+from dyno.models.result import Artifact
+from dyno.models.spec import FrameworkName, Spec, WeightsRef
+from dyno.settings import Settings
+from dyno.store.placement import device_class, fits, profile, queue_for
+from dyno.webhook_url import parse_webhook_url, reject_reason
+from dyno.workloads import can_run, check_units
+from dyno.workloads.contract import Estimate, Params
+from dyno.workloads.training.params import TrainingParams
+from service.state import State
+from service.validation import JobRequest
+
+_WEBHOOKS_OFF = "this service sends no webhooks: its DYNO_WEBHOOK_SECRET is not set"
+
+
+def check_webhook(settings: Settings, spec: Spec) -> None:
+    """Raises InvalidSpec."""
+    if spec.webhook is None:
+        return
+    if settings.webhook_secret is None:
+        raise InvalidSpec([FieldError("/webhook", "webhooks-off", _WEBHOOKS_OFF)])
+    detail = reject_reason(parse_webhook_url(spec.webhook.url), settings.webhook_allowed_hosts)
+    if detail is not None:
+        raise InvalidSpec([FieldError("/webhook", "webhook-refused", detail)])
+
+
+_WEIGHTS = "/params/weights"
+
+
+async def check_weights(state: State, params: Params) -> None:
+    """Raises InvalidSpec, naming the job or the file that isn't what it should be. The file itself is not opened."""
+    ref = params.weights if isinstance(params, TrainingParams) else None
+    if ref is None:
+        return
+    try:
+        listed = (await state.jobs.result(ref.job)).artifacts
+    except UnknownJob:
+        raise _weights_error("job", "unknown-job", f"there is no job {ref.job}, or not any more") from None
+    except ResultNotReady as error:
+        detail = f"{ref.job} is {error.job_status}: only a job that succeeded has left weights"
+        raise _weights_error("job", "not-succeeded", detail) from None
+    _check_weights_name(ref, listed)
+
+
+def _check_weights_name(ref: WeightsRef, listed: list[Artifact]) -> None:
+    weights = [artifact.name for artifact in listed if is_weights(artifact.name)]
+    there = f"{ref.job} left these weights: {', '.join(weights) or 'none'}"
+    if not is_weights(ref.name):
+        kinds = " or ".join(WEIGHTS_SUFFIXES)
+        raise _weights_error(
+            "name", "not-weights", f'a file of weights ends in {kinds}, "{ref.name}" doesn\'t; {there}'
+        )
+    if ref.name not in weights:
+        raise _weights_error("name", "artifact-not-found", f'no "{ref.name}"; {there}')
+
+
+def _weights_error(field: str, code: str, detail: str) -> InvalidSpec:
+    return InvalidSpec([FieldError(f"{_WEIGHTS}/{field}", code, detail)])
+
+
+_WAITS = '"queue_if_absent": true waits for one'
+_EXTRAS: dict[FrameworkName, str] = {"tensorflow": "cpu", "jax": "jax", "torch": "torch"}  # of pyproject.toml
+ESTIMATE_FACTOR = 3  # a workload's estimate of time may be wrong by so much, so only beyond it a job is refused
+
+
+class Admission(NamedTuple):
+    """`estimate` is null where no device is there to estimate for; `fits` is by profile, of those that there are."""
+
+    estimate: JobEstimate | None
+    warnings: list[SpecWarning]
+    fits: Mapping[str, bool]
+
+
+class _Candidate(NamedTuple):
+    """`sure_s` is what no machine undercuts: the samples alone, as the spec asks for them."""
+
+    device: Device
+    run: Estimate
+    time_s: float
+    sure_s: float
+
+
+def admit(request: JobRequest, devices: Sequence[Device]) -> Admission:
+    """Raises NoDeviceFits, Unsupported, DoesNotFit or ExceedsTimeout, each with what there is."""
+    answers = [(device, _can_run(request, device)) for device in _serving(request.spec, devices)]
+    by_profile = {profile(device): can for device, can in answers}
+    able = [device for device, can in answers if can]
+    free = [device for device in able if not (isinstance(device, DeviceStatus) and device.cordoned)]
+    if not free:
+        reason = None if able else _refusal(request, devices)
+        if not request.spec.queue_if_absent:
+            raise reason or NoDeviceFits(f"{_all_cordoned(able)}. {_WAITS}")
+        why = _why(reason) if reason else _all_cordoned(able)
+        absent = _absent(request.spec, why if answers else None)
+        return Admission(None, [*_linted(request, None), absent], by_profile)
+    first = min((_candidate(request, device) for device in free), key=lambda c: c.time_s)
+    warnings = _linted(request, first.device)
+    timeout_s = request.spec.timeout_s
+    if timeout_s is not None and first.time_s > timeout_s:
+        if first.time_s > ESTIMATE_FACTOR * timeout_s or first.sure_s > timeout_s:
+            raise _exceeds_timeout(request, first, timeout_s)
+        warnings.append(timeout_warning(first.time_s, timeout_s))
+    estimate = JobEstimate(device=first.device.full_id, time_s=first.time_s, memory_bytes=first.run.memory_bytes)
+    return Admission(estimate, warnings, by_profile)
+
+
+def _linted(request: JobRequest, device: Device | None) -> list[SpecWarning]:
+    found = request.workload.lint(request.params, device, request.spec.replicas)
+    return [SpecWarning(code=w.code, message=w.message, evidence=dict(w.evidence)) for w in found]
+
+
+def _serving(spec: Spec, devices: Sequence[Device]) -> list[Device]:
+    """The devices whose workers look for jobs in the queue that this one would wait in."""
+    return [device for device in devices if fits(spec.device, device) and spec.framework in device.frameworks]
+
+
+def _can_run(request: JobRequest, device: Device) -> bool:
+    return can_run(request.workload, request.params, request.spec.replicas, request.spec.framework, device)
+
+
+def _refusal(request: JobRequest, devices: Sequence[Device]) -> DynoError:
+    """Why none of the devices can do the job: what the nearest to it lack."""
+    spec = request.spec
+    if not (meant := [device for device in devices if fits(spec.device, device)]):
+        there = ", ".join(sorted(device.full_id for device in devices)) or "none"
+        asked = device_class(spec.device)
+        return NoDeviceFits(f'no live worker serves "{asked}"; devices now: {there}. {_WAITS}')
+    if not (able := _serving(spec, meant)):
+        return Unsupported([FieldError("/framework", "framework-missing", _missing(spec.framework, meant))])
+    if not (enough := [device for device in able if not check_units(spec.replicas, device)]):
+        return Unsupported(check_units(spec.replicas, max(able, key=lambda device: device.units)))
+    if not (willing := [device for device in enough if not request.workload.refuses(request.params, device)]):
+        refused = request.workload.refuses(request.params, enough[0])
+        return Unsupported([FieldError(f"/params{found.pointer}", found.code, found.detail) for found in refused])
+    return _does_not_fit(request, max(willing, key=lambda device: device.memory_bytes))
+
+
+def _all_cordoned(able: Sequence[Device]) -> str:
+    names = ", ".join(sorted(device.full_id for device in able))
+    return f"every live device that the job fits is cordoned and takes none: {names}"
+
+
+def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
+    there = ", ".join(sorted({name for device in fitting for name in device.frameworks})) or "none"
+    extra = _EXTRAS[framework]
+    return (
+        f"{framework} is unsupported here: no live worker of a fitting device has it installed; there is: {there}. "
+        f'Install the extra "{extra}" beside a worker (pip install "tensordyno[{extra}]"), or ask for one of those; '
+        f"{_WAITS}"
+    )
+
+
+def _candidate(request: JobRequest, device: Device) -> _Candidate:
+    run = _estimate(request, request.params, device)
+    measure = request.spec.measure
+    sure_s = measure.processes.min * measure.min_s  # at most max_s, so every run samples for so long
+    return _Candidate(device, run, run.in_all_s(measure), sure_s)
+
+
+def _estimate(request: JobRequest, params: Params, device: Device) -> Estimate:
+    return request.workload.estimate(params, device, request.spec.replicas, request.spec.framework)
+
+
+def _does_not_fit(request: JobRequest, best: Device) -> DoesNotFit:
+    detail = (
+        f"about {_estimate(request, request.params, best).memory_bytes} bytes are needed, "
+        f"{best.full_id} has the most of the fitting devices: {best.memory_bytes} bytes"
+    )
+    fields = _that_shrink(request, best, lambda estimate: estimate.memory_bytes)
+    return DoesNotFit([FieldError(pointer, "does-not-fit", detail) for pointer in fields or ["/params"]])
+
+
+def _exceeds_timeout(request: JobRequest, first: _Candidate, timeout_s: float) -> ExceedsTimeout:
+    detail = f"about {first.time_s:.3g} s are needed on {first.device.full_id}, timeout_s is {timeout_s:.3g}"
+    fields = _that_shrink(request, first.device, lambda estimate: estimate.time_s + estimate.train_s)
+    if request.spec.measure.processes.min > 1:
+        fields.append("/measure/processes")
+    if first.time_s == first.sure_s + first.run.train_s:
+        fields.append("/measure/min_s")
+    return ExceedsTimeout([FieldError(pointer, "exceeds-timeout", detail) for pointer in ["/timeout_s", *fields]])
+
+
+def _that_shrink(request: JobRequest, device: Device, cost: Callable[[Estimate], float]) -> list[str]:
+    """Pointers to the whole-number params that lower the cost when they are halved: those to change."""
+    full = cost(_estimate(request, request.params, device))
+    return [
+        f"/params/{name}"
+        for name in type(request.params).model_fields
+        if (smaller := _halved(request.params, name)) and cost(_estimate(request, smaller, device)) < full
+    ]
+
+
+def _halved(params: Params, name: str) -> Params | None:
+    value = getattr(params, name)
+    if type(value) is not int or value < 2:
+        return None
+    return params.model_copy(update={name: value // 2})
+
+
+def _absent(spec: Spec, why: str | None) -> SpecWarning:
+    """`why`: what the devices that serve the job's queue lack; null where there are none."""
+    queue = queue_for(spec.device, spec.framework)
+    if why is None:
+        message = f'no live worker serves "{queue}" now; the job waits until one does'
+    else:
+        message = f'no live device of "{queue}" takes it now; the job waits until one does: {why}'
+    return SpecWarning(code="NO_DEVICE_YET", message=message, evidence={"queue": queue})
+
+
+def _why(reason: DynoError) -> str:
+    """Once, however many fields would help against it."""
+    if not isinstance(reason, InvalidSpec):
+        return reason.detail
+    return "; ".join(dict.fromkeys(error.detail for error in reason.errors))
+
+
+def timeout_warning(expected_s: float, timeout_s: float) -> SpecWarning:
+    """For a job that may be stopped before it is done."""
+    return SpecWarning(
+        code="TIMEOUT_TIGHT",
+        message=f"about {expected_s:.3g} s are expected, timeout_s is {timeout_s:.3g}: the job may be stopped",
+        evidence={"estimate_s": expected_s, "timeout_s": timeout_s},
+    )

@@ -1,0 +1,292 @@
+"""Middleware around all routes: request ids, security headers, access log, metrics, traces, CORS and HEAD.
+
+It is plain ASGI, so that streams pass through piece by piece. Metrics are those of this process, gone when it ends.
+HEAD is answered as GET without the body (RFC 9110, 9.3.2) where a route has none of its own. Each request has a span,
+named as OpenTelemetry has it for HTTP servers, in its caller's trace if there is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import re
+import time
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from functools import partial
+from http import HTTPStatus
+
+from fastapi import FastAPI
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.metrics_core import Metric
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dyno.logging import Carrier, Tracer, current_job_id, current_request_id, log_event
+from dyno.models.job import new_ulid
+from dyno.settings import Settings
+from service.problems import problem
+
+BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})  # any other word is "other"
+# Why connections were ended before their callers ended them; docs/operations.md says what each means.
+CLOSE_REASONS = ("full", "large_head", "made_room", "malformed", "silent", "slow_head", "stuck")
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class HttpMetrics:
+    """One per app: the registry of prometheus_client is the whole process'."""
+
+    def __init__(self, version: str) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        build = Info("dyno_build", "The version of this API process", registry=self._registry)
+        build.info({"version": version, "python": platform.python_version()})
+        self.connections = Gauge("dyno_connections", "Connections that callers have open", registry=self._registry)
+        self._endings = Counter(
+            "dyno_connections_ended", "Connections that this API process ended", ["why"], registry=self._registry
+        )
+        for why in CLOSE_REASONS:
+            self._endings.labels(why)
+        self._requests = Histogram(
+            "dyno_http_request_duration_seconds",
+            "From a request to the beginning of its answer, by this API process; held: a long poll",
+            ["method", "route", "status", "held"],
+            buckets=BOUNDS_S,
+            registry=self._registry,
+        )
+
+    def answered(self, method: str, route: str, status: int, seconds: float, *, held: bool) -> None:
+        """`route` is a template, never a path: it becomes a label."""
+        known = method if method in METHODS else "other"
+        self._requests.labels(known, route, str(status), "yes" if held else "no").observe(seconds)
+
+    def left(self, why: str) -> None:
+        """A connection is ended, for one of the known reasons."""
+        self._endings.labels(why).inc()
+
+    def collect(self) -> Iterable[Metric]:
+        return self._registry.collect()
+
+
+class HeadMiddleware:
+    """Plain ASGI, around `app` with those routes: what may read by GET may look by HEAD, and nobody else."""
+
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:
+        self._app, self._routes = app, routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD" or self._has_its_own(scope):
+            await self._app(scope, receive, send)
+            return
+        as_get = {**scope, "method": "GET"}
+
+        async def begin(message: Message) -> None:
+            """The answer ends where its body would begin, so that a stream without an end has one, too."""
+            if message["type"] == "http.response.start":
+                if "route" in as_get:
+                    scope["route"] = as_get["route"]  # for who counts and logs it
+                await send(message)
+                await send({"type": "http.response.body"})
+
+        await self._app(as_get, receive, begin)
+
+    def _has_its_own(self, scope: Scope) -> bool:
+        return any(route.matches(scope)[0] is Match.FULL for route in self._routes)
+
+
+_UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})  # asked again and again, and nobody asks how that went
+_CARRIERS = (b"traceparent", b"tracestate")
+
+
+class TracingMiddleware:
+    """Plain ASGI, around the routes."""
+
+    def __init__(self, app: ASGIApp, traces: Tracer) -> None:
+        self._app, self._traces = app, traces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in _UNTRACED:
+            await self._app(scope, receive, send)
+            return
+        method, status = scope["method"], 500
+
+        async def told(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        facts = {"http.request.method": method, "url.scheme": scope["scheme"]}
+        with self._traces.span(method, facts, follows=_carried(scope), kind="server") as span:
+            try:
+                await self._app(scope, receive, told)
+            finally:
+                route = getattr(scope.get("route"), "path", None)
+                span.note(
+                    {"http.route": route, "http.response.status_code": status},
+                    name=f"{method} {route}" if route else None,
+                    failed=f"answered {status}" if status >= 500 else None,
+                )
+
+
+def _carried(scope: Scope) -> Carrier:
+    """None of two traces; `tracestate` is a list, whose lines are one (W3C Trace Context, 3.2 and 3.3)."""
+    parents, states = ([value for name, value in scope["headers"] if name == each] for each in _CARRIERS)
+    if len(parents) != 1:
+        return {}
+    carried = {"traceparent": parents[0].decode("latin-1")}
+    return carried | ({"tracestate": b",".join(states).decode("latin-1")} if states else {})
+
+
+ACCESS_LOG = logging.getLogger("dyno.access")
+UNMATCHED = "unmatched"
+_OWN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+# Whether the answer to this request is held back for news: its time says nothing of how fast the service is.
+held_back: ContextVar[bool] = ContextVar("held", default=False)
+_receive: ContextVar[Receive] = ContextVar("heard")
+
+# The id of the caller's API key, set once its request is authorized.
+caller_key: ContextVar[str | None] = ContextVar("caller", default=None)
+
+# Of every answer that doesn't say otherwise.
+DEFAULT_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+# Of what a browser may render: it runs nothing in it, and it is of no origin.
+SANDBOXED = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
+
+_ENDED = "the service ended before this was answered; it may have been done"
+_ASKED_WITH = ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer")
+_ANSWERED_WITH = ("Content-Disposition", "ETag", "Idempotent-Replayed", "Link", "Location", "Preference-Applied")
+_TRACED_WITH = ("traceparent", "tracestate", "X-Request-ID")
+_LIMITED_WITH = ("RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authenticate")
+
+
+def install(app: FastAPI, meter: HttpMetrics, settings: Settings) -> None:
+    """Lay it around `app`: outside of its own layers too, one of which answers when all others fail."""
+    build = app.build_middleware_stack
+
+    def outermost() -> ASGIApp:
+        inner: ASGIApp = HeadMiddleware(build(), app.state.routes)
+        if settings.cors_origins:
+            inner = _Cors(
+                inner,
+                allow_origins=settings.cors_origins,
+                allow_methods=["GET", "HEAD", "POST", "DELETE"],
+                allow_headers=[*_ASKED_WITH, *_TRACED_WITH],
+                expose_headers=[*_ANSWERED_WITH, *_LIMITED_WITH, "X-Request-ID"],
+            )
+        return EdgeMiddleware(inner, meter)
+
+    app.build_middleware_stack = outermost  # type: ignore[method-assign]
+
+
+class _Cors(CORSMiddleware):
+    def preflight_response(self, request_headers: Headers) -> Response:
+        answer = super().preflight_response(request_headers)
+        if answer.status_code == HTTPStatus.OK:
+            return answer
+        return problem("bad-request", bytes(answer.body).decode(), headers={"Vary": answer.headers["Vary"]})
+
+
+class EdgeMiddleware:
+    """Plain ASGI, so that streams go through as they come."""
+
+    def __init__(self, app: ASGIApp, meter: HttpMetrics) -> None:
+        self._app, self._meter = app, meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, self._meter)
+        _receive.set(receive)
+        answer = partial(exchange.send, send)
+        try:
+            await self._app(scope, receive, answer)
+        except asyncio.CancelledError:  # by the server, whose time to end is over
+            if not exchange.begun:  # else it hangs up, and a traceback for each would tell nobody anything
+                await problem("shutting-down", _ENDED)(scope, receive, answer)
+        finally:
+            exchange.tell()
+
+
+async def caller_disconnected() -> None:
+    """Returns when the caller of this request has hung up. Only once its body was read, or where it has none."""
+    while (await _receive.get()())["type"] != "http.disconnect":
+        pass
+
+
+class _Exchange:
+    """One request and its answer.
+
+    The context variables are left set: the task is the request's own, and what the server logs of it comes after us.
+    """
+
+    def __init__(self, scope: Scope, meter: HttpMetrics) -> None:
+        self._scope, self._meter = scope, meter
+        self._began_s = time.monotonic()
+        self._id = _own_id(scope) or f"req_{new_ulid()}"
+        self._status: int | None = None
+        current_request_id.set(self._id)
+        current_job_id.set(None)
+        held_back.set(False)
+        caller_key.set(None)
+
+    async def send(self, send: Send, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            headers = MutableHeaders(raw=list(message["headers"]))
+            headers["X-Request-ID"] = self._id
+            for name, value in DEFAULT_HEADERS.items():
+                headers.setdefault(name, value)
+            message = {**message, "headers": headers.raw}
+            seconds = time.monotonic() - self._began_s
+            self._meter.answered(self._scope["method"], self._route, message["status"], seconds, held=held_back.get())
+        await send(message)
+
+    def tell(self) -> None:
+        """The access line, when the last byte is on its way."""
+        facts = {
+            "method": self._scope["method"],
+            "route": self._route,
+            "status": self._status,
+            "duration_s": round(time.monotonic() - self._began_s, 6),
+            "request_id": self._id,
+            "key": caller_key.get(),
+        }
+        log_event(ACCESS_LOG, logging.INFO, "request", facts)
+
+    @property
+    def begun(self) -> bool:
+        """Whether its answer is."""
+        return self._status is not None
+
+    @property
+    def _route(self) -> str:
+        """The template: a path would be a label without bounds, and may be anything in a log."""
+        return str(getattr(self._scope.get("route"), "path", UNMATCHED))
+
+
+def _own_id(scope: Scope) -> str | None:
+    given = [value for name, value in scope["headers"] if name == b"x-request-id"]
+    return given[0].decode() if len(given) == 1 and _OWN_ID.fullmatch(given[0]) else None

@@ -1,0 +1,174 @@
+"""Responses that stay open or are held back: streams, long polls, and the 202 of a queued job.
+
+Streams check again and again that their caller may still read, and end for a reader that takes nothing. Long polls
+end when there is news, the time is up, the caller hangs up or the service stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Response
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from dyno.asyncio_tasks import cancel_and_wait
+from dyno.errors import StoreUnavailable, UnknownJob
+from dyno.models.job import Job
+from dyno.store.jobs import Submitted
+from service.auth import Caller, CallerDep, may_continue
+from service.dependencies import StateDep
+from service.middleware import caller_disconnected, caller_key, held_back
+from service.state import State
+
+
+def job_etag(job: Job) -> str:
+    """Weak: the record is the same, though the place in the queue shown with it may have moved."""
+    return f'W/"{job.version}"'
+
+
+async def wait_for_job(state: State, job_id: str, satisfied: Callable[[Job], bool], timeout_s: float) -> Job:
+    """The job as it is once `satisfied`, done, after `timeout_s`, or when the service stops or nobody waits for it any
+    more; at once where as many answers are held back as may be. Raises UnknownJob."""
+    if timeout_s <= 0:
+        return await state.jobs.get(job_id)
+    with state.polls.one_if_free(caller_key.get()) as free:
+        held_back.set(free)
+        return await _wait_for_job(state, job_id, satisfied, timeout_s if free else 0)
+
+
+async def _wait_for_job(state: State, job_id: str, satisfied: Callable[[Job], bool], timeout_s: float) -> Job:
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        job = await state.jobs.get(job_id)
+        left_s = deadline_s - time.monotonic()
+        if satisfied(job) or job.done or left_s <= 0 or state.stopping.is_set():
+            return job
+        if not await _wait_for_change(state, job, left_s):
+            return job
+
+
+async def wait_until_done(state: State, job: Job, timeout_s: float) -> Job:
+    """The job once it is done, or as it is after `timeout_s`.
+
+    It was accepted already: whatever becomes of Redis meanwhile, its caller has to learn its id.
+    """
+    try:
+        return await wait_for_job(state, job.id, lambda job: job.done, timeout_s)
+    except (StoreUnavailable, UnknownJob):
+        return job
+
+
+async def _wait_for_change(state: State, job: Job, timeout_s: float) -> bool:
+    """Until the job's version changes, the time is up or the service stops; False where the caller has hung up.
+
+    Raises what the watch does.
+    """
+    changed = asyncio.ensure_future(state.watch.changed(job.id, job.version, timeout_s))
+    stopping = asyncio.ensure_future(state.stopping.wait())
+    left = asyncio.ensure_future(caller_disconnected())
+    try:
+        await asyncio.wait((changed, stopping, left), return_when=asyncio.FIRST_COMPLETED)
+        if changed.done():
+            changed.result()
+        return not left.done()
+    finally:
+        for each in (changed, stopping, left):
+            each.cancel()
+
+
+POLL_AFTER_S = 1  # for callers without long polls: a job takes seconds at least
+
+
+async def accepted_job(state: State, submitted: Submitted, response: Response, preferred_wait_s: int | None) -> Job:
+    """The job once it is done, or as it is after `preferred_wait_s`; the headers are those of a 202."""
+    job = submitted.job
+    if preferred_wait_s:
+        job = await wait_until_done(state, job, preferred_wait_s)
+        if held_back.get():
+            response.headers["Preference-Applied"] = f"wait={preferred_wait_s}"
+    if submitted.replayed:
+        response.headers["Idempotent-Replayed"] = "true"
+    if not job.done:
+        response.headers["Retry-After"] = str(POLL_AFTER_S)
+    response.headers["Location"] = job.urls.self
+    response.headers["ETag"] = job_etag(job)
+    return job
+
+
+LOOK_EVERY_S = 15.0  # and then say that the connection lives: proxies cut one that is silent for 30 s or longer
+TAKEN_WITHIN_S = 60.0  # one piece, by a reader that may be slow, but not stuck
+RETRY_S = 1.0
+STREAM_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # for nginx, which would hold back what comes in small pieces
+    "X-Content-Type-Options": "nosniff",
+}
+_Piece = TypeVar("_Piece", str, bytes)
+
+
+class TimedStream(StreamingResponse):
+    """Lets go of a reader that takes nothing any more: it holds one of few places."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Until all is told or the reader leaves. Starlette's own ends a group of tasks then, of which each error holds
+        what raised it, so that everything lies there until garbage is looked for."""
+        told = asyncio.create_task(self.stream_response(send))
+        left = asyncio.create_task(self.listen_for_disconnect(receive))
+        try:
+            await asyncio.wait((told, left), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_and_wait(left)
+            await cancel_and_wait(told)
+        if not told.cancelled():
+            told.result()
+        if self.background is not None:
+            await self.background()
+
+    async def stream_response(self, send: Send) -> None:
+        async def sent_in_time(message: Message) -> None:
+            async with asyncio.timeout(TAKEN_WITHIN_S):
+                await send(message)
+
+        with contextlib.suppress(TimeoutError):
+            await super().stream_response(sent_in_time)
+
+
+async def _stream_slot(state: StateDep, caller: CallerDep) -> AsyncIterator[None]:
+    with state.streams.one(caller.key):
+        yield
+
+
+StreamSlot = Annotated[None, Depends(_stream_slot)]
+
+
+async def while_allowed(
+    state: State, caller: Caller, pieces: AsyncGenerator[_Piece, None]
+) -> AsyncGenerator[_Piece, None]:
+    """They end where the caller may read no more: no piece is sent LOOK_EVERY_S after its key was revoked, say.
+
+    An empty piece isn't sent; who has none for LOOK_EVERY_S gives one, so that silence ends, too.
+    """
+    look_s = time.monotonic() + LOOK_EVERY_S
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            if time.monotonic() >= look_s:
+                if not await asyncio.shield(may_continue(state, caller)):  # as dyno/store/events.py does
+                    return
+                look_s = time.monotonic() + LOOK_EVERY_S
+            if piece:
+                yield piece
+
+
+async def wait_for_news(state: State, told: asyncio.Event, timeout_s: float) -> None:
+    """Until `told` is set, the time is up or the service stops."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (told, state.stopping)]
+    try:
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

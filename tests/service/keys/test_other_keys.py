@@ -1,0 +1,139 @@
+"""Every operation of the served document, asked about the owner's things by a stranger, an admin and the owner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+
+import httpx
+import pytest
+from fastapi import Depends, FastAPI
+
+from dyno.models.api_key import Scope
+from dyno.settings import Settings
+from dyno.store.redis import Keys
+from service import auth
+from service.app import create_app
+from service.auth import EVERYBODYS, OWN, READ, ROUTE_RULES, Keyless, RouteRule, authorize
+from service.dependencies import StateDep
+from tests.service.keys.belongings import Belongings
+from tests.service.keys.conftest import Caller
+from tests.service.keys.matrix import Ask, Operation, Told, asks, canceled, operations, told
+
+NOT_THERE = ("job-not-found", "comparison-not-found", "delivery-not-found")
+Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+
+
+class Matrix:
+    """Who asks of one service; what is wrong with the answers is told in a line each."""
+
+    def __init__(self, belongings: Belongings, *callers: httpx.Client) -> None:
+        self._belongings = belongings
+        self._owner, self._stranger, self._admin = callers
+        self._last = {who: canceled(who) for who in callers}
+
+    def faults(self, found: list[Operation]) -> Iterator[str]:
+        """The stranger first, who may change nothing; the owner last, who may delete."""
+        about: dict[Operation, list[Ask]] = {}
+        for each in found:
+            try:
+                about[each] = asks(each, self._belongings.names)
+            except KeyError as unknown:
+                yield f"{each}: nobody has said what to ask it for, as to {unknown}"
+        refused = {each: self._told(self._stranger, all_of_it) for each, all_of_it in about.items()}
+        for each, answers in refused.items():
+            yield from self._leaks(each, about[each], answers)
+        for each in about:
+            if ROUTE_RULES[each.method, each.path].whose is OWN and each.method != "DELETE":
+                yield from self._not_for_admins(each, self._told(self._admin, about[each]))
+        for each, answers in refused.items():
+            yield from self._not_as_ruled(each, about[each], answers)
+
+    def _told(self, who: httpx.Client, all_of_it: list[Ask]) -> list[Told]:
+        return [told(who, ask, self._last[who]) for ask in all_of_it]
+
+    def _leaks(self, each: Operation, about: list[Ask], answers: list[Told]) -> Iterator[str]:
+        there = asks(each, self._belongings.nowhere)
+        for ask, elsewhere, answer in zip(about, there, answers, strict=True):
+            if answer.status >= 500:
+                yield f"{each}: answers {answer.status}"
+            if self._marks(answer, ask):
+                yield f"{each}: tells a stranger what is the owner's"
+            if ask != elsewhere:
+                [unknown] = self._told(self._stranger, [elsewhere])
+                if self._belongings.renamed(answer.text) != unknown.text or answer.status != unknown.status:
+                    yield f"{each}: tells what is another's from what never was"
+
+    def _not_for_admins(self, each: Operation, answers: list[Told]) -> Iterator[str]:
+        if any(answer.status >= 500 or answer.code in NOT_THERE for answer in answers):
+            yield f"{each}: isn't for admins"
+
+    def _not_as_ruled(self, each: Operation, about: list[Ask], strangers: list[Told]) -> Iterator[str]:
+        """The owner is told something of its own where that is the rule, or else nobody could have been."""
+        needs, whose = ROUTE_RULES[each.method, each.path]
+        owners = self._told(self._owner, about)
+        kinds = [[(answer.status, answer.code) for answer in answers] for answers in (strangers, owners)]
+        shown = [answer.status < 400 and self._marks(answer, ask) for answer, ask in zip(owners, about, strict=True)]
+        owned = kinds[0] != kinds[1] or any(shown)
+        if any(answer.status >= 500 for answer in owners):
+            yield f"{each}: answers {[answer.status for answer in owners]}"
+        if owned != (whose is OWN and needs is not Keyless.TO_ATTEMPTS):
+            yield f"{each}: its rule is {whose.name}, and an owner is told {'more' if owned else 'no more'} than others"
+
+    def _marks(self, answer: Told, ask: Ask) -> list[str]:
+        """What an answer tells of the owner's beyond what it was asked with."""
+        sent = json.dumps(ask, default=str)
+        return [mark for mark in self._belongings.marks if mark in answer.text and mark not in sent]
+
+
+@pytest.fixture
+def matrix(belongings: Belongings, owner: Caller, everyone: Mapping[Scope, Caller]) -> Matrix:
+    return Matrix(belongings, owner.http, everyone[Scope.SUBMIT].http, everyone[Scope.ADMIN].http)
+
+
+def test_whatever_is_asked_a_stranger_is_told_nothing_of_another_keys(
+    matrix: Matrix, everyone: Mapping[Scope, Caller]
+) -> None:
+    found = operations(everyone[Scope.READ].http.get("/openapi.json").json())
+    assert list(matrix.faults(found)) == []
+
+
+class Forgetful(FastAPI):
+    """With routes of somebody who has not thought of keys."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
+        for path in ("/v1/everything", "/v1/own", "/v1/all/{sweep_id}"):
+            self.add_api_route(path, _everybodys_jobs, dependencies=[Depends(authorize)])
+
+
+async def _everybodys_jobs(state: StateDep) -> list[str]:
+    return [str(job) for job in await state.client.zrange(Keys(state.settings.namespace).jobs, 0, -1)]
+
+
+def test_it_finds_routes_that_show_everybodys_jobs_and_such_as_nobody_can_ask_yet(
+    belongings: Belongings,
+    owner: Caller,
+    everyone: Mapping[Scope, Caller],
+    settings: Settings,
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("service.app.FastAPI", Forgetful)
+    for path, whose in (("/v1/everything", EVERYBODYS), ("/v1/own", OWN), ("/v1/all/{sweep_id}", OWN)):
+        monkeypatch.setitem(auth.ROUTE_RULES, ("GET", path), RouteRule(READ, whose))
+    with serve(create_app(settings)) as http:
+        callers = [
+            httpx.Client(base_url=http.base_url, headers=who.http.headers, timeout=30)
+            for who in (owner, everyone[Scope.SUBMIT], everyone[Scope.ADMIN])
+        ]
+        found = operations(callers[2].get("/openapi.json").json())
+        planted = [each for each in found if each.path in ("/v1/everything", "/v1/own", "/v1/all/{sweep_id}")]
+        faults = list(Matrix(belongings, *callers).faults(planted))
+    assert faults == [
+        "GET /v1/all/{sweep_id}: nobody has said what to ask it for, as to 'all'",
+        "GET /v1/everything: tells a stranger what is the owner's",
+        "GET /v1/own: tells a stranger what is the owner's",
+        "GET /v1/everything: its rule is EVERYBODYS, and an owner is told more than others",
+    ]

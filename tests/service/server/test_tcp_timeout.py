@@ -1,0 +1,85 @@
+"""A reader that takes nothing any more, over a real connection: what it may make the API hold, and for how long."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from dyno.settings import Settings
+from dyno.store.leases import Claim, Leases, LogPiece
+from service.__main__ import Server
+from service.app import create_app
+from service.routes import jobs
+from service.server.process import ServerLoop
+from tests.waiting import eventually
+
+Claimed = Callable[[], tuple[Leases, Claim]]
+LONG = "x" * 250 * 1024
+WITHIN_S = 30  # by half sooner than a stream gives up by itself
+
+
+@contextmanager
+def served(app: FastAPI) -> Iterator[int]:
+    """The port; by the server that `python -m service` runs."""
+    config = uvicorn.Config(app, port=0, log_config=None, loop=f"{ServerLoop.__module__}:{ServerLoop.__name__}")
+    server = Server(config, app.state.stopping, 10.0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        eventually(lambda: server.started)
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def follow(port: int, job_id: str, *, window_bytes: int) -> socket.socket:
+    """A connection on which the log begins to come."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window_bytes)
+    connection.settimeout(WITHIN_S)
+    connection.connect(("127.0.0.1", port))
+    head = f"GET /v1/jobs/{job_id}/logs?follow=true HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    connection.sendall(head.encode())
+    assert connection.recv(15) == b"HTTP/1.1 200 OK"
+    return connection
+
+
+def opens(http: httpx.Client, job_id: str) -> bool:
+    with http.stream("GET", f"/v1/jobs/{job_id}/logs", params={"follow": "true"}) as answer:
+        return answer.status_code == 200
+
+
+def test_who_takes_nothing_any_more_is_cut_off_and_the_place_is_free_again(
+    settings: Settings, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ServerLoop, "gone_after_s", 0.3)
+    leases, claim = claimed()
+    leases.heartbeat(claim, None, LogPiece(0, LONG))
+    with (
+        served(create_app(settings.model_copy(update={"max_streams": 1}))) as port,
+        follow(port, claim.job_id, window_bytes=4096),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}") as http,
+    ):
+        eventually(lambda: opens(http, claim.job_id), WITHIN_S)
+
+
+def test_a_log_is_sent_in_pieces_however_much_there_is_at_once(settings: Settings, claimed: Claimed) -> None:
+    leases, claim = claimed()
+    leases.heartbeat(claim, None, LogPiece(0, LONG))
+    leases.finish(claim, "fail")
+    with served(create_app(settings)) as port, follow(port, claim.job_id, window_bytes=2**20) as connection:
+        said = b""
+        while more := connection.recv(2**20):
+            said += more
+    sizes = [int(size, 16) for size in re.findall(rb"\r\n([0-9a-f]+)\r\n", said)]
+    assert sum(sizes) == len(LONG)
+    assert max(sizes) == jobs.PIECE_CHARACTERS

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from dyno.devices.device import Device, PeakFigure
+from dyno.errors import DoesNotFit, ExceedsTimeout, NoDeviceFits, Unsupported
+from dyno.models.inventory import DeviceStatus
+from dyno.models.spec import FrameworkName
+from dyno.store.placement import profile
+from dyno.workloads import registry
+from service import validation
+from service.admission import _EXTRAS, ESTIMATE_FACTOR, admit
+from service.validation import JobRequest, validate_job
+
+DeviceMaker = Callable[..., Device]
+WEATHER: dict[str, Any] = {"workload": "weather_gru", "params": {}}
+
+
+def request(**spec: Any) -> JobRequest:
+    document, faults = validation.parse_json(json.dumps({"workload": "matmul", "params": {"n": 64}} | spec).encode())
+    return validate_job(document, faults, registry())
+
+
+def cordoned(device: Device) -> DeviceStatus:
+    known = {"state": "idle", "cordoned": True, "queue_length": 0, "worker": "w", "last_heartbeat": datetime.now(UTC)}
+    return DeviceStatus.model_validate(device.model_dump() | known)
+
+
+def test_a_job_that_fits_is_estimated_on_a_device_that_fits_it(device: DeviceMaker) -> None:
+    admission = admit(request(device="cpu"), [device(), device(id="gpu:0", kind="gpu")])
+    assert admission.estimate is not None
+    assert admission.estimate.device == "cpu:0-1@here"
+    assert 0 < admission.estimate.time_s < 600
+    assert 0 < admission.estimate.memory_bytes < device().memory_bytes
+
+
+def test_what_no_fitting_device_can_do_is_refused_by_the_param_that_asks_for_it(device: DeviceMaker) -> None:
+    asked = request(params={"n": 64, "dtype": "tf32"})
+    able = device(id="gpu:0", kind="gpu", isa=["sm_90"])
+    with pytest.raises(Unsupported) as refused:
+        admit(asked, [device()])
+    assert [error.pointer for error in refused.value.errors] == ["/params/dtype"]
+    assert (found := admit(asked, [device(), able]).estimate) is not None
+    assert found.device == able.full_id
+
+
+def test_more_runs_take_longer(device: DeviceMaker) -> None:
+    few, many = (admit(request(measure={"processes": n}), [device()]).estimate for n in (1, 10))
+    assert few is not None
+    assert many is not None
+    assert many.time_s == pytest.approx(10 * few.time_s)
+
+
+def test_without_a_fitting_device_the_refusal_says_what_there_is(device: DeviceMaker) -> None:
+    with pytest.raises(NoDeviceFits, match="cpu:0-1@here"):
+        admit(request(device="gpu"), [device()])
+    with pytest.raises(NoDeviceFits, match="none"):
+        admit(request(), [])
+
+
+def test_a_job_that_may_wait_for_its_device_is_admitted_with_a_warning(device: DeviceMaker) -> None:
+    admission = admit(request(device="gpu", queue_if_absent=True), [device()])
+    assert admission.estimate is None
+    assert admission.warnings[-1].code == "NO_DEVICE_YET"
+
+
+def test_a_job_that_fits_cordoned_devices_alone_is_refused_or_waits_for_one_of_them(device: DeviceMaker) -> None:
+    shut = cordoned(device())
+    with pytest.raises(NoDeviceFits, match=f'cordoned and takes none: {shut.full_id}. "queue_if_absent": true waits'):
+        admit(request(), [shut])
+    admission = admit(request(queue_if_absent=True), [shut])
+    assert (admission.estimate, admission.fits) == (None, {profile(shut): True})
+    assert admission.warnings[-1].code == "NO_DEVICE_YET"
+    message = admission.warnings[-1].message
+    assert message.endswith(f"cordoned and takes none: {shut.full_id}"), "and not with advice that was followed"
+    assert message.startswith('no live device of "any" takes it now'), "for it fits one"
+
+
+def test_a_job_is_estimated_for_a_device_that_takes_it(device: DeviceMaker) -> None:
+    shut, other = cordoned(device()), device(id="cpu:2-3")
+    assert (estimate := admit(request(), [shut, other]).estimate) is not None
+    assert estimate.device == other.full_id
+
+
+def test_a_job_that_may_wait_for_a_larger_device_says_what_those_here_lack(device: DeviceMaker) -> None:
+    small = device(memory_bytes=2**30)
+    huge = admit(request(params={"n": 65536}, queue_if_absent=True), [small])
+    assert (huge.estimate, huge.fits) == (None, {profile(small): False})
+    assert (huge.warnings[-1].code, huge.warnings[-1].evidence) == ("NO_DEVICE_YET", {"queue": "any"})
+    sequence = admit(request(workload="weather_gru", params={}, queue_if_absent=True), [small])
+    assert sequence.warnings[-1].message.count("bytes are needed") == 1, "though several params would lessen them"
+    assert f"{small.full_id} has the most of the fitting devices: {2**30} bytes" in huge.warnings[-1].message
+
+
+def test_the_record_is_told_which_devices_of_the_queue_can_do_the_job(device: DeviceMaker) -> None:
+    asked = request(params={"n": 8192}, device="cpu", framework="jax")
+    with_jax = {"frameworks": {"tensorflow": "2.21", "jax": "0.10"}}
+    large, small = device(**with_jax), device(id="cpu:2", memory_bytes=2**20, **with_jax)
+    others = [device(id="cpu:3"), device(id="gpu:0", kind="gpu", **with_jax)]
+    assert admit(asked, [small, large, *others]).fits == {profile(large): True, profile(small): False}
+
+
+def test_a_framework_that_no_fitting_device_has_is_refused_with_those_there_are_and_what_to_install(
+    device: DeviceMaker,
+) -> None:
+    elsewhere = device(id="gpu:0", kind="gpu", frameworks={"tensorflow": "2.21", "jax": "0.10"})
+    with pytest.raises(
+        Unsupported, match=r"jax is unsupported here.* there is: tensorflow\. .*tensordyno\[jax\]"
+    ) as caught:
+        admit(request(framework="jax", device="cpu"), [device(), elsewhere])
+    assert [(e.pointer, e.code) for e in caught.value.errors] == [("/framework", "framework-missing")]
+
+
+def test_the_extra_that_a_refusal_names_is_one_there_is() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert _EXTRAS.keys() == set(get_args(FrameworkName))
+    for framework, extra in _EXTRAS.items():
+        assert any(line.startswith(framework) for line in project["optional-dependencies"][extra])
+
+
+def test_a_job_that_may_wait_for_its_framework_is_admitted_with_a_warning(device: DeviceMaker) -> None:
+    admission = admit(request(framework="jax", queue_if_absent=True), [device()])
+    assert admission.estimate is None
+    assert (admission.warnings[-1].code, admission.warnings[-1].evidence) == ("NO_DEVICE_YET", {"queue": "any+jax"})
+
+
+def test_a_job_is_estimated_on_a_device_that_has_its_framework(device: DeviceMaker) -> None:
+    fast_without = device(id="cpu:0", peak={"float32": PeakFigure(value=1e15, provenance="measured here")})
+    both = device(id="cpu:1", frameworks={"tensorflow": "2.21", "jax": "0.10"})
+    estimate = admit(request(framework="jax"), [fast_without, both]).estimate
+    assert estimate is not None
+    assert estimate.device == "cpu:1@here"
+
+
+def test_too_little_memory_is_refused_with_both_figures_and_the_field_to_change(device: DeviceMaker) -> None:
+    small, large = device(id="cpu:0", memory_bytes=2**30), device(id="cpu:1", memory_bytes=2**31)
+    huge = request(params={"n": 65536})
+    needed = registry()["matmul"].estimate(huge.params, large).memory_bytes
+    with pytest.raises(DoesNotFit) as caught:
+        admit(huge, [small, large])
+    assert [e.pointer for e in caught.value.errors] == ["/params/n"]
+    assert f"{needed} bytes" in caught.value.errors[0].detail
+    assert f"{2**31} bytes" in caught.value.errors[0].detail
+
+
+def test_what_a_framework_keeps_decides_whether_a_training_fits(device: DeviceMaker) -> None:
+    host = device(memory_bytes=8 * 2**30, frameworks={"tensorflow": "2.21", "jax": "0.10"})
+    admission = admit(request(**WEATHER), [host])
+    assert admission.estimate is not None
+    with pytest.raises(DoesNotFit):
+        admit(request(**WEATHER, framework="jax"), [host])
+
+
+def test_one_roomy_device_is_enough(device: DeviceMaker) -> None:
+    admission = admit(request(params={"n": 8192}), [device(id="cpu:0", memory_bytes=2**20), device(id="cpu:1")])
+    assert admission.estimate is not None
+    assert admission.estimate.device == "cpu:1@here"
+
+
+def test_too_little_time_is_refused_with_both_figures_and_the_fields_to_change(device: DeviceMaker) -> None:
+    with pytest.raises(ExceedsTimeout, match=r"timeout_s is 1\b") as caught:
+        admit(request(params={"n": 8192}, timeout_s=1), [device()])
+    pointers = [e.pointer for e in caught.value.errors]
+    assert pointers == ["/timeout_s", "/params/n", "/params/repeats", "/measure/processes"]
+
+
+def test_samples_that_alone_take_longer_than_the_timeout_are_refused_with_the_figures(device: DeviceMaker) -> None:
+    asked = {"processes": 5, "min_s": 3600, "max_s": 3600}
+    with pytest.raises(ExceedsTimeout, match=r"about 1.8e\+04 s .*timeout_s is 60;") as caught:
+        admit(request(measure=asked, timeout_s=60), [device()])
+    pointers = [e.pointer for e in caught.value.errors]
+    assert {"/timeout_s", "/measure/processes", "/measure/min_s"} <= set(pointers)
+    with pytest.raises(ExceedsTimeout):  # no factor of honesty here: these seconds are sure
+        admit(request(measure=asked | {"min_s": 13}, timeout_s=60), [device()])
+    admit(request(measure=asked | {"min_s": 11}, timeout_s=60), [device()])
+
+
+def test_a_timeout_within_the_honesty_of_the_estimate_is_a_warning(device: DeviceMaker) -> None:
+    estimate = admit(request(), [device()]).estimate
+    assert estimate is not None
+    tight = admit(request(timeout_s=estimate.time_s * 1.5 / ESTIMATE_FACTOR), [device()])
+    assert "TIMEOUT_TIGHT" in {warning.code for warning in tight.warnings}
+    enough = admit(request(timeout_s=estimate.time_s * 1.01), [device()])
+    assert "TIMEOUT_TIGHT" not in {warning.code for warning in enough.warnings}
+
+
+def test_the_linter_s_warnings_come_along(device: DeviceMaker) -> None:
+    asked = request(params={"n": 4096})
+    expected = [warning.code for warning in asked.workload.lint(asked.params)]
+    assert "POW2_ONLY" in expected
+    assert [warning.code for warning in admit(asked, [device()]).warnings] == expected
+
+
+def test_more_replicas_than_a_fitting_device_has_are_refused_with_what_it_has(device: DeviceMaker) -> None:
+    asked = request(workload="mnist_cnn", params={}, replicas=2, device="gpu")
+    one, two = device(id="gpu:0", kind="gpu", units=1), device(id="gpu:0-1", kind="gpu", units=2)
+    with pytest.raises(Unsupported, match=r"gpu:0@here takes up to 1\b") as caught:
+        admit(asked, [one])
+    assert [(e.pointer, e.code) for e in caught.value.errors] == [("/replicas", "too-many-replicas")]
+    estimate = admit(asked, [one, two]).estimate
+    assert estimate is not None
+    assert estimate.device == "gpu:0-1@here"
+
+
+def test_the_linter_and_the_estimate_know_of_the_replicas_and_the_device(device: DeviceMaker) -> None:
+    one, eight = (
+        admit(request(workload="imdb_lstm", params={"batch_size": 96}, replicas=n), [device(kind="tpu", units=8)])
+        for n in (1, 8)
+    )
+    codes = [[warning.code for warning in admission.warnings] for admission in (one, eight)]
+    assert ["BATCH_UNEVEN" in each for each in codes] == [False, True]
+    assert all("WIDTH_UNEVEN" in each for each in codes)
+    assert one.estimate is not None
+    assert eight.estimate is not None
+    assert eight.estimate.memory_bytes < one.estimate.memory_bytes

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.problems import MalformedBody, pointer
+from service.validation import MAX_DEPTH, MAX_PARTS, parse_json
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4))
+def test_what_the_standard_allows_is_read_as_the_standard_library_reads_it(document: dict[str, object]) -> None:
+    assert parse_json(json.dumps(document).encode()) == (document, [])
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_raise_anything_else_than_a_malformed_body(body: bytes) -> None:
+    try:
+        document, _ = parse_json(body)
+    except MalformedBody:
+        return
+    assert isinstance(document, dict)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"nothing",
+        b"[]",
+        b'"text"',
+        b"17",
+        b"null",
+        b'{"a": 1',
+        b'{"a": 1} {}',
+        b"{'a': 1}",
+        b'{"a": 01}',
+        b'{"a": "\xff"}',
+        b'{"a": "\xed\xa0\x80"}',  # a surrogate in UTF-8's clothes
+        b"\xef\xbb\xbf{}",
+        b'{"a": ' + b"9" * 5000 + b"}",
+        b'{"a": "\x01"}',
+        '{"a": 1}'.encode("utf-16"),
+    ],
+)
+def test_what_is_no_object_in_utf8_json_is_malformed(body: bytes) -> None:
+    with pytest.raises(MalformedBody):
+        parse_json(body)
+
+
+@pytest.mark.parametrize("opening", [b'{"a":', b'{"a":[['])
+def test_nesting_is_bounded_before_anything_recurses(opening: bytes) -> None:
+    with pytest.raises(MalformedBody, match="nested"):
+        parse_json(opening * 100)
+    with pytest.raises(MalformedBody, match="brackets"):
+        parse_json(opening * 10_000)
+
+
+def test_as_many_levels_as_allowed_are_read() -> None:
+    text = '{"a":' + "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1) + "}"
+    assert parse_json(text.encode())[1] == []
+    with pytest.raises(MalformedBody):
+        parse_json(text.replace("[]", "[[]]").encode())
+
+
+@pytest.mark.parametrize("part", [b"[],", b"{},", b"1,", b'{"a":[],"b":[]},'])
+def test_a_body_of_very_many_parts_is_not_looked_at(part: bytes) -> None:
+    """What 64 KiB can hold would take tens of milliseconds, in which nobody else is answered."""
+    with pytest.raises(MalformedBody, match="brackets"):
+        parse_json(b'{"a":[' + part * (65_000 // len(part)) + b"1]}")
+    assert parse_json(b'{"a":[' + part * (MAX_PARTS // 6) + b"1]}")[1] == []
+
+
+def test_brackets_inside_strings_are_no_nesting() -> None:
+    assert parse_json(json.dumps({"a": '[{"' * 100}).encode()) == ({"a": '[{"' * 100}, [])
+
+
+@pytest.mark.parametrize("text", [",", "[", "{", '\\",'])
+def test_what_strings_hold_are_no_parts(text: str) -> None:
+    document = {"labels": {f"label-{number}": text * 128 for number in range(16)}, "note": text * MAX_PARTS}
+    assert parse_json(json.dumps(document).encode()) == (document, [])
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e999"])
+def test_a_number_that_is_not_finite_is_named_where_it_stands(number: str) -> None:
+    _, faults = parse_json(f'{{"params": {{"x": [0, {number}]}}}}'.encode())
+    assert [(f.pointer, f.code) for f in faults] == [("/params/x/1", "not-finite")]
+
+
+def test_each_repeated_key_is_named_once() -> None:
+    _, faults = parse_json(b'{"a": 1, "b": {"c": 1, "c": 2, "c": 3, "d/e": 1, "d/e": 1}, "a": 2}')
+    assert [(f.pointer, f.code) for f in faults] == [
+        ("/a", "duplicate-key"),
+        ("/b/c", "duplicate-key"),
+        ("/b/d~1e", "duplicate-key"),
+    ]
+
+
+def test_half_a_surrogate_pair_is_named_and_its_name_can_be_sent_back() -> None:
+    _, faults = parse_json(rb'{"a": "x\ud800", "\udfff": 1, "whole": "\ud83d\ude00"}')
+    assert [(f.pointer, f.code) for f in faults] == [("/a", "lone-surrogate"), ("/\\udfff", "lone-surrogate")]
+    for fault in faults:
+        fault.pointer.encode("utf-8")
+
+
+def test_a_pointer_escapes_what_rfc_6901_asks_for() -> None:
+    assert pointer(pointer("", "a/b~c"), 0) == "/a~1b~0c/0"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'"' * 65_536,
+        b'"\\' * 32_768,
+        b'{"a":"' + b'\\"' * 32_000,
+        b"{" + b",".join(b'"%d":1,"%d":2' % (i, i) for i in range(4000)) + b"}",
+        b'{"a":"' + b"," * 65_000 + b'"}',
+    ],
+    ids=["quotes", "backslashes", "escaped quotes", "repeated keys", "commas in a string"],
+)
+def test_the_worst_body_of_64_kib_is_read_in_linear_time(body: bytes) -> None:
+    start_s = time.thread_time()
+    with contextlib.suppress(MalformedBody):
+        parse_json(body)
+    assert time.thread_time() - start_s < 1  # quadratic would be tens of seconds; linear is milliseconds
+
+
+@pytest.mark.parametrize(("written", "number"), [("1.0", 1), ("1e3", 1000), ("-0.0", 0), ("4096.00", 4096)])
+def test_a_number_without_a_fraction_is_an_integer_however_it_is_written(written: str, number: int) -> None:
+    [(_, found)] = parse_json(f'{{"n": {written}}}'.encode())[0].items()
+    assert (type(found), found) == (int, number)
+
+
+@pytest.mark.parametrize("written", ["1.5", "1e-3", "1e300"])
+def test_any_other_stays_what_it_is(written: str) -> None:
+    assert parse_json(f'{{"n": {written}}}'.encode())[0] == {"n": float(written)}
+    assert isinstance(parse_json(f'{{"n": {written}}}'.encode())[0]["n"], float)

@@ -1,0 +1,105 @@
+"""An API that needs no key serves callers on its host, and nobody who comes through a browser or a proxy there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+
+from dyno.devices.device import Device
+from dyno.settings import Settings
+from service.anonymous_access import check_anonymous
+from service.app import create_app
+from service.problems import HostNotAllowed
+from tests.service.keys.conftest import make_key, problem
+
+Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
+FRIEND = "https://lab.example.org"
+CORDON, UNCORDON = (f"/v1/devices/cpu:0-1@here/{what}" for what in ("cordon", "uncordon"))
+
+
+@pytest.fixture(scope="module")
+def http(settings: Settings, serve: Serve) -> Iterator[httpx.Client]:
+    known = {"cors_origins": (FRIEND,), "allowed_hosts": ("dyno.lan",)}
+    with serve(create_app(settings.model_copy(update=known))) as http:
+        yield http
+
+
+@pytest.fixture
+def anybody(http: httpx.Client, offered: Device) -> Iterator[httpx.Client]:
+    yield http
+    http.post(UNCORDON).raise_for_status()
+
+
+LOOPBACK = ["127.0.0.1", "127.0.0.1:8000", "127.3.2.1", "[::1]:8000"]
+NAMES = ["localhost", "LocalHost:80", "localhost.", "a.localhost", "dyno.lan", "dyno.lan:8000"]
+FOREIGN = ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "evil-localhost", "192.0.2.7:8000"]
+NO_NAMES = ["127.0.0.1:8000:1", "127.0.0.1@evil.example", "user@127.0.0.1", "[::2]", "0x7f.1", ""]
+
+
+@pytest.mark.parametrize("name", [*LOOPBACK, *NAMES])
+def test_names_of_loopback_and_those_of_the_settings_are_served(http: httpx.Client, name: str) -> None:
+    assert http.get("/v1/jobs", headers={"Host": name}).status_code == 200
+
+
+def test_the_name_that_it_binds_is_served() -> None:
+    request = Request({"type": "http", "method": "GET", "headers": [(b"host", b"bench:8000")]})
+    check_anonymous(request, Settings(host="bench"))
+    with pytest.raises(HostNotAllowed):
+        check_anonymous(request, Settings())
+
+
+@pytest.mark.parametrize("name", [*FOREIGN, *NO_NAMES])
+def test_a_name_that_somebody_else_may_have_made_to_mean_this_host_is_not(http: httpx.Client, name: str) -> None:
+    assert problem(http.get("/v1/jobs", headers={"Host": name})) == (421, "host-not-allowed")
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP"])
+def test_what_comes_through_a_proxy_is_told_to_make_a_key_first(http: httpx.Client, name: str) -> None:
+    answer = http.get("/v1/jobs", headers={name: "said by the proxy"})
+    assert problem(answer) == (403, "proxy-not-allowed")
+    assert "dyno keys create" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Origin": "http://127.0.0.1:1"}]
+    + [{"Sec-Fetch-Site": site} for site in ("cross-site", "same-site")],
+    ids=str,
+)
+def test_a_page_of_another_origin_changes_nothing(anybody: httpx.Client, headers: dict[str, str]) -> None:
+    assert problem(anybody.post(CORDON, headers=headers)) == (403, "origin-not-allowed")
+    assert not anybody.get("/v1/devices").json()["data"][0]["cordoned"]
+
+
+def test_pages_of_its_own_and_of_origins_that_the_settings_name_do(anybody: httpx.Client) -> None:
+    own = f"http://{anybody.base_url.host}:{anybody.base_url.port}"
+    for headers in ({"Origin": own}, {"Origin": FRIEND, "Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "none"}):
+        assert anybody.post(CORDON, headers=headers).status_code == 200
+    assert anybody.get("/v1/jobs", headers={"Origin": "https://evil.example"}).status_code == 200  # which it can't read
+
+
+STRANGE = {"Host": "evil.example", "Via": "1.1 proxy", "Origin": "https://evil.example"}
+
+
+def test_whoever_has_a_key_comes_as_they_like_and_so_does_who_asks_whether_it_lives(
+    redis_url: str, namespace: str, serve: Serve
+) -> None:
+    settings = Settings(redis_url=redis_url, namespace=f"{namespace}-key")
+    _, secret = make_key(settings)
+    with serve(create_app(settings)) as http:
+        assert http.get("/v1/jobs", headers=STRANGE | {"Authorization": f"Bearer {secret}"}).status_code == 200
+        assert http.get("/livez", headers=STRANGE).status_code == 200
+
+
+@pytest.mark.parametrize(("allowed_hosts", "status"), [((), 200), (("api",), 421)])
+def test_an_api_that_is_to_serve_everybody_does_unless_it_is_told_by_which_names(
+    settings: Settings, serve: Serve, allowed_hosts: tuple[str, ...], status: int
+) -> None:
+    everybody = {"host": "0.0.0.0", "allow_unauthenticated": True, "allowed_hosts": allowed_hosts}
+    with serve(create_app(settings.model_copy(update=everybody))) as http:
+        assert http.get("/v1/jobs", headers=STRANGE).status_code == status
+        assert http.get("/v1/jobs", headers={"Host": "api:8000"}).status_code == 200

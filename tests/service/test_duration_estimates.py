@@ -1,0 +1,28 @@
+"""What another version has queued has no expected time; a workload that is broken is no such thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import pytest
+
+from dyno.devices.device import Device
+from dyno.models.spec import Spec
+from dyno.workloads import registry
+from service.state import expected_s
+
+
+@pytest.mark.parametrize("spec", [{"workload": "matmul_of_tomorrow"}, {"workload": "matmul", "params": {"new": 1}}])
+def test_what_another_version_has_queued_has_none(device: Callable[..., Device], spec: dict[str, Any]) -> None:
+    assert expected_s(registry(), Spec.model_validate(spec), device()) is None
+
+
+def test_a_bug_in_an_estimate_is_not_taken_for_another_version_s_job(device: Callable[..., Device]) -> None:
+    def estimate(*_: object) -> NoReturn:
+        raise KeyError("a bug")
+
+    broken = replace(registry()["matmul"], estimate=estimate)
+    with pytest.raises(KeyError, match="a bug"):
+        expected_s({"matmul": broken}, Spec(workload="matmul"), device())

@@ -1,0 +1,41 @@
+"""An answer that stays open, by itself: what becomes of its end, of an error and of what is to come after it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from starlette.background import BackgroundTask
+from starlette.types import ASGIApp
+
+from service.streaming import TimedStream
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def asking(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+        yield http
+
+
+async def pieces(error: Exception | None = None) -> AsyncGenerator[str, None]:
+    yield "first"
+    if error is not None:
+        raise error
+    yield "last"
+
+
+async def test_it_ends_with_its_last_piece_and_what_was_to_follow_is_done() -> None:
+    done: list[str] = []
+    async with asking(TimedStream(pieces(), background=BackgroundTask(done.append, "afterwards"))) as http:
+        answer = await http.get("/")
+    assert (answer.text, done) == ("firstlast", ["afterwards"])
+
+
+async def test_what_goes_wrong_amid_it_is_told_to_the_server() -> None:
+    async with asking(TimedStream(pieces(KeyError("a fault of ours")))) as http:
+        with pytest.raises(KeyError, match="a fault of ours"):
+            await http.get("/")

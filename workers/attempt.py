@@ -114,12 +114,12 @@ class JobAttempt:
         kept = first.files.deliver(len(first.records) - 1) if first.name is None else UploadedArtifacts()
         device = self._context.launcher.describe(self._context.device)
         result, *others = (variant.result(self._claim.job_id, device) for variant in variants)
-        result, headline = check_history(result, first.spec, first.params, self._context.leases)
+        result, own_headline = check_history(result, first.spec, first.params, self._context.leases)
         warnings = sorted_warnings([*result.warnings, *kept.warnings])
         return Succeeded(
             result.model_copy(update={"artifacts": kept.artifacts, "warnings": warnings, "arms": others}),
             [sample for variant in variants for sample in variant.samples()],
-            headline,
+            own_headline,
             self._pace(variants),
         )
 

@@ -21,6 +21,9 @@ from dyno.store.redis import sync_client
 # Programs that prove something of Dyno, not a part of it: their own tests are for `make verify`.
 PROOFS = ("tests/benchmarks/", "tests/chaos/", "tests/fuzz/")
 
+# Folders whose tests share what takes seconds to start.
+SHARING = ("api_tests/", "tests/frameworks/")
+
 # pytest-xdist tells its processes a width, and rich's consoles keep the one they find when they are made.
 os.environ.pop("COLUMNS", None)
 
@@ -30,10 +33,10 @@ hypothesis.settings.load_profile("dyno")
 
 
 class _ByFile(LoadFileScheduling):
-    """A file's tests run in one process; so do all of api_tests, which share a server and a fleet."""
+    """A file's tests run in one process; so do those of a folder that share a fleet, or that each import JAX."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "api_tests" if nodeid.startswith("api_tests/") else super()._split_scope(nodeid)
+        return next((folder for folder in SHARING if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:

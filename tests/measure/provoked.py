@@ -25,20 +25,20 @@ _PEERS = "tests/workers/test_history_check.py::test_measured_results_make_the_se
 _KEEPING = "tests/workers/files/test_artifact_upload.py"
 _TOLD = "tests/workloads/training/test_model_training.py"
 _COMPARISON = "tests/measure/test_compare_results.py"
-_HONEST = f"{_DOUBTED}::test_the_honest_one_raises_none_of_them"
-_AS_LONG = f"{_UNSTEADY}::test_runs_that_take_as_long_as_each_other_are_neither_and_each_is_steady"
-_THRICE_AS_LONG = f"{_UNSTEADY}::test_runs_that_take_once_and_thrice_as_long_are_noisy_and_in_two_groups"
-_CLOCK = "tests/runner/test_skewed_clock.py::test_a_wall_clock_that_jumps_in_a_sample_is_told_and_one_that_stays_is_not"
+_HONEST = f"{_DOUBTED}::test_the_correct_workload_raises_none_of_these_warnings"
+_AS_LONG = f"{_UNSTEADY}::test_runs_of_equal_duration_are_neither_and_each_is_steady"
+_THRICE_AS_LONG = f"{_UNSTEADY}::test_runs_of_which_some_take_three_times_as_long_are_noisy_and_multimodal"
+_CLOCK = "tests/runner/test_skewed_clock.py::test_only_a_wall_clock_that_jumps_in_a_sample_raises_clock_skew"
 _QUOTA = "tests/measure/test_quota.py::test_a_run_in_a_group_of_less_time_than_its_cores_have_is_said"
-_RISING = f"{_UNSTEADY}::test_a_learning_rate_that_is_too_high_lets_the_loss_rise"
+_RISING = f"{_UNSTEADY}::test_a_learning_rate_that_is_too_high_raises_the_loss"
 _NONFINITE = f"{_TOLD}::test_a_training_that_succeeded_is_kept_when_its_loss_is_no_number_in_the_timing_after_it"
 _BASELINE = f"{_COMPARISON}::test_a_first_that_leaves_its_device_idle_is_a_weak_baseline"
 _SIZES = "tests/workloads/test_matmul.py::test_the_linter_says_what_the_sizes_alone_tell"
 _REFERENCES = f"{_LINT}::test_nothing_is_held_against_what_the_references_ran"
-_CACHES = "tests/runner/test_cases.py::test_a_cache_from_before_and_kernels_that_were_switched_off_are_said"
+_CACHES = "tests/runner/test_cases.py::test_a_filled_cache_and_disabled_kernels_raise_warnings"
 
 # Each is provoked by the parameter of its own name.
-_BY_WRONG_WORK = Provoked(f"{_DOUBTED}::test_a_wrong_workload_s_job_is_not_trusted_and_says_why", _HONEST)
+_BY_WRONG_WORK = Provoked(f"{_DOUBTED}::test_the_job_of_an_incorrect_workload_is_untrusted_with_its_warning", _HONEST)
 
 PROVOKED: dict[str, Provoked] = {
     "ASYNC_TIMING": _BY_WRONG_WORK,
@@ -46,9 +46,9 @@ PROVOKED: dict[str, Provoked] = {
     "DEGENERATE_DATA": _BY_WRONG_WORK,
     "OUTPUT_NONFINITE": _BY_WRONG_WORK,
     "RESULT_INCORRECT": _BY_WRONG_WORK,
-    "ABOVE_PEAK": Provoked(f"{_DOUBTED}::test_a_device_that_is_faster_than_it_says_is_above_its_peak", _HONEST),
+    "ABOVE_PEAK": Provoked(f"{_DOUBTED}::test_a_figure_above_the_stated_peak_raises_above_peak", _HONEST),
     "COMPILE_IN_TIMING": _BY_WRONG_WORK,
-    "WARM_CACHE": Provoked(_CACHES, "tests/runner/test_caches.py::test_a_cache_that_is_empty_or_not_there_is_cold"),
+    "WARM_CACHE": Provoked(_CACHES, "tests/runner/test_caches.py::test_an_empty_or_missing_cache_is_cold"),
     "CLOCK_SKEW": Provoked(_CLOCK, _CLOCK),
     "LOSS_NONFINITE": Provoked(_NONFINITE, _NONFINITE),
     "UNIT_MISMATCH": _BY_WRONG_WORK,
@@ -91,7 +91,7 @@ PROVOKED: dict[str, Provoked] = {
         "tests/workloads/test_input_pipeline.py::test_a_step_that_waits_for_large_files_is_bound_by_its_input",
         "tests/workloads/test_input_pipeline.py::test_a_step_that_outlasts_its_input_is_not",
     ),
-    "OVERHEAD_BOUND": Provoked(f"{_DOUBTED}::test_products_of_two_by_two_are_all_overhead", _HONEST),
+    "OVERHEAD_BOUND": Provoked(f"{_DOUBTED}::test_products_of_two_by_two_matrices_are_overhead_bound", _HONEST),
     "WEAK_BASELINE": Provoked(_BASELINE, _BASELINE, "made"),
     "CHERRY_PICK_RISK": Provoked(
         "tests/service/routes/test_comparisons.py::test_the_best_of_several_results_of_the_same_work_is_a_risk",

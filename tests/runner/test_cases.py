@@ -25,8 +25,8 @@ PARAMS = {"sizes": [32, [8, 16, 24]], "mode": "dispatch", "repeats": 5}
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[ProgressFrame]]:
-    """A job of two sizes in a spawned runner, and its progress: a cold start beside a cache that isn't empty, and
-    without TensorFlow's fast kernels."""
+    """A job of two sizes in a spawned runner, and its progress: a cold start with a filled cache and without
+    TensorFlow's fast kernels."""
     cache = tmp_path_factory.mktemp("cache")
     (cache / "module").write_bytes(b"compiled before")
     env = os.environ | {
@@ -51,7 +51,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[Progress
     return result, [frame for frame in frames if isinstance(frame, ProgressFrame)]
 
 
-def test_a_job_of_two_sizes_answers_for_both(ran: tuple[Result, list[ProgressFrame]]) -> None:
+def test_a_job_of_two_sizes_has_results_for_both(ran: tuple[Result, list[ProgressFrame]]) -> None:
     result, _ = ran
     metrics = {metric.name: metric for metric in result.metrics}
     assert metrics["throughput"].value == metrics["throughput_32x32x32"].value
@@ -63,7 +63,7 @@ def test_a_job_of_two_sizes_answers_for_both(ran: tuple[Result, list[ProgressFra
     assert json.loads(result.model_dump_json())["details"]["sizes"].keys() == table.keys()
 
 
-def test_a_cache_from_before_and_kernels_that_were_switched_off_are_said(
+def test_a_filled_cache_and_disabled_kernels_raise_warnings(
     ran: tuple[Result, list[ProgressFrame]],
 ) -> None:
     evidence = {raised.code: raised.evidence for raised in ran[0].warnings}
@@ -71,8 +71,8 @@ def test_a_cache_from_before_and_kernels_that_were_switched_off_are_said(
     assert evidence["SLOW_PATH"]["reasons"] == ["TF_ENABLE_ONEDNN_OPTS has 0"]
 
 
-def test_progress_does_not_go_back_to_warming_up_with_the_second_case(ran: tuple[Result, list[ProgressFrame]]) -> None:
+def test_progress_does_not_return_to_warm_up_for_the_second_case(ran: tuple[Result, list[ProgressFrame]]) -> None:
     _, progress = ran
-    phases = [phase for phase, _ in groupby(frame.phase for frame in progress)]  # a slow one is told again
+    phases = [phase for phase, _ in groupby(frame.phase for frame in progress)]  # a slow sample is reported again
     assert phases[-2:] == ["sampling", "verify"]
     assert "warmup" not in phases[phases.index("sampling") :]

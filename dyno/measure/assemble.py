@@ -48,7 +48,7 @@ def assemble(
     training = next((record.training for record in records if record.training is not None), None)
     lint = workload.lint(params, device, spec.replicas)
     warnings = _warnings(spec, params, lint, used, records, peak, training)
-    further = stability.unchecked_by_sensors(device, records) | _untold(device, records).keys()
+    further = stability.unchecked_by_sensors(device, records) | _unchecked_reasons(device, records).keys()
     missing = unchecked_codes([record.precision for record in records], peak, records[0].verified, further)
     environment = records[0].environment
     return Result(
@@ -106,11 +106,11 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
     return shlex.join(words)
 
 
-def _selector(asked: DeviceSelector, device: Device) -> str:
+def _selector(selector: DeviceSelector, device: Device) -> str:
     """The selector in the syntax of `dyno run --device`; if the job allowed any device, the kind that ran it."""
-    if asked.model is not None:
-        return json.dumps(asked.model_dump(mode="json", exclude_none=True))
-    return asked.id or asked.kind or device.kind
+    if selector.model is not None:
+        return json.dumps(selector.model_dump(mode="json", exclude_none=True))
+    return selector.id or selector.kind or device.kind
 
 
 def _argument(value: JsonValue) -> str:
@@ -189,12 +189,12 @@ def _first(raised: Iterable[tuple[str | None, ResultWarning | None]]) -> ResultW
 
 def _details(execution: str, device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:
     details = {"execution": execution, **records[0].details}
-    if untold := _untold(device, records):
-        details["unchecked_reasons"] = untold
+    if reasons := _unchecked_reasons(device, records):
+        details["unchecked_reasons"] = reasons
     return {**details, "cases": peak_fraction.case_table(device, records)} if records[0].cases else details
 
 
-def _untold(device: Device, records: Sequence[RunRecord]) -> dict[str, str]:
+def _unchecked_reasons(device: Device, records: Sequence[RunRecord]) -> dict[str, str]:
     """The codes that the runs couldn't check, with the first run's reason."""
     found = {code: reason for record in reversed(records) for code, reason in record.unchecked.items()}
     if path_unknown(device):

@@ -89,8 +89,8 @@ def comparative_verdict(interval: Interval, margin: float) -> Comparative:
     """The verdict for the interval of a ratio; above 1 is better.
 
     SAME if the whole interval is within 1 / (1 + margin) to 1 + margin, which is symmetric in both sides. This
-    corresponds to two one-sided tests (Schuirmann 1987), each at half of 1 - confidence. Otherwise FASTER or SLOWER if 1
-    is outside the interval.
+    corresponds to two one-sided tests (Schuirmann 1987), each at half of 1 - confidence. Otherwise FASTER or SLOWER if
+    1 is outside the interval.
     """
     if interval.low is None or interval.high is None:
         return Comparative.INCONCLUSIVE

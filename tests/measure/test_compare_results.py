@@ -219,7 +219,7 @@ def test_one_run_gets_a_ratio_and_no_interval(lone: int) -> None:
     assert found.verdict is Comparative.INCONCLUSIVE
     assert found.value is not None
     assert (found.low, found.high, found.smallest_effect) == (None, None, None)
-    assert "one run" in str(found.reason)
+    assert "at least two runs" in str(found.reason)
 
 
 @pytest.mark.parametrize(("value", "words"), [(None, "no figure"), (0.0, "zero"), (0.9, "once")])
@@ -245,12 +245,12 @@ def test_each_of_several_is_compared_with_the_first() -> None:
     found = between(an_entry(), an_entry(times(2)), an_entry(times(0.5)))
     assert found.results[0].ratio is None
     assert [ratio(found, place).verdict for place in (1, 2)] == [Comparative.FASTER, Comparative.SLOWER]
-    assert "at 95 %, one of 20 such misses" in found.notes[-1]
+    assert "at 95 %, one of 20 misses on average" in found.notes[-1]
 
 
-@pytest.mark.parametrize(("confidence", "told"), [(0.5, "at 50 %, one of 2 "), (0.999, "at 99.9 %, one of 1000 ")])
-def test_how_many_intervals_miss_is_told_for_the_confidence_asked_for(confidence: float, told: str) -> None:
-    assert told in between(an_entry(), an_entry(), an_entry(), confidence=confidence).notes[-1]
+@pytest.mark.parametrize(("confidence", "share"), [(0.5, "at 50 %, one of 2 "), (0.999, "at 99.9 %, one of 1000 ")])
+def test_how_many_intervals_miss_is_told_for_the_confidence_asked_for(confidence: float, share: str) -> None:
+    assert share in between(an_entry(), an_entry(), an_entry(), confidence=confidence).notes[-1]
 
 
 def test_an_untrusted_result_is_compared_and_makes_the_comparison_untrusted() -> None:
@@ -387,7 +387,7 @@ def test_a_worker_that_knows_no_turns_has_compared_nothing() -> None:
         workload="matmul", against=Spec(workload="matmul"), pairs=6, control=False, metric="throughput"
     )
     alone = entry.result.model_copy(update={"arms": []})
-    with pytest.raises(NotComparable, match="knows no turns"):
+    with pytest.raises(NotComparable, match="doesn't support interleaved specs"):
         compare_variants(entry.job.model_copy(update={"spec": spec}), spec, alone, HOW)
 
 
@@ -419,13 +419,13 @@ def test_a_control_that_differs_from_itself_is_noted() -> None:
     found = made(a_result(rates(1.03)), a_result(rates(1.1)))
     assert found.control is not None
     assert found.control.verdict is Comparative.FASTER
-    assert "no ratio for real" in found.notes[0]
-    assert "at 95 %, one of 20 does" in found.notes[0]
+    assert "trust only ratios well beyond" in found.notes[0]
+    assert "at 95 %, one of 20 does by chance" in found.notes[0]
 
 
 def test_how_often_a_control_differs_by_chance_is_told_for_the_confidence_asked_for() -> None:
     found = made(a_result(rates(1.03)), a_result(rates(1.1)), confidence=0.5)
-    assert "at 50 %, one of 2 does" in found.notes[0]
+    assert "at 50 %, one of 2 does by chance" in found.notes[0]
 
 
 def test_an_untrusted_arm_is_named() -> None:

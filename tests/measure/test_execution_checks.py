@@ -206,7 +206,7 @@ def test_recurrent_layers_outside_the_fused_kernel_are_said_where_there_is_one(
 
 
 def test_xla_that_was_asked_for_and_not_used_is_said(reasons: Callable[..., list[str]]) -> None:
-    assert reasons(details={"jit_compile": False}, jit_compile=True) == ["XLA was asked for (jit_compile) and not used"]
+    assert reasons(details={"jit_compile": False}, jit_compile=True) == ["XLA was requested (jit_compile) but not used"]
     assert reasons(details={"jit_compile": True}, jit_compile=True) == []
     assert reasons(details={"jit_compile": False}, jit_compile="auto") == []
 

@@ -37,7 +37,7 @@ def test_a_loss_that_is_no_number_is_told(loss: float) -> None:
         (0.1, 0.1, None),
         (0.11, 0.0, "waited for its input for 11%"),
         (1.0, None, "waited for its input for 100%"),
-        (0.0, 0.25, "cores made its input in 25%"),
+        (0.0, 0.25, "cores spent 25% of their time making its input"),
     ],
 )
 def test_more_than_a_tenth_of_waiting_for_input_or_of_making_it_on_the_device_is_told(

@@ -74,7 +74,7 @@ def test_a_figure_of_each_run_has_an_interval_over_them_and_is_absent_where_one_
     assert (waiting.value, waiting.low, waiting.high) == pytest.approx((0.2, 0.0, 1.4706), abs=1e-4)
     assert waiting.by_run == [0.1, 0.3]
     absent = metric(result([*runs, record([1.0] * 20, amounts={"execution": 1.0})]), "waiting")
-    assert (absent.value, absent.reason) == (None, "a run didn't take it")
+    assert (absent.value, absent.reason) == (None, "a run didn't measure it")
 
 
 def test_one_run_has_no_interval_and_says_why(result: Callable[..., Result], record: MakeRecord) -> None:

@@ -32,7 +32,7 @@ def test_a_cpulist_yields_its_cores_sorted_without_duplicates(text: str, cores: 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "2-1", "0,,1", "0 1", "1000000"])
 def test_an_invalid_cpulist_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no list of cores|backwards"):
+    with pytest.raises(ValueError, match=r"not a list of cores|reversed"):
         parse_cpulist(text)
 
 

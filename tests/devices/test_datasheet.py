@@ -95,9 +95,9 @@ def test_every_row_has_a_source_and_is_no_faster_in_a_wider_type() -> None:
     [
         (ROW.replace(",The X1 data sheet", ","), "line 3: empty: source"),
         (ROW.replace("X1-16GB|X1-32GB", ""), "line 3: empty: models"),
-        (ROW.replace("gpu", "npu"), "line 3: no kind of accelerator"),
-        (ROW.replace("2024-05", "May 2024"), "no date such as"),
-        (f"{ROW},more", "more cells than columns"),
+        (ROW.replace("gpu", "npu"), "line 3: kind must be gpu or tpu"),
+        (ROW.replace("2024-05", "May 2024"), "dated must look like"),
+        (f"{ROW},more", "one cell per column"),
         (",".join(ROW.split(",")[:6]), "line 3: empty: source, dated"),
         (ROW.replace("16,32,32", "16,-32,32"), 'line 3: "-32" is not a positive number'),
         (ROW.replace(",1,8,", ",0,8,"), '"0" is not a positive number'),

@@ -112,7 +112,7 @@ def test_a_gpu_is_named_as_nvml_names_it_and_has_the_peak_of_its_data_sheet() ->
 def test_a_recorded_mig_gpu_does_not_have_the_peak_of_a_whole_one(recorded_nvml: types.SimpleNamespace) -> None:
     recorded_nvml.nvmlDeviceGetMigMode = lambda handle: [1, 1]
     assert {figure.value for figure in discover("gpu", SETTINGS).peak.values()} == {None}
-    assert "a slice of a GPU" in (discover("gpu", SETTINGS).peak["float32"].reason or "")
+    assert "MIG is on" in (discover("gpu", SETTINGS).peak["float32"].reason or "")
 
 
 def test_a_recorded_gpu_too_old_for_mig_has_its_peak(recorded_nvml: types.SimpleNamespace) -> None:

@@ -115,7 +115,7 @@ def test_wilson_s_interval_matches_newcombe_s_table(hits: int, trials: int, low:
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 0), (3, 2), (-1, 5)])
 def test_an_invalid_proportion_is_refused(hits: int, trials: int) -> None:
-    with pytest.raises(ValueError, match="no proportion"):
+    with pytest.raises(ValueError, match="not a proportion"):
         wilson_interval(hits, trials)
 
 

@@ -146,7 +146,7 @@ def test_the_gpu_is_the_one_that_frameworks_use(
 @pytest.mark.parametrize(
     ("visible", "name", "complaint"),
     [
-        (None, "gpu:1", "needs CUDA_VISIBLE_DEVICES=1"),
+        (None, "gpu:1", "start its worker with CUDA_VISIBLE_DEVICES=1"),
         ("0,1", "gpu:1", "would be measured on gpu:0"),
         ("1", "gpu:0", "would be measured on gpu:1"),
         ("", "gpu", "lists no GPU number"),

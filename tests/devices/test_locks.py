@@ -144,7 +144,7 @@ def test_the_worker_that_waited_longest_has_the_next_turn(settings: Settings) ->
     for _ in range(3):
         with taken(first):
             assert isinstance(second.take(), Holder)
-        assert isinstance(first.take(), Holder), "though nobody has the device now"
+        assert isinstance(first.take(), Holder), "although the device is free now"
         taken(second).release()
         first, second = second, first
 

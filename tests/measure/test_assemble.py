@@ -79,12 +79,12 @@ def test_five_clean_and_fully_checked_runs_are_trusted_forked_or_spawned(
 def test_a_check_that_a_run_could_not_make_lowers_the_verdict_and_gives_a_reason(
     result: Callable[..., Result], record: MakeRecord
 ) -> None:
-    untold = {"UNIT_MISMATCH": "nothing counts here"}
-    first = record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN, unchecked=untold)
+    unchecked_reasons = {"UNIT_MISMATCH": "nothing counts here"}
+    first = record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN, unchecked=unchecked_reasons)
     others = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(4)]
     found = result([first, *others])
     assert (found.unchecked, found.verdict) == (["UNIT_MISMATCH"], Verdict.INDICATIVE)
-    assert found.details["unchecked_reasons"] == untold
+    assert found.details["unchecked_reasons"] == unchecked_reasons
 
 
 def test_unknown_instructions_leave_slow_path_unchecked(

@@ -349,8 +349,8 @@ def test_an_untrusted_better_result_does_not_prevent_the_warning(verdict: Verdic
     lesser = [of_metrics([a_metric(by_run=times(factor))]) for factor in (0.9, 0.92)]
     better = of_metrics([a_metric(by_run=times(1.5))], verdict=verdict)
     found = between(an_entry(), an_entry(others=[*lesser, better]))
-    told: Any = [each.evidence["picks"] for each in found.warnings if each.code == "CHERRY_PICK_RISK"]
-    assert [each["results"] for [each] in told] == ([] if picks is None else [picks])
+    warned: Any = [each.evidence["picks"] for each in found.warnings if each.code == "CHERRY_PICK_RISK"]
+    assert [each["results"] for [each] in warned] == ([] if picks is None else [picks])
 
 
 def test_a_comparison_survives_a_round_trip_through_json() -> None:

@@ -104,7 +104,7 @@ class Asked(Params):
 
 @pytest.fixture
 def reasons(record: MakeRecord, device: Device) -> Callable[..., list[str]]:
-    def told(
+    def found_reasons(
         framework: str = "tensorflow",
         kind: str = "cpu",
         isa: list[str] = WIDE,
@@ -118,7 +118,7 @@ def reasons(record: MakeRecord, device: Device) -> Callable[..., list[str]]:
         assert found is None or found.severity == "B"
         return [] if found is None else [str(reason) for reason in found.evidence["reasons"]]  # type: ignore[union-attr]
 
-    return told
+    return found_reasons
 
 
 @pytest.mark.parametrize("framework", ["tensorflow", "jax", "torch"])

@@ -45,7 +45,7 @@ def usage(now_s: float, busy_s: float, own_s: float, steal_s: float = 0.0, waite
     return CoreUsage(now_s=now_s, busy_s=busy_s, steal_s=steal_s, own_s=own_s, waited_s=waited_s)
 
 
-def told(before: CoreUsage, after: CoreUsage, cores: int) -> ResultWarning | None:
+def warning_between(before: CoreUsage, after: CoreUsage, cores: int) -> ResultWarning | None:
     return noisy_neighbour(core_shares(before, after, cores))
 
 
@@ -53,41 +53,41 @@ START = usage(0, 0, 0, waited_s=0.0)
 
 
 def test_cores_that_only_this_process_used_are_quiet() -> None:
-    assert told(START, usage(10, 19.9, 19.8, waited_s=5.0), 2) is None
+    assert warning_between(START, usage(10, 19.9, 19.8, waited_s=5.0), 2) is None
 
 
 def test_cores_that_others_used_while_this_process_waited_are_noisy() -> None:
-    raised = told(START, usage(10, 20, 18, waited_s=1.0), 2)
+    raised = warning_between(START, usage(10, 20, 18, waited_s=1.0), 2)
     assert raised is not None
     assert raised.evidence["others_share"] == pytest.approx(0.1)
     assert raised.evidence["run_delay_share"] == pytest.approx(0.05)
 
 
 def test_processes_that_never_made_this_one_wait_are_not_a_disturbance() -> None:
-    assert told(START, usage(10, 12, 10, waited_s=0.01), 2) is None
+    assert warning_between(START, usage(10, 12, 10, waited_s=0.01), 2) is None
 
 
 def test_without_a_count_of_waiting_the_use_by_others_decides() -> None:
-    assert told(usage(0, 0, 0), usage(10, 12, 10), 2) is not None
+    assert warning_between(usage(0, 0, 0), usage(10, 12, 10), 2) is not None
 
 
 def test_stolen_time_is_noise() -> None:
-    raised = told(START, usage(10, 20, 20, steal_s=0.5, waited_s=0.0), 2)
+    raised = warning_between(START, usage(10, 20, 20, steal_s=0.5, waited_s=0.0), 2)
     assert raised is not None
     assert raised.evidence["steal_share"] == pytest.approx(0.025)
 
 
 def test_a_busy_sibling_is_noise_even_without_waiting() -> None:
     busy = dataclasses.replace(usage(10, 20, 20, waited_s=0.0), siblings_s=1.0)
-    raised = told(START, busy, 2)
+    raised = warning_between(START, busy, 2)
     assert raised is not None
     assert raised.evidence["siblings_share"] == pytest.approx(0.05)
-    assert told(START, dataclasses.replace(busy, siblings_s=0.3), 2) is None
+    assert warning_between(START, dataclasses.replace(busy, siblings_s=0.3), 2) is None
 
 
 def test_an_empty_window_raises_nothing() -> None:
-    assert told(START, START, 2) is None
-    assert told(START, usage(1, 1, 0), 0) is None
+    assert warning_between(START, START, 2) is None
+    assert warning_between(START, usage(1, 1, 0), 0) is None
 
 
 def write_proc(proc: Path, busy_ticks: int, waited_ns: int) -> None:
@@ -157,7 +157,7 @@ def _kept_busy(core: int, for_s: float) -> ResultWarning | None:
 def test_a_core_used_only_by_this_process_is_quiet() -> None:
     """Holds on a machine without other users. The test waits until brief background work ends."""
     core = max(os.sched_getaffinity(0))
-    assert eventually(lambda: _kept_busy(core, 0.6) is None, what="nobody else uses this core")
+    assert eventually(lambda: _kept_busy(core, 0.6) is None, what="the core is free of other processes")
 
 
 def test_a_real_process_on_the_same_core_raises_noisy_neighbour() -> None:

@@ -81,21 +81,21 @@ def _seen_in(group: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("quota_us", "said"), [(PERIOD_US // 2, True), (8 * PERIOD_US, False)])
+@pytest.mark.parametrize(("quota_us", "raises"), [(PERIOD_US // 2, True), (8 * PERIOD_US, False)])
 def test_a_run_in_a_group_with_a_quota_below_its_cores_raises_cpu_quota(
     group: Path,
     result: Callable[..., Result],
     record: Callable[..., RunRecord],
     device: Device,
     quota_us: int,
-    said: bool,
+    raises: bool,
 ) -> None:
     _limit(group, quota_us)
     environment = _seen_in(group)
     quota = environment["container"]["cpu_cores"]
-    if not said and quota < len(device.cores):
+    if not raises and quota < len(device.cores):
         pytest.skip("a group above allows less than two cores")
     found = result([record([1.0] * 20, amounts={"execution": 1.0}, environment=environment)])
-    assert ("CPU_QUOTA" in codes(found)) is said
-    if said:
+    assert ("CPU_QUOTA" in codes(found)) is raises
+    if raises:
         assert quota == 0.5

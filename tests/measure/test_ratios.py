@@ -219,8 +219,8 @@ def test_a_paired_difference_of_the_smallest_effect_is_found_with_the_stated_pow
     random = np.random.default_rng(11)
     levels = np.exp([normal(random, 2 * PAIRS) for _ in range(PAIRED_TRIALS)])
     effect = float(np.mean([paired_ratio(*in_turns(each, 1.0)).smallest_effect or 0.0 for each in levels]))
-    told = [comparative_verdict(paired_ratio(*in_turns(each, 1 + effect)).interval, 1e-9) for each in levels]
-    assert 0.74 <= told.count(Comparative.FASTER) / PAIRED_TRIALS <= 0.86
+    verdicts = [comparative_verdict(paired_ratio(*in_turns(each, 1 + effect)).interval, 1e-9) for each in levels]
+    assert 0.74 <= verdicts.count(Comparative.FASTER) / PAIRED_TRIALS <= 0.86
 
 
 def test_two_pairs_give_a_ratio_without_an_interval() -> None:

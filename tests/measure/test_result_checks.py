@@ -31,7 +31,7 @@ def test_a_nonfinite_loss_raises_a_warning(loss: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("waited", "made", "told"),
+    ("waited", "made", "message"),
     [
         (0.1, None, None),
         (0.1, 0.1, None),
@@ -41,14 +41,14 @@ def test_a_nonfinite_loss_raises_a_warning(loss: float) -> None:
     ],
 )
 def test_more_than_a_tenth_of_waiting_for_input_or_making_it_is_input_bound(
-    waited: float, made: float | None, told: str | None
+    waited: float, made: float | None, message: str | None
 ) -> None:
     raised = result_checks.input_bound(waited, made, {"source": "png"})
-    assert (raised is None) == (told is None)
+    assert (raised is None) == (message is None)
     if raised is not None:
         assert (raised.code, raised.severity) == ("INPUT_BOUND", "C")
-        assert told is not None
-        assert told in raised.message
+        assert message is not None
+        assert message in raised.message
         assert raised.evidence == {"wait_share": waited, "core_share": made, "limit": 0.1, "source": "png"}
 
 
@@ -75,9 +75,9 @@ def test_one_constant_column_of_many_is_not_taken_for_the_whole() -> None:
     assert result_checks.degenerate_data(operand, shares=65536) is None
 
 
-@pytest.mark.parametrize(("count", "told"), [(2, None), (15, None), (16, "DEGENERATE_DATA")])
-def test_many_samples_of_one_class_are_degenerate_but_few_may_be_chance(count: int, told: str | None) -> None:
-    assert code(result_checks.constant_data({"targets": np.ones(count)})) == told
+@pytest.mark.parametrize(("count", "raised"), [(2, None), (15, None), (16, "DEGENERATE_DATA")])
+def test_many_samples_of_one_class_are_degenerate_but_few_may_be_chance(count: int, raised: str | None) -> None:
+    assert code(result_checks.constant_data({"targets": np.ones(count)})) == raised
 
 
 def test_images_with_equal_borders_are_not_constant() -> None:
@@ -159,11 +159,11 @@ def test_data_that_fits_in_a_known_cache_raises_a_warning(cache_bytes: int | Non
     assert (code(result_checks.cache_resident(1000, cache_bytes)) == "CACHE_RESIDENT") is resident
 
 
-@pytest.mark.parametrize(("kind", "said"), [("real", False), ("sample", True), ("synthetic", True)])
-def test_data_that_is_not_the_full_real_set_raises_a_warning(kind: str, said: bool) -> None:
+@pytest.mark.parametrize(("kind", "raises"), [("real", False), ("sample", True), ("synthetic", True)])
+def test_data_that_is_not_the_full_real_set_raises_a_warning(kind: str, raises: bool) -> None:
     data = DataOrigin.model_validate({"name": "mnist", "kind": kind, "train_samples": 10, "test_samples": 5})
     raised = result_checks.synthetic_data(data)
-    assert (code(raised) == "SYNTHETIC_DATA") is said
+    assert (code(raised) == "SYNTHETIC_DATA") is raises
     assert result_checks.synthetic_data(None) is None
 
 

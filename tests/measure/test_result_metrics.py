@@ -92,8 +92,8 @@ def test_the_fraction_of_peak_uses_the_peak_of_the_dtype_that_ran(result: Callab
 def test_the_fraction_of_peak_uses_the_flop_that_a_run_reports(
     result: Callable[..., Result], record: MakeRecord
 ) -> None:
-    told = [record([1.0] * 20, amounts={"execution": 1.0}, flops=flops) for flops in (None, 250.0)]
-    assert [result([each]).peak.fraction for each in told] == pytest.approx([0.1, 0.025])
+    records = [record([1.0] * 20, amounts={"execution": 1.0}, flops=flops) for flops in (None, 250.0)]
+    assert [result([each]).peak.fraction for each in records] == pytest.approx([0.1, 0.025])
 
 
 @pytest.mark.parametrize(("dtype", "reason"), [("bfloat16", "no unit"), ("float16", "was not measured")])

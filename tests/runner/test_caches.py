@@ -35,11 +35,11 @@ def test_an_empty_cache_replaces_a_filled_one_of_the_environment(name: str, tmp_
 def test_a_cache_among_other_options_is_reported_by_option_without_its_path(tmp_path: Path) -> None:
     tuned = tmp_path / "tuned.txt"
     tuned.write_text("best: 3")
-    told = {
+    environ = {
         "TF_XLA_FLAGS": f"--tf_xla_auto_jit=2 --tf_xla_persistent_cache_directory={tmp_path}",
         "XLA_FLAGS": f"--xla_gpu_load_autotune_results_from={tuned} --xla_gpu_per_fusion_autotune_cache_dir=/no/such",
     }
-    assert (raised := warm_caches(told)) is not None
+    assert (raised := warm_caches(environ)) is not None
     assert raised.evidence["caches"] == [
         "XLA_FLAGS: --xla_gpu_load_autotune_results_from",
         "TF_XLA_FLAGS: --tf_xla_persistent_cache_directory",

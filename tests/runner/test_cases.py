@@ -35,16 +35,21 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[Progress
     }
     spec = Spec(workload="matmul", params=PARAMS, measure=MEASURE)
     request = RunRequest(job="job_1", spec=spec, run=0, runs=1, device=DEVICE, process_start="spawned")
-    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as told:
-        asked.write(request.model_dump_json().encode())
-        asked.seek(0)
+    with tempfile.TemporaryFile() as requests, tempfile.TemporaryFile() as frames_file:
+        requests.write(request.model_dump_json().encode())
+        requests.seek(0)
         command = [sys.executable, "-P", "-m", "dyno.runner"]
-        command += ["--request-fd", str(asked.fileno()), "--frames-fd", str(told.fileno())]
+        command += ["--request-fd", str(requests.fileno()), "--frames-fd", str(frames_file.fileno())]
         subprocess.run(
-            command, env=env, pass_fds=(asked.fileno(), told.fileno()), capture_output=True, check=True, timeout=120
+            command,
+            env=env,
+            pass_fds=(requests.fileno(), frames_file.fileno()),
+            capture_output=True,
+            check=True,
+            timeout=120,
         )
-        told.seek(0)
-        frames = [FRAME.validate_json(line) for line in told]
+        frames_file.seek(0)
+        frames = [FRAME.validate_json(line) for line in frames_file]
     assert isinstance(frames[-1], DoneFrame), frames[-1]
     matmul = workload("matmul")
     result = assemble("job_1", spec, matmul, validate_params(matmul, PARAMS), DEVICE, [frames[-1].record])

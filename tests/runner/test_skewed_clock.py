@@ -34,8 +34,8 @@ def execute(count):
 
 measure = Measure(min_samples=20, min_s=0, max_s=MAX_S, target_rel_ci=1e-9)
 device = Device(id="cpu:0", kind="cpu", model="test", host="here", memory_bytes=8 << 30)
-with open(os.devnull, "wb") as nobody:
-    taken = take_samples(execute, measure, device, NoSensors("none here"), FrameWriter(nobody.fileno()))
+with open(os.devnull, "wb") as devnull:
+    taken = take_samples(execute, measure, device, NoSensors("none here"), FrameWriter(devnull.fileno()))
 print(jumps, *(raised.code for raised in taken.disturbances if raised.code == "CLOCK_SKEW"))
 """
 

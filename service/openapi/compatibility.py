@@ -1,10 +1,10 @@
-"""Breaking changes between two OpenAPI documents: requests accept less, or responses hold less or something else.
+"""Find breaking changes between two OpenAPI documents: narrower requests, and responses with less or other content.
 
-Additions break nobody: a route, an optional parameter or field of a request, a field of a response, the code of an
-error. A new value in a closed list of a response is a break, and so is another status of success: callers may switch
-over them. So is another name where generated clients have one: of an operation, its module or a model.
+Additions don't break clients: a route, an optional parameter or field of a request, a field of a response, an error
+code. A new value in a closed list of a response is a break, and so is a new success status: clients may switch over
+them. So is a changed name that generated clients use: of an operation, its module or a model.
 
-JSON Schema is compared as far as these documents use it.
+JSON Schema is compared as far as Dyno's documents use it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _ANY = frozenset({*_TYPES.values(), "string"})
 
 
 class Alternative(NamedTuple):
-    """A schema without alternatives of its own. `place`: where in the components it stands, null for elsewhere."""
+    """A schema without alternatives of its own. `place`: its position in the components; None elsewhere."""
 
     place: str | None
     schema: Schema
 
     @property
     def model(self) -> str | None:
-        """The component that it is; null where it is only a part of one."""
+        """The name of the component; None for a part of one."""
         name = (self.place or "/").removeprefix(_COMPONENTS)
         return None if "/" in name else name
 
 
 def resolved(part: Schema, document: Schema) -> Schema:
-    """What the references of `part`, if it is one, lead to, and what stands beside them; any part of a document."""
+    """Any part of a document with its reference resolved, merged with the keywords beside the reference."""
     beside: Schema = {}
     while "$ref" in part:
         beside = {**{name: value for name, value in part.items() if name != "$ref"}, **beside}
@@ -48,7 +48,7 @@ def resolved(part: Schema, document: Schema) -> Schema:
 
 
 def alternatives(schema: Schema, document: Schema, place: str | None = None) -> Iterator[Alternative]:
-    """Each with what holds for all of them; of a list of types each type is one."""
+    """Each alternative, with the keywords that apply to all. Each type of a list of types is an alternative."""
     place, whole = schema.get("$ref", place), resolved(schema, document)
     several = next((name for name in _ALTERNATIVES if name in whole), None)
     if several is not None:
@@ -63,7 +63,7 @@ def alternatives(schema: Schema, document: Schema, place: str | None = None) -> 
 
 
 def types(schema: Schema) -> frozenset[str]:
-    """All that are allowed; values without a type have their own."""
+    """All allowed types; without `type`, those of the enumerated values."""
     if "type" in schema:
         found = frozenset([schema["type"]])
     else:
@@ -91,19 +91,19 @@ _COMPARED = {*_LOWER, *_UPPER, *_EXACT, *_STRUCTURE, "type", "enum", "const", "c
 
 
 class Containment:
-    """`inner` and `outer` are the documents that references of either schema lead into.
+    """Compare schemas of two documents, `inner` and `outer`, into which their references point.
 
-    `told`: the schemas are of answers, `inner` of the newer one. Who reads them skips what is new to him, and misses
-    what was there: a field, a value of a closed list, one of several types. Else `inner` is of the older one, and what
-    is left out of a request has to mean what it meant.
+    With `told` the schemas are of responses, and `inner` is the newer document. Clients skip what is new, but need
+    what was there: a field, a value of a closed list, one of several types. Otherwise the schemas are of requests, and
+    `inner` is the older document; what clients leave out must keep its meaning.
     """
 
     def __init__(self, inner: Schema, outer: Schema, *, told: bool = False) -> None:
         self._inner, self._outer, self._is_told = inner, outer, told
-        self._within = set[tuple[str | None, str | None]]()  # places that are being compared: schemas may recur
+        self._within = set[tuple[str | None, str | None]]()  # pairs being compared: schemas may be recursive
 
     def beyond(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
-        """Why something that `inner` allows isn't allowed by `outer`; nothing where all is."""
+        """Why `outer` doesn't allow something that `inner` allows; empty if it allows everything."""
         if not self._is_told:
             yield from self._default(resolved(inner, self._inner), resolved(outer, self._outer), at)
         others = list(alternatives(outer, self._outer))
@@ -148,7 +148,7 @@ class Containment:
                 yield f"{at}: can't be compared: {name}"
 
     def _lost(self, inner: Schema, outer: Schema) -> frozenset[str]:
-        """Types that are told of no more. Whoever reads numbers reads integers."""
+        """Types that responses no longer have. Clients that read numbers also read integers."""
         lost = types(outer) - types(inner) - {"null"}
         return lost - {"number"} if "integer" in types(inner) else lost
 
@@ -186,7 +186,7 @@ class Containment:
                 yield from self.beyond(given[name], more, f"{at}/{name}")
 
     def _more_fields(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
-        """Fields that have no schema of their own, and what they may be called."""
+        """Fields without a schema of their own, and their names."""
         if "propertyNames" in outer:
             given, allowed = ({"type": "string", **each.get("propertyNames", {})} for each in (inner, outer))
             yield from self.beyond(given, allowed, f"{at} names")
@@ -211,7 +211,7 @@ class Containment:
 
 
 def _of(schema: object) -> Schema:
-    """Where anything is allowed, that may be said in three ways."""
+    """The schema; empty if anything is allowed, which may be True, None or an empty schema."""
     return schema if isinstance(schema, Mapping) else {}
 
 
@@ -220,7 +220,7 @@ def _shown(schema: Schema) -> object:
 
 
 def _is_class(schema: Schema) -> bool:
-    """Whether makers of clients make a class of it, named after the component."""
+    """Whether client generators make a class of it, named after the component."""
     return "properties" in schema or "enum" in schema
 
 
@@ -234,7 +234,7 @@ class ResponseChanges:
         self._schemas = Containment(after, before, told=True)
 
     def of_answers(self, old: Document, new: Document, at: str) -> Iterator[str]:
-        """A status that is new is one that callers don't expect, unless it is an error."""
+        """Changes of responses. Clients don't expect a new status, unless it is an error."""
         for status, answer in old.items():
             was, now = resolved(answer, self._before), resolved(new.get(status, {}), self._after)
             if status.startswith(_SUCCESS):
@@ -246,7 +246,7 @@ class ResponseChanges:
                 yield f"{at} {status}: is new"
 
     def _of_error(self, old: Document, new: Document, at: str) -> Iterator[str]:
-        """Codes never change: one that is gone may have been renamed, or moved to another status."""
+        """Codes never change: a missing code may have been renamed, or moved to another status."""
         for code in problem_codes(old):
             if code not in problem_codes(new):
                 yield f"{at}: code {code} is gone"
@@ -254,7 +254,7 @@ class ResponseChanges:
             yield from self.of_answer(old, new, at)
 
     def of_answer(self, old: Document, new: Document, at: str) -> Iterator[str]:
-        """Also what a webhook's receiver is told: the body of a request."""
+        """Changes of one response, or of the request body that a webhook's receiver gets."""
         yield from self.of_headers(old.get("headers", {}), new.get("headers", {}), at)
         for name in sorted(old.get("links", {}).keys() - new.get("links", {}).keys()):
             yield f"{at} link {name}: is gone"
@@ -283,14 +283,14 @@ _HOW_WRITTEN = ("style", "explode", "allowReserved")
 
 
 def breaks(before: Document, after: Document) -> list[str]:
-    """Every break, as a line that begins with where it is; none for documents that are the same."""
+    """One line per breaking change, which begins with its place; empty for equal documents."""
     return [] if before == after else list(dict.fromkeys(_Comparison(before, after).breaks()))
 
 
 class _Comparison:
     def __init__(self, before: Document, after: Document) -> None:
         self._before, self._after = before, after
-        self._taken = Containment(before, after)  # what was sent must still be taken
+        self._taken = Containment(before, after)  # requests that were accepted must still be
         self._told = ResponseChanges(before, after)
 
     def breaks(self) -> Iterator[str]:
@@ -310,7 +310,7 @@ class _Comparison:
                 yield f"security {name}: was {_plain(before[name])}, is {_plain(after.get(name, {}))}"
 
     def _of_webhook(self, old: Document, new: Document | None, at: str) -> Iterator[str]:
-        """Here the parameters and the body are what callers are told."""
+        """Changes of a webhook, whose parameters and body are data that clients receive."""
         if new is None:
             yield f"{at}: is gone"
             return
@@ -359,12 +359,12 @@ def _parameters(operation: Document) -> dict[str, Document]:
 
 
 def _ways_in(operation: Document) -> list[dict[str, list[str]]]:
-    """One of them is enough; that which asks for nothing is open to all."""
+    """The security requirements, one of which is enough; an empty one means public."""
     return operation.get("security") or [{}]
 
 
 def _lets_in(known: Mapping[str, list[str]], needed: Mapping[str, list[str]]) -> bool:
-    """Whether one who has what was needed has what is needed now."""
+    """Whether credentials that met the `known` requirement meet the `needed` one."""
     return all(scheme in known and set(scopes) <= _implied(known[scheme]) for scheme, scopes in needed.items())
 
 

@@ -59,7 +59,7 @@ def test_a_cordoned_device_finishes_what_it_runs_and_takes_nothing_until_it_is_u
         assert api.http.post(f"{url}/cordon").status_code == 200
         refused = api.http.post("/v1/jobs", json=tiny | {"device": name})
         assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
-        assert f"cordoned and takes none: {name}" in refused.json()["detail"]
+        assert f"are cordoned: {name}" in refused.json()["detail"]
         waiting = api.submit(tiny | {"device": name, "queue_if_absent": True})
         assert "NO_DEVICE_YET" in [warning["code"] for warning in waiting["warnings"]]
         assert api.job(long)["status"] == "running"

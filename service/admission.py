@@ -82,7 +82,7 @@ def _weights_error(field: str, code: str, detail: str) -> InvalidSpec:
     return InvalidSpec([FieldError(f"{_WEIGHTS}/{field}", code, detail)])
 
 
-_WAITS = 'to wait for one, set "queue_if_absent": true'
+_WAITS = 'set "queue_if_absent": true to wait for one'
 _EXTRAS: dict[FrameworkName, str] = {"tensorflow": "cpu", "jax": "jax", "torch": "torch"}  # of pyproject.toml
 ESTIMATE_FACTOR = 3  # time estimates may be wrong by this factor, so only jobs beyond it are refused
 

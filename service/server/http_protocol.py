@@ -412,7 +412,7 @@ class HttpProtocol(ResponseProtocol):
             return
         within = f"{self._settings.head_timeout_s:g} s"
         self._refuse(
-            RequestFault("slow_head", "head-timeout", f"the head of the request was not complete after {within}")
+            RequestFault("slow_head", "head-timeout", f"the request head didn't arrive within {within}")
         )
 
     def _read_no_more(self) -> None:

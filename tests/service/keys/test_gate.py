@@ -200,7 +200,7 @@ def test_a_service_that_is_not_ready_tells_strangers_which_part_and_nothing_of_w
             guessed = {"Authorization": f"Bearer dyno_{64 * '0'}", "Dyno-Job": NO_JOB}
             for method, path in (("GET", "/v1/jobs"), ("GET", FILE), ("PUT", FILE)):
                 answer = http.request(method, path, headers=guessed)
-                assert (answer.status_code, answer.json()["detail"]) == (503, "Redis can't be used now")
+                assert (answer.status_code, answer.json()["detail"]) == (503, "Redis is unavailable")
 
 
 def test_a_full_store_still_shows_a_keys_jobs(serve: Serve) -> None:

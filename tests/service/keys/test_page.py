@@ -19,7 +19,7 @@ pytestmark = pytest.mark.verify  # a browser takes seconds of both cores to star
 def test_without_a_key_the_page_asks_for_one_and_shows_nothing(service: httpx.Client, tmp_path: Path) -> None:
     page = shown(f"{service.base_url}/docs", tmp_path)
     assert ASKS_FOR_A_KEY in page.dom
-    assert "this needs a key" in page.dom
+    assert "this needs an API key" in page.dom
     assert "/v1/jobs" not in page.dom
 
 
@@ -29,7 +29,7 @@ def test_with_a_key_the_page_shows_the_api_and_sends_it_with_what_is_tried(
     key, mine = caller(Scope.READ), "#operations-keys-getMe"
     with opened(f"{service.base_url}/docs", tmp_path) as page:
         page.until("document.getElementById('ask')?.hidden === false")
-        for given, said in ((f"dyno_{'0' * 64}", "there is no such key"), (key.secret, "")):
+        for given, said in ((f"dyno_{'0' * 64}", "this key is unknown"), (key.secret, "")):
             page.fill("#ask input", given)
             page.click("#ask button")
             page.until(f"document.getElementById('said').textContent.startsWith({said!r})")

@@ -104,9 +104,9 @@ def test_files_that_tls_can_not_use_are_named_with_their_setting(
 
     assert tls_error(of(cert=cert, key=key)) is None
     for wrong in (text, key):
-        assert tls_error(of(cert=wrong, key=key)) == f"DYNO_TLS_CERT_FILE: {wrong} holds no certificate in PEM"
+        assert tls_error(of(cert=wrong, key=key)) == f"DYNO_TLS_CERT_FILE: {wrong} has no certificate in PEM"
     for wrong in (text, cert):
-        assert tls_error(of(cert=cert, key=wrong)) == f"DYNO_TLS_KEY_FILE: {wrong} holds no private key in PEM"
+        assert tls_error(of(cert=cert, key=wrong)) == f"DYNO_TLS_KEY_FILE: {wrong} has no private key in PEM"
     assert tls_error(of(cert=cert, key=others[1])) == f"DYNO_TLS_KEY_FILE: {others[1]} is not the key of {cert}"
     assert f"DYNO_TLS_KEY_FILE: {encrypted} is encrypted" in str(tls_error(of(cert=cert, key=encrypted)))
     for setting, files in (("CERT", {"cert": absent, "key": key}), ("KEY", {"cert": cert, "key": tmp_path})):
@@ -124,7 +124,7 @@ def test_files_that_tls_can_not_use_stop_the_start_with_one_line(
 ) -> None:
     text = tmp_path / "text.pem"
     text.write_text("no PEM")
-    assert refused(redis_url, certificate[0], text) == [f"dyno: DYNO_TLS_KEY_FILE: {text} holds no private key in PEM"]
+    assert refused(redis_url, certificate[0], text) == [f"dyno: DYNO_TLS_KEY_FILE: {text} has no private key in PEM"]
 
 
 def test_the_proxy_of_the_operator_s_page_serves_the_api(

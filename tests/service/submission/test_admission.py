@@ -73,14 +73,14 @@ def test_a_job_that_may_wait_for_its_device_is_admitted_with_a_warning(device: D
 
 def test_a_job_that_fits_cordoned_devices_alone_is_refused_or_waits_for_one_of_them(device: DeviceMaker) -> None:
     shut = cordoned(device())
-    with pytest.raises(NoDeviceFits, match=f'cordoned and takes none: {shut.full_id}. "queue_if_absent": true waits'):
+    with pytest.raises(NoDeviceFits, match=f'are cordoned: {shut.full_id}; set "queue_if_absent": true'):
         admit(request(), [shut])
     admission = admit(request(queue_if_absent=True), [shut])
     assert (admission.estimate, admission.fits) == (None, {profile(shut): True})
     assert admission.warnings[-1].code == "NO_DEVICE_YET"
     message = admission.warnings[-1].message
-    assert message.endswith(f"cordoned and takes none: {shut.full_id}"), "and not with advice that was followed"
-    assert message.startswith('no live device of "any" takes it now'), "for it fits one"
+    assert message.endswith(f"are cordoned: {shut.full_id}"), "without advice that the spec already follows"
+    assert message.startswith('no live device of the queue "any" can run the job'), "for it fits one"
 
 
 def test_a_job_is_estimated_for_a_device_that_takes_it(device: DeviceMaker) -> None:
@@ -95,8 +95,8 @@ def test_a_job_that_may_wait_for_a_larger_device_says_what_those_here_lack(devic
     assert (huge.estimate, huge.fits) == (None, {profile(small): False})
     assert (huge.warnings[-1].code, huge.warnings[-1].evidence) == ("NO_DEVICE_YET", {"queue": "any"})
     sequence = admit(request(workload="weather_gru", params={}, queue_if_absent=True), [small])
-    assert sequence.warnings[-1].message.count("bytes are needed") == 1, "though several params would lessen them"
-    assert f"{small.full_id} has the most of the fitting devices: {2**30} bytes" in huge.warnings[-1].message
+    assert sequence.warnings[-1].message.count("the job needs about") == 1, "though several params would lessen them"
+    assert f"the largest fitting device, {small.full_id}, has {2**30} bytes" in huge.warnings[-1].message
 
 
 def test_the_record_is_told_which_devices_of_the_queue_can_do_the_job(device: DeviceMaker) -> None:
@@ -112,7 +112,7 @@ def test_a_framework_that_no_fitting_device_has_is_refused_with_those_there_are_
 ) -> None:
     elsewhere = device(id="gpu:0", kind="gpu", frameworks={"tensorflow": "2.21", "jax": "0.10"})
     with pytest.raises(
-        Unsupported, match=r"jax is unsupported here.* there is: tensorflow\. .*tensordyno\[jax\]"
+        Unsupported, match=r"has jax installed; available: tensorflow\. .*tensordyno\[jax\]"
     ) as caught:
         admit(request(framework="jax", device="cpu"), [device(), elsewhere])
     assert [(e.pointer, e.code) for e in caught.value.errors] == [("/framework", "framework-missing")]

@@ -179,7 +179,7 @@ def test_the_time_of_an_execution_is_compared_where_both_hold_the_same_work(post
 
 @pytest.mark.parametrize(
     ("metric", "said"),
-    [("throughput_8x8x8", None), ("throughput_9x9x9", "is no metric of"), ("cold_throughput", "isn't sampled")],
+    [("throughput_8x8x8", None), ("throughput_9x9x9", "is not a metric of"), ("cold_throughput", "isn't sampled")],
 )
 def test_a_case_is_compared_by_its_own_metric(post: Post, metric: str, said: str | None) -> None:
     sizes = [each | {"params": each["params"] | {"sizes": [64, 8], "n": 4096}} for each in (ONE, TWO)]

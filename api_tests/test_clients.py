@@ -24,7 +24,7 @@ PACKAGE = "client_made_of_openapi"
 CONFIG = f"post_hooks: []\nproject_name_override: {PACKAGE}\npackage_name_override: {PACKAGE}\n"
 
 
-def test_the_readme_s_python_runs_as_it_stands(http: Any, url: str) -> None:
+def test_the_python_of_the_readme_runs_unchanged(http: Any, url: str) -> None:
     program = "\n".join(README).replace("Client()", f"Client({url!r})")
     assert program.count(url) == 2
     command = [sys.executable, "-c", program]
@@ -73,9 +73,7 @@ def operation(package: Path, method: str, path: str) -> ModuleType:
     return importlib.import_module(".".join(found.with_suffix("").relative_to(package.parent).parts))
 
 
-def test_a_client_made_of_the_openapi_document_submits_polls_and_reads_the_result(
-    generated: Path, url: str, tiny: dict[str, Any]
-) -> None:
+def test_a_generated_client_submits_polls_and_reads_the_result(generated: Path, url: str, tiny: dict[str, Any]) -> None:
     package = importlib.import_module(PACKAGE)
     models = importlib.import_module(f"{PACKAGE}.models")
     submit, show, result = (

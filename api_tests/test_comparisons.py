@@ -56,7 +56,7 @@ def test_a_comparison_has_every_field_of_the_contract(comparison: dict[str, Any]
     assert (comparison["metric"], comparison["better"], comparison["unit"]) == ("execution_time", "lower", "s")
 
 
-def test_the_ratio_is_that_of_the_results_the_right_way_round(api: Api, comparison: dict[str, Any]) -> None:
+def test_the_ratio_is_that_of_the_results_in_the_right_direction(api: Api, comparison: dict[str, Any]) -> None:
     first, other = (
         next(m["value"] for m in api.http.get(f"/v1/jobs/{each['job']}/result").json()["metrics"] if m["unit"] == "s")
         for each in comparison["results"]
@@ -68,7 +68,7 @@ def test_the_ratio_is_that_of_the_results_the_right_way_round(api: Api, comparis
     assert comparison["verdict"] in ("indicative", "untrusted")
 
 
-def test_it_is_kept_and_drawn(api: Api, comparison: dict[str, Any], alike: list[str]) -> None:
+def test_a_comparison_is_kept_and_drawn(api: Api, comparison: dict[str, Any], alike: list[str]) -> None:
     assert api.http.get(comparison["urls"]["self"]).json() == comparison
     bars = api.http.get(comparison["urls"]["bars"])
     assert bars.headers["content-type"].startswith("image/svg+xml")
@@ -76,7 +76,7 @@ def test_it_is_kept_and_drawn(api: Api, comparison: dict[str, Any], alike: list[
     assert all(job[-8:] in words for job in alike)
 
 
-def test_other_work_is_not_comparable(api: Api, alike: list[str]) -> None:
+def test_different_work_is_not_comparable(api: Api, alike: list[str]) -> None:
     other = api.finished(api.submit(TINY | {"params": {"n": 64, "repeats": 99}}))["id"]
     answer = api.http.post("/v1/comparisons", json={"jobs": [alike[0], other]})
     assert (answer.status_code, answer.json()["code"]) == (409, "not-comparable")

@@ -32,9 +32,7 @@ def data_dir(house: House | None, tmp_path: Path) -> Any:
 
 
 @two_cores
-def test_data_that_are_missing_or_damaged_are_named_and_the_next_job_runs(
-    api: Api, data_dir: Path, tiny: dict[str, Any]
-) -> None:
+def test_missing_or_damaged_data_is_named_and_the_next_job_runs(api: Api, data_dir: Path, tiny: dict[str, Any]) -> None:
     missing = api.finished(api.submit(REAL))["failure"]
     assert (missing["class"], missing["reason"]) == ("unsupported", "dataset_missing")
     assert str(data_dir) in missing["message"]

@@ -19,9 +19,7 @@ def learned(api: Any, tiny: dict[str, Any]) -> None:
         assert api.finished(job)["status"] == "succeeded"
 
 
-def test_a_job_that_waits_is_told_when_its_turn_is_likely(
-    api: Any, tiny: dict[str, Any], learned: None, long: dict[str, Any]
-) -> None:
+def test_a_queued_job_has_an_eta(api: Any, tiny: dict[str, Any], learned: None, long: dict[str, Any]) -> None:
     assert api.job(long)["queue"]["eta_s"] is None
     device = f"{long['worker']['device'].partition('@')[0]}@{long['worker']['host']}"
     waiting = [api.submit(tiny, device=device) for _ in range(3)]

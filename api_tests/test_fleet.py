@@ -8,12 +8,12 @@ import httpx
 from tests.waiting import eventually
 
 
-def test_the_service_lives_and_is_ready(http: httpx.Client) -> None:
+def test_the_service_is_live_and_ready(http: httpx.Client) -> None:
     assert http.get("/livez").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ok"}
 
 
-def test_a_device_says_what_it_is_and_what_it_can_do(http: httpx.Client) -> None:
+def test_a_device_is_described(http: httpx.Client) -> None:
     device = http.get("/v1/devices").json()["data"][0]
     assert device["kind"] == "cpu"
     assert device["cores"]
@@ -41,7 +41,7 @@ def test_a_busy_worker_names_its_job(api: Any, long: dict[str, Any]) -> None:
     eventually(lambda: seen() == ("busy", long["id"]), 10, "the worker says that it is busy")
 
 
-def test_a_cordoned_device_finishes_what_it_runs_and_takes_nothing_until_it_is_uncordoned(
+def test_a_cordoned_device_finishes_its_job_and_takes_none_until_uncordoned(
     api: Any, long: dict[str, Any], tiny: dict[str, Any]
 ) -> None:
     name = long["worker"]["device"]
@@ -73,7 +73,7 @@ def test_a_cordoned_device_finishes_what_it_runs_and_takes_nothing_until_it_is_u
     assert api.finished(waiting)["status"] == "succeeded"
 
 
-def test_a_device_is_cordoned_by_its_short_name_and_one_that_is_not_there_is_not(http: httpx.Client) -> None:
+def test_a_device_is_cordoned_by_its_short_name_and_an_unknown_one_is_not_found(http: httpx.Client) -> None:
     known = http.get("/v1/devices").json()["data"][0]
     for word, cordoned in (("cordon", True), ("uncordon", False)):
         answer = http.post(f"/v1/devices/{known['id']}/{word}").json()
@@ -83,7 +83,7 @@ def test_a_device_is_cordoned_by_its_short_name_and_one_that_is_not_there_is_not
         assert known["id"] in problem.json()["detail"]
 
 
-def test_the_workloads_say_how_to_ask_for_them(http: httpx.Client) -> None:
+def test_workloads_have_schemas_of_their_params(http: httpx.Client) -> None:
     rows = http.get("/v1/workloads").json()["data"]
     assert {"matmul", "mnist_cnn"} <= {row["name"] for row in rows}
     for row in rows:

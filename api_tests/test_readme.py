@@ -59,7 +59,7 @@ def test_every_block_is_run_here_or_tested_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("line", LOOPS)
-def test_a_loop_that_waits_for_a_job_ends_where_there_is_none(url: str, tools: str, line: str) -> None:
+def test_a_loop_that_waits_for_a_job_ends_if_the_job_is_unknown(url: str, tools: str, line: str) -> None:
     """A caller whose job was deleted, or whose key was revoked, would ask for ever, and as fast as it can."""
     named = dict.fromkeys(re.findall(r"/v1/jobs/\$(\w+)", line), NO_JOB)
     subprocess.run(
@@ -68,7 +68,7 @@ def test_a_loop_that_waits_for_a_job_ends_where_there_is_none(url: str, tools: s
 
 
 @pytest.mark.verify
-def test_the_callers_lines_work_as_they_stand(http: httpx.Client, url: str, tools: str) -> None:
+def test_the_client_commands_work_unchanged(http: httpx.Client, url: str, tools: str) -> None:
     script = "\n".join(block for block in BLOCKS if _is_for_a_caller(block))
     environment = {**os.environ, "DYNO": url, "PATH": tools, "COLUMNS": "200"}
     script = script.replace(".venv/bin/dyno", str(Path(sys.executable).parent / "dyno"))

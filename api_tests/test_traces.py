@@ -64,7 +64,7 @@ def collecting() -> Iterator[tuple[Collector, dict[str, str]]]:
 
 
 @two_cores
-def test_a_trace_goes_from_the_caller_through_the_queue_to_each_run(house: House | None) -> None:
+def test_a_trace_spans_client_queue_and_each_run(house: House | None) -> None:
     if house is None:
         pytest.skip("a live service traces to where its owner says")
     body = TINY | {"device": THERE, "measure": {"processes": 2, "min_samples": 3, "min_s": 0}}
@@ -97,7 +97,7 @@ def facts(of: Any) -> dict[str, Any]:
 
 
 @two_cores
-def test_a_collector_that_is_away_costs_no_job(house: House | None) -> None:
+def test_an_unreachable_collector_fails_no_job(house: House | None) -> None:
     if house is None:
         pytest.skip("a live service traces to where its owner says")
     env = SENT | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}

@@ -154,7 +154,7 @@ def result(api: Any, submitted: dict[Any, Any], test: tuple[str, str, int]) -> d
     return found
 
 
-def test_every_workload_there_is_has_a_row_here(described: dict[str, Any]) -> None:
+def test_every_workload_has_a_row_here(described: dict[str, Any]) -> None:
     assert ROWS.keys() == described.keys()
 
 

@@ -69,7 +69,7 @@ def an_answer(connection: socket.socket) -> None:
     [(0.5, nothing, {0}), (1, nothing, {0, 1}), (1, an_answer, {1})],
     ids=["in the body", "before the answer", "in the answer"],
 )
-def test_a_caller_that_was_cut_off_asks_again_and_has_one_job(
+def test_a_client_that_was_cut_off_retries_and_has_one_job(
     share: float,
     until: Callable[[socket.socket], object],
     made: set[int],
@@ -89,7 +89,7 @@ def test_a_caller_that_was_cut_off_asks_again_and_has_one_job(
     assert len(jobs_in(client, settings)) == 20
 
 
-def test_a_body_that_does_not_come_to_its_end_makes_no_job(
+def test_an_incomplete_body_makes_no_job(
     serve: Serve, settings: Settings, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serve(create_app(settings)) as http:

@@ -74,7 +74,7 @@ def silent(server: EmbeddedServer) -> Iterator[None]:
     [(full, "full"), (demoted, "replica"), (dead, "can't be used now"), (silent, "can't be used now")],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_jobs_are_refused_for_as_long_as_the_cause_lasts_and_then_taken_within_seconds(
+def test_jobs_are_refused_while_the_store_fails_and_accepted_within_seconds_after(
     fault: Fault, named: str, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 ) -> None:
     with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:

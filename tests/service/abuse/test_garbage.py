@@ -106,7 +106,7 @@ LEAVING: list[Callable[[Caller], None]] = [
 
 @pytest.mark.parametrize("resetting", [False, True], ids=["closed", "reset"])
 @pytest.mark.parametrize("leaving", LEAVING)
-def test_who_leaves_remains_nowhere(api: Api, leaving: Callable[[Caller], None], resetting: bool) -> None:
+def test_disconnected_clients_leave_no_garbage(api: Api, leaving: Callable[[Caller], None], resetting: bool) -> None:
     for _ in range(CALLERS):
         caller = api.call()
         with caller.socket:

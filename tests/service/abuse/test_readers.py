@@ -32,7 +32,7 @@ def served(api: Api, stack: ExitStack) -> bool:
     return newcomer.answer().status_code == 200
 
 
-def test_callers_that_read_nothing_keep_no_places_from_others(patient: Api) -> None:
+def test_clients_that_do_not_read_block_no_others(patient: Api) -> None:
     before = patient.ended()
     with ExitStack() as stack:
         for _ in range(MOST):
@@ -44,7 +44,7 @@ def test_callers_that_read_nothing_keep_no_places_from_others(patient: Api) -> N
         assert ended["stuck"] == 0  # a file that all read is in memory once
 
 
-def test_answers_that_nobody_takes_have_so_much_memory_in_all(run_api: Run) -> None:
+def test_unread_responses_have_a_total_memory_limit(run_api: Run) -> None:
     with run_api(write_timeout_s="600", max_unsent_bytes=str(2**20)) as api, ExitStack() as stack:
         for _ in range(2 * 2**20 // FULL_BYTES):
             stack.enter_context(api.stuck(LARGE).socket)
@@ -52,7 +52,7 @@ def test_answers_that_nobody_takes_have_so_much_memory_in_all(run_api: Run) -> N
         assert api.http.get("/v1/jobs").status_code == 200
 
 
-def test_a_reader_that_is_slow_but_steady_is_not_cut(run_api: Run) -> None:
+def test_a_slow_but_steady_reader_is_not_cut_off(run_api: Run) -> None:
     """Nothing is taken for SLOWLY_S where the machine has no time for the reader: then it is tried again."""
     with run_api(write_timeout_s=str(SLOWLY_S)) as api:
         assert any(lasts(api) for _ in range(5))

@@ -68,7 +68,7 @@ def status(said: bytes) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_name_leads_out_of_the_folder_of_its_job(
+def test_no_name_leaves_the_folder_of_its_job(
     http: httpx.Client, worker: Worker, settings: Settings, tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
     claim = worker.claim()
@@ -90,7 +90,9 @@ def everything(folder: Path) -> dict[Path, bytes | None]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_name_that_is_one_is_kept_where_it_belongs(http: httpx.Client, worker: Worker, settings: Settings) -> None:
+def test_a_valid_name_is_stored_in_the_folder_of_its_job(
+    http: httpx.Client, worker: Worker, settings: Settings
+) -> None:
     claim = worker.claim()
     path = f"/v1/jobs/{claim.job_id}/artifacts/"
     assert status(raw(http, "PUT", path + "%61.txt", b"mine", claim.token)) == 200

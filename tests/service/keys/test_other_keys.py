@@ -92,9 +92,7 @@ def matrix(belongings: Belongings, owner: Caller, everyone: Mapping[Scope, Calle
     return Matrix(belongings, owner.http, everyone[Scope.SUBMIT].http, everyone[Scope.ADMIN].http)
 
 
-def test_whatever_is_asked_a_stranger_is_told_nothing_of_another_keys(
-    matrix: Matrix, everyone: Mapping[Scope, Caller]
-) -> None:
+def test_no_operation_shows_another_keys_data(matrix: Matrix, everyone: Mapping[Scope, Caller]) -> None:
     found = operations(everyone[Scope.READ].http.get("/openapi.json").json())
     assert list(matrix.faults(found)) == []
 
@@ -112,7 +110,7 @@ async def _everybodys_jobs(state: StateDep) -> list[str]:
     return [str(job) for job in await state.client.zrange(Keys(state.settings.namespace).jobs, 0, -1)]
 
 
-def test_it_finds_routes_that_show_everybodys_jobs_and_such_as_nobody_can_ask_yet(
+def test_the_matrix_finds_leaking_routes_and_untested_ones(
     belongings: Belongings,
     owner: Caller,
     everyone: Mapping[Scope, Caller],

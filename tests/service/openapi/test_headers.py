@@ -48,14 +48,14 @@ def own(answer: httpx.Response) -> set[str]:
     return {name.lower() for name in answer.headers} - BESIDE
 
 
-def test_what_is_sent_is_in_the_document_and_what_is_there_is_sent(
+def test_sent_headers_match_the_document(
     asked: dict[Row, list[httpx.Response]], documented: dict[Row, set[str]]
 ) -> None:
     sent = {row: CROWDED.get(row, set[str]()).union(*map(own, told)) for row, told in asked.items()}
     assert sent == {row: documented[row] for row in sent}
 
 
-def test_every_answer_that_has_headers_of_its_own_was_asked_for(
+def test_every_response_with_its_own_headers_was_requested(
     asked: dict[Row, list[httpx.Response]], documented: dict[Row, set[str]]
 ) -> None:
     special = {row for row, names in documented.items() if row[2] < "400" and names != {"x-request-id"}}

@@ -13,7 +13,7 @@ from service.server.connections import ConnectionLimit
 from service.server.http_protocol import HttpProtocol
 
 
-def test_a_request_is_not_answered_while_there_is_no_room_for_its_answer() -> None:
+def test_a_request_waits_while_there_is_no_room_for_its_response() -> None:
     """The answer, and what it is made of, would lie in memory."""
     asked: list[str] = []
 

@@ -25,7 +25,7 @@ async def opened() -> AsyncIterator[tuple[ResponseTransport, socket.socket]]:
 
 
 @pytest.mark.parametrize("size_bytes", [0, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES])
-def test_an_answer_is_written_in_pieces_and_what_is_not_written_yet_is_held(size_bytes: int) -> None:
+def test_a_response_is_written_in_pieces_and_the_rest_is_held(size_bytes: int) -> None:
     body = random.Random(size_bytes).randbytes(size_bytes)
     sent: list[tuple[dict[str, Any], int]] = []
 
@@ -51,7 +51,7 @@ def test_an_answer_is_written_in_pieces_and_what_is_not_written_yet_is_held(size
     assert [message["more_body"] for message, _ in sent] == [True] * (len(sent) - 1) + [False]
 
 
-def test_what_an_answer_was_made_of_is_let_go_before_it_is_taken() -> None:
+def test_the_data_of_a_response_is_freed_before_the_client_reads_it() -> None:
     """A list of jobs takes twice the memory of its JSON."""
     parts: set[object] = set()
 
@@ -75,7 +75,7 @@ def test_what_an_answer_was_made_of_is_let_go_before_it_is_taken() -> None:
     uvloop.run(run())
 
 
-def test_a_caller_takes_what_it_reads_wherever_it_lay() -> None:
+def test_bytes_read_from_the_kernels_buffer_count_as_read() -> None:
     """Of what the kernel has, too: it has most of it."""
 
     async def run() -> None:

@@ -58,7 +58,7 @@ def opens(http: httpx.Client, job_id: str) -> bool:
         return answer.status_code == 200
 
 
-def test_who_takes_nothing_any_more_is_cut_off_and_the_place_is_free_again(
+def test_a_client_that_stops_reading_is_closed_and_its_slot_is_freed(
     settings: Settings, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ServerLoop, "gone_after_s", 0.3)
@@ -72,7 +72,7 @@ def test_who_takes_nothing_any_more_is_cut_off_and_the_place_is_free_again(
         eventually(lambda: opens(http, claim.job_id), WITHIN_S)
 
 
-def test_a_log_is_sent_in_pieces_however_much_there_is_at_once(settings: Settings, claimed: Claimed) -> None:
+def test_a_long_log_is_sent_in_pieces(settings: Settings, claimed: Claimed) -> None:
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, LONG))
     leases.finish(claim, "fail")

@@ -62,9 +62,7 @@ def test_the_api_speaks_tls_itself(redis_url: str, namespace: str, certificate: 
             httpx.get(f"{url}/livez".replace("https", "http"))
 
 
-def test_a_handshake_that_does_not_come_is_given_up(
-    redis_url: str, namespace: str, certificate: tuple[Path, Path]
-) -> None:
+def test_a_missing_handshake_times_out(redis_url: str, namespace: str, certificate: tuple[Path, Path]) -> None:
     tls = {"tls_cert_file": certificate[0], "tls_key_file": certificate[1]}
     with serving(redis_url=redis_url, namespace=namespace, head_timeout_s="0.2", **tls) as url:
         port = int(url.rpartition(":")[2])
@@ -72,7 +70,7 @@ def test_a_handshake_that_does_not_come_is_given_up(
             assert silent.recv(1) == b""
 
 
-def test_half_of_what_tls_needs_stops_the_start(redis_url: str, certificate: tuple[Path, Path]) -> None:
+def test_a_missing_tls_file_prevents_the_start(redis_url: str, certificate: tuple[Path, Path]) -> None:
     [said] = refused(redis_url, certificate[0], None)
     assert "DYNO_TLS_KEY_FILE" in said
 
@@ -92,9 +90,7 @@ def of(**files: Path) -> Settings:
     return Settings(tls_cert_file=files["cert"], tls_key_file=files["key"])
 
 
-def test_files_that_tls_can_not_use_are_named_with_their_setting(
-    certificate: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_unusable_tls_files_are_named_with_their_setting(certificate: tuple[Path, Path], tmp_path: Path) -> None:
     cert, key = certificate
     text, absent, encrypted = tmp_path / "text.pem", tmp_path / "absent.pem", tmp_path / "encrypted.pem"
     text.write_text("no PEM")
@@ -114,12 +110,12 @@ def test_files_that_tls_can_not_use_are_named_with_their_setting(
         assert "can't be read" in str(tls_error(of(**files)))
 
 
-def test_a_certificate_that_is_too_weak_is_told_as_openssl_has_it(tmp_path: Path) -> None:
+def test_a_weak_certificate_is_reported_with_openssls_reason(tmp_path: Path) -> None:
     cert, key = certificate_for("IP:127.0.0.1", tmp_path, "rsa:512")
     assert "EE_KEY_TOO_SMALL" in str(tls_error(of(cert=cert, key=key)))
 
 
-def test_files_that_tls_can_not_use_stop_the_start_with_one_line(
+def test_unusable_tls_files_prevent_the_start_with_one_line(
     redis_url: str, certificate: tuple[Path, Path], tmp_path: Path
 ) -> None:
     text = tmp_path / "text.pem"

@@ -411,9 +411,7 @@ class HttpProtocol(ResponseProtocol):
             self.leave("silent")
             return
         within = f"{self._settings.head_timeout_s:g} s"
-        self._refuse(
-            RequestFault("slow_head", "head-timeout", f"the request head didn't arrive within {within}")
-        )
+        self._refuse(RequestFault("slow_head", "head-timeout", f"the request head didn't arrive within {within}"))
 
     def _read_no_more(self) -> None:
         self._deaf = True

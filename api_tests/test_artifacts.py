@@ -1,4 +1,4 @@
-"""What a job leaves behind: listed, downloaded, and used by another job."""
+"""Files of jobs: listed, downloaded, and used by other jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api_tests.conftest import Api, House
 from tests.cores import THERE, two_cores
 
 WEIGHTS = "model.weights.h5"
-IMAGE = 3  # of the test images: what the network makes of it
+IMAGE = 3  # index of the test image to recognize
 TRAINING = {
     "workload": "mnist_cnn",
     "params": {
@@ -38,7 +38,7 @@ def result(api: Api, job: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def trained(api: Api) -> dict[str, Any]:
-    """The result of a job that left its weights."""
+    """The result of a job that stored its weights."""
     return result(api, api.submit(TRAINING))
 
 
@@ -70,9 +70,9 @@ def test_files_of_a_job_are_listed_and_download_unchanged(
 def test_a_job_that_starts_from_weights_starts_where_they_ended(
     api: Api, trained: dict[str, Any], framework: str
 ) -> None:
-    """On another framework too: weights belong to the model and not to what trained it.
+    """On another framework, too: weights belong to the model, not to the framework.
 
-    Steps of such a learning rate change no weight."""
+    The learning rate is too small to change any weight."""
     if framework not in offered(api):
         pytest.skip(f"no worker here has {framework}")
     asked = starting_from(trained["job"]) | {"framework": framework}
@@ -98,7 +98,7 @@ def test_another_worker_reaches_the_same_accuracy_from_the_weights(
     assert found["device"]["id"] == THERE
     of = {metric["name"]: metric["value"] for metric in found["metrics"]}
     one = 1.01 / TRAINING["params"]["test_samples"]  # type: ignore[index]
-    assert of["accuracy_float32"] == pytest.approx(trained["training"]["accuracy"], abs=one)  # which may be in doubt
+    assert of["accuracy_float32"] == pytest.approx(trained["training"]["accuracy"], abs=one)  # one image may be a tie
     there, here = found["details"]["recognised"], trained["details"]["recognised"]
     assert there["predicted_name"] == here["predicted_name"]
     assert there["probabilities"] == pytest.approx(here["probabilities"], abs=1e-4)
@@ -155,7 +155,7 @@ def test_only_the_worker_that_runs_a_job_stores_files_for_it(
 
 @pytest.fixture
 def unwritable(house: House | None) -> Iterator[None]:
-    """A file stands where the store's folder should be: that stops the superuser too."""
+    """A file in place of the store's folder, which also stops the superuser."""
     if house is None:
         pytest.skip("a live service's store is none of our business")
     folder = Path(house.env["DYNO_ARTIFACT_DIR"])

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a problem that names what is wrong; never a 500, and nothing is queued."""
+"""Bad input gets a problem that names every wrong field; never a 500, and no job is queued."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PYTHON = re.compile(r"dictionary|instance of|\btuple\b|\bNone\b|\bTrue\b|Value e
 
 
 def problem(answer: Any) -> dict[str, Any]:
-    """The answer's problem, checked to be one."""
+    """The response's problem, after checking its form."""
     found: dict[str, Any] = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
     assert {"type", "title", "status", "code", "detail"} <= found.keys()
@@ -60,7 +60,7 @@ def test_every_wrong_field_is_named_at_once(api: Any, body: dict[str, Any], poin
 
 
 def all_wrong(body: dict[str, Any]) -> set[str]:
-    """Pointers to every leaf but the workload: for bodies in which all the rest is wrong."""
+    """Pointers to every leaf but the workload, for bodies in which all others are wrong."""
 
     def leaves(value: Any, at: str) -> set[str]:
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Results beside each other, as a caller sees it."""
+"""Comparisons as clients see them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RATIO_FIELDS = {"verdict", "value", "low", "high", "degrees_of_freedom", "smalle
 
 @pytest.fixture(scope="module")
 def alike(api: Api) -> list[str]:
-    """Two jobs of the same work that succeeded."""
+    """Two succeeded jobs of the same work."""
     jobs = [api.submit(TWO_RUNS) for _ in range(2)]
     return [str(api.finished(job)["id"]) for job in jobs]
 
@@ -85,7 +85,7 @@ def test_different_work_is_not_comparable(api: Api, alike: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def in_turns(api: Api) -> dict[str, Any]:
-    """Two specs that differ in how they do the same work, run in turns, when their job is done."""
+    """The done comparison of two specs that do the same work in different ways, run in turns."""
     brief = {"workload": "matmul", "measure": {"min_samples": 3, "min_s": 0}}
     specs = [brief | {"params": {"n": 64, "repeats": repeats}} for repeats in (10, 20)]
     answer = api.http.post("/v1/comparisons", json={"specs": specs, "pairs": 4, "control": False})

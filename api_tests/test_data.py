@@ -1,4 +1,4 @@
-"""Data that isn't there, or isn't whole: said clearly, and the device takes the next job."""
+"""Missing or incomplete data is a clear error, and the device takes the next job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REAL = {
 
 @pytest.fixture
 def data_dir(house: House | None, tmp_path: Path) -> Any:
-    """Of a second worker, which looks for its data there."""
+    """The data folder of a second worker."""
     if house is None:
         pytest.skip("a second worker can't be given to a service elsewhere")
     with house.another_worker(DYNO_DATA_DIR=str(tmp_path), **ON_NUMPY):

@@ -1,4 +1,4 @@
-"""A done job is deleted for good; a live one is not."""
+"""Done jobs are deleted for good; live ones can't be deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every answer carries, whoever made it: an id, and what keeps browsers from doing harm with it."""
+"""Headers of every response: a request id, and security headers for browsers."""
 
 from __future__ import annotations
 

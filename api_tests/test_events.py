@@ -1,4 +1,4 @@
-"""What happens to a job, told as it happens."""
+"""Server-Sent Events of jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def events(api: Any, path: str, **options: Any) -> list[tuple[str, str, dict[str, Any]]]:
-    """All of them, with kind and id, until the service ends the answer."""
+    """All events with kind and id, until the service ends the stream."""
     found, fields = [], {}
     with api.http.stream("GET", path, **options) as answer:
         for line in answer.iter_lines():

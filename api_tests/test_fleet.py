@@ -37,7 +37,7 @@ def test_a_busy_worker_names_its_job(api: Any, long: dict[str, Any]) -> None:
         worker = workers[long["worker"]["id"]]
         return worker["state"], worker["job"]
 
-    # A worker speaks for itself, a moment after its job's record does.
+    # A worker's own record follows its job's record a moment later.
     eventually(lambda: seen() == ("busy", long["id"]), 10, "the worker says that it is busy")
 
 

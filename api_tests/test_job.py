@@ -1,4 +1,4 @@
-"""A job's life as a caller sees it: submit, poll, result."""
+"""A job as clients see it: submit, poll, result."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 @pytest.fixture(scope="module")
 def finished(api: Any) -> dict[str, Any]:
-    """One tiny job that has run, shared by the tests that only look."""
+    """One finished tiny job, shared by tests that only read it."""
     job: dict[str, Any] = api.finished(api.submit(labels={"commit": "abc"}))
     return job
 

@@ -1,4 +1,4 @@
-"""API keys as a person meets them: the command makes one, HTTP takes it."""
+"""API keys as users see them: the command creates a key, HTTP requests send it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
 
 @pytest.fixture
 def env(house: Any) -> dict[str, str]:
-    """Of an API with a namespace of its own: the house has no keys, and is to have none."""
+    """The environment of an API with its own namespace, as the other tests' service must stay without keys."""
     if house is None:
         pytest.skip("needs the service's Redis, DYNO_URL names a live one")
     return {**house.env, "DYNO_NAMESPACE": f"keys-{uuid.uuid4().hex[:12]}"}

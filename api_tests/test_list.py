@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def batch(api: Any) -> Iterator[dict[str, Any]]:
-    """Five jobs of one label that wait for a device nobody has; canceled afterwards."""
+    """Five jobs with one label, queued for a device that doesn't exist; canceled afterwards."""
     label = uuid.uuid4().hex
     bodies = {"device": "tpu", "queue_if_absent": True, "labels": {"batch": label}}
     jobs = [api.submit(**bodies) for _ in range(5)]

@@ -1,4 +1,4 @@
-"""GET /metrics as Prometheus sees it: figures that grow with what happens, at every API process alike."""
+"""GET /metrics as Prometheus sees it: counters grow, and are the same in every API process."""
 
 from __future__ import annotations
 

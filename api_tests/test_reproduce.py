@@ -1,4 +1,4 @@
-"""The command that a result quotes, run as it stands; and a verdict that is required of what it runs."""
+"""The reproduce command of a result, run unchanged and with a required verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DYNO = [sys.executable, "-c", "from dyno.cli import main; main()"]
 
 @pytest.fixture(scope="module")
 def asked(api: Any) -> dict[str, Any]:
-    """A job for a device of a model that is here, with values that a shell would split."""
+    """A job for a live device model, with values that a shell would split."""
     model = api.http.get("/v1/devices").json()["data"][0]["model"]
     params = {"sizes": [48, 64], "repeats": 3}
     job: dict[str, Any] = api.finished(api.submit(params=params, device={"kind": "cpu", "model": model}, seed=7))

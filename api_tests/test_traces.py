@@ -1,4 +1,4 @@
-"""What a collector of OpenTelemetry's is sent: one trace from the POST through the queue to each run."""
+"""Spans sent to an OpenTelemetry collector: one trace from the POST through the queue to each run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.waiting import eventually
 
 otlp = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason="no tensordyno[otel]")
 
-TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"  # of a caller who traces too
+TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"  # of a client that traces, too
 SENT = {"DYNO_TRACES": "1", "OTEL_BSP_SCHEDULE_DELAY": "100"} | ON_NUMPY
 
 
 class Collector(ThreadingHTTPServer):
-    """Keeps what it is sent, with the name of the service that sent it."""
+    """Keeps received spans with the name of the sending service."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, Any]] = []

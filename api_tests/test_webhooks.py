@@ -1,4 +1,4 @@
-"""Webhooks as a person meets them: a URL in the spec, signed messages at its receiver, deliveries to look at."""
+"""Webhooks as users see them: a URL in the spec, signed messages at its receiver, and listed deliveries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAITS = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_a
 
 @pytest.fixture
 def sending(house: Any, api: Any) -> Iterator[Any]:
-    """An API that sends webhooks, beside one that doesn't, on the same store and for the same worker."""
+    """An API that sends webhooks, beside one that doesn't, with the same store and worker."""
     if house is None:
         pytest.skip("needs an API with a secret, DYNO_URL names a live one")
     with house.another_api(**SENDS) as (_, one):
@@ -41,7 +41,7 @@ def deliveries(api: Any, job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def is_signed(secret: str, message: Message) -> bool:
-    """As docs/webhooks.md has it, with nothing but the standard library."""
+    """Check the signature as in docs/webhooks.md, with the standard library only."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     said = f"{message.headers['webhook-id']}.{message.headers['webhook-timestamp']}.".encode() + message.body
     signature = base64.b64encode(hmac.digest(key, said, hashlib.sha256)).decode()
@@ -88,7 +88,7 @@ def test_a_delivery_survives_the_api_that_was_sending_it(house: Any) -> None:
         with house.another_api(**env) as (_, api):
             eventually(lambda: deliveries(api, job)[0]["status"] == "delivered", what="delivered by another API")
             [delivery] = deliveries(api, job)
-    assert delivery["attempts"][-2]["ended"] is None, "what became of the attempt of the one that died isn't known"
+    assert delivery["attempts"][-2]["ended"] is None, "the outcome of the dead process' attempt is unknown"
     assert len(inbox.messages) == sent + 1
     assert {each.headers["webhook-id"] for each in inbox.messages} == {delivery["id"]}
 

@@ -1,4 +1,4 @@
-"""Every param of every workload, wrong in each way that its schema excludes: all of them named, nothing queued."""
+"""Every param of every workload, wrong in each way that its schema excludes: each is named, and no job is queued."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_framework_without_a_worker_is_unsupported_and_the_error_says_how_to_i
 
 
 def named(api: Any, body: dict[str, Any]) -> set[str]:
-    """The params that the answer to `body`, a 422, calls wrong."""
+    """The params that the 422 for `body` names."""
     answer = api.http.post("/v1/jobs", json=body | {"labels": {"wrong": "params"}})
     assert answer.status_code == 422, answer.text
     assert answer.json()["code"] == "invalid-spec"
@@ -102,7 +102,7 @@ def named(api: Any, body: dict[str, Any]) -> set[str]:
 
 
 def excluded(schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[Any]:
-    """JSON values that the schema of one param rules out: other types, beyond its bounds, none of its choices."""
+    """JSON values that the schema of one param excludes: other types, beyond its bounds, outside its choices."""
     ways = [resolved(way, definitions) for way in schema.get("anyOf", [schema])]
     choices = [choice for way in ways for choice in way.get("enum", [way["const"]] if "const" in way else [])]
     types = {way["type"] for way in ways if "type" in way} | {TYPES[type(choice)] for choice in choices}

@@ -1,4 +1,4 @@
-"""An API that needs no key serves callers on its host, and nobody who comes through a browser or a proxy there."""
+"""Without keys the API serves clients on its own host, but no foreign web pages or proxied requests."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def test_pages_of_its_own_and_configured_origins_can_post(anybody: httpx.Client)
     own = f"http://{anybody.base_url.host}:{anybody.base_url.port}"
     for headers in ({"Origin": own}, {"Origin": FRIEND, "Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "none"}):
         assert anybody.post(CORDON, headers=headers).status_code == 200
-    assert anybody.get("/v1/jobs", headers={"Origin": "https://evil.example"}).status_code == 200  # which it can't read
+    assert (
+        anybody.get("/v1/jobs", headers={"Origin": "https://evil.example"}).status_code == 200
+    )  # the page can't read the response
 
 
 STRANGE = {"Host": "evil.example", "Via": "1.1 proxy", "Origin": "https://evil.example"}

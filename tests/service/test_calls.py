@@ -1,4 +1,4 @@
-"""The calls of both clients against the service: what they send is understood, and what comes back has its type."""
+"""The methods of both clients against the service: requests are understood, and responses have their types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def through(request: pytest.FixtureRequest, http: httpx.Client) -> Through:
 
 @pytest.fixture
 def label() -> str:
-    """Of the jobs of one test."""
+    """A label for the jobs of one test."""
     return uuid4().hex[:12]
 
 
@@ -71,7 +71,7 @@ def test_foreign_ids_never_reach_other_paths(http: httpx.Client, kind: Any, name
 
 
 def test_events_of_a_job_never_include_those_of_others(http: httpx.Client, submitted: Callable[..., str]) -> None:
-    submitted()  # so that there are some
+    submitted()  # so that events exist
     with Client(str(http.base_url)) as client, pytest.raises(Refused) as raised:
         next(client.events("..", after="0-0"))
     assert raised.value.status == 404

@@ -1,4 +1,4 @@
-"""The command against the service: its options, its tables and JSON, and the exit codes that scripts rely on."""
+"""The `dyno` command against the service: options, tables, JSON, and the exit codes that scripts rely on."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_an_unreachable_service_exits_with_4(arguments: list[str], monkeypatch: 
 
 def test_ctrl_c_cancels_the_awaited_job(http: httpx.Client, offered: Device) -> None:
     words = ["run", "matmul", "--device", "cpu", "--url", str(http.base_url)]
-    begin = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are deaf to it
+    begin = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore SIGINT
     dyno = Path(sys.executable).with_name("dyno")
     running = subprocess.Popen(
         [dyno, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=begin

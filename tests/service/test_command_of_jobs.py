@@ -39,7 +39,7 @@ def asked(http: httpx.Client) -> Callable[..., Result]:
 
 @contextmanager
 def begun(http: httpx.Client, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """The command as a process that Ctrl-C can end; a shell's background jobs are deaf to it."""
+    """The command as a process that Ctrl-C can end; a shell's background jobs ignore it."""
     command = [Path(sys.executable).with_name("dyno"), *words, "--url", str(http.base_url)]
     hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
@@ -141,7 +141,7 @@ def test_ctrl_c_cancels_the_rerun_job(http: httpx.Client, finished: Callable[...
 
 
 def queued(http: httpx.Client) -> dict[str, str]:
-    """The one job that waits, once it does."""
+    """Wait for the only queued job, and return it."""
 
     def found() -> list[dict[str, str]]:
         jobs: list[dict[str, str]] = http.get("/v1/jobs", params={"status": "queued"}).json()["data"]
@@ -164,4 +164,4 @@ def test_a_job_is_found_by_its_labels(http: httpx.Client, asked: Callable[..., R
 
 @pytest.mark.parametrize("words", [["--label", "team"], ["--label", "team=a", "--label", "team=b"]])
 def test_a_label_has_one_value(asked: Callable[..., Result], words: list[str]) -> None:
-    assert asked("run", "none", *words).exit_code == 2  # before the service is asked for what there is not
+    assert asked("run", "none", *words).exit_code == 2  # before the command requests the unknown workload

@@ -1,4 +1,4 @@
-"""`dyno doctor`: what it says of a Dyno that is well, and of each part that is not."""
+"""`dyno doctor` on a healthy installation, and on one with each part broken."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Examined = Callable[..., dict[str, tuple[bool, str, str | None]]]
 
 @pytest.fixture
 def examined(http: httpx.Client, settings: Settings, tmp_path: Path) -> Examined:
-    """What is found by the name of the part, once the exit code is as expected."""
+    """The checks by name, after the exit code was checked."""
 
     def one(code: int, url: str = str(http.base_url), **env: str) -> dict[str, tuple[bool, str, str | None]]:
         known = {"DYNO_REDIS_URL": str(settings.redis_url), "DYNO_DATA_DIR": None} | env

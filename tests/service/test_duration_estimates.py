@@ -1,4 +1,4 @@
-"""What another version has queued has no expected time; a workload that is broken is no such thing."""
+"""Jobs that another version queued have no estimated duration; bugs in a workload's estimate raise."""
 
 from __future__ import annotations
 

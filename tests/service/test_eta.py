@@ -1,4 +1,4 @@
-"""`queue.eta_s` over HTTP, with the workloads' own estimates: past jobs are planted, nothing runs."""
+"""`queue.eta_s` over HTTP with the workloads' own estimates; past jobs are planted, and no job runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import eventually
 
 TINY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
 IN_TURNS = {"specs": [TINY, {"workload": "matmul", "params": {"n": 64, "repeats": 20}}], "pairs": 4}
-TOOK = 2.0  # times as long as estimated
+TOOK = 2.0  # planted jobs took this many times their estimates
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def estimate_s(http: httpx.Client) -> float:
 
 
 def once_fresh(http: httpx.Client, job_id: str, expected: object) -> dict[str, Any]:
-    """The job once its ETA is that of a look that has seen all."""
+    """The job once its ETA accounts for all queued jobs."""
     found: dict[str, Any] = eventually(
         lambda: (now := http.get(f"/v1/jobs/{job_id}").json())["queue"]["eta_s"] == expected and now,
         30 * FORECAST_FRESH_S,
@@ -63,7 +63,7 @@ def test_an_interleaved_job_takes_the_time_of_all_its_runs(
 ) -> None:
     begun = http.post("/v1/comparisons", json=IN_TURNS).raise_for_status().json()
     behind = submitted()
-    runs, of_one = 4 * 3, estimate_s(http) / 5  # both and the control; the default of the other are five runs
+    runs, of_one = 4 * 3, estimate_s(http) / 5  # both specs and the control; the other job has five runs by default
     once_fresh(http, behind, pytest.approx(TOOK * runs * of_one, rel=0.01))  # 64 x 64 products take next to nothing
     http.post(f"/v1/jobs/{begun['job']}/cancel").raise_for_status()
 

@@ -1,4 +1,4 @@
-"""HEAD is answered as GET is, but for the body, wherever there is a GET."""
+"""Every route with GET answers HEAD: the same response without the body."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 NO_JOB = "/v1/jobs/job_00000000000000000000000000"
-ITS_OWN = {"date", "x-request-id"}  # of each answer
+ITS_OWN = {"date", "x-request-id"}  # differs in each response
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What makers of clients stumble over: the OpenAPI document has none of it."""
+"""The OpenAPI document avoids what client generators can't handle."""
 
 from __future__ import annotations
 

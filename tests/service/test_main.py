@@ -1,4 +1,4 @@
-"""`python -P -m service` as a process: how it starts, refuses to start, and ends."""
+"""`python -P -m service` as a process: start, refusal to start, and shutdown."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def running(**settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(argv, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()  # ends with the process, if it doesn't start
+        line = process.stdout.readline()  # returns at the end of the process if that doesn't start
         assert line.startswith("dyno serves http://")
         yield process, line.split()[-1]
     finally:
@@ -156,12 +156,12 @@ def test_open_long_polls_are_answered_at_shutdown(redis_url: str, namespace: str
         start_s = time.monotonic()
         process.send_signal(number)
         process.wait(ENDS_WITHIN_S)
-        assert time.monotonic() - start_s < 30  # half of what they would wait for
+        assert time.monotonic() - start_s < 30  # half of their wait
         assert [poll.result().status_code for poll in polls] == [200, 200, 200, 304]
 
 
 def connections(pid: int) -> int:
-    """How many sockets the process holds in state ESTABLISHED, from /proc."""
+    """The number of the process' sockets in state ESTABLISHED, from /proc."""
     links = {link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
     rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     return sum(row[3] == "01" and f"socket:[{row[9]}]" in links for row in rows)

@@ -1,4 +1,4 @@
-"""The edge of the API as a process: its log, CORS, and answers that nobody meant to give."""
+"""Middleware of the API as a process: access log, CORS, and responses to internal errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BODY = {"workload": "matmul", "device": "tpu", "queue_if_absent": True, "labels"
 
 
 def logged(redis_url: str, namespace: str, asking: Callable[[httpx.Client], Any], **settings: str) -> tuple[Any, str]:
-    """What `asking` returned, and the log of an API process that answered it."""
+    """What `asking` returned, and the log of the API process that served it."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env = outside | {"DYNO_REDIS_URL": redis_url, "DYNO_NAMESPACE": namespace, "DYNO_PORT": "0"} | settings
     process = subprocess.Popen(
@@ -74,7 +74,7 @@ def some_requests(http: httpx.Client) -> dict[str, Any]:
 
 
 def pipelined(http: httpx.Client, *paths: str) -> None:
-    """Ask for all of `paths` before the first answer: the server then begins one request from within another."""
+    """Request all `paths` before the first response: the server then starts one request from within another."""
     with socket.create_connection((http.base_url.host, http.base_url.port or 80)) as connection:
         asked = [f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n" for path in paths]
         connection.sendall(("\r\n".join(asked) + "Connection: close\r\n\r\n").encode())
@@ -202,7 +202,7 @@ def test_unanswered_requests_get_shutting_down_at_the_shutdown_timeout(tmp_path:
             os.kill(server.pid, signal.SIGSTOP)
             connection = HTTPConnection(http.base_url.host, http.base_url.port, timeout=30)
             connection.request("GET", "/v1/jobs")
-            http.get("/livez").raise_for_status()  # who came later is answered, so the other has been read
+            http.get("/livez").raise_for_status()  # a later request was answered, so the first was read
             return connection
 
         try:

@@ -1,4 +1,4 @@
-"""A header that has one value and is given twice: neither is taken, not even where both are the same."""
+"""A repeated single-value header is refused or ignored, even if both values are equal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_list_headers_may_have_several_lines(http: httpx.Client, method: str, pa
     assert f"/header/{name}" not in answer.text
 
 
-def test_some_routes_have_single_value_headers() -> None:
+def test_the_document_has_header_parameters() -> None:
     assert {name for _, _, name in OF_HEADERS} == {"idempotency-key", "last-event-id", *LIST_HEADERS}
 
 
@@ -87,7 +87,7 @@ def test_two_request_ids_are_ignored(http: httpx.Client) -> None:
 @pytest.mark.parametrize(("parents", "goes_on"), [([TRACE], True), ([TRACE, TRACE[::-1]], False), ([TRACE] * 2, False)])
 def test_two_traceparents_start_a_new_trace(monkeypatch: pytest.MonkeyPatch, parents: list[str], goes_on: bool) -> None:
     pytest.importorskip("opentelemetry", reason="no tensordyno[otel]")
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")  # nobody collects here
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")  # no collector here
     traces, seen = tracer_for(Settings(traces=True), "test", sends_by_itself=False), list[str | None]()
 
     async def inner(*_: Any) -> None:
@@ -102,4 +102,4 @@ def test_two_traceparents_start_a_new_trace(monkeypatch: pytest.MonkeyPatch, par
 
 
 async def no_message(*_: Any) -> Any:
-    """Nothing is read, and nothing answered."""
+    """Neither receive nor send anything."""

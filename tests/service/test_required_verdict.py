@@ -1,4 +1,4 @@
-"""`--require`: a script that goes on only with numbers that are good enough."""
+"""`--require`: fail a script whose result misses the required verdict."""
 
 from __future__ import annotations
 

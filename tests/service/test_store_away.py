@@ -66,7 +66,7 @@ def test_losing_the_store_during_a_preferred_wait_still_returns_the_job_id(
         deadline_s = time.monotonic() + 60
         while not client.exists("dyno:jobs"):
             assert time.monotonic() < deadline_s
-        client.ping()  # a round later, so that the submit has its answer
+        client.ping()  # one round trip later, the submit has been stored
         server.kill()
         answer = held.result()
     assert answer.status_code == 202

@@ -1,4 +1,4 @@
-"""An answer that stays open, by itself: what becomes of its end, of an error and of what is to come after it."""
+"""TimedStream by itself: its end, its errors and its background task."""
 
 from __future__ import annotations
 

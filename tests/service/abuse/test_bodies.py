@@ -1,4 +1,4 @@
-"""Bodies that are too large, not what they say, or never read."""
+"""Bodies that are too large, differ from their announced length, or are never read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def chunks() -> Iterator[bytes]:
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that it had since `forget_peak`."""
+    """The process' peak memory since `forget_peak`."""
     found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert found is not None
     return 1024 * int(found[1])
@@ -75,7 +75,7 @@ def test_two_hundred_megabytes_are_refused_and_not_read(
 
 @pytest.mark.parametrize("size_bytes", [1_000_000, 5_000_000])
 def test_a_client_that_sends_too_much_gets_the_problem_while_sending(api: Api, size_bytes: int) -> None:
-    """What is unread when a connection ends makes the kernel throw away what was answered."""
+    """Unread bytes at the end of a connection make the kernel discard the response."""
 
     async def send() -> int:
         async with httpx.AsyncClient(base_url=api.http.base_url, timeout=WITHIN_S) as http:
@@ -97,7 +97,7 @@ def test_a_client_that_keeps_sending_is_cut_off(api: Api, head: bytes, body: Cal
         for piece in body():
             line.sendall(piece)
             sent_bytes += len(piece)
-    assert sent_bytes < LARGE_BYTES // 4  # most of it is what the kernel takes
+    assert sent_bytes < LARGE_BYTES // 4  # most of it is in the kernel's buffers
 
 
 def test_bytes_beyond_the_content_length_are_not_part_of_the_request(api: Api) -> None:

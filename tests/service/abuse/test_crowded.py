@@ -1,4 +1,4 @@
-"""More connections than there are places for, and more than the system has files for."""
+"""More connections than the limit allows, and more than the system allows open files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def crowd(api: Api, stack: ExitStack, count: int) -> list[Caller]:
 
 @pytest.fixture(scope="module")
 def patient(run_api: Run) -> Iterator[Api]:
-    """An API that has time for everybody, but few places."""
+    """An API with long timeouts and few connections."""
     with run_api(max_connections=str(MOST), head_timeout_s="600", body_timeout_s="600") as api:
         yield api
 
@@ -68,7 +68,7 @@ def test_when_all_connections_are_busy_a_new_one_gets_retry_after(patient: Api) 
 
 
 def test_a_quarter_of_the_connections_may_be_sending_a_body(patient: Api) -> None:
-    """The one that has been silent longest goes; it held what it had sent."""
+    """The connection that was silent longest is closed; its bytes were held in memory."""
     with ExitStack() as stack:
         senders = crowd(patient, stack, MOST // 2)
         for sender in senders:

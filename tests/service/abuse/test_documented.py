@@ -1,4 +1,4 @@
-"""What is answered before there is a request that a route could answer stands in the document, with every route."""
+"""The document lists responses that connections send before a route is found, with every route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is no request, and requests with heads that are too large: a problem each, and nobody else notices."""
+"""Malformed requests and oversized heads: each gets a problem, and no other client is affected."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_number_of_pipelined_requests_is_limited(api: Api) -> None:
     ids=["a body", "large heads"],
 )
 def test_the_size_of_pipelined_requests_is_limited(api: Api, behind: tuple[bytes, ...], answered: int) -> None:
-    """It lies in memory for as long as that one takes."""
+    """They stay in memory while the request before them is served."""
     answers = api.call().send(GET + b"\r\n" + b"".join(behind)).answers()
     assert [answer.status_code for answer in answers] == [200] * answered
 

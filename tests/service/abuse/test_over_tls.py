@@ -1,4 +1,4 @@
-"""The same over TLS, which has a beginning and an end of its own for callers to leave out."""
+"""Abuse over TLS: clients that omit its opening or closing handshake, or don't read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers that are held back until there is news, on purpose."""
+"""Many long polls and streams at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers that take their time: with the head of a request, with its body, with the answer."""
+"""Clients that are slow with a request head, a body, or a response."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_slow_body_times_out(api: Api, field: bytes, first: bytes, piece: byte
 
 
 def test_an_unread_response_times_out(api: Api) -> None:
-    """As many are asked for as the kernel keeps on its way, and then some."""
+    """The requested responses exceed the kernel's buffers."""
     count, asked = api.ended(), 0
 
     def nothing_under_way() -> bool:
@@ -66,13 +66,13 @@ def test_an_unread_response_times_out(api: Api) -> None:
 
 @pytest.mark.parametrize("behind", [b"", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=["alone", "the first"])
 def test_a_long_poll_ends_when_its_client_disconnects(api: Api, behind: bytes) -> None:
-    """Else whoever asks and hangs up, again and again, would leave a minute of each behind."""
+    """Otherwise clients that request and disconnect repeatedly would leave long polls of a minute each."""
     job = api.http.post("/v1/jobs", json=JOB).json()["urls"]["self"]
     before = answered(api, "/v1/jobs/{job_id}", held="yes")
     caller = api.call().get(f"{job}?wait=60")
     with caller.socket:
         eventually(lambda: api.connections() == 2)
-        # Asking this takes longer than to hold a poll: what is sent next comes behind one that is held.
+        # This request takes longer than starting the poll, so the next bytes arrive while the poll is held.
         assert answered(api, "/v1/jobs/{job_id}", held="yes") == before
         caller.send(behind)
         assert answered(api, "/v1/jobs/{job_id}", held="yes") == before
@@ -81,7 +81,7 @@ def test_a_long_poll_ends_when_its_client_disconnects(api: Api, behind: bytes) -
 
 
 def answered(api: Api, route: str, held: str = "no") -> int:
-    """How many requests."""
+    """The number of requests of the route."""
     name = f'dyno_http_request_duration_seconds_count{{held="{held}",method="GET",route="{route}"'
     lines = api.http.get("/metrics").text.splitlines()
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith(name))

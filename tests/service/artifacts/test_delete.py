@@ -1,4 +1,4 @@
-"""The files of a job that is deleted: gone at once, or when the artifact store is back."""
+"""Files of a deleted job are deleted at once, or when the artifact store is back."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_maintenance_deletes_files_that_could_not_be_deleted(
     assert (settings.artifact_dir / job).exists()
     index = Keys(namespace).artifacts
     assert client.zscore(index, job) is not None
-    client.zadd(index, {job: 0})  # as if an hour had gone by
+    client.zadd(index, {job: 0})  # as if an hour had passed
     eventually(lambda: client.zscore(index, job) is None)
     assert not (settings.artifact_dir / job).exists()
 

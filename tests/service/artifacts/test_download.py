@@ -1,4 +1,4 @@
-"""What is given out of a job's files, how, and to which other jobs."""
+"""Downloads of a job's files, and their use by other jobs."""
 
 from __future__ import annotations
 

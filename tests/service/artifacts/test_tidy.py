@@ -1,4 +1,4 @@
-"""When files go: at their job's end if no result lists them, else with its record; and never while it runs."""
+"""Files are deleted at their job's end unless its result lists them, else with its record; never while it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import eventually
 
 
 def later(client: redis.Redis, namespace: str, job: str, by_s: float) -> None:
-    """As if `by_s` had gone by since the job's end, and a look at it were due."""
+    """Act as if `by_s` had passed since the job's end, and a check of its files were due."""
     keys = Keys(namespace)
     finished_s = float(client.hget(keys.job(job), "finished_at") or 0)  # type: ignore[arg-type]
     client.hset(keys.job(job), "finished_at", finished_s - by_s)
@@ -35,7 +35,7 @@ def due_in_s(client: redis.Redis, namespace: str, job: str) -> float:
 
 
 def names(settings: Settings, job: str) -> list[str]:
-    """Of a job's files, without the digest in front."""
+    """Names of a job's files, without the leading digest."""
     folder = settings.artifact_dir / job
     return sorted(path.name.partition("-")[2] for path in folder.iterdir()) if folder.exists() else []
 
@@ -45,7 +45,7 @@ def test_files_are_deleted_with_the_record_of_their_job(
 ) -> None:
     gone, kept = left(a__txt=b"content"), left(a__txt=b"content")
     keys = Keys(namespace)
-    client.delete(keys.job(gone), keys.result(gone))  # as Redis does it when it expires
+    client.delete(keys.job(gone), keys.result(gone))  # as Redis does on expiry
     client.zadd(keys.artifacts, {gone: 0, kept: 0})
     eventually(lambda: not (settings.artifact_dir / gone).exists(), what="the upkeep of the service has deleted it")
     assert http.get(f"/v1/jobs/{kept}/artifacts/a.txt").content == b"content"
@@ -107,7 +107,7 @@ def test_an_unreadable_result_deletes_no_file(
 
 
 class Stuck(FolderStore):
-    """Can't delete the files of one job."""
+    """A store that can't delete the files of one job."""
 
     def __init__(self) -> None:
         super().__init__(Path("/nonexistent"))
@@ -133,7 +133,7 @@ def test_failed_deletions_are_retried_and_block_no_others(client: redis.Redis, r
 
 
 class Deleting(FolderStore):
-    """While the files of one job are looked at, this and another one are deleted."""
+    """A store in which a job and another one are deleted while the files of the first are checked."""
 
     def __init__(self, delete: Callable[[str], object]) -> None:
         super().__init__(Path("/nonexistent"))

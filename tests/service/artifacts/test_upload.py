@@ -1,4 +1,4 @@
-"""Who may store files, which, and when they go."""
+"""Which attempts may store which files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_attempt_that_loses_its_job_during_an_upload_stores_nothing(worker: W
 
     def content() -> Any:
         yield b"first half"
-        eventually(lambda: _files(settings))  # so it was let in
+        eventually(lambda: _files(settings))  # so the upload was accepted
         worker.fail(claim)
         yield b"second half"
 

@@ -1,4 +1,4 @@
-"""From when on a key is needed, and what becomes of requests while the store can't say."""
+"""When a key is needed, and how requests fare while the store is unreachable."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_without_keys_many_requests_share_one_read_and_with_keys_each_reads(
         for _ in range(10):
             assert http.get("/v1/workloads").status_code == 200
         assert asked.count("HGETALL") == 10
-        assert len(asked) < 15  # that it was used is noted once a minute
+        assert len(asked) < 15  # the time of use is recorded once a minute
 
 
 def test_concurrent_requests_share_one_read(redis_url: str, namespace: str) -> None:
@@ -156,7 +156,7 @@ def test_a_store_without_its_keys_stays_closed_until_opened_explicitly(
 
 
 def open_again(settings: Settings) -> None:
-    """As `dyno keys open` does."""
+    """Do what `dyno keys open` does."""
 
     async def opened() -> bool:
         async with async_client(settings) as client:
@@ -210,6 +210,6 @@ def test_a_full_store_still_returns_a_keys_jobs(serve: Serve) -> None:
         with serve(create_app(settings)) as http, sync_client(settings) as client:
             http.headers["Authorization"] = f"Bearer {secret}"
             job = http.post("/v1/jobs", json=BODY).json()
-            client.config_set("min-replicas-to-write", 1)  # no write is taken, and reads are answered
+            client.config_set("min-replicas-to-write", 1)  # writes are refused, reads succeed
             assert http.get(job["urls"]["self"]).status_code == 200
             assert http.post("/v1/jobs", json=BODY).status_code == 503

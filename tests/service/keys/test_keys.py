@@ -1,4 +1,4 @@
-"""What a key does to jobs, what its limits answer, and what is said of a change."""
+"""Owners of jobs, limits of keys, and audit lines."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_deleting_and_canceling_other_owners_jobs_is_audited(
             admin.http.post(f"/v1/jobs/{others}/cancel")
         assert owner.http.delete(f"/v1/jobs/{own}").status_code == 204
         assert admin.http.delete(f"/v1/jobs/{job_id}").status_code == 204
-        eventually(lambda: len(told("access")) == 5)  # each comes behind the last byte of its answer
+        eventually(lambda: len(told("access")) == 5)  # each is written after the last byte of its response
     assert told("audit") == [
         f'job-canceled by="{admin.id}" job="{others}" owner="{owner.id}"',
         f'job-deleted by="{owner.id}" job="{own}" owner="{owner.id}"',
@@ -192,7 +192,7 @@ def test_an_attempt_token_reads_only_the_weights_of_its_job(
         return problem(service.get(path, headers={"Dyno-Job": job, "Authorization": f"Bearer {token}"}))
 
     files = f"/v1/jobs/{job_id}/artifacts"
-    assert told(f"{files}/model.weights.h5") == (404, "artifact-not-found")  # it got in: the job left no such file
+    assert told(f"{files}/model.weights.h5") == (404, "artifact-not-found")  # authorized: the job has no such file
     assert told(f"{files}/other.weights.h5") == (404, "job-not-found")
     assert told(f"/v1/jobs/{own}/artifacts/model.weights.h5") == (404, "job-not-found")
     assert told(f"{files}/model.weights.h5", token="0" * 32) == (409, "stale-token")

@@ -1,4 +1,4 @@
-"""The page of the API once there are keys: whoever opens it is asked for one."""
+"""The page of the API prompts for a key once one exists."""
 
 from __future__ import annotations
 

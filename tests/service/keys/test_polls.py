@@ -1,4 +1,4 @@
-"""Long polls of several keys: each has its part of them."""
+"""Long polls of several keys: each key has its share."""
 
 from __future__ import annotations
 

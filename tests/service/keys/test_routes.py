@@ -1,4 +1,4 @@
-"""Every route by every kind of key: what is expected is read off the one table that the service goes by."""
+"""Every route with every kind of key, checked against the service's own table of rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def document() -> dict[str, Any]:
 
 @pytest.fixture
 def ask(document: dict[str, Any], service: httpx.Client, belongings: Belongings) -> Callable[..., Told]:
-    """Asks for a row, about the owner's things."""
+    """Send the request of a row for the owner's data."""
     by_row = {(each.method, each.path): each for each in operations(document)}
 
     def one(row: tuple[str, str], authorization: str | None) -> Told:
@@ -47,7 +47,7 @@ def test_the_table_has_exactly_the_routes_of_the_document(
 
 
 class Beside(FastAPI):
-    """With a route that is in no part of the service, and so has no guard in front."""
+    """An app with a route outside the service's routers, without `authorize`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

@@ -1,4 +1,4 @@
-"""Answers that stay open: what they tell to whom, and until when."""
+"""Streams: whose data they contain, and when they end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from service.app import create_app
 from tests.service.keys.conftest import Caller, make_key, problem
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
-WITHIN_S = 30  # a stream that should end, and goes on, is not waited for
+WITHIN_S = 30  # timeout for a stream that should end
 
 Claimed = Callable[[], tuple[Leases, Claim]]
 One = TypeVar("One")
@@ -50,7 +50,7 @@ def canceled(who: Caller) -> str:
 
 
 def told_of(who: Caller, last: str) -> dict[str, str | None]:
-    """The jobs of the events up to the end of `last`, from the first event on, and their owners."""
+    """The jobs of all events up to the end of `last`, with their owners."""
     told: dict[str, str | None] = {}
     with who.http.stream("GET", "/v1/events", headers={"Last-Event-ID": "0-0"}) as answer:
         for line in soon(answer.iter_lines()):
@@ -67,7 +67,7 @@ def test_a_key_gets_only_events_of_its_own_jobs(
 ) -> None:
     one, other, admin = caller(Scope.SUBMIT), caller(Scope.SUBMIT), caller(Scope.ADMIN)
     unowned = {"job": "job_0", "event": "stop", "status": "canceled", "version": 1, "at": 1}
-    client.xadd(Keys(settings.namespace).events, unowned)  # as a worker from before there were keys tells it
+    client.xadd(Keys(settings.namespace).events, unowned)  # as written by workers older than keys
     client.hset(Keys(settings.namespace).job("job_0"), "status", "canceled")
     first, foreign, last = canceled(one), canceled(other), canceled(one)
     assert told_of(one, last) == dict.fromkeys((first, last), one.id)

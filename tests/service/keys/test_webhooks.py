@@ -1,4 +1,4 @@
-"""Webhooks of API keys: each sees and sends its own, and has a secret of its own."""
+"""Webhooks of API keys: each key has its own deliveries and its own secret."""
 
 from __future__ import annotations
 

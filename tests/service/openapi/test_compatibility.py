@@ -1,6 +1,6 @@
-"""What callers feel of a change to a schema, in what is taken of them and in what they are told.
+"""Breaking changes of schemas in requests and responses, and of whole documents.
 
-What breaks callers, and what doesn't: one change at a time to a document that holds some of everything.
+Each test makes one change to a document that has some of everything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DOCUMENT = {
 
 
 def a(kind: str, **properties: Schema) -> Schema:
-    """An event as streams have it."""
+    """An event of a stream."""
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": an(**properties)}
     return {"type": "object", "properties": {"event": {"const": kind}, "data": data}}
 

@@ -1,4 +1,4 @@
-"""The document by itself: complete, consistent, and as strict as the service."""
+"""The document is complete, consistent, and as strict as the service."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_responses_allow_more_fields_and_requests_do_not(document: dict[str, Any
 
 
 def led_to(document: dict[str, Any], value: Any) -> dict[str, Any]:
-    """All schemas that `value` refers to, and those that they do."""
+    """All schemas that `value` refers to, directly or indirectly."""
     schemas, found, left = document["components"]["schemas"], set[str](), references(value)
     while left:
         found |= left

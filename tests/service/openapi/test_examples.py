@@ -1,4 +1,4 @@
-"""The examples are answers that were given: they fit what is said of them, and the same requests get them still."""
+"""The examples are recorded responses: they match their schemas, and the same requests still get them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def here(settings: Settings, serve: Serve, folder: Path) -> Iterator[House]:
 
 @pytest.fixture(scope="module")
 def models() -> dict[tuple[str, str], Any]:
-    """Of the answers that have one, by operationId and status."""
+    """The models of responses, by operationId and status."""
     found: dict[tuple[str, str], Any] = {}
     for each in iter_route_contexts(create_app(Settings()).routes):
         route = each.original_route
@@ -129,7 +129,7 @@ def test_recorded_responses_have_the_current_fields(
 
 
 def form(value: Any) -> Any:
-    """Names and types; a time has several notations, and a number two types."""
+    """Field names and types. Times have several notations, and numbers two types."""
     if isinstance(value, dict):
         return {name: form(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Parameters that a route doesn't know, is given twice or can't read, on every route of the document."""
+"""Unknown, repeated and invalid parameters, on every route of the document."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_repeated_and_invalid_parameters_are_reported_once(
 
 
 def wrong(http: httpx.Client, method: str, path: str, params: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What the answer names as wrong."""
+    """Pointers and codes of the response's errors."""
     asked = re.sub(r"{[a-z_]+}", f"job_{'0' * 26}", path)
     answer = http.request(method, asked, params=params, json={"workload": "matmul"} if method == "POST" else None)
     assert answer.status_code == 422

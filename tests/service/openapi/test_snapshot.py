@@ -1,4 +1,4 @@
-"""The served document beside the one that was reviewed: a caller's contract doesn't change unseen."""
+"""The served document compared with the reviewed one: the contract doesn't change unnoticed."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def reviewed() -> str:
 def test_the_served_document_breaks_no_client_of_the_reviewed_one(served: dict[str, Any], reviewed: str) -> None:
     broken = "\n".join(breaks(json.loads(reviewed), served))
     assert not broken, (
-        f"callers break:\n{broken}\nWhere it is meant: make openapi BREAKING=yes, and say so in CHANGELOG.md"
+        f"this breaks clients:\n{broken}\nIf intended, run `make openapi BREAKING=yes` and add it to CHANGELOG.md"
     )
 
 
 def test_the_served_document_is_the_reviewed_one(served: dict[str, Any], reviewed: str) -> None:
     now = text(served)
-    if now != reviewed:  # pytest's own comparison of so long a text would take minutes
+    if now != reviewed:  # pytest's own comparison of such long texts takes minutes
         lines = difflib.unified_diff(reviewed.splitlines(), now.splitlines(), "reviewed", "served", n=1, lineterm="")
         pytest.fail("\n".join([f"{REVIEWED} is out of date; write it anew with: make openapi", *islice(lines, 60)]))
 

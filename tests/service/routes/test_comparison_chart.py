@@ -1,4 +1,4 @@
-"""The picture of a comparison, read back as XML."""
+"""The bar chart of a comparison, parsed as XML."""
 
 from __future__ import annotations
 

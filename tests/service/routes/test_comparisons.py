@@ -1,4 +1,4 @@
-"""Comparisons over HTTP and by the command, of jobs that a worker without a device has ended."""
+"""Comparisons of results over HTTP and by the command; a worker without a device has ended their jobs."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_the_best_of_several_results_of_the_same_work_is_a_risk(http: httpx.Clie
     assert warning["code"] == "CHERRY_PICK_RISK"
     assert warning["evidence"]["picks"] == [{"job": best, "results": 3, "value": 100.0, "median": 90.0}]
     shown = http.post("/v1/comparisons", json={"jobs": [*worse, best]}).json()
-    assert shown["warnings"] == []  # nothing is hidden where all of them are compared
+    assert shown["warnings"] == []  # if all results are compared, none is hidden
 
 
 def test_the_client_reads_its_comparison(http: httpx.Client, finished: Finished) -> None:

@@ -1,4 +1,4 @@
-"""What follows from an uncordon at once, before anybody reconciles, and what a person is told."""
+"""Cordon and uncordon: the wake-up at once, before maintenance runs, and the command's output."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_ambiguous_device_name_is_refused_with_all_matches(
 
 
 def said(http: httpx.Client, *arguments: str) -> str:
-    """What `dyno` prints."""
+    """The output of `dyno`."""
     done = CliRunner().invoke(app, [*arguments, "--url", str(http.base_url)])
     assert done.exit_code == 0, done.output
     return done.stdout

@@ -1,4 +1,4 @@
-"""The page of the API: all of it comes from here, and a browser shows it without asking anybody else."""
+"""The page of the API: the service has all its files, and a browser shows it without other servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASKS_FOR_A_KEY = '<form id="ask">'
 
 
 class Referred(HTMLParser):
-    """What a page loads."""
+    """Collects the files that a page loads."""
 
     def __init__(self) -> None:
         super().__init__()

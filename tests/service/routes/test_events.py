@@ -1,6 +1,6 @@
-"""Server-Sent Events over a real connection: what is sent, how it ends, and how a reader goes on.
+"""Server-Sent Events over a real connection: events, the end of a stream, and reconnects.
 
-Events that are dropped before a reader has been told of them: the reader is told that much.
+If events were dropped before a client read them, it gets a `gap` event.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def test_a_done_jobs_events_are_sent_once(http: httpx.Client, claimed: Claimed) 
     ids = re.findall(r"^id: (\S+)$", "\n".join(sent), re.MULTILINE)
     assert len(set(ids)) == len(sent)
     assert '"done":true' in sent[-1]
-    with http.stream("GET", path, headers={"Last-Event-ID": ids[-1]}) as nothing:  # what isn't so has no end
+    with http.stream("GET", path, headers={"Last-Event-ID": ids[-1]}) as nothing:  # otherwise the stream is endless
         assert nothing.status_code == 204
     for at, last in enumerate(ids):
         for again in (http.get(path, headers={"Last-Event-ID": last}), http.get(path, params={"last_event_id": last})):
@@ -159,7 +159,7 @@ def test_event_streams_end_when_the_service_stops(
 
 
 async def _stop(request: Request) -> None:
-    """As a signal does."""
+    """Stop the service as a signal does."""
     request.app.state.stopping.set()
 
 
@@ -283,7 +283,7 @@ def test_events_dropped_while_reading_are_reported_as_a_gap(
     stream, waits = Keys(settings.namespace).job_events(claim.job_id), threading.Semaphore(0)
 
     async def until_the_end(state: State, told: asyncio.Event, timeout_s: float) -> None:
-        """Instead of news: the reader comes back when all is over, as one does who takes long over what it was told."""
+        """Replaces the wait for news: the reader continues when all is over, like a slow one."""
         waits.release()
         await asyncio.to_thread(over.wait)
 

@@ -1,4 +1,4 @@
-"""A job's log over HTTP, as it is and as it comes; streams are counted, and end with the job or the service."""
+"""A job's log over HTTP, read or followed; streams are limited, and end with the job or the service."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_unknown_job_has_no_log(http: httpx.Client, follow: str) -> None:
 
 @pytest.fixture
 def paused(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
-    """Is released whenever a stream begins to wait for news; it would look by itself after ten minutes only."""
+    """Released whenever a stream starts to wait for news; by itself it would check only after ten minutes."""
     count, pause = threading.Semaphore(0), streaming.wait_for_news
 
     async def counted(*arguments: Any) -> None:
@@ -112,7 +112,7 @@ def test_followed_logs_end_when_the_service_stops(
 
 
 async def _stop(request: Request) -> None:
-    """As a signal does."""
+    """Stop the service as a signal does."""
     request.app.state.stopping.set()
 
 

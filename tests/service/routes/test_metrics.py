@@ -1,4 +1,4 @@
-"""GET /metrics: what it says while the store is away, that its labels have bounds, what Prometheus' tools say."""
+"""GET /metrics: without the store, with bounded labels, and checked by Prometheus' tools."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def families(http: httpx.Client) -> dict[str, Metric]:
 
 
 def values(family: Metric) -> dict[tuple[str, ...], float]:
-    """By the values of the labels, in the order of their names."""
+    """Values by label values, in the order of the labels' names."""
     return {tuple(value for _, value in sorted(s.labels.items())): s.value for s in family.samples}
 
 

@@ -1,4 +1,4 @@
-"""Runs again what was asked for before: admitted anew, once for each idempotency key."""
+"""Reruns of jobs: admitted again, once per idempotency key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of many jobs as one flat table."""
+"""Metrics of many jobs as one flat table."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_csv_is_the_same_table_without_formulas(http: httpx.Client, finished: Fi
     assert [row["label.=note"] for row in table] == ["", f"'{hostile}"]
     assert [row["label.change"] for row in table] == ["", "-5"]
     assert not any(cell.startswith(("=", "@")) for row in table for cell in row.values())
-    assert answer.text.count("\r\n") == 1 + 2 + 1  # one of them in the note
+    assert answer.text.count("\r\n") == 1 + 2 + 1  # one of them is inside the note
 
 
 def test_text_that_begins_a_formula_is_quoted(http: httpx.Client, finished: Finished) -> None:

@@ -1,4 +1,4 @@
-"""The table of raw samples: what `GET /v1/jobs/{id}/samples?format=csv` sends."""
+"""The CSV table of raw samples that `GET /v1/jobs/{id}/samples?format=csv` sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service tells of each workload before anybody runs it."""
+"""The descriptions of workloads."""
 
 from __future__ import annotations
 

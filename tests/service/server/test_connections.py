@@ -31,7 +31,7 @@ def away(connections: list[Someone]) -> list[int]:
 def test_connections_without_requests_close_first_then_the_longest_idle() -> None:
     limit = ConnectionLimit(5, most_sending=5, most_held_bytes=100)
     connections = inside(limit, WaitsFor.NEXT, None, WaitsFor.FIRST, WaitsFor.NEXT, WaitsFor.FIRST)
-    limit.waits(connections[0], None)  # asks again, and waits for the next one since
+    limit.waits(connections[0], None)  # sends another request, and waits since then
     limit.waits(connections[0], WaitsFor.NEXT)
     order = []
     for _ in range(4):
@@ -55,7 +55,7 @@ def test_connections_with_an_incomplete_request_are_not_replaced() -> None:
 def test_beyond_the_limit_on_bodies_the_longest_silent_one_is_closed() -> None:
     limit = ConnectionLimit(10, most_sending=2, most_held_bytes=100)
     connections = inside(limit, WaitsFor.BODY, WaitsFor.BODY)
-    limit.waits(connections[0], WaitsFor.BODY)  # another piece of it came
+    limit.waits(connections[0], WaitsFor.BODY)  # another piece arrived
     connections += inside(limit, WaitsFor.BODY)
     assert away(connections) == [1]
     assert connections[1].sent_away_for == "made_room"
@@ -95,7 +95,7 @@ def test_unread_responses_are_limited_and_the_longest_stuck_reader_is_closed() -
         limit.waits(connection, WaitsFor.READER)
     assert away(connections) == []
     connections[0].is_reading = True
-    connections[1].held_bytes = 5  # it has taken the rest
+    connections[1].held_bytes = 5  # its client has read the rest
     connections[4].held_bytes = 20
     limit.waits(connections[4], WaitsFor.READER)
     assert away(connections) == []
@@ -104,7 +104,7 @@ def test_unread_responses_are_limited_and_the_longest_stuck_reader_is_closed() -
     limit.waits(connections[1], WaitsFor.READER)
     assert away(connections) == [2, 3]
     assert connections[2].sent_away_for == "stuck"
-    connections[0].held_bytes = 200  # whoever takes it, it is too much
+    connections[0].held_bytes = 200  # too much, even if its client reads
     limit.waits(connections[0], None)
     limit.waits(connections[0], WaitsFor.READER)
     assert 0 in away(connections)

@@ -17,7 +17,7 @@ from tests.waiting import eventually
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[tuple[ResponseTransport, socket.socket]]:
-    """A line, and the socket of whoever is to take what is written to it."""
+    """A transport, and the client's socket."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as caller:
         transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=server.accept()[0])
         yield ResponseTransport(transport, transport, lambda: 0), caller
@@ -56,7 +56,7 @@ def test_the_data_of_a_response_is_freed_before_the_client_reads_it() -> None:
     parts: set[object] = set()
 
     class Part:
-        """What weak references can be made to."""
+        """An object that supports weak references."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         made_of = Part()
@@ -76,7 +76,7 @@ def test_the_data_of_a_response_is_freed_before_the_client_reads_it() -> None:
 
 
 def test_bytes_read_from_the_kernels_buffer_count_as_read() -> None:
-    """Of what the kernel has, too: it has most of it."""
+    """Most unread bytes are in the kernel."""
 
     async def run() -> None:
         async with opened() as (line, caller):

@@ -1,4 +1,4 @@
-"""The server of `python -P -m service`, in this process: what it does about garbage."""
+"""Garbage collection by the server of `python -P -m service`, in this process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ WITHIN_S = 60
 
 
 class Knot:
-    """Refers to itself, so that only a look for garbage frees it."""
+    """Refers to itself, so that only the garbage collector frees it."""
 
     def __init__(self) -> None:
         self.own = self
 
 
 async def nobody(scope: Any, receive: Any, send: Any) -> None:
-    """Is never asked."""
+    """An application without requests."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""TLS, by the API itself and by a proxy in front of it, as docs/operations.md has it."""
+"""TLS by the API itself, and by a proxy in front of it as in docs/operations.md."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ TEMPORARY = "\n".join(f"{what}_temp_path {what};" for what in ("client_body", "p
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """For 127.0.0.1, signed by itself, and its key."""
+    """A self-signed certificate for 127.0.0.1, and its key."""
     return certificate_for("IP:127.0.0.1", tmp_path_factory.mktemp("tls"))
 
 
 @contextmanager
 def serving(**settings: str | Path) -> Iterator[str]:
-    """The URL that an API process says it serves."""
+    """The URL that an API process prints."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env |= {f"DYNO_{name.upper()}": str(value) for name, value in settings.items()}
     env["DYNO_PORT"] = "0"
@@ -76,7 +76,7 @@ def test_a_missing_tls_file_prevents_the_start(redis_url: str, certificate: tupl
 
 
 def refused(redis_url: str, cert: Path, key: Path | None) -> list[str]:
-    """What an API says that doesn't start with them. It has no terminal to ask for a password."""
+    """The output of an API that refuses to start with these files. It has no terminal for a password prompt."""
     env = os.environ | {"DYNO_REDIS_URL": redis_url, "DYNO_TLS_CERT_FILE": str(cert), "DYNO_PORT": "0"}
     env |= {} if key is None else {"DYNO_TLS_KEY_FILE": str(key)}
     done = subprocess.run(

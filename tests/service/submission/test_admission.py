@@ -175,7 +175,7 @@ def test_samples_longer_than_the_timeout_are_refused_with_the_figures(device: De
         admit(request(measure=asked, timeout_s=60), [device()])
     pointers = [e.pointer for e in caught.value.errors]
     assert {"/timeout_s", "/measure/processes", "/measure/min_s"} <= set(pointers)
-    with pytest.raises(ExceedsTimeout):  # no factor of honesty here: these seconds are sure
+    with pytest.raises(ExceedsTimeout):  # no tolerance here: these seconds are certain
         admit(request(measure=asked | {"min_s": 13}, timeout_s=60), [device()])
     admit(request(measure=asked | {"min_s": 11}, timeout_s=60), [device()])
 

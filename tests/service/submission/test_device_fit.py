@@ -1,4 +1,4 @@
-"""Two devices of one class, one of them smaller, as their workers see them: over HTTP and the real store."""
+"""Jobs for two devices of one class, one of them smaller, over HTTP and the real store."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def offer(client: redis.Redis, settings: Settings) -> Iterator[Callable[..., Non
 
 @pytest.fixture
 def take(client: redis.Redis, settings: Settings) -> Callable[[Device], str | None]:
-    """Claim as the device's worker does, and finish at once; the job's id."""
+    """Claim as the device's worker does, and finish at once; returns the job's id."""
     leases = Leases(client, settings)
 
     def claimed(device: Device) -> str | None:

@@ -1,4 +1,4 @@
-"""Comparisons that run two specs, over HTTP and by the command; the job is ended by a worker without a device."""
+"""Comparisons of two specs, over HTTP and by the command; a worker without a device ends their job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ End = Callable[..., None]
 
 @pytest.fixture
 def post(http: httpx.Client, offered: Device) -> Iterator[Post]:
-    """Ask for a comparison of ONE and TWO; a job that still waits is canceled afterwards."""
+    """Submit a comparison of ONE and TWO; a job still queued at the end is canceled."""
     jobs: list[str] = []
 
     def one(headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
@@ -53,7 +53,7 @@ def post(http: httpx.Client, offered: Device) -> Iterator[Post]:
 
 @pytest.fixture
 def end(settings: Settings, offered: Device) -> Iterator[End]:
-    """As a worker would: the oldest job succeeds, its second spec `factor` times as fast as the first."""
+    """End the oldest job as a worker would: it succeeds, with the second spec `factor` times as fast as the first."""
     with sync_client(settings) as client:
         leases = Leases(client, settings)
 
@@ -219,7 +219,7 @@ def test_the_client_waits_for_its_comparison(http: httpx.Client, offered: Device
 
         def ended(job: Job) -> None:
             seen.append(job)
-            if len(seen) == 1:  # of the second, which waits behind the first
+            if len(seen) == 1:  # of the second job, which is queued behind the first
                 end()
                 end(0.5)
 

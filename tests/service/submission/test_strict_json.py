@@ -46,7 +46,7 @@ def test_bytes_only_raise_malformed_body(body: bytes) -> None:
         b"{'a': 1}",
         b'{"a": 01}',
         b'{"a": "\xff"}',
-        b'{"a": "\xed\xa0\x80"}',  # a surrogate in UTF-8's clothes
+        b'{"a": "\xed\xa0\x80"}',  # a surrogate encoded like UTF-8
         b"\xef\xbb\xbf{}",
         b'{"a": ' + b"9" * 5000 + b"}",
         b'{"a": "\x01"}',
@@ -75,7 +75,7 @@ def test_as_many_levels_as_allowed_are_read() -> None:
 
 @pytest.mark.parametrize("part", [b"[],", b"{},", b"1,", b'{"a":[],"b":[]},'])
 def test_a_body_of_very_many_parts_is_not_parsed(part: bytes) -> None:
-    """What 64 KiB can hold would take tens of milliseconds, in which nobody else is answered."""
+    """Parsing all parts that fit into 64 KiB would block other requests for tens of milliseconds."""
     with pytest.raises(MalformedBody, match="brackets"):
         parse_json(b'{"a":[' + part * (65_000 // len(part)) + b"1]}")
     assert parse_json(b'{"a":[' + part * (MAX_PARTS // 6) + b"1]}")[1] == []

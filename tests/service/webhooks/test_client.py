@@ -1,4 +1,4 @@
-"""Deliveries by the calls of both clients, and by the command."""
+"""Deliveries through both clients and the command."""
 
 from __future__ import annotations
 

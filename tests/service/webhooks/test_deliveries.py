@@ -1,4 +1,4 @@
-"""What may be a webhook, and what callers see of deliveries."""
+"""Valid and invalid webhooks, and the deliveries that clients see."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_an_invalid_secret_prevents_the_start_and_is_not_printed(secret: str, mo
 
 @pytest.fixture
 def three(canceled: Callable[[str], str], delivery: Callable[..., Any], inbox: Inbox) -> Iterator[list[str]]:
-    """Deliveries of three jobs, the newest first; that of the last is to be tried again."""
+    """Deliveries of three jobs, newest first; that of the last will be retried."""
     with Inbox(500) as refusing:
         ids = [canceled(url) for url in (inbox.url, inbox.url, refusing.url)]
         yield [delivery(job_id, ended=1)["id"] for job_id in ids][::-1]
@@ -149,9 +149,7 @@ def test_a_redelivery_is_audited_with_its_caller(
     assert line == f'webhook-redelivered by="anyone" job="{job_id}"'
 
 
-def test_deliveries_of_an_unknown_job_are_empty(
-    http: httpx.Client, submitted: Callable[..., str], inbox: Inbox
-) -> None:
+def test_unknown_deliveries_are_not_found(http: httpx.Client, submitted: Callable[..., str], inbox: Inbox) -> None:
     waiting = submitted(webhook=inbox.url)
     for unknown in (UNKNOWN, "msg_x", waiting.replace("job_", "msg_"), waiting):
         answer = http.post(f"/v1/webhook-deliveries/{unknown}/redeliver")

@@ -1,4 +1,4 @@
-"""A done job's receiver is told so, once it can be; and one that can't be told holds up no other."""
+"""Webhooks of done jobs are delivered, and a receiver that fails delays no other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OfJob = Callable[..., dict[str, Any]]
 
 
 def verified(http: httpx.Client, message: Message) -> dict[str, Any]:
-    """What the library of Standard Webhooks makes of it; it raises where the signature or its time isn't right."""
+    """The message, verified by the Standard Webhooks library; it raises for a wrong signature or time."""
     secret = http.get("/v1/webhook-secret").json()["secret"]
     told: dict[str, Any] = Webhook(secret).verify(message.body, message.headers)
     return told

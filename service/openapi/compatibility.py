@@ -93,18 +93,18 @@ _COMPARED = {*_LOWER, *_UPPER, *_EXACT, *_STRUCTURE, "type", "enum", "const", "c
 class Containment:
     """Compare schemas of two documents, `inner` and `outer`, into which their references point.
 
-    With `told` the schemas are of responses, and `inner` is the newer document. Clients skip what is new, but need
-    what was there: a field, a value of a closed list, one of several types. Otherwise the schemas are of requests, and
-    `inner` is the older document; what clients leave out must keep its meaning.
+    With `of_responses` the schemas are of responses, and `inner` is the newer document. Clients skip what is new, but
+    need what was there: a field, a value of a closed list, one of several types. Otherwise the schemas are of requests,
+    and `inner` is the older document; what clients leave out must keep its meaning.
     """
 
-    def __init__(self, inner: Schema, outer: Schema, *, told: bool = False) -> None:
-        self._inner, self._outer, self._is_told = inner, outer, told
+    def __init__(self, inner: Schema, outer: Schema, *, of_responses: bool = False) -> None:
+        self._inner, self._outer, self._responses = inner, outer, of_responses
         self._within = set[tuple[str | None, str | None]]()  # pairs being compared: schemas may be recursive
 
     def beyond(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
         """Why `outer` doesn't allow something that `inner` allows; empty if it allows everything."""
-        if not self._is_told:
+        if not self._responses:
             yield from self._default(resolved(inner, self._inner), resolved(outer, self._outer), at)
         others = list(alternatives(outer, self._outer))
         found = set[int]()
@@ -113,7 +113,7 @@ class Containment:
             nearest = min(range(len(others)), key=lambda index: len(reasons[index]))
             found |= {nearest, *(index for index, reason in enumerate(reasons) if not reason)}
             yield from reasons[nearest]
-        for index, other in enumerate(others if self._is_told else ()):
+        for index, other in enumerate(others if self._responses else ()):
             if index not in found and types(other.schema) != {"null"}:
                 yield f"{at}: {other.model or _shown(other.schema)} is gone"
 
@@ -122,7 +122,7 @@ class Containment:
             yield self._said(at, "default", inner["default"], outer.get("default"))
 
     def _one(self, inner: Alternative, outer: Alternative, at: str) -> Iterator[str]:
-        older, newer = (outer, inner) if self._is_told else (inner, outer)
+        older, newer = (outer, inner) if self._responses else (inner, outer)
         if older.model is not None and older.model != newer.model and _is_class(older.schema):
             yield f"{at}: model was {older.model}, is {newer.model}"
         pair = (inner.place, outer.place)
@@ -133,7 +133,7 @@ class Containment:
             self._within -= known
 
     def _of_schemas(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
-        if not types(inner) <= types(outer) or (self._is_told and self._lost(inner, outer)):
+        if not types(inner) <= types(outer) or (self._responses and self._lost(inner, outer)):
             yield self._said(at, "type", _shown(inner), _shown(outer))
             return
         yield from self._values(inner, outer, at)
@@ -156,7 +156,7 @@ class Containment:
         given, allowed = enumerated(inner), enumerated(outer)
         if allowed is not None and (given is None or [value for value in given if value not in allowed]):
             yield self._said(at, "values", given or "any", allowed)
-        elif self._is_told and given is not None and allowed and [value for value in allowed if value not in given]:
+        elif self._responses and given is not None and allowed and [value for value in allowed if value not in given]:
             yield self._said(at, "values", given, allowed)
 
     def _bounds(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
@@ -171,16 +171,16 @@ class Containment:
 
     def _fields(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
         given, allowed = inner.get("properties", {}), outer.get("properties", {})
-        for name in sorted(allowed.keys() - given.keys()) if self._is_told else ():
+        for name in sorted(allowed.keys() - given.keys()) if self._responses else ():
             yield f"{at}/{name}: is gone"
         for name in sorted(set(outer.get("required", ())) - set(inner.get("required", ()))):
-            if name in given or not self._is_told:
-                yield f"{at}/{name}: " + ("may be missing" if self._is_told else "is required")
+            if name in given or not self._responses:
+                yield f"{at}/{name}: " + ("may be missing" if self._responses else "is required")
         for name in sorted(given.keys() & allowed.keys()):
             yield from self.beyond(given[name], allowed[name], f"{at}/{name}")
         more = outer.get("additionalProperties")
         for name in sorted(given.keys() - allowed.keys()):
-            if more is False and not self._is_told:
+            if more is False and not self._responses:
                 yield f"{at}/{name}: is gone"
             elif isinstance(more, Mapping):
                 yield from self.beyond(given[name], more, f"{at}/{name}")
@@ -191,9 +191,9 @@ class Containment:
             given, allowed = ({"type": "string", **each.get("propertyNames", {})} for each in (inner, outer))
             yield from self.beyond(given, allowed, f"{at} names")
         more, others = (each.get("additionalProperties", True) for each in (inner, outer))
-        if others is False and more is not False and not self._is_told:
+        if others is False and more is not False and not self._responses:
             yield f"{at}: takes no other fields"
-        elif more is False and others is not False and self._is_told and "additionalProperties" in outer:
+        elif more is False and others is not False and self._responses and "additionalProperties" in outer:
             yield f"{at}/*: is gone"
         elif more is not False and others is not False and "additionalProperties" in outer:
             yield from self.beyond(_of(more), _of(others), f"{at}/*")
@@ -206,7 +206,7 @@ class Containment:
                 yield from self.beyond(_of(given), allowed, f"{at}/[]")
 
     def _said(self, at: str, what: str, inner: object, outer: object) -> str:
-        before, after = (outer, inner) if self._is_told else (inner, outer)
+        before, after = (outer, inner) if self._responses else (inner, outer)
         return f"{at}: {what} was {before}, is {after}"
 
 
@@ -231,7 +231,7 @@ _SUCCESS = ("2", "3")
 class ResponseChanges:
     def __init__(self, before: Document, after: Document) -> None:
         self._before, self._after = before, after
-        self._schemas = Containment(after, before, told=True)
+        self._schemas = Containment(after, before, of_responses=True)
 
     def of_answers(self, old: Document, new: Document, at: str) -> Iterator[str]:
         """Changes of responses. Clients don't expect a new status, unless it is an error."""
@@ -290,8 +290,8 @@ def breaks(before: Document, after: Document) -> list[str]:
 class _Comparison:
     def __init__(self, before: Document, after: Document) -> None:
         self._before, self._after = before, after
-        self._taken = Containment(before, after)  # requests that were accepted must still be
-        self._told = ResponseChanges(before, after)
+        self._sent = Containment(before, after)  # requests that were accepted must still be
+        self._received = ResponseChanges(before, after)
 
     def breaks(self) -> Iterator[str]:
         for path, methods in self._before["paths"].items():
@@ -317,8 +317,8 @@ class _Comparison:
         before, after = (
             {each["name"]: each for each in webhook["post"].get("parameters", [])} for webhook in (old, new)
         )
-        yield from self._told.of_headers(before, after, at)
-        yield from self._told.of_answer(old["post"]["requestBody"], new["post"]["requestBody"], at)
+        yield from self._received.of_headers(before, after, at)
+        yield from self._received.of_answer(old["post"]["requestBody"], new["post"]["requestBody"], at)
 
     def _of_operation(self, old: Document, new: Document, at: str) -> Iterator[str]:
         for name in _NAMES:
@@ -328,7 +328,7 @@ class _Comparison:
             yield f"{at}: security was {_ways_in(old)}, is {_ways_in(new)}"
         yield from self._of_parameters(_parameters(old), _parameters(new), at)
         yield from self._of_body(old.get("requestBody"), new.get("requestBody"), at)
-        yield from self._told.of_answers(old["responses"], new["responses"], at)
+        yield from self._received.of_answers(old["responses"], new["responses"], at)
 
     def _of_parameters(self, old: Document, new: Document, at: str) -> Iterator[str]:
         for name, parameter in new.items():
@@ -341,7 +341,7 @@ class _Comparison:
             for how in _HOW_WRITTEN:
                 if parameter.get(how) != new[name].get(how):
                     yield f"{at} {name}: {how} was {parameter.get(how)}, is {new[name].get(how)}"
-            yield from self._taken.beyond(parameter["schema"], new[name]["schema"], f"{at} {name}")
+            yield from self._sent.beyond(parameter["schema"], new[name]["schema"], f"{at} {name}")
 
     def _of_body(self, old: Document | None, new: Document | None, at: str) -> Iterator[str]:
         if new is not None and new.get("required") and not (old or {}).get("required"):
@@ -351,7 +351,7 @@ class _Comparison:
             if now is None:
                 yield f"{at} body: {media_type} is gone"
             else:
-                yield from self._taken.beyond(content.get("schema", {}), now.get("schema", {}), f"{at} body")
+                yield from self._sent.beyond(content.get("schema", {}), now.get("schema", {}), f"{at} body")
 
 
 def _parameters(operation: Document) -> dict[str, Document]:

@@ -247,18 +247,18 @@ def open_response_schemas(document: dict[str, Any]) -> None:
     """Allow unlisted fields in every schema that responses or webhooks refer to."""
     schemas: Schemas = document["components"]["schemas"]
     operations = [operation for methods in document["paths"].values() for operation in methods.values()]
-    told = _schemas_within(
+    in_responses = _schemas_within(
         [[operation["responses"] for operation in operations], document.get("webhooks", {})], schemas
     )
-    asked = _schemas_within([operation.get("requestBody") for operation in operations], schemas)
-    closed = {name for name in told if schemas[name].get("additionalProperties") is False}
-    for name in closed & asked:
+    in_requests = _schemas_within([operation.get("requestBody") for operation in operations], schemas)
+    closed = {name for name in in_responses if schemas[name].get("additionalProperties") is False}
+    for name in closed & in_requests:
         schemas[f"{_REQUEST_PREFIX}{name}"] = schemas[name] | {"title": f"{_REQUEST_PREFIX}{name}"}
     for operation in operations:
         if "requestBody" in operation:
-            operation["requestBody"] = _renamed(operation["requestBody"], closed & asked)
-    for name in asked - told:
-        schemas[name] = _renamed(schemas[name], closed & asked)
+            operation["requestBody"] = _renamed(operation["requestBody"], closed & in_requests)
+    for name in in_requests - in_responses:
+        schemas[name] = _renamed(schemas[name], closed & in_requests)
     for name in closed:
         schemas[name] = {key: value for key, value in schemas[name].items() if key != "additionalProperties"}
 

@@ -29,7 +29,7 @@ def http(settings: Settings, serve: Serve) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def anybody(http: httpx.Client, offered: Device) -> Iterator[httpx.Client]:
+def client(http: httpx.Client, offered: Device) -> Iterator[httpx.Client]:
     yield http
     http.post(UNCORDON).raise_for_status()
 
@@ -70,17 +70,17 @@ def test_requests_through_a_proxy_need_a_key(http: httpx.Client, name: str) -> N
     + [{"Sec-Fetch-Site": site} for site in ("cross-site", "same-site")],
     ids=str,
 )
-def test_pages_of_other_origins_change_nothing(anybody: httpx.Client, headers: dict[str, str]) -> None:
-    assert problem(anybody.post(CORDON, headers=headers)) == (403, "origin-not-allowed")
-    assert not anybody.get("/v1/devices").json()["data"][0]["cordoned"]
+def test_pages_of_other_origins_change_nothing(client: httpx.Client, headers: dict[str, str]) -> None:
+    assert problem(client.post(CORDON, headers=headers)) == (403, "origin-not-allowed")
+    assert not client.get("/v1/devices").json()["data"][0]["cordoned"]
 
 
-def test_pages_of_its_own_and_configured_origins_can_post(anybody: httpx.Client) -> None:
-    own = f"http://{anybody.base_url.host}:{anybody.base_url.port}"
+def test_pages_of_its_own_and_configured_origins_can_post(client: httpx.Client) -> None:
+    own = f"http://{client.base_url.host}:{client.base_url.port}"
     for headers in ({"Origin": own}, {"Origin": FRIEND, "Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "none"}):
-        assert anybody.post(CORDON, headers=headers).status_code == 200
+        assert client.post(CORDON, headers=headers).status_code == 200
     assert (
-        anybody.get("/v1/jobs", headers={"Origin": "https://evil.example"}).status_code == 200
+        client.get("/v1/jobs", headers={"Origin": "https://evil.example"}).status_code == 200
     )  # the page can't read the response
 
 

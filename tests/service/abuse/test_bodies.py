@@ -52,7 +52,7 @@ def forget_peak(pid: int) -> None:
         (PUT + LENGTH, plain, 401, "not-authorized"),
         (b"POST /v1/nowhere HTTP/1.1\r\n" + JSON + CHUNKED, chunks, 404, "not-found"),
     ],
-    ids=["with a length", "in chunks", "a file of nobody's", "to nowhere"],
+    ids=["with a length", "in chunks", "an unknown job's file", "to nowhere"],
 )
 def test_two_hundred_megabytes_are_refused_and_not_read(
     api: Api, head: bytes, body: Callable[[], Iterator[bytes]], status: int, code: str

@@ -40,7 +40,7 @@ class Matrix:
             try:
                 about[each] = asks(each, self._belongings.names)
             except KeyError as unknown:
-                yield f"{each}: nobody has said what to ask it for, as to {unknown}"
+                yield f"{each}: add its requests to matrix.py, as it has {unknown}"
         refused = {each: self._told(self._stranger, all_of_it) for each, all_of_it in about.items()}
         for each, answers in refused.items():
             yield from self._leaks(each, about[each], answers)
@@ -130,7 +130,7 @@ def test_the_matrix_finds_leaking_routes_and_untested_ones(
         planted = [each for each in found if each.path in ("/v1/everything", "/v1/own", "/v1/all/{sweep_id}")]
         faults = list(Matrix(belongings, *callers).faults(planted))
     assert faults == [
-        "GET /v1/all/{sweep_id}: nobody has said what to ask it for, as to 'all'",
+        "GET /v1/all/{sweep_id}: add its requests to matrix.py, as it has 'all'",
         "GET /v1/everything: tells a stranger what is the owner's",
         "GET /v1/own: tells a stranger what is the owner's",
         "GET /v1/everything: its rule is EVERYBODYS, and an owner is told more than others",

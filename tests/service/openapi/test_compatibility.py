@@ -59,7 +59,7 @@ def taken(before: Schema, after: Schema) -> list[str]:
 
 
 def told(before: Schema, after: Schema) -> list[str]:
-    return list(Containment(DOCUMENT, DOCUMENT, told=True).beyond(after, before, "at"))
+    return list(Containment(DOCUMENT, DOCUMENT, of_responses=True).beyond(after, before, "at"))
 
 
 TAKEN: list[tuple[Schema, Schema, str]] = [

@@ -24,7 +24,7 @@ PACKAGE = "client_made_of_openapi"
 CONFIG = f"post_hooks: []\nproject_name_override: {PACKAGE}\npackage_name_override: {PACKAGE}\n"
 
 
-def test_the_python_of_the_readme_runs_unchanged(http: Any, url: str) -> None:
+def test_the_readme_s_python_runs_as_it_stands(http: Any, url: str) -> None:
     program = "\n".join(README).replace("Client()", f"Client({url!r})")
     assert program.count(url) == 2
     command = [sys.executable, "-c", program]

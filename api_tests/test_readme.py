@@ -1,4 +1,4 @@
-"""The README's commands, run unchanged: curl and jq, and the `dyno` command."""
+"""The README's commands, run as they stand there: a caller with curl and jq, and the `dyno` command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 
-# Commands that start a whole Dyno or run the tests are tested elsewhere.
+# What starts a whole Dyno or a developer's run is tested elsewhere, or is what runs this test.
 TESTED_ELSEWHERE = {
     "make demo": "tests/cli/test_up.py",
     "make install\n.venv/bin/dyno up": "tests/cli/test_up.py",
@@ -59,8 +59,8 @@ def test_every_block_is_run_here_or_tested_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("line", LOOPS)
-def test_a_loop_that_waits_for_a_job_ends_if_the_job_is_unknown(url: str, tools: str, line: str) -> None:
-    """After its job was deleted or its key revoked, such a loop would send requests forever, without a pause."""
+def test_a_loop_that_waits_for_a_job_ends_where_there_is_none(url: str, tools: str, line: str) -> None:
+    """A caller whose job was deleted, or whose key was revoked, would ask for ever, and as fast as it can."""
     named = dict.fromkeys(re.findall(r"/v1/jobs/\$(\w+)", line), NO_JOB)
     subprocess.run(
         ["bash", "-c", line], env={**os.environ, **named, "DYNO": url, "PATH": tools}, timeout=30, check=True
@@ -68,7 +68,7 @@ def test_a_loop_that_waits_for_a_job_ends_if_the_job_is_unknown(url: str, tools:
 
 
 @pytest.mark.verify
-def test_the_client_commands_work_unchanged(http: httpx.Client, url: str, tools: str) -> None:
+def test_the_callers_lines_work_as_they_stand(http: httpx.Client, url: str, tools: str) -> None:
     script = "\n".join(block for block in BLOCKS if _is_for_a_caller(block))
     environment = {**os.environ, "DYNO": url, "PATH": tools, "COLUMNS": "200"}
     script = script.replace(".venv/bin/dyno", str(Path(sys.executable).parent / "dyno"))

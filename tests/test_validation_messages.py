@@ -52,7 +52,7 @@ def told(kind: Any, value: object) -> str:
         (bool, "yes", "Input should be true or false"),
         (int, "5", "Input should be a valid integer"),
         (Inner, {"even": 3}, "3 is odd"),
-        (Inner, {"even": 2, "odd": 1}, "There is no such field"),
+        (Inner, {"even": 2, "odd": 1}, "Unknown field"),
         (Annotated[str, Field(pattern="^(?P<kind>cpu|gpu):0$")], "x", "String should match ^(cpu|gpu):0$"),
         (Literal["a", 1, None, True], "b", 'Input should be "a", 1, null or true'),
         (Annotated[list[int], Field(max_length=2)], [1, 2, 3], "Array should have at most 2 items, not 3"),

@@ -60,7 +60,7 @@ def test_a_data_folder_that_can_not_be_used_is_named_with_the_reason_and_nothing
     folder = tmp_path / named  # of two absolute paths the second one
     done = CliRunner().invoke(app, ["up", "--port", "0", "--data-dir", str(folder)], env={"DYNO_REDIS_URL": None})
     assert done.exit_code == 2
-    why = "is not a folder" if named in NOT_FOLDERS else f"nothing can be written to {named.removesuffix('/none')}: "
+    why = "is not a folder" if named in NOT_FOLDERS else f"{named.removesuffix('/none')} isn't writable: "
     told = rf"dyno: the data folder {folder} can't be used: .*{why}.*; name another one: --data-dir\n"
     assert re.fullmatch(told, done.output)
 

@@ -123,7 +123,7 @@ def test_a_part_that_dies_is_started_again_and_that_is_said(up: Callable[[], tup
     for words, name in (("-m service", "API"), ("-m workers ", f"worker {HERE}")):
         os.kill(running.pid_of(words), signal.SIGKILL)
         running.says(f"{name} died (signal SIGKILL)")
-        running.says(f"{name} started again")
+        running.says(f"{name} restarted")
     eventually(lambda: client.not_ready_because() is None, 60, "the API is ready again")
     assert client.wait(client.submit({**TINY, "queue_if_absent": True}).id).status == "succeeded"
 
@@ -168,7 +168,7 @@ def test_an_address_that_is_not_of_this_host_is_told_on_one_line(
 ) -> None:
     running = command(*words, DYNO_HOST="192.0.2.1")
     assert running.process.wait(60) == 2
-    assert re.fullmatch(r"dyno: 192\.0\.2\.1, port \d+ can't be bound: .*DYNO_HOST\n", running.text())
+    assert re.fullmatch(r"dyno: can't bind 192\.0\.2\.1, port \d+: .*DYNO_HOST\n", running.text())
 
 
 def test_port_0_is_a_free_one(command: Callable[..., Command], home: Path) -> None:

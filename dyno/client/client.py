@@ -295,7 +295,7 @@ class ComparisonCalls:
     def begin_comparison(
         self, /, first: AnySpec, second: AnySpec, *, idempotency_key: str | None = None, **options: JsonValue
     ) -> Steps[UnfinishedComparison]:
-        """Queue a job that runs both specs in turns. Options as in the API: pairs, control, metric, margin, confidence."""
+        """Queue a job that runs both specs in turns. Options: pairs, control, metric, margin, confidence."""
         return begun_comparison(first, second, options, idempotency_key)
 
     @call

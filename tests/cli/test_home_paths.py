@@ -45,7 +45,7 @@ def test_there_are_options_to_look_at() -> None:
 def test_a_home_that_there_is_not_is_wrong_usage() -> None:
     done = CliRunner().invoke(app, ["doctor", "--data-dir", "~nobody-of-this-name/x"], env={"COLUMNS": "200"})
     assert done.exit_code == 2
-    assert "no such home" in done.output
+    assert "can't expand ~" in done.output
 
 
 NOT_FOLDERS = ("file", "file/below")
@@ -61,7 +61,7 @@ def test_a_data_folder_that_can_not_be_used_is_named_with_the_reason_and_nothing
     done = CliRunner().invoke(app, ["up", "--port", "0", "--data-dir", str(folder)], env={"DYNO_REDIS_URL": None})
     assert done.exit_code == 2
     why = "is not a folder" if named in NOT_FOLDERS else f"{named.removesuffix('/none')} isn't writable: "
-    told = rf"dyno: the data folder {folder} can't be used: .*{why}.*; name another one: --data-dir\n"
+    told = rf"dyno: the data folder {folder} can't be used: .*{why}.*; choose another with --data-dir\n"
     assert re.fullmatch(told, done.output)
 
 
@@ -83,7 +83,10 @@ def test_keys_say_that_their_data_folder_is_none(tmp_path: Path, command: list[s
     words = ["keys", *command, "--data-dir", str(tmp_path / "file")]
     done = CliRunner().invoke(app, words, env={"DYNO_REDIS_URL": None})
     assert done.exit_code == 2
-    assert f"the data folder {tmp_path / 'file'} can't be used: Not a directory; name that of `dyno up`" in done.output
+    assert (
+        f"the data folder {tmp_path / 'file'} can't be used: Not a directory; pass the --data-dir of `dyno up`"
+        in done.output
+    )
 
 
 def test_looking_whether_a_folder_can_be_used_leaves_nothing_behind(tmp_path: Path) -> None:

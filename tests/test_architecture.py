@@ -103,7 +103,7 @@ def test_service_and_workers_never_import_each_other_and_dyno_imports_neither() 
         assert others <= {package, "dyno"}, f"{module} imports {others}"
 
 
-def test_a_chaos_run_knows_the_house_from_outside_and_the_house_knows_no_chaos() -> None:
+def test_chaos_imports_only_the_names_of_the_store_and_nothing_imports_chaos() -> None:
     """What proves the promise shares no code with what has to keep it, but the store's names; no table either."""
     inside = {name.split(".")[0] for path in MODULES.values() for name in imports(path, inside_functions=True)}
     assert not inside & {"chaos", "benchmarks", "tests"}
@@ -121,7 +121,7 @@ def _taken_by_chaos(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize("part", sorted(ALLOWED))
-def test_each_part_of_dyno_imports_only_what_the_house_allows(part: str) -> None:
+def test_each_part_of_dyno_imports_only_what_it_may(part: str) -> None:
     for module, path in MODULES.items():
         if not module.startswith("dyno.") or _part(module) != part:
             continue
@@ -147,11 +147,11 @@ def _assert_no_circle(graph: Mapping[str, set[str]]) -> None:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
 
 
-def test_every_package_of_the_service_has_its_arrows_here() -> None:
+def test_every_package_of_the_service_has_import_rules() -> None:
     assert {path.parent.name for path in (ROOT / "service").glob("*/__init__.py")} == SERVICE.keys()
 
 
-def test_each_part_of_the_service_imports_only_what_the_house_allows() -> None:
+def test_each_part_of_the_service_imports_only_what_it_may() -> None:
     for part, names in _service().items():
         if (allowed := SERVICE.get(part, BELOW_ROUTES.get(part))) is not None:
             strange = {name for name in names if not {name, _first(name)} & (allowed | {part})}
@@ -160,7 +160,7 @@ def test_each_part_of_the_service_imports_only_what_the_house_allows() -> None:
         assert not strange, f"service.{part} may not import {strange}"
 
 
-def test_the_parts_of_the_service_are_in_no_circle() -> None:
+def test_the_parts_of_the_service_have_no_import_cycle() -> None:
     _assert_no_circle({part: {_first(name) for name in names} - {part} for part, names in _service().items()})
 
 

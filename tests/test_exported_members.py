@@ -21,7 +21,7 @@ FACE = {
 NOT_FOR_CALLERS = {"tensorflow", "keras", "jax", "torch", "numpy", "scipy", "redis", "celery", "fastapi", "uvicorn"}
 
 
-def test_the_face_is_what_it_was() -> None:
+def test_the_public_names_are_unchanged() -> None:
     """A name that goes breaks callers: the CHANGELOG has to tell them."""
     assert set(dyno.__all__) == FACE
     assert dyno.__all__ == sorted(dyno.__all__)
@@ -35,7 +35,7 @@ def test_each_name_is_a_class_of_that_name(name: str) -> None:
     assert found.__name__ == name
 
 
-def test_type_checkers_are_told_the_same_names() -> None:
+def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(Path(dyno.__file__).read_text())
     (told,) = [node for node in tree.body if isinstance(node, ast.If)]
     imports = [node for node in told.body if isinstance(node, ast.ImportFrom)]
@@ -45,7 +45,7 @@ def test_type_checkers_are_told_the_same_names() -> None:
         assert getattr(sys.modules[str(module)], name) is getattr(dyno, name)
 
 
-def test_every_error_of_the_client_is_there_and_is_a_dyno_error() -> None:
+def test_every_error_of_the_client_is_public_and_a_dyno_error() -> None:
     from dyno.client import exceptions
 
     classes = {
@@ -55,7 +55,7 @@ def test_every_error_of_the_client_is_there_and_is_a_dyno_error() -> None:
     assert all(issubclass(each, dyno.DynoError) for each in classes)
 
 
-def test_a_name_that_there_is_not_is_missed_as_ever() -> None:
+def test_an_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Nothing"):
         dyno.Nothing  # noqa: B018
 
@@ -67,12 +67,12 @@ def loaded_by(statement: str) -> set[str]:
     return {name.partition(".")[0] for name in done.stdout.split()}
 
 
-def test_importing_the_package_alone_brings_nothing_in() -> None:
+def test_importing_the_package_imports_no_other_package() -> None:
     installed = loaded_by("import dyno") - set(sys.stdlib_module_names)
     assert installed == {"dyno"}
 
 
-def test_a_client_brings_in_no_framework_and_no_part_of_a_service() -> None:
+def test_the_client_imports_no_framework_and_no_server_code() -> None:
     found = loaded_by("from dyno import *")
     assert {"dyno", "httpx"} <= found
     assert not found & (NOT_FOR_CALLERS | {"service", "workers"})

@@ -55,12 +55,12 @@ WEIGHTS = {"$defs": {"WeightsRef": {"type": "object", "properties": {"job": {}, 
         ({}, "anything"),
     ],
 )
-def test_kinds_and_bounds_are_said(schema: dict[str, Any], said: str) -> None:
+def test_a_schema_is_described_with_its_types_and_bounds(schema: dict[str, Any], said: str) -> None:
     assert describe_schema(schema, WEIGHTS) == said
 
 
 @pytest.mark.parametrize("name", registry())
-def test_all_that_a_workload_bounds_is_said_of_its_params(name: str) -> None:
+def test_all_bounds_of_the_params_of_a_workload_are_described(name: str) -> None:
     schema = registry()[name].params.model_json_schema()
     for of in schema["properties"].values():
         said = describe_schema(of, schema)

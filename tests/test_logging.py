@@ -52,7 +52,7 @@ def fail() -> None:
         logging.getLogger("dyno.tested").exception("broke: %s", NASTY)
 
 
-def test_a_plain_line_is_what_it_always_was(log: Callable) -> None:
+def test_a_plain_line_has_time_level_logger_and_message(log: Callable) -> None:
     logger, text = log(PlainFormatter(PLAIN_FORMAT))
     logger.warning("no upkeep until Redis is back (%s)", "größer …")
     assert re.fullmatch(
@@ -61,7 +61,7 @@ def test_a_plain_line_is_what_it_always_was(log: Callable) -> None:
     )
 
 
-def test_nobody_forges_a_plain_line(log: Callable) -> None:
+def test_a_message_cannot_forge_a_plain_line(log: Callable) -> None:
     logger, text = log(PlainFormatter(PLAIN_FORMAT))
     logger.warning("asked for %s", NASTY)
     fail()
@@ -119,7 +119,7 @@ def test_a_record_says_which_request_and_job_it_belongs_to(log: Callable) -> Non
 
 
 @pytest.mark.parametrize("log_format", ["plain", "json"])
-def test_other_libraries_write_alike(log_format: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_libraries_use_the_same_format(log_format: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     text, root = io.StringIO(), logging.getLogger()
     before = root.handlers[:], root.level
     monkeypatch.setattr(sys, "stderr", text)

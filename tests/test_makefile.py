@@ -19,10 +19,10 @@ def told(target: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def test_lock_leaves_the_environment_that_is_named_as_it_is() -> None:
+def test_lock_does_not_touch_the_given_environment() -> None:
     assert "requirements/dev.txt" in told("lock")
     assert ELSEWHERE not in told("lock")
 
 
-def test_install_makes_the_environment_that_is_named() -> None:
+def test_install_makes_the_given_environment() -> None:
     assert f"-m venv {ELSEWHERE}" in told("install")

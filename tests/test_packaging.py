@@ -28,7 +28,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_every_file_of_the_packages_is_in_it(installed: Path) -> None:
+def test_the_wheel_contains_every_file_of_the_packages(installed: Path) -> None:
     there = {path.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()}
     ours = {path for path in there if "__pycache__" not in path.parts}
     brought = {path.relative_to(installed) for name in PACKAGES for path in (installed / name).rglob("*")}
@@ -36,7 +36,7 @@ def test_every_file_of_the_packages_is_in_it(installed: Path) -> None:
     assert {".lua", ".json", ".csv", ".gz"} <= {path.suffix for path in ours}
 
 
-def test_its_command_runs_without_the_checkout(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_runs_without_the_checkout(installed: Path, tmp_path: Path) -> None:
     outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env = outside | {"PYTHONPATH": str(installed)}
     where = [sys.executable, "-P", "-c", "import dyno; print(dyno.__file__)"]

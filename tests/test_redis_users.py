@@ -97,7 +97,7 @@ def _offers(http: httpx.Client) -> bool:
         return False
 
 
-def test_jobs_go_through_api_and_worker_without_a_refusal(http: httpx.Client, socket: Path) -> None:
+def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: Path) -> None:
     assert http.get("/readyz").status_code == 200
     for key in ({}, {"Idempotency-Key": "one"}):
         job = http.post("/v1/jobs", json=TINY, headers={"Prefer": "wait=60"} | key).json()
@@ -168,7 +168,7 @@ def _with_a_key(http: httpx.Client, socket: Path) -> None:
         "PUBLISH any 1",
     ],
 )
-def test_what_no_role_needs_is_refused(socket: Path, role: str, command: str) -> None:
+def test_redis_refuses_commands_that_no_role_needs(socket: Path, role: str, command: str) -> None:
     with pytest.raises(redis.exceptions.NoPermissionError):
         client_of(role, socket).execute_command(*command.split())
 
@@ -184,12 +184,12 @@ def test_what_no_role_needs_is_refused(socket: Path, role: str, command: str) ->
         "ZRANGE dyno:keys 0 -1",
     ],
 )
-def test_a_worker_has_no_part_in_what_is_between_callers_and_the_api(socket: Path, command: str) -> None:
+def test_a_worker_cannot_use_keys_that_only_the_api_needs(socket: Path, command: str) -> None:
     with pytest.raises(redis.exceptions.NoPermissionError):
         client_of("worker", socket).execute_command(*command.split())
 
 
-def test_without_a_password_nobody_gets_in(socket: Path) -> None:
+def test_a_missing_or_wrong_password_is_refused(socket: Path) -> None:
     for wrong in (redis.Redis(unix_socket_path=str(socket)), redis.Redis.from_url(f"unix://api:guess@{socket}")):
         with pytest.raises(redis.AuthenticationError):
             wrong.ping()

@@ -34,11 +34,11 @@ def test_the_code_is_formatted() -> None:
     _tool("ruff", "format", "--check")
 
 
-def test_mypy_is_content_in_strict_mode() -> None:
+def test_mypy_passes_in_strict_mode() -> None:
     _tool("mypy")
 
 
-def test_no_file_has_a_name_that_says_nothing() -> None:
+def test_no_file_has_a_generic_name() -> None:
     names = {part for path in _sources() for part in re.split(r"[_/.]", str(path.relative_to(ROOT)))}
     assert not names & FORBIDDEN_NAMES
 

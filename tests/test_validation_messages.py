@@ -64,14 +64,14 @@ def told(kind: Any, value: object) -> str:
         ),
     ],
 )
-def test_what_is_wrong_is_told_in_the_words_of_json(kind: Any, value: object, expected: str) -> None:
+def test_messages_use_the_terms_of_json(kind: Any, value: object, expected: str) -> None:
     assert told(kind, value) == expected
 
 
 @pytest.mark.parametrize(
     "known", [each for each in list_all_errors() if not NOT_OF_JSON.search(each["type"])], ids=lambda each: each["type"]
 )
-def test_no_error_that_pydantic_knows_speaks_of_python(known: dict[str, Any]) -> None:
+def test_no_message_names_python_types(known: dict[str, Any]) -> None:
     context = (known["example_context"] or {}) | {"field_type": "List"}
     found = ErrorDetails(type=known["type"], loc=(), msg=known["example_message_python"], input=None, ctx=context)
     assert not PYTHON.search(validation_message(found)), validation_message(found)

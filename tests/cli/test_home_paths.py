@@ -29,7 +29,7 @@ PATHS = list(options(get_command(app), "dyno"))
 
 
 @pytest.mark.parametrize(("command", "option"), [each[1:] for each in PATHS], ids=[each[0] for each in PATHS])
-def test_an_option_takes_the_home_for_a_tilde(
+def test_a_path_option_expands_a_tilde(
     command: Any, option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -38,11 +38,11 @@ def test_an_option_takes_the_home_for_a_tilde(
     assert option.process_value(context, None) in (None, option.default)
 
 
-def test_there_are_options_to_look_at() -> None:
+def test_path_options_are_found() -> None:
     assert {"dyno up --data-dir", "dyno keys list --data-dir", "dyno artifacts --save"} <= {each[0] for each in PATHS}
 
 
-def test_a_home_that_there_is_not_is_wrong_usage() -> None:
+def test_an_unknown_home_is_wrong_usage() -> None:
     done = CliRunner().invoke(app, ["doctor", "--data-dir", "~nobody-of-this-name/x"], env={"COLUMNS": "200"})
     assert done.exit_code == 2
     assert "can't expand ~" in done.output
@@ -78,7 +78,7 @@ def test_the_doctor_finds_a_data_folder_that_can_not_be_used(tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("command", [["list"], ["create", "--name", "n", "--scope", "read"], ["revoke", "k"], ["open"]])
-def test_keys_say_that_their_data_folder_is_none(tmp_path: Path, command: list[str]) -> None:
+def test_keys_report_an_unusable_data_folder(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "file").touch()
     words = ["keys", *command, "--data-dir", str(tmp_path / "file")]
     done = CliRunner().invoke(app, words, env={"DYNO_REDIS_URL": None})
@@ -89,7 +89,7 @@ def test_keys_say_that_their_data_folder_is_none(tmp_path: Path, command: list[s
     )
 
 
-def test_looking_whether_a_folder_can_be_used_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_checking_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
     assert write_error(tmp_path) is None
     assert write_error(tmp_path / "not" / "yet") is None
     assert not list(tmp_path.iterdir())

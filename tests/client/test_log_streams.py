@@ -32,13 +32,13 @@ def test_a_log_is_read_to_the_end_of_its_job(through: Through) -> None:
 
 
 @pytest.mark.parametrize("answers", [[(CUT, b"")], [(200, b"one"), (200, RUNNING)], [(200, b"one"), (CUT, b"")]])
-def test_a_log_that_is_cut_off_is_no_whole_one(through: Through, answers: list[tuple[int, bytes]]) -> None:
+def test_a_log_that_is_cut_off_is_an_error(through: Through, answers: list[tuple[int, bytes]]) -> None:
     Handler.answers = [*answers]
     with pytest.raises(ServerUnreachable):
         through(read)
 
 
-def test_a_log_of_no_job_is_refused(through: Through) -> None:
+def test_the_log_of_an_unknown_job_is_refused(through: Through) -> None:
     Handler.answers = [(404, problem(404))]
     with pytest.raises(Refused):
         through(lambda client: read(client, "../job_1"))

@@ -60,7 +60,7 @@ async def find(lookups: Lookups, host: str, owner: str, within_s: float = WITHIN
 
 
 @pytest.mark.anyio
-async def test_what_the_system_says_is_what_is_told(name_server: NameServer) -> None:
+async def test_a_lookup_returns_what_the_system_returns(name_server: NameServer) -> None:
     lookups = Lookups(name_server.look_up)
     assert await find(lookups, "quick", "") == ["7"]
     with pytest.raises(OSError, match="no such name"):

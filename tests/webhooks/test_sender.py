@@ -65,7 +65,7 @@ def answering(*pieces: bytes) -> Iterator[tuple[int, list[int]]]:
         thread.join(60)
 
 
-async def test_an_answer_decides_and_its_status_is_told() -> None:
+async def test_the_status_of_the_response_decides() -> None:
     with Inbox(200, 299, 404, 500) as inbox:
         ends = [await sender("127.0.0.1").send(inbox.url, '{"a":1}', HEADERS) for _ in range(4)]
     assert [(each.outcome, each.status_code) for each in ends] == [
@@ -110,7 +110,7 @@ async def test_the_address_that_was_checked_is_the_one_that_is_connected_to() ->
     assert [(each.path, each.headers["host"]) for each in inbox.messages] == [("/x?y", f"{NAME}:{inbox.port}")]
 
 
-async def test_where_one_address_does_not_answer_the_next_one_is_asked() -> None:
+async def test_the_next_address_is_tried_if_one_refuses() -> None:
     with Inbox() as inbox:
         two = leading_to(["127.0.0.2", "127.0.0.1"])
         ended = await sender(NAME, resolve=two).send(f"http://{NAME}:{inbox.port}/", "{}", HEADERS)

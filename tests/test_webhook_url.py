@@ -83,7 +83,7 @@ def test_a_public_address_is_public(address: str) -> None:
         *("2001::1", "2001:1::1", "3fff::1", "5f00::1"),
     ],
 )
-def test_what_is_for_some_only_is_not_public_however_it_is_wrapped(address: str) -> None:
+def test_other_addresses_are_not_public_however_they_are_wrapped(address: str) -> None:
     assert not is_public_address(address)
     host = f"[{address}]" if ":" in address else address
     if "%" not in address:
@@ -93,7 +93,7 @@ def test_what_is_for_some_only_is_not_public_however_it_is_wrapped(address: str)
 @pytest.mark.parametrize(
     "host", ["127.1", "2130706433", "0x7f000001", "0177.0.0.1", "localhost", "LOCALHOST.", "a.localhost", "0"]
 )
-def test_loopback_is_known_however_it_is_written(host: str) -> None:
+def test_loopback_is_recognized_in_every_notation(host: str) -> None:
     assert reject_reason(parse_webhook_url(f"https://{host}/"), ()) is not None
 
 

@@ -128,7 +128,7 @@ def test_a_process_that_dies_is_restarted_and_reported(up: Callable[[], tuple[Co
     assert client.wait(client.submit({**TINY, "queue_if_absent": True}).id).status == "succeeded"
 
 
-def test_the_embedded_server_is_started_again_with_its_jobs_and_its_durability(
+def test_the_embedded_server_is_restarted_with_its_jobs_and_its_durability(
     up: Callable[..., tuple[Command, Client]],
 ) -> None:
     running, client = up(DYNO_DURABILITY="always")

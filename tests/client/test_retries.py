@@ -162,7 +162,7 @@ def test_a_response_without_events_is_not_followed(through: Through, payload: by
     assert len(Handler.seen) == 1
 
 
-def test_who_would_wait_and_is_answered_at_once_asks_again_when_it_was_told_to() -> None:
+def test_a_long_poll_that_is_answered_at_once_waits_for_retry_after() -> None:
     """Else it would ask again at once, for as long as too many wait."""
     call = wait_for_job("job_1", None)
     next(call)

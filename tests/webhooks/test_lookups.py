@@ -69,7 +69,7 @@ async def test_a_lookup_returns_what_the_system_returns(name_server: NameServer)
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("owner", "bounds"), [("greedy", (8, 2)), ("", (2, 1))])
-async def test_one_that_hangs_counts_until_it_is_over(
+async def test_a_hanging_lookup_counts_until_it_ends(
     name_server: NameServer, owner: str, bounds: tuple[int, int]
 ) -> None:
     lookups = Lookups(name_server.look_up, *bounds)
@@ -86,7 +86,7 @@ async def test_one_that_hangs_counts_until_it_is_over(
     assert {"hangs-0", "hangs-1"} <= set(name_server.asked) <= {"hangs-0", "hangs-1", "quick", "next"}
 
 
-def test_one_that_hangs_does_not_keep_the_process_from_its_end() -> None:
+def test_a_hanging_lookup_does_not_keep_the_process_alive() -> None:
     command = [sys.executable, "-c", ENDS_WITH_ONE_THAT_HANGS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert (done.returncode, done.stdout) == (0, "over\n"), done.stderr

@@ -19,7 +19,7 @@ NAMES = ["any", "cpu", "cpu/amd-epyc", "cpu:0-1", "cpu:0,2@alpha.example", "cpu:
 
 @pytest.fixture
 def messages(client: redis.Redis, settings: Settings) -> Callable[[str], list[dict]]:
-    """What waits in the Celery queue of a store queue."""
+    """The messages that wait in the Celery queue of a store queue."""
 
     def waiting(queue: str) -> list[dict]:
         name = celery_app.key_prefix(settings) + celery_app.celery_queue(queue).name

@@ -1,4 +1,4 @@
-"""The compose file and the images, as far as they can be checked without an engine."""
+"""The compose file and the images, as far as tests can check them without a container engine."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_every_setting_of_the_compose_file_exists() -> None:
 
 
 def mounts(service: str) -> dict[str, tuple[str, str]]:
-    """Source and mode by path in the container; a source's default, where the host's environment may name another."""
+    """Path in the container -> (source, mode). If the host's environment may set the source, this is its default."""
     found = {}
     for volume in COMPOSE["services"][service]["volumes"]:
         source, path, *mode = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", volume).split(":")

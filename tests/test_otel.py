@@ -1,4 +1,4 @@
-"""Traces: off unless asked for, and never a reason for something else to break."""
+"""Traces are off by default, and tracing errors never break anything else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ON = Settings(traces=True)
 
 @pytest.fixture(autouse=True)
 def _unsent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans are made and passed on, but none is sent: nobody collects here."""
+    """Create and propagate spans without sending them, since there is no collector."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from dyno.settings import Settings, WrongSettings, load_settings
 
 DYNO = Path(sys.executable).with_name("dyno")
-NUMBERS = {"runner_memory_bytes"}  # an empty one is wrong
+NUMBERS = {"runner_memory_bytes"}  # an empty value is an error
 FOLDERS = ["spool_dir", "artifact_dir"]
 
 

@@ -1,4 +1,4 @@
-"""What machines can say of style: ruff, mypy --strict, and words that don't belong."""
+"""Automatic style checks: ruff, mypy --strict, and generic names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_no_local_name_hides_an_imported_one() -> None:
 
 
 def _hidden(path: Path) -> set[str]:
-    """What a file imports at its top and what a function in it assigns to."""
+    """Names that a file imports at its top and a function in it assigns to."""
     tree = ast.parse(path.read_text())
     imports = [each for each in tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
     imported = {(name.asname or name.name).partition(".")[0] for each in imports for name in each.names}

@@ -1,4 +1,4 @@
-"""No sentence about a caller's JSON speaks of Python."""
+"""Messages about a caller's JSON don't mention Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PYTHON = re.compile(
     r"|iterable|hashable|python|datetime|timedelta|object to extract|Value error|Assertion"
     r"|UUID object|Decimal object|\bfloat\b"
 )
-# A document read from JSON can't cause them (arguments, attributes, objects in memory), or the text is a validator's.
+# JSON documents can't cause these errors (arguments, attributes, objects in memory), or a validator writes their text.
 NOT_OF_JSON = re.compile(
     r"argument|frozen_(field|instance)|attribute|python_object|is_(instance|subclass)_of|callable|sentinel|value_error|assertion"
 )
@@ -36,7 +36,7 @@ class Inner(BaseModel):
         return value
 
 
-def told(kind: Any, value: object) -> str:
+def message_for(kind: Any, value: object) -> str:
     with pytest.raises(ValidationError) as caught:
         TypeAdapter(kind).validate_python(value, strict=True)
     return validation_message(caught.value.errors(include_url=False)[0])
@@ -65,7 +65,7 @@ def told(kind: Any, value: object) -> str:
     ],
 )
 def test_messages_use_the_terms_of_json(kind: Any, value: object, expected: str) -> None:
-    assert told(kind, value) == expected
+    assert message_for(kind, value) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which URLs and addresses a webhook may have."""
+"""The URLs and addresses that a webhook may have."""
 
 from __future__ import annotations
 

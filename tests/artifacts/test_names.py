@@ -1,4 +1,4 @@
-"""A name is never a path, a suffix decides how a file is served, and an archive says how large it becomes."""
+"""Names are never paths, suffixes decide the media type, and the declared size of an archive is limited."""
 
 from __future__ import annotations
 

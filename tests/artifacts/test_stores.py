@@ -1,4 +1,4 @@
-"""A folder keeps files whole, under names that no other content can take."""
+"""Stores keep complete files, under names that no other content can have."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_an_unusable_url_is_refused_with_the_reason(url: str, why: str) -> None:
 
 
 def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "s3fs", None)  # as if it were not installed, where it is
+    monkeypatch.setitem(sys.modules, "s3fs", None)  # as if it were not installed
     with pytest.raises(ArtifactStoreUnfit, match="s3fs"):
         remote_store("s3://bucket/path", FolderStore(Path("unused")))
 

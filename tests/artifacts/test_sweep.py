@@ -1,4 +1,4 @@
-"""What nobody needs any more goes; what somebody may still write stays."""
+"""A sweep deletes unused files, and keeps files that an upload may still write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def there(store: ArtifactStore, wanted: Artifact) -> bool:
 
 
 def half_written(store: ArtifactStore, age_s: float = 0.0) -> Path:
-    """As an API leaves it that is killed while it receives a file."""
+    """A partial file, as an API leaves it if it is killed during an upload."""
     path = store.incoming(JOB) / ".0123456789abcdef"
     path.write_bytes(b"half of")
     changed_s = time.time() - age_s

@@ -1,4 +1,4 @@
-"""What the command tells whoever doesn't know it yet, without a service."""
+"""The help, the version and usage errors of the command, without a service."""
 
 from __future__ import annotations
 

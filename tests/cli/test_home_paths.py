@@ -1,4 +1,4 @@
-"""Folders and files that options name: `~` as a shell writes it out, which doesn't in `--data-dir=~/x`."""
+"""Folders and files in options. `~` is expanded even where shells don't, as in `--data-dir=~/x`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dyno.preflight import write_error
 
 
 def options(command: Any, words: str) -> Iterator[tuple[str, Any, Any]]:
-    """Of it and the commands below: those that name a path."""
+    """The options of the command and its subcommands that take a path."""
     for name, below in getattr(command, "commands", {}).items():
         yield from options(below, f"{words} {name}")
     for each in command.params:
@@ -49,7 +49,7 @@ def test_an_unknown_home_is_wrong_usage() -> None:
 
 
 NOT_FOLDERS = ("file", "file/below")
-NOT_WRITABLE = ("/proc/none", "/sys")  # for root neither
+NOT_WRITABLE = ("/proc/none", "/sys")  # not even for root
 
 
 @pytest.mark.parametrize("named", [*NOT_FOLDERS, *NOT_WRITABLE])
@@ -57,12 +57,12 @@ def test_a_data_folder_that_can_not_be_used_is_named_with_the_reason_and_nothing
     tmp_path: Path, named: str
 ) -> None:
     (tmp_path / "file").touch()
-    folder = tmp_path / named  # of two absolute paths the second one
+    folder = tmp_path / named  # if `named` is absolute, this is `named`
     done = CliRunner().invoke(app, ["up", "--port", "0", "--data-dir", str(folder)], env={"DYNO_REDIS_URL": None})
     assert done.exit_code == 2
     why = "is not a folder" if named in NOT_FOLDERS else f"{named.removesuffix('/none')} isn't writable: "
-    told = rf"dyno: the data folder {folder} can't be used: .*{why}.*; choose another with --data-dir\n"
-    assert re.fullmatch(told, done.output)
+    message = rf"dyno: the data folder {folder} can't be used: .*{why}.*; choose another with --data-dir\n"
+    assert re.fullmatch(message, done.output)
 
 
 @pytest.mark.parametrize("named", [*NOT_FOLDERS, *NOT_WRITABLE])

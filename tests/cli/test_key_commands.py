@@ -1,4 +1,4 @@
-"""`dyno keys` where no Redis is named: which `dyno up` it looks for, and what it says where that isn't there."""
+"""`dyno keys` without DYNO_REDIS_URL: which `dyno up` it looks for, and its error if that isn't running."""
 
 from __future__ import annotations
 

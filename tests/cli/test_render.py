@@ -1,7 +1,4 @@
-"""Tables for a person: whatever is copied out of them is whole.
-
-What a person reads.
-"""
+"""Tables and other output for people. Text copied out of a table is complete."""
 
 from __future__ import annotations
 
@@ -147,9 +144,9 @@ def test_ids_and_verdicts_of_a_comparison_are_whole_in_any_terminal(width: int) 
     entries.append(an_entry(times(0.5)))
     ids = [entry.job.id for entry in entries]
     compared = compare(CompareResults(jobs=ids), entries, (), datetime.now(UTC))
-    said = in_terminal(width, lambda console: comparison(console, compared))
+    text = in_terminal(width, lambda console: comparison(console, compared))
     for word in (*ids, compared.id, "SLOWER", "indicative"):
-        assert word in said
+        assert word in text
 
 
 @pytest.mark.parametrize("width", [40, 80, 240])

@@ -1,7 +1,4 @@
-"""`dyno demo`, as `make demo` runs it.
-
-`dyno up`: the whole of Dyno in the foreground.
-"""
+"""`dyno demo`, as `make demo` runs it, and `dyno up`, which runs all of Dyno in the foreground."""
 
 from __future__ import annotations
 
@@ -94,7 +91,7 @@ def up(command: Callable[..., Command], home: Path) -> Callable[..., tuple[Comma
 
 
 def a_key(data_dir: Path) -> str:
-    """Made on the host of a `dyno up` that runs."""
+    """Create an admin key on the host of a running `dyno up`."""
     made = CliRunner(env={"DYNO_REDIS_URL": None}).invoke(
         app, ["keys", "create", "--name", "me", "--scope", "admin", "--data-dir", str(data_dir)]
     )
@@ -111,7 +108,7 @@ def test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing(
     secret = a_key(home / "data")
     assert running.interrupt() == 130
     running.assert_nothing_left()
-    again, client = up()  # though it asks for a key now, which the command doesn't have
+    again, client = up()  # starts although the service now needs a key, which the command doesn't have
     assert Client(client.url, secret).result(job.id).job == job.id
     again.process.terminate()
     again.process.wait(60)

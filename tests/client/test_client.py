@@ -1,4 +1,4 @@
-"""Both clients against a real HTTP server that answers what a test wants."""
+"""Both clients against a real HTTP server that answers as a test says."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_request_sends_the_key_and_an_argument_overrides_the_environment(
 def test_the_url_comes_from_the_argument_the_environment_or_the_default(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that a key of the environment goes where the environment says."""
+    """So the environment's key is sent to the environment's URL."""
     monkeypatch.setenv("DYNO_API_KEY", "dyno_environment")
     monkeypatch.setenv("DYNO_URL", url)
     Handler.answers = [(200, canceled())]

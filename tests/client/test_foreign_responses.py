@@ -1,4 +1,4 @@
-"""Answers that no Dyno gives, and those of a newer one."""
+"""Responses that don't come from Dyno, and responses of newer versions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_invalid_url_is_unreachable(through: Through, url: str) -> None:
 
 
 def newer(**spec: Any) -> bytes:
-    """A job as a newer service tells it."""
+    """A job with fields of a newer version."""
     job = json.loads(canceled())
     job["spec"]["measure"]["later"] = job["spec"]["later"] = job["later"] = 1
     job["spec"]["webhook"] = {"url": "https://hooks.example.org/", "later": 1}

@@ -1,4 +1,4 @@
-"""A log that is followed by either client, and one that ends before its job does."""
+"""Live logs in both clients, and logs that end before their job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 
 
 def read(client: Client | AsyncClient, job_id: str = "job_1") -> Any:
-    """All of it, or a coroutine of that."""
+    """The whole log, or a coroutine that returns it."""
 
     async def awaited() -> str:
         return "".join([text async for text in client.follow_logs(job_id)])

@@ -1,4 +1,4 @@
-"""A service that is away for a while, alone or behind a proxy: what is asked again, when, and for how long."""
+"""A service that is away for a while, with or without a proxy: which calls retry, when, and for how long."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_wait_ends_after_a_minute_without_a_response(
     Handler.answers = [(502, HTML)] * 9
     with pytest.raises(ServerUnreachable, match="502"):
         through(lambda client: client.wait("job_1"))
-    assert pauses == [0.5, 1.0]  # of so long a pause the next would end too late
+    assert pauses == [0.5, 1.0]  # the next pause would exceed the deadline
 
 
 def test_wait_ends_at_once_after_a_permanent_error(through: Through) -> None:
@@ -125,7 +125,7 @@ def test_the_outcome_of_a_job_without_a_result_is_an_error(through: Through) -> 
 
 
 def collected(client: Client | AsyncClient, job_id: str) -> Any:
-    """A client's events as a list, or a coroutine of it."""
+    """A client's events as a list, or a coroutine that returns it."""
 
     async def awaited() -> list[AnyEvent]:
         return [event async for event in client.events(job_id)]
@@ -133,8 +133,8 @@ def collected(client: Client | AsyncClient, job_id: str) -> Any:
     return awaited() if isinstance(client, AsyncClient) else list(client.events(job_id))
 
 
-TOLD = {"job": "job_1", "version": 2, "at": "2026-11-22T04:00:00Z", "event": "stop", "status": "canceled"}
-EVENT = f"id: 1-0\nevent: status\ndata: {json.dumps(TOLD | {'done': True})}\n\n".encode()
+STATUS = {"job": "job_1", "version": 2, "at": "2026-11-22T04:00:00Z", "event": "stop", "status": "canceled"}
+EVENT = f"id: 1-0\nevent: status\ndata: {json.dumps(STATUS | {'done': True})}\n\n".encode()
 STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
@@ -163,7 +163,7 @@ def test_a_response_without_events_is_not_followed(through: Through, payload: by
 
 
 def test_a_long_poll_that_is_answered_at_once_waits_for_retry_after() -> None:
-    """Else it would ask again at once, for as long as too many wait."""
+    """Otherwise it would poll without a pause for as long as the service has too many waiting requests."""
     call = wait_for_job("job_1", None)
     next(call)
     call.send(httpx.Response(200, content=canceled().replace(b'"done":true', b'"done":false')))

@@ -1,4 +1,4 @@
-"""Whoever delivers ends when it is told to, and keeps nothing of what is over."""
+"""The deliverer stops when it is canceled, and forgets attempts that have ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OWNER = Viewer("key_aaaaaaaaaaaaaaaa", sees_all=False)
 @pytest.mark.anyio
 @pytest.mark.parametrize("moments", [20, pytest.param(100, marks=pytest.mark.verify)])
 async def test_the_deliverer_stops_at_any_moment(redis_url: str, moments: int) -> None:
-    """Also when the answer of Redis comes at the same moment, in which Python 3.11 forgets that it was canceled."""
+    """Even if the reply of Redis arrives at the moment of the cancel, which Python 3.11 then forgets."""
     settings = Settings(redis_url=redis_url, webhook_secret=SecretStr(SECRET), webhook_every_s=0.001)
     async with async_client(settings) as client:
         for number in range(moments):

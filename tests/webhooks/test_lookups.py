@@ -1,4 +1,4 @@
-"""Looking names up with a name server that hangs: a real function that blocks its thread."""
+"""Name lookups with a name server that hangs: a real function that blocks its thread."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ asyncio.run(main())
 
 
 class NameServer:
-    """Names that begin with "hangs" have no answer until it `answers`; others lead to their port. Notes who asked."""
+    """Lookups of names that begin with "hangs" block until `answers` is set; others return the port."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

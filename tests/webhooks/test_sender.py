@@ -1,4 +1,4 @@
-"""One attempt, at real receivers on loopback: where it connects, whom it trusts, what it bounds."""
+"""One attempt, at real receivers on loopback: where it connects, which certificates it trusts, what it limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sender(*allowed: str, resolve: Resolve | None = None, within_s: float = 60) 
 
 
 def leading_to(*answers: Sequence[str]) -> Resolve:
-    """The addresses of any name: the first answer, then the next; once there is none more, no such name."""
+    """A resolver that returns the next of `answers` for any name, and then raises OSError."""
     left = list(answers)
 
     async def found(host: str, port: int, owner: str) -> Sequence[str]:
@@ -44,7 +44,7 @@ def leading_to(*answers: Sequence[str]) -> Resolve:
 
 @contextmanager
 def answering(*pieces: bytes) -> Iterator[tuple[int, list[int]]]:
-    """A port that sends the pieces to whoever asks, and the last one for as long as it is taken; and what was sent."""
+    """A port that sends the pieces, then repeats the last one while the client reads. Also counts the bytes sent."""
     sent = [0]
 
     def serve() -> None:
@@ -92,7 +92,7 @@ async def test_a_name_that_resolves_to_a_private_address_is_not_called() -> None
         for addresses in (["127.0.0.1"], ["93.184.216.34", "127.0.0.1"], ["::ffff:127.0.0.1"], ["169.254.169.254"]):
             ended = await sender(resolve=leading_to(addresses)).send(url, "{}", HEADERS)
             assert (ended.outcome, ended.status_code) == (Outcome.BLOCKED, None)
-            assert not any(each in (ended.detail or "") for each in addresses), "what a name leads to inside is told"
+            assert not any(each in (ended.detail or "") for each in addresses), "the detail reveals the private address"
         assert (await sender().send("https://localhost/", "{}", HEADERS)).outcome is Outcome.BLOCKED
         assert (await sender().send(inbox.url, "{}", HEADERS)).outcome is Outcome.BLOCKED
         nowhere = sender(resolve=leading_to())

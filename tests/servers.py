@@ -24,7 +24,7 @@ def server_binary(kind: str) -> Path:
 
 
 def kill_once_written(server: EmbeddedServer) -> None:
-    """Crash the server without data loss. With `everysec`, a crash during a sync loses data (docs/decisions/0009-*.md)."""
+    """Crash the server without data loss, unlike a crash during a sync with `everysec` (docs/decisions/0009-*.md)."""
     with redis.Redis.from_url(server.url) as client:
         eventually(lambda: client.info("persistence")["aof_buffer_length"] == 0, what="all data are in the file")
     server.kill()

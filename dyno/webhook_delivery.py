@@ -91,13 +91,13 @@ class Lookups:
         loop = asyncio.get_running_loop()
         found: asyncio.Future[Addresses] = loop.create_future()
 
-        def tell(outcome: Addresses | Exception) -> None:
+        def report(outcome: Addresses | Exception) -> None:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._end, owner, found, outcome)
 
         self._running[owner] += 1
         try:
-            Thread(target=_run, args=(partial(self._look_up, host, port), tell), name="lookup", daemon=True).start()
+            Thread(target=_run, args=(partial(self._look_up, host, port), report), name="lookup", daemon=True).start()
         except RuntimeError as error:  # the process has reached its thread limit
             self._end(owner, found, OSError(str(error)))
         return await found
@@ -118,13 +118,13 @@ class Lookups:
             found.set_result(outcome)
 
 
-def _run(look_up: Callable[[], Addresses], tell: Callable[[Addresses | Exception], None]) -> None:
+def _run(look_up: Callable[[], Addresses], report: Callable[[Addresses | Exception], None]) -> None:
     outcome: Addresses | Exception
     try:
         outcome = look_up()
     except Exception as error:  # noqa: BLE001 - raised again in the task that waits for it
         outcome = error
-    tell(outcome)
+    report(outcome)
 
 
 MAX_ADDRESSES = 4  # of one name, tried in turn until one accepts the connection
@@ -247,65 +247,65 @@ class WebhookDeliverer:
                 greedy = [
                     owner for owner in _at_limit(self._of_owners, MAX_ATTEMPTS_PER_OWNER) if owner
                 ]  # no limit for jobs without an owner
-                taken = await self._outbox.take(receivers=busy, owners=greedy)
-                if taken is None:
+                leased = await self._outbox.take(receivers=busy, owners=greedy)
+                if leased is None:
                     break
-                self._running[taken.receiver] += 1
-                self._of_owners[taken.owner] += 1
-                attempts.create_task(self._attempt(taken))
+                self._running[leased.receiver] += 1
+                self._of_owners[leased.owner] += 1
+                attempts.create_task(self._attempt(leased))
             self._failing = False
         except Exception as error:  # noqa: BLE001 - whatever the error is, deliveries must go on after it
             if not self._failing:
                 log.warning("can't deliver webhooks for now: %s: %s", type(error).__name__, error)
             self._failing = True
 
-    async def _attempt(self, taken: LeasedDelivery) -> None:
+    async def _attempt(self, leased: LeasedDelivery) -> None:
         try:
-            await self._settle(taken, await self._make(taken))
+            await self._settle(leased, await self._make(leased))
         except UnknownJob:  # the job was deleted meanwhile, and its delivery with it
             pass
         except StoreUnavailable as error:
-            log.warning("can't record how a delivery for %s ended, so it will be retried: %s", taken.job_id, error)
+            log.warning("can't record how a delivery for %s ended, so it will be retried: %s", leased.job_id, error)
         except Exception:
-            log.exception("can't record how a delivery for %s ended", taken.job_id)
+            log.exception("can't record how a delivery for %s ended", leased.job_id)
         finally:
-            self._running -= Counter((taken.receiver,))  # subtraction also drops receivers with a count of zero
-            self._of_owners -= Counter((taken.owner,))
+            self._running -= Counter((leased.receiver,))  # subtraction also drops receivers with a count of zero
+            self._of_owners -= Counter((leased.owner,))
             self._freed.set()
 
-    async def _make(self, taken: LeasedDelivery) -> Ended:
+    async def _make(self, leased: LeasedDelivery) -> Ended:
         """Send, and turn unexpected errors into an outcome, so that the next attempt waits for its pause."""
         began_s = time.monotonic()
         try:
-            return await self._send(taken)
+            return await self._send(leased)
         except (StoreUnavailable, UnknownJob):
             raise
         except Exception as error:
-            log.exception("an attempt to deliver the webhook of %s failed", taken.job_id)
+            log.exception("an attempt to deliver the webhook of %s failed", leased.job_id)
             detail = str(error) if isinstance(error, RecordUnreadable) else _OWN_FAULT
             return Ended(outcome=Outcome.ERROR, detail=detail, duration_s=round(time.monotonic() - began_s, 3))
 
-    async def _send(self, taken: LeasedDelivery) -> Ended:
-        job = await self._jobs.get(taken.job_id)
+    async def _send(self, leased: LeasedDelivery) -> Ended:
+        job = await self._jobs.get(leased.job_id)
         if job.spec.webhook is None:
             raise RuntimeError("a delivery of a job without a webhook")
         text = payload_of(job)
-        headers = signature_headers(owner_secret(self._secret, job.owner), delivery_of(job.id), taken.at_s, text)
-        return await self._sender.send(job.spec.webhook.url, text, headers, taken.owner)
+        headers = signature_headers(owner_secret(self._secret, job.owner), delivery_of(job.id), leased.at_s, text)
+        return await self._sender.send(job.spec.webhook.url, text, headers, leased.owner)
 
-    async def _settle(self, taken: LeasedDelivery, ended: Ended) -> None:
-        status, again_in_s = self._next(taken, ended)
+    async def _settle(self, leased: LeasedDelivery, ended: Ended) -> None:
+        status, again_in_s = self._next(leased, ended)
         if status is DeliveryStatus.FAILED:
-            log.warning("the webhook of %s was not delivered: %s", taken.job_id, ended.outcome)
-        await self._outbox.settle(taken, ended, status, again_in_s)
+            log.warning("the webhook of %s was not delivered: %s", leased.job_id, ended.outcome)
+        await self._outbox.settle(leased, ended, status, again_in_s)
 
-    def _next(self, taken: LeasedDelivery, ended: Ended) -> tuple[DeliveryStatus, float]:
+    def _next(self, leased: LeasedDelivery, ended: Ended) -> tuple[DeliveryStatus, float]:
         if ended.outcome is Outcome.DELIVERED:
             return DeliveryStatus.DELIVERED, 0
         pauses_s = self._settings.webhook_retry_s
-        if ended.status_code == GONE or taken.tried > len(pauses_s):
+        if ended.status_code == GONE or leased.tried > len(pauses_s):
             return DeliveryStatus.FAILED, 0
-        return DeliveryStatus.PENDING, pauses_s[taken.tried - 1] * random.uniform(1 - JITTER, 1 + JITTER)
+        return DeliveryStatus.PENDING, pauses_s[leased.tried - 1] * random.uniform(1 - JITTER, 1 + JITTER)
 
 
 def _at_limit(running: Counter[str], bound: int) -> list[str]:

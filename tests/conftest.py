@@ -6,15 +6,23 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 import redis
+from xdist.scheduler import LoadFileScheduling
 
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import sync_client
+
+# Tests of programs that check Dyno from outside. They run in `make verify` only.
+PROOFS = ("tests/benchmarks/", "tests/chaos/", "tests/fuzz/")
+
+# Folders whose tests share something that takes seconds to start.
+SHARING = ("api_tests/", "tests/frameworks/")
 
 # pytest-xdist sets COLUMNS for its processes, and rich's consoles keep the width that they find at their creation.
 os.environ.pop("COLUMNS", None)
@@ -22,6 +30,24 @@ os.environ.pop("COLUMNS", None)
 # The time of one example depends on the machine; pytest's time limit covers all examples of a test.
 hypothesis.settings.register_profile("dyno", deadline=None)
 hypothesis.settings.load_profile("dyno")
+
+
+class _ByFile(LoadFileScheduling):
+    """Run a file's tests in one process, and a SHARING folder's, which share a fleet or each import JAX."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in SHARING if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    return _ByFile(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(PROOFS):
+            item.add_marker(pytest.mark.verify)
 
 
 @pytest.fixture(scope="session")

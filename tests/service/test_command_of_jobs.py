@@ -62,7 +62,7 @@ def test_live_jobs_are_canceled_and_the_others_named(
     waits = submitted()
     told = asked("cancel", done, waits, NONE, running)
     assert told.exit_code == 3
-    assert told.stdout == f"{waits}: canceled\n{running}: cancel asked for\n"
+    assert told.stdout == f"{waits}: canceled\n{running}: cancel requested\n"
     assert [line.split(": ")[:2] for line in told.stderr.splitlines()] == [["dyno", done], ["dyno", NONE]]
     assert http.get(f"/v1/jobs/{waits}").json()["status"] == "canceled"
     assert http.get(f"/v1/jobs/{running}").json()["cancel_requested_at"]
@@ -136,7 +136,7 @@ def test_ctrl_c_cancels_the_rerun_job(http: httpx.Client, finished: Callable[...
         assert again in running.stderr.readline()
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=60)
-    assert (running.returncode, told.splitlines()[-1]) == (130, f"{again}: cancel asked for")
+    assert (running.returncode, told.splitlines()[-1]) == (130, f"{again}: cancel requested")
     assert http.get(f"/v1/jobs/{again}").json()["status"] == "canceled"
 
 

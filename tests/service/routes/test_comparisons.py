@@ -171,7 +171,7 @@ def test_the_command_prints_the_ratio_and_ends_with_5_where_one_is_slower(
     url = ["--url", str(http.base_url)]
     told = CliRunner().invoke(command, ["compare", first, slower, *url], env={"COLUMNS": "250"})
     assert told.exit_code == 5
-    for words in ("SLOWER", "0.5", "would have shown", "not side by side"):
+    for words in ("SLOWER", "0.5", "smallest effect", "not side by side"):
         assert words in told.output
     bars = tmp_path / "bars.svg"
     asked = CliRunner().invoke(command, ["compare", first, faster, *url, "--json", "--bars", str(bars)])

@@ -53,9 +53,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name)
 def test_every_file_of_the_code_that_a_page_names_exists(page: Path) -> None:
     folders = "dyno|service|workers|tests|api_tests|deploy|docs"
     named = re.findall(rf"`((?:{folders})/[\w/]+\.(?:py|lua|csv|md|acl|json))`", page.read_text())

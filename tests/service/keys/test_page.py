@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
 
 from dyno.models.api_key import Scope
 from tests.browser import opened, shown
 from tests.service.keys.conftest import Caller
 from tests.service.routes.test_docs import ASKS_FOR_A_KEY
+
+pytestmark = pytest.mark.verify  # a browser takes seconds of both cores to start
 
 
 def test_without_a_key_the_page_asks_for_one_and_shows_nothing(service: httpx.Client, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def test_the_policy_lets_the_page_reach_nobody_else() -> None:
     assert "script-src 'self';" in PAGE_POLICY
 
 
+@pytest.mark.verify
 def test_a_browser_shows_every_tag_and_complains_of_nothing(http: httpx.Client, tmp_path: Path) -> None:
     page = shown(f"{http.base_url}/docs", tmp_path)
     assert page.complaints == []

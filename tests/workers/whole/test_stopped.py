@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from dyno.devices.discovery import discover
 from dyno.models.job import Status
 from dyno.settings import Settings
@@ -45,6 +47,7 @@ def test_what_a_worker_that_was_stopped_says_later_counts_no_more(
     assert events_of(short_lease, job_id) == ["submit", "claim", "expire", "claim", "succeed"]
 
 
+@pytest.mark.verify
 def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
     start_worker: StartWorker, short_lease: Settings
 ) -> None:

@@ -18,20 +18,25 @@ import requests
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
-README = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+README, CLIENT = (ROOT / "README.md").read_text(), (ROOT / "docs" / "client.md").read_text()
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", README + CLIENT, re.MULTILINE | re.DOTALL)
+[SHOWN] = re.findall(r"^```python\n.*?^```$\n\n```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 WITHIN_S = 100
 PACKAGE = "client_made_of_openapi"
 CONFIG = f"post_hooks: []\nproject_name_override: {PACKAGE}\npackage_name_override: {PACKAGE}\n"
 
 
-def test_the_readme_s_python_runs_as_it_stands(http: Any, url: str) -> None:
-    program = "\n".join(README).replace("Client()", f"Client({url!r})")
-    assert program.count(url) == 2
+def test_the_python_of_the_readme_and_of_the_page_on_the_client_runs_as_it_stands(http: Any, url: str) -> None:
+    program = "\n".join(PROGRAMS).replace("Client()", f"Client({url!r})")
+    assert program.count(url) == 3
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WITHIN_S)
     assert done.returncode == 0, done.stderr
     assert "succeeded" in done.stdout
     assert "FLOP/s" in done.stdout
+    form = r"(trusted|indicative|untrusted) [0-9.]+ GFLOP/s \[[A-Z_', ]*\]\n"
+    assert re.fullmatch(form, SHOWN)
+    assert re.match(form, done.stdout), done.stdout
 
 
 def test_requests_submits_polls_and_reads_the_result(http: Any, url: str, tiny: dict[str, Any]) -> None:

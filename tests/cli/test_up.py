@@ -25,6 +25,9 @@ from tests.numpy_runners import ON_NUMPY
 from tests.waiting import eventually
 
 WORDS = ("FLOP/s", "cold_throughput", "fraction of peak", "first epoch", "accuracy", "sample")
+README = (Path(__file__).parents[2] / "README.md").read_text()
+# From the heading of the table to the verdict: what follows depends on the machine.
+[SHOWN] = re.findall(r"^```text\n.*^(┃ metric .*?^verdict:)", README, re.MULTILINE | re.DOTALL)
 
 
 def test_with_shorter_jobs_the_demo_prints_both_results(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +39,9 @@ def test_with_shorter_jobs_the_demo_prints_both_results(monkeypatch: pytest.Monk
     cli_up.run_demo(Console(file=printed, width=120), device=HERE)
     for words in WORDS:
         assert words in printed.getvalue(), printed.getvalue()
+    assert set(re.findall(r"[a-z_]{5,}", re.sub(r"\(.*?\)", "", SHOWN))) <= set(
+        re.findall(r"[a-z_]+", printed.getvalue())
+    )
 
 
 @pytest.mark.verify

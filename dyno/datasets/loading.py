@@ -27,7 +27,8 @@ from dyno.settings import Settings
 # auto: the real set if it is here, else the sample that ships, else the synthetic twin
 DataKind = Literal["auto", "real", "sample", "synthetic"]
 UnsampledKind = Literal["auto", "real", "synthetic"]  # of a set that no licence allows to ship a sample of
-UNSAMPLED = "auto: the real set if the worker has it, else one that is made; no sample of it ships"
+SAMPLED = "auto: the real data set if the worker has it, else the shipped sample or synthetic data"
+UNSAMPLED = "auto: the real data set if the worker has it, else synthetic data; Dyno ships no sample"
 
 
 _CHUNK_BYTES = 1 << 20

@@ -128,7 +128,7 @@ def test_another_job_s_weights_are_not_trained_any_further(run: QuantizedRun, co
     details = loaded.verify().details
     assert (details["recognised"]["index"], details["recognised"]["asked"]) == (99, 500)
     assert (details["data"]["train_samples"], run.verify().details["data"]["train_samples"]) == (0, 600)
-    assert "nothing was trained here" in details["data"]["note"]
+    assert "not trained in this job" in details["data"]["note"]
 
 
 def test_a_later_run_on_keras_own_quantisation_says_what_stays_in_float32_and_evaluates_nothing(

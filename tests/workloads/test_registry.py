@@ -68,8 +68,8 @@ def test_every_fault_of_every_file_is_reported_at_once(folder: Path) -> None:
     faults = _faults(folder)
     for expected in (
         "broken.py: import failed: ModuleNotFoundError",
-        "empty.py: has no WORKLOAD",
-        'renamed.py: is named "other", not as its file, has no description',
+        "empty.py: define WORKLOAD, a Workload",
+        'renamed.py: the workload is named "other", unlike its file, the description is missing',
         "syntax.py: import failed: SyntaxError",
     ):
         assert expected in faults
@@ -79,13 +79,13 @@ def test_every_fault_of_every_file_is_reported_at_once(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "broken", "complaint"),
     [
-        ("params=Params", "params=dict", "params is no subclass of Params"),
-        ("flops=lambda params: 0.0", "flops=None", "flops can't be called"),
-        ('metrics=(MetricSpec("time", "s", "lower", "Time"),)', "metrics=()", "has no metrics"),
+        ("params=Params", "params=dict", "params must be a subclass of Params"),
+        ("flops=lambda params: 0.0", "flops=None", "flops must be callable"),
+        ('metrics=(MetricSpec("time", "s", "lower", "Time"),)', "metrics=()", "metrics are missing"),
         (
             'metrics=(MetricSpec("time", "s", "lower", "Time"),)',
             'metrics=(MetricSpec("time", "s", "lower", "Time"),) * 2',
-            'has the metric "time" twice',
+            'duplicate metric "time"',
         ),
     ],
 )

@@ -225,8 +225,8 @@ _ENOUGH_ELEMENTS = 1024  # with fewer, rounding errors scatter too much to ident
 # With fewer values, half may be equal by chance among thousands of operands: an int8 row may have eight numbers.
 _ENOUGH_VALUES = 64
 
-_IN_STEP = "rounding errors add up in a {0} x {0} chain: a correct result of this length can look wrong"
-_CUT_OFF = "the device truncates {} instead of rounding: a correct chain of this length can look wrong"
+_IN_STEP = "rounding errors add up in a {0} x {0} chain: at this length correct and wrong results look alike"
+_CUT_OFF = "the device truncates {} instead of rounding: at this length results shrink until right and wrong look alike"
 
 
 def tensor_dtype(dtype: str) -> str:

@@ -76,7 +76,7 @@ def test_the_precision_of_one_size_stands_for_no_other_that_is_too_small_to_tell
     found = _verified(context(), sizes=[64, 16], mode="dispatch")
     assert found.precision is not None
     assert found.precision.observed == "float32"
-    assert found.unchecked == {"PRECISION_MISMATCH": "a product of 16x16x16 doesn't tell its precision"}
+    assert found.unchecked == {"PRECISION_MISMATCH": "the product of 16x16x16 doesn't identify its precision"}
     assert _verified(context(), sizes=[64, 48], mode="dispatch").unchecked == {}
 
 

@@ -85,7 +85,7 @@ def test_the_interval_is_student_s_t_over_blocks_in_their_order() -> None:
     half = 3.883406 * np.arange(20).std(ddof=1) / 20**0.5  # t of 19 degrees of freedom, 99.95 %
     assert (found.blocks, found.by.value) == (MAX_BLOCKS, 9.5)
     assert (found.by.low, found.by.high) == (pytest.approx(9.5 - half), pytest.approx(9.5 + half))
-    assert found.told() == {"by": 9.5, "low": found.by.low, "high": found.by.high, "blocks": 20}
+    assert found.to_json() == {"by": 9.5, "low": found.by.low, "high": found.by.high, "blocks": 20}
     assert _sure(found)
 
 
@@ -108,5 +108,5 @@ def test_neighbours_that_are_alike_hardly_ever_seem_surely_better(memory: float)
 def test_too_few_values_for_blocks_give_no_interval_and_say_so() -> None:
     found = _margin(np.zeros(10 * MIN_BLOCKS - 1), np.ones(10 * MIN_BLOCKS - 1))
     assert (found.by.value, found.by.low, _sure(found)) == (1.0, None, False)
-    assert found.told()["reason"] == "49 values held out make no 5 blocks of 10"
+    assert found.to_json()["reason"] == "49 held-out values are too few for 5 blocks of 10"
     assert _sure(_margin(np.zeros(10 * MIN_BLOCKS), np.ones(10 * MIN_BLOCKS)))

@@ -73,14 +73,14 @@ def test_auto_is_the_faster_one_of_both(measured: tuple[Made, JitChoice]) -> Non
 def test_what_was_asked_for_is_not_measured(tensorflow: TensorFlow, untold: BuildContext, asked: bool) -> None:
     made = Made(tensorflow)
     choice = _chosen(made, untold, asked)
-    assert (made.settings, choice.setting, choice.details["how"]) == ([], asked, "as asked for")
+    assert (made.settings, choice.setting, choice.details["how"]) == ([], asked, "as requested")
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_later_runs_do_as_the_first(tensorflow: TensorFlow, context: Context, first: bool) -> None:
     made = Made(tensorflow)
     choice = _chosen(made, replace(context(), tuned={"jit_compile": first}))
-    assert (made.settings, choice.setting, choice.details["how"]) == ([], first, "as the first run")
+    assert (made.settings, choice.setting, choice.details["how"]) == ([], first, "as in the first run")
 
 
 def test_over_replicas_it_is_off_without_measuring(tensorflow: TensorFlow, untold: BuildContext) -> None:
@@ -109,9 +109,9 @@ def test_frameworks_with_one_way_only_are_not_measured(
 @pytest.mark.parametrize(
     ("name", "asked", "how"),
     [
-        ("jax", False, "asked for false; JAX compiles every step"),
+        ("jax", False, "requested false; JAX compiles every step"),
         ("jax", True, "JAX compiles every step"),
-        ("torch", True, "asked for true; PyTorch's step is not compiled"),
+        ("torch", True, "requested true; PyTorch's step is not compiled"),
         ("torch", False, "PyTorch's step is not compiled"),
     ],
 )
@@ -157,7 +157,7 @@ class FailsLater(Renamed):
 def test_xla_that_failed_in_a_later_round_is_not_chosen(tensorflow: TensorFlow, untold: BuildContext) -> None:
     choice = _chosen(Made(tensorflow), replace(untold, framework=FailsLater(tensorflow)))
     assert not choice.setting
-    assert choice.details["how"] == "XLA failed on it: RuntimeError"
+    assert choice.details["how"] == "XLA failed: RuntimeError"
     assert str(choice.details["step_s"]).startswith("{'false'")
 
 
@@ -170,7 +170,7 @@ def test_what_xla_can_not_compile_is_not_compiled(tensorflow: TensorFlow, untold
     made = Made(tensorflow, tensorflow.keras.layers.Lambda(unknown_to_xla, output_shape=(4,)))
     choice = _chosen(made, untold)
     assert not choice.setting
-    assert "XLA failed on it" in str(choice.details["how"])
+    assert "XLA failed" in str(choice.details["how"])
 
 
 def test_measuring_leaves_the_training_as_it_would_have_been(tensorflow: TensorFlow, untold: BuildContext) -> None:

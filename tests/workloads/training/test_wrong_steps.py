@@ -90,7 +90,7 @@ def test_a_step_that_xla_compiled_or_that_is_one_of_several_agrees_too_its_dropo
 def test_a_wrong_step_is_found(name: str, spoil: Spoil, with_room: Context, tensorflow: TensorFlow) -> None:
     found = _trained(name, with_room(Wrong(tensorflow, spoil)))
     if spoil is without_gradients:
-        assert found.unchecked[CODE] == "timed steps that changed no weight: 2"
+        assert found.unchecked[CODE] == "none of the 2 timed steps changed a weight"
         return
     evidence = _raised(found)[CODE]
     assert evidence["steps"] == step_checks.MAX_COMPARISONS

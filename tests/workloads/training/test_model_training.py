@@ -134,7 +134,7 @@ def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(
     training.execute(1)
     training.complete(0.0, 0.0)
     assert judge.weights == pytest.approx([8 * RATE], rel=1e-4)
-    details, reasons = training.verify().details, {8: "asked for 8; an epoch has no more steps"}
+    details, reasons = training.verify().details, {8: "requested 8; an epoch has no more steps"}
     assert details["steps_per_execution"] == whole
     assert details.get("steps_per_execution_reason") == reasons.get(several)
 
@@ -296,7 +296,7 @@ class StepByStep(TensorFlow):
 def test_steps_that_a_framework_makes_one_by_one_are_told(tensorflow: TensorFlow, context: Context) -> None:
     details = _exploding(context(StepByStep(tensorflow)), steps_per_execution=3).verify().details
     assert details["steps_per_execution"] == 1
-    why = "asked for 3; tensorflow makes each step a call of its own on this device"
+    why = "requested 3; tensorflow runs each step in a separate call on this device"
     assert details["steps_per_execution_reason"] == why
 
 

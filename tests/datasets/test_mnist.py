@@ -59,7 +59,7 @@ def _publish(monkeypatch: pytest.MonkeyPatch, *files: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["auto", "real"])
 def test_another_set_of_the_same_names_and_shapes_is_not_mnist(blank: Path, kind: mnist.DataKind) -> None:
-    with pytest.raises(DatasetDamaged, match="not MNIST as published") as damaged:
+    with pytest.raises(DatasetDamaged, match="not the published MNIST file") as damaged:
         mnist.load(Settings(data_dir=blank), kind)
     assert IMAGES.format("train") in damaged.value.detail
     assert mnist.SET.published[IMAGES.format("train")] in damaged.value.detail
@@ -80,8 +80,8 @@ def test_four_files_are_the_real_set_with_their_sums(blank: Path, monkeypatch: p
     [
         (IMAGES.format("train"), None, "incomplete"),
         (LABELS.format("t10k"), None, "incomplete"),
-        (LABELS.format("train"), b"", "too short"),
-        (LABELS.format("t10k"), _idx(np.full(10_000, 10, np.uint8)), "the label 10 is no class of MNIST"),
+        (LABELS.format("train"), b"", "too few"),
+        (LABELS.format("t10k"), _idx(np.full(10_000, 10, np.uint8)), "MNIST has no class 10"),
         (LABELS.format("t10k"), _idx(np.zeros(9_999, np.uint8)), "(9999,)"),
         (IMAGES.format("t10k"), _idx(np.zeros((10_000, 28, 27), np.uint8)), "(10000, 28, 27)"),
     ],
@@ -118,7 +118,7 @@ def test_keras_cache_comes_next(keras_home: Path, monkeypatch: pytest.MonkeyPatc
         for axis, shape in (("x", (samples, 28, 28)), ("y", (samples,)))
     }
     np.savez_compressed(cache, **arrays)  # type: ignore[arg-type]
-    with pytest.raises(DatasetDamaged, match=r"not mnist\.npz as published"):
+    with pytest.raises(DatasetDamaged, match=r"not the published mnist\.npz"):
         mnist.load(Settings())
     _publish(monkeypatch, cache)
     assert mnist.load(Settings()).origin.kind == "real"

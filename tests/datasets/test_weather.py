@@ -113,10 +113,10 @@ def test_each_form_holds_the_same_weather(folder: Path, written: Callable[[Path]
 @pytest.mark.parametrize(
     ("before", "after", "complaint"),
     [
-        ("Gucheng,2013-03-01T02:00", "Gucheng,2013-03-01T03:00", "not the 6 hours of Gucheng"),
-        ("Shunyi,2013-03-01T05:00", "Elsewhere,2013-03-01T05:00", "not the 6 hours of Shunyi"),
+        ("Gucheng,2013-03-01T02:00", "Gucheng,2013-03-01T03:00", "expected the 6 hours of Gucheng"),
+        ("Shunyi,2013-03-01T05:00", "Elsewhere,2013-03-01T05:00", "expected the 6 hours of Shunyi"),
         ("1004", "10o4", "could not convert"),
-        ("1004", "inf", "isn't finite"),
+        ("1004", "inf", "an infinite one"),
         (",wind_speed,", ",speed,", "can't be read"),
         (",-1,0,0.2,", ",", "can't be read"),
     ],
@@ -150,7 +150,7 @@ def test_a_truncated_file_is_named(folder: Path, written: Callable[[Path], None]
 def test_a_station_that_is_missing_is_named(folder: Path) -> None:
     _loose(folder)
     next(folder.rglob("PRSA_Data_Huairou_*.csv")).unlink()
-    with pytest.raises(DatasetDamaged, match=r"incomplete, without .* of Huairou"):
+    with pytest.raises(DatasetDamaged, match=r"incomplete; missing: .* of Huairou"):
         _load(folder)
 
 
@@ -165,12 +165,12 @@ def test_gaps_are_filled_and_counted(folder: Path) -> None:
     data = _load(folder)
     assert data.values[:, 0].tolist() == [1.5, 1.5, 2.5, 3.5, 4.5, 5.5]
     assert data.values[:, 3].tolist() == [22.5, 22.5, 22.5, 22.5, 90, 112.5]
-    assert (data.origin.note or "").startswith("6 of 120 values missing: directions filled by the last one")
+    assert (data.origin.note or "").startswith("6 of 120 values missing: directions filled with the previous value")
 
 
 def test_a_column_without_any_value_is_refused(folder: Path) -> None:
     _combined(folder, lambda text: text.replace(",0.3,", ",,"))
-    with pytest.raises(DatasetDamaged, match="a column holds no number"):
+    with pytest.raises(DatasetDamaged, match="a column has no numbers"):
         _load(folder)
 
 

@@ -57,12 +57,12 @@ class RecurrentParams(TrainingParams):
 
 
 def lstm_flops(inputs: int, units: int) -> float:
-    """Forward, one step in time of one sample."""
+    """FLOP of the forward pass for one time step of one sample."""
     return 8.0 * units * (inputs + units)
 
 
 def gru_flops(inputs: int, units: int) -> float:
-    """Forward, one step in time of one sample."""
+    """FLOP of the forward pass for one time step of one sample."""
     return 6.0 * units * (inputs + units)
 
 

@@ -116,7 +116,7 @@ def test_a_gpu_is_told_in_bytes_hertz_and_watts_and_what_it_refuses_is_null() ->
 def test_a_framework_that_is_not_here_gives_its_reason_in_place_of_devices() -> None:
     told = query_visible_devices("theano")
     assert told["devices"] == []
-    assert 'no framework "theano"' in told["reason"]
+    assert 'unknown framework "theano"' in told["reason"]
 
 
 @pytest.mark.skipif("jax" not in installed_frameworks(), reason="JAX is not installed")

@@ -212,7 +212,8 @@ def _pictures_note(train: int, test: int) -> str:
     note = "pictures in folders: may differ from the published pixels (JPEG is lossy)"
     if (train, test) == _PUBLISHED_SAMPLES:
         return note
-    return f"{note}; {train:,} of {_PUBLISHED_SAMPLES[0]:,} for training, {test:,} of {_PUBLISHED_SAMPLES[1]:,} for testing"
+    of_train, of_test = _PUBLISHED_SAMPLES
+    return f"{note}; {train:,} of {of_train:,} for training, {test:,} of {of_test:,} for testing"
 
 
 def _part(folder: Path, classes: tuple[str, ...]) -> _Part:

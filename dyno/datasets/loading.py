@@ -177,7 +177,7 @@ def searched_folders(settings: Settings, name: str) -> str:
 class Forms(Generic[Data]):
     """The available forms of data set `name`.
 
-    `real` returns None if no file of the real data set exists. `sample` is None if Dyno ships no sample. `absent` is the
+    `real` returns None if no file of the real data set exists. `sample` is None if Dyno ships no sample. `absent`: the
     error message that lists the searched files. `remotes`: the files of the real data set, if their addresses and sums
     are known.
     """
@@ -201,7 +201,9 @@ def choose_form(settings: Settings, kind: DataKind, forms: Forms[Data], fetcher:
         return forms.synthetic()
     if kind == "sample":
         if forms.sample is None:
-            raise RunFailed("unsupported", "dataset_missing", f"Dyno ships no sample of {forms.name}, because no licence allows it")
+            raise RunFailed(
+                "unsupported", "dataset_missing", f"Dyno ships no sample of {forms.name}, because no licence allows it"
+            )
         return forms.sample()
     found = _real(forms)
     if found is not None:

@@ -1,9 +1,9 @@
 """Hourly weather at five stations of Beijing, 2013-03-01 00:00 to 2017-02-28 23:00 local time: 20 signals.
 
-UCI data set 501 (S. Chen, doi 10.24432/C5RK5G, CC BY 4.0). Search order: `<data_dir>/weather/`, Keras' cache, the shipped
-extract. Dyno uses only stations with their own weather data: some of the twelve share it. Damaged or incomplete files
-are an error. Synthetic data (yearly and daily cycles, fronts that pass all stations, noise) is used only on request.
-Four forms are supported; a missing value is NaN until `filled`:
+UCI data set 501 (S. Chen, doi 10.24432/C5RK5G, CC BY 4.0). Search order: `<data_dir>/weather/`, Keras' cache, the
+shipped extract. Dyno uses only stations with their own weather data: some of the twelve share it. Damaged or incomplete
+files are an error. Synthetic data (yearly and daily cycles, fronts that pass all stations, noise) is used only on
+request. Four forms are supported; a missing value is NaN until `filled`:
 
 - `beijing_weather_hourly_2013-2017.csv.gz`: one row per hour and station, weather columns only.
 - `PRSA_Data_<station>_20130301-20170228.csv`: one published file per station, in `weather/` or a subfolder.
@@ -96,7 +96,7 @@ def station_table(rows: Sequence[Row], station: str, path: Path) -> NDArray[np.f
 
 
 def parse_numbers(texts: Sequence[str], path: Path) -> NDArray[np.float32]:
-    """Parse numbers; missing ones become NaN. Raises DatasetDamaged if one is invalid or infinite, or all are missing."""
+    """Parse numbers; missing ones become NaN. Raises DatasetDamaged for invalid or infinite ones, or if all miss."""
     try:
         values = np.array([np.nan if text in _MISSING else float(text) for text in texts])
     except (TypeError, ValueError) as error:
@@ -115,7 +115,7 @@ FoundWeather = tuple[NDArray[np.float32], dict[str, str]]  # values (hours, 20),
 
 
 def read_folder(folder: Path) -> FoundWeather | None:
-    """Read the first of the three forms in `folder`; None if there is none. Raises DatasetDamaged with the file's name."""
+    """Read the first of the three forms in `folder`; None if there is none. Raises DatasetDamaged with a file name."""
     if (folder / COMBINED).exists():
         return _combined(folder / COMBINED)
     loose = {path: _content(path) for path in sorted(folder.rglob("PRSA_Data_*.csv")) if _station(path)}

@@ -65,7 +65,7 @@ class Jax(KerasFramework):
             raise DeviceUnavailable(f"{replicas} replicas need {replicas} {kind}s; JAX sees {len(found)}: {found}")
         self._devices = found[:replicas]
         if replicas > 1:
-            # For the whole process, so that metrics and the optimiser's variables are on the same devices as the weights.
+            # For the whole process, so that metrics and the optimiser's variables share the devices of the weights.
             distribution = self._keras.distribution
             names = [f"{device.platform}:{device.id}" for device in self._devices]
             distribution.set_distribution(distribution.DataParallel(devices=names, auto_shard_dataset=False))
@@ -155,7 +155,7 @@ class Jax(KerasFramework):
         return JaxTrainer(self._jax, self._devices, model, samples, batch_size, seed, steps_per_execution)
 
     def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
-        """A step compiled with XLA's lowest optimisation level on a CPU: uncompiled, a step takes minutes to prepare."""
+        """A compiled step, on a CPU at XLA's lowest optimisation level. Uncompiled, it takes minutes to prepare."""
         jax = self._jax
         options = _LITTLE if self._devices[0].platform == "cpu" else None
 

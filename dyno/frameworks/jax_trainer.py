@@ -7,8 +7,8 @@ With replicas, each device holds all samples and all weights, and each step spli
 sums over devices. A batch normalisation therefore sees the whole batch, not one replica's part.
 
 A step takes the values of a model's variables and returns new ones. Each call reuses the buffers of the previous state,
-so the Keras model's variables refer to deleted buffers. Reading a variable before `write_back` raises an error; it never
-returns an old value.
+so the Keras model's variables refer to deleted buffers. Reading a variable before `write_back` raises an error and
+never returns an old value.
 
 FLOP are counted in the traced jaxpr, for every iteration of a loop. XLA's own `cost_analysis` counts the body of a loop
 once and omits products that it passes to a library.
@@ -107,7 +107,7 @@ def _of_dot(equation: Any) -> float:
 
 
 def _of_convolution(equation: Any) -> float:
-    """By convention, the count includes products with padding, but not with zeros inserted between inputs by a stride."""
+    """By convention, counts products with padding, but not those with zeros that a stride inserts between inputs."""
     params, kernel = equation.params, equation.invars[1].aval.shape
     output_channels = params["dimension_numbers"].rhs_spec[0]
     per_output = math.prod(kernel) / kernel[output_channels]
@@ -136,8 +136,8 @@ class JaxTrainer:
         self.steps_per_execution = steps_per_execution
         self._jax = jax
         self._model = model
-        # Virtual devices share one thread pool, in which each waits for the others' sums. Two concurrent steps were seen
-        # to deadlock.
+        # Virtual devices share one thread pool, in which each waits for the others' sums. Two concurrent steps were
+        # seen to deadlock.
         self._one_at_a_time = len(devices) > 1 and devices[0].platform == "cpu"
         self._window = samples.window
         self._count = len(samples)
@@ -195,7 +195,7 @@ class JaxTrainer:
         write_back(self._model, self._state)
 
     def refresh(self) -> None:
-        """Load assigned variables. A variable not assigned since the last step is deleted and keeps its trained value."""
+        """Load assigned variables. Those not assigned since the last step are deleted and keep their trained values."""
         self._state = self._put(
             tuple(
                 [mine if other.is_deleted() else other for other, mine in zip(theirs, ours, strict=True)]

@@ -215,7 +215,7 @@ class TensorFlow(KerasFramework):
                 self.allow_tf32(tf32)
 
         def mean(parts: Sequence[Any]) -> Any:
-            """The mean gradient. An embedding's gradient has only some rows; the optimiser doesn't update the others."""
+            """The mean gradient. An embedding's gradient has only some rows; the optimiser skips the others."""
             if not isinstance(parts[0], tf.IndexedSlices):
                 return tf.add_n(list(parts)) / len(parts)
             values, rows = ([getattr(each, name) for each in parts] for name in ("values", "indices"))

@@ -219,7 +219,7 @@ class Forward:
         self._graph = tf.function(self._all_replicas, autograph=False)
 
     def __call__(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
-        """Predict in batches of one shape. The last batch is padded with its last input; padding outputs are dropped."""
+        """Predict in batches of one shape. Pads the last batch with its last input and drops the padding's outputs."""
         replicas = self._strategy.num_replicas_in_sync
         size = -(-min(batch_size, len(inputs)) // replicas) * replicas
         batches = (_padded(inputs[first : first + size], size) for first in range(0, len(inputs), size))

@@ -29,7 +29,7 @@ class Torch(KerasFramework):
 
     def load(self) -> None:
         number_gpus_like_nvml()
-        # Keras looks for a GPU when it is imported. Doing so through CUDA would prevent forked children from using GPUs.
+        # Keras looks for a GPU when it is imported. Through CUDA, this would prevent forked children from using GPUs.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         try:
             import torch

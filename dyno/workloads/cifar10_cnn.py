@@ -51,9 +51,7 @@ class Cifar10CnnParams(ImageParams):
         None, description="Maximum training samples; null: all"
     )
     data: UnsampledKind = Field("auto", description=UNSAMPLED)
-    recognise: Annotated[int, Field(ge=0, lt=cifar10.TEST_SAMPLES)] | None = Field(
-        _AIRPLANE, description=RECOGNISE
-    )
+    recognise: Annotated[int, Field(ge=0, lt=cifar10.TEST_SAMPLES)] | None = Field(_AIRPLANE, description=RECOGNISE)
 
     @classmethod
     def defaults_over(cls, replicas: int) -> dict[str, object]:

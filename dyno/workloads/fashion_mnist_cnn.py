@@ -39,9 +39,7 @@ _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 128, 256), 256, (0.25, 0.25, 0.25,
 class FashionMnistCnnParams(ImageParams):
     shipped: ClassVar[int | None] = image_sets.SAMPLE_TRAIN
 
-    batch_size: Annotated[int, Field(ge=1, le=fashion_mnist.TRAIN_SAMPLES)] = Field(
-        1024, description=BATCH_SIZE
-    )
+    batch_size: Annotated[int, Field(ge=1, le=fashion_mnist.TRAIN_SAMPLES)] = Field(1024, description=BATCH_SIZE)
     epochs: Annotated[int, Field(ge=1, le=1000)] = 15
     filters: list[Channels] = Field([*_FILTERS], min_length=3, max_length=3, description=FILTERS)
     dense_units: Units = Field(_DENSE_UNITS, description=DENSE_UNITS)

@@ -186,7 +186,9 @@ _OWN_TEST = "The test set also served as validation set after every epoch, in on
 REFERENCES = (
     INTRODUCTION.figure(TPU, "time_per_sample", 680e-6, "s", _PROGRESS_BAR),
     INTRODUCTION.figure(TPU, "epoch_time", 17.0, "s", "As Keras printed it, rounded to a second."),
-    INTRODUCTION.figure(TPU, "training_time", 300.0, "s", "The article says less than 300 s, but 20 epochs of 17 s take 340."),
+    INTRODUCTION.figure(
+        TPU, "training_time", 300.0, "s", "The article says less than 300 s, but 20 epochs of 17 s take 340."
+    ),
     INTRODUCTION.figure(TPU, "accuracy", 0.830, "1", _OWN_TEST),
     INTRODUCTION.figure(GPU, "time_per_sample", 12e-3, "s", _UNFUSED),
     INTRODUCTION.figure(GPU, "training_time", 9000.0, "s", "Approximate; 20 epochs of 300 s take 6000."),

@@ -578,7 +578,7 @@ def flops(params: MatmulParams) -> float:
 
 
 def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
-    """Pairs of operands that `dispatch` rotates over: twice the last-level cache in total, so that none stays cached."""
+    """Pairs of operands that `dispatch` rotates over: twice the last-level cache, so that none stays cached."""
     m, k, n = params.sides
     pair_bytes = (m * k + k * n) * params.item_bytes
     wanted = math.ceil(2 * (last_cache_bytes or _ASSUMED_LAST_CACHE_BYTES) / pair_bytes)

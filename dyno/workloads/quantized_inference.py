@@ -338,12 +338,14 @@ class QuantizedInferenceParams(ImageParams):
     shipped: ClassVar[int | None] = SAMPLE_TRAIN
 
     model: Literal["mnist_cnn", "cifar10_cnn"] = "mnist_cnn"
-    batch_size: Annotated[int, Field(ge=2, le=10_000)] = Field(256, description="Batch size of the throughput and of the training")
+    batch_size: Annotated[int, Field(ge=2, le=10_000)] = Field(
+        256, description="Batch size of the throughput and of the training"
+    )
     epochs: Annotated[int, Field(ge=1, le=1000)] = Field(3, description="Training epochs; leave out with `weights`")
     jit_compile: JitCompile = Field(False, description="For the training, whose speed isn't measured here")
     engine: Engine | None = Field(
         None,
-        description="litert: all layers int8; keras: only dense layers; null: litert on a CPU with TensorFlow, else keras",
+        description="litert: all layers int8; keras: dense layers; null: litert on a CPU with TensorFlow, else keras",
     )
 
     def conflicts(self) -> list[FieldError]:

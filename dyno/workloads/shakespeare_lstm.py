@@ -243,7 +243,9 @@ class ShakespeareLstmParams(RecurrentParams):
     units: Annotated[int, Field(ge=1, le=8192)] = 512
     test_samples: Annotated[int, Field(ge=1)] | None = Field(None, description="Maximum test windows; null: all")
     generate: Annotated[int, Field(ge=0, le=100_000)] = Field(1000, description="Characters to write after training")
-    prompt: Annotated[str, Field(min_length=1, max_length=200)] = Field("ROMEO:", description="Beginning of the passage")
+    prompt: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        "ROMEO:", description="Beginning of the passage"
+    )
     temperature: Annotated[float, Field(ge=0.01, le=10)] = Field(
         1.0, description="Values below 1 favour likely characters"
     )

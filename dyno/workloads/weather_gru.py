@@ -257,7 +257,9 @@ class WeatherGruParams(RecurrentParams):
     def conflicts(self) -> list[FieldError]:
         found = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
         if self.warmup_steps >= self.window:
-            found.append(FieldError("/warmup_steps", "no-steps-left", f"must be less than the window of {self.window} steps"))
+            found.append(
+                FieldError("/warmup_steps", "no-steps-left", f"must be less than the window of {self.window} steps")
+            )
         if (tested := HOURS - TRAIN_HOURS - self.horizon_h) < self.window:
             detail = f"at most {tested}: that many held-out hours have a target {self.horizon_h} hours ahead"
             found.append(FieldError("/window", "too-few-hours", detail))
@@ -302,7 +304,9 @@ def _cost(params: WeatherGruParams) -> RecurrentCost:
 _UNFUSED = (
     "6.6 GFLOP per window, 2560 windows per epoch: 0.4 TFLOP/s. The GPU probably didn't run its fused GRU kernel."
 )
-_RISING = "The loss rose from epoch 1 to 5 (0.0115 to 0.0376), and neither early stopping nor checkpoints could trigger."
+_RISING = (
+    "The loss rose from epoch 1 to 5 (0.0115 to 0.0376), and neither early stopping nor checkpoints could trigger."
+)
 _NO_VALIDATION = "Without a validation loss, early stopping, checkpoints and learning-rate reduction couldn't trigger."
 
 

@@ -139,7 +139,11 @@ WHOLE = BATCHES["data_batch_1"].tobytes()
         ("data_batch_1", b"no pickle", "not a pickle of plain data"),
         ("data_batch_1", pickle.dumps([1, 2]), "not a batch of labels and data"),
         ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3))}), "not a batch of labels and data"),
-        ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3)), b"labels": [1, 2]}), "not a batch of labels and data"),
+        (
+            "data_batch_1",
+            pickle.dumps({b"data": np.zeros((2, 3)), b"labels": [1, 2]}),
+            "not a batch of labels and data",
+        ),
         ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3), np.uint8), b"labels": [1]}), "not a batch of labels"),
         ("cifar-10-python.tar.gz", _tar(NAMES)[:-400], "can't be unpacked"),
         ("cifar-10-binary.tar.gz", _tar(NAMES[:-1]), "incomplete; missing: test_batch"),

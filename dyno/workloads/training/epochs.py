@@ -91,7 +91,9 @@ class Callbacks:
         return callbacks.CallbackList(made, add_history=False, model=self._model)
 
     def _rate(self) -> float:
-        return float(self._model.optimizer.learning_rate.numpy())  # over replicas the variable doesn't convert to float directly
+        return float(
+            self._model.optimizer.learning_rate.numpy()
+        )  # over replicas the variable doesn't convert to float directly
 
     def _note(self, index: int, loss: float, rate: float) -> None:
         if loss < self._best_loss:

@@ -114,7 +114,9 @@ BATCH_SIZE = "Total over all replicas"
 FILTERS = "Output channels of the convolutions, in order"
 DENSE_UNITS = "Units of the dense layer before the last"
 DROPOUT_RATES = "Rates of the dropout layers, in order: the share of values that each drops in training"
-RECOGNISE = "Report the trained model's prediction for this test image, from 0; numbers past the end mean the last image"
+RECOGNISE = (
+    "Report the trained model's prediction for this test image, from 0; numbers past the end mean the last image"
+)
 
 
 class ImageParams(TrainingParams):

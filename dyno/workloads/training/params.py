@@ -72,7 +72,9 @@ class TrainingParams(Params):
         None, description="Divide the learning rate by 10 after this many epochs without a lower validation loss"
     )
     best_weights: bool = Field(False, description="Restore the weights of the lowest validation loss after training")
-    trials: Annotated[int, Field(ge=1, le=100)] = Field(1, description="Number of full trainings, each with its own seed")
+    trials: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="Number of full trainings, each with its own seed"
+    )
     weights: WeightsRef | None = Field(None, description="Start from another job's weights")
     export: Export | None = Field(None, description="Also save the model in a serving format; TensorFlow only")
 
@@ -121,7 +123,7 @@ class TrainingParams(Params):
             detail = f"only TensorFlow exports a SavedModel, not {framework}"
             found.append(FieldError("/export", "export-unsupported", detail))
         if self.jit_compile is True and framework == "tensorflow" and replicas > 1:
-            detail = 'TensorFlow\'s XLA can\'t compile a step over several replicas: use false or "auto"'
+            detail = "TensorFlow's XLA can't compile a step over several replicas: use false or \"auto\""
             found.append(FieldError("/jit_compile", "jit-over-replicas", detail))
         return found
 

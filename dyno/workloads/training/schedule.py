@@ -18,7 +18,7 @@ _FORWARD = 1 / 3  # the forward pass as a share of a training step
 
 @dataclass(frozen=True)
 class Schedule:
-    """One execution has `steps` on full batches of `batch` samples. An epoch trains `trained`, validates `validated`."""
+    """One execution has `steps` on batches of `batch` samples. An epoch trains `trained`, validates `validated`."""
 
     batch: int
     steps: int

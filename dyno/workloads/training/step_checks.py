@@ -186,7 +186,9 @@ def _memory_shortage(context: BuildContext) -> str | None:
     peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if _GROWS * peak_bytes <= limit_bytes:
         return None
-    return f"a plain step may need {_GROWS * peak_bytes / 1e9:.1f} GB of memory; the limit is {limit_bytes / 1e9:.1f} GB"
+    return (
+        f"a plain step may need {_GROWS * peak_bytes / 1e9:.1f} GB of memory; the limit is {limit_bytes / 1e9:.1f} GB"
+    )
 
 
 def _off(weights: Arrays, precision: str, seed: int) -> Arrays:

@@ -51,7 +51,7 @@ def model_details(model: Any) -> dict[str, JsonValue]:
 
 
 def epoch_figures(epochs: Sequence[Epoch]) -> dict[str, float]:
-    """Figures that a training has once. `train_accuracy` is the running mean over the last epoch, as Keras prints it."""
+    """Figures that a training has once. `train_accuracy`: the running mean over the last epoch, as Keras prints it."""
     figures = {"first_epoch_time": epochs[0].time_s, "training_time": sum(epoch.time_s for epoch in epochs)}
     accuracy = epochs[-1].accuracy
     return figures if accuracy is None else figures | {"train_accuracy": accuracy}

@@ -38,7 +38,7 @@ def check_replicas(
     if not isinstance(batch_size, int) or batch_size % replicas == 0:
         return []
     nearest = ", ".join(map(str, _nearest(type(params), batch_size, replicas)))
-    detail = f"{batch_size} is not divisible by {replicas} replicas; nearest valid sizes: {nearest or 'none'}"
+    detail = f"{batch_size} is not divisible by {replicas} replicas; nearest valid: {nearest or 'none'}"
     return [FieldError("/params/batch_size", "not-divisible", detail)]
 
 

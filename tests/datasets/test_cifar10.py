@@ -102,14 +102,14 @@ def test_each_form_holds_the_same_images(folder: Path, written: Callable[[Path, 
     assert data.origin.sha256 == {f"{name}.bin": cifar10.PUBLISHED[name] for name in NAMES}
 
 
-def test_what_keras_has_unpacked_is_found(keras_home: Path) -> None:
+def test_keras_unpacked_archive_is_found(keras_home: Path) -> None:
     unpacked = keras_home / "datasets" / "cifar-10-batches-py-target"
     unpacked.mkdir(parents=True)
     _pickled(unpacked, NAMES)
     assert cifar10.load(Settings()).origin.kind == "real"
 
 
-def test_fewer_batches_are_a_smaller_set_that_says_so(folder: Path) -> None:
+def test_missing_batches_are_noted_in_the_origin(folder: Path) -> None:
     _packed(folder, ["data_batch_1", "data_batch_2"])
     (folder / "test_batch_first1000.bin.xz").write_bytes(lzma.compress(FIRST_OF_TEST.tobytes()))
     data = _load(folder)
@@ -190,7 +190,7 @@ def test_no_truncation_passes_unnoticed(folder: Path, place: int, name: str) -> 
         _load(folder)
 
 
-def test_without_files_auto_is_the_twin_which_can_be_learned() -> None:
+def test_without_files_auto_is_learnable_synthetic_data() -> None:
     data = cifar10.load(Settings())
     assert data.origin.kind == "synthetic"
     assert data.train_images.shape == (50_000, 32, 32, 3)
@@ -201,7 +201,7 @@ def test_without_files_auto_is_the_twin_which_can_be_learned() -> None:
 
 
 @pytest.mark.parametrize("kind", ["real", "sample"])
-def test_asking_by_name_for_what_is_not_here_fails(kind: Any) -> None:
+def test_requesting_unavailable_data_fails(kind: Any) -> None:
     with pytest.raises(RunFailed) as failed:
         cifar10.load(Settings(), kind)
     assert failed.value.reason == "dataset_missing"

@@ -48,7 +48,7 @@ def test_mnist_under_its_names_is_not_fashion_mnist(tmp_path: Path) -> None:
         fashion_mnist.SET.sample(mnist.SAMPLE_FOLDER)
 
 
-def test_asking_for_the_real_set_where_it_is_not_says_where_it_was_looked_for() -> None:
+def test_the_error_for_a_missing_real_set_lists_the_searched_folders() -> None:
     with pytest.raises(RunFailed, match=r"DYNO_DATA_DIR is unset\); set DYNO_DOWNLOAD=1 to download it") as failed:
         fashion_mnist.load(Settings(), "real")
     assert failed.value.reason == "dataset_missing"

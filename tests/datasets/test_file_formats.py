@@ -56,7 +56,7 @@ def test_a_file_is_read_with_its_dimensions_and_its_sum(file: Path) -> None:
         (packed((2**31, 2**31), bytes(6)), "6 values"),
     ],
 )
-def test_a_damaged_file_is_named_with_what_is_wrong(file: Path, content: bytes, complaint: str) -> None:
+def test_the_error_for_a_damaged_file_names_file_and_fault(file: Path, content: bytes, complaint: str) -> None:
     file.write_bytes(content)
     with pytest.raises(DatasetDamaged) as damaged:
         file_formats.read_idx(file, 2)
@@ -139,6 +139,6 @@ def test_damage_is_named_or_leaves_plain_data(cut: int, flip: int) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"])
-def test_what_is_no_array_is_named(content: bytes) -> None:
+def test_the_error_names_a_file_without_an_array(content: bytes) -> None:
     with pytest.raises(DatasetDamaged, match="some/file: not an array"):
         read_object_array(content, FILE)

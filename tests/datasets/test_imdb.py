@@ -215,13 +215,13 @@ def test_texts_that_are_not_all_there_are_refused(
 
 
 @pytest.mark.parametrize("kind", ["real", "sample"])
-def test_asking_by_name_for_what_is_not_here_fails(kind: Any) -> None:
+def test_requesting_unavailable_data_fails(kind: Any) -> None:
     with pytest.raises(RunFailed) as failed:
         imdb.load(Settings(), kind)
     assert failed.value.reason == "dataset_missing"
 
 
-def test_without_files_auto_is_the_twin_in_which_words_lean_to_good_or_bad() -> None:
+def test_without_files_auto_is_synthetic_with_leaning_words() -> None:
     data = imdb.load(Settings(), length=100)
     assert data.origin.kind == "synthetic"
     assert (data.train.shape, data.test.shape) == ((25_000, 100), (25_000, 100))

@@ -78,7 +78,7 @@ def test_a_redirect_within_the_trusted_schemes_is_followed(base: str, tmp_path: 
         ("/to/ftp://127.0.0.1/one.gz", len(CONTENT), RunFailed, "ftp://127.0.0.1/one.gz: only http is allowed"),
     ],
 )
-def test_what_is_not_the_known_file_is_refused_and_nothing_is_left(
+def test_an_unexpected_file_is_refused_and_removed(
     base: str, tmp_path: Path, path: str, size_bytes: int, error: type[DatasetDamaged | RunFailed], complaint: str
 ) -> None:
     wanted = Remote(base + path, hashlib.sha256(CONTENT).hexdigest(), size_bytes)
@@ -164,7 +164,7 @@ def test_auto_is_real_else_the_sample_else_the_twin(real: bool, sample: bool, ki
 
 
 @pytest.mark.parametrize(("kind", "complaint"), [("real", "nothing in x/"), ("sample", "ships no sample")])
-def test_what_was_asked_for_by_name_is_never_replaced(kind: DataKind, complaint: str) -> None:
+def test_an_explicitly_requested_kind_is_never_replaced(kind: DataKind, complaint: str) -> None:
     with pytest.raises(RunFailed, match=complaint) as failed:
         Shop(real=False, sample=False).take(kind, Settings())
     assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "dataset_missing")
@@ -189,7 +189,7 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over() -> None:
         ("->", "a dangling link; nothing in x/"),
     ],
 )
-def test_what_is_there_but_is_not_known_is_never_silently_replaced(
+def test_unknown_files_are_never_silently_replaced(
     tmp_path: Path, there: str | None, complaint: str, kind: DataKind
 ) -> None:
     folder = tmp_path / "x"
@@ -216,7 +216,7 @@ def test_nothing_is_fetched_unless_the_settings_allow_it(tmp_path: Path) -> None
     assert Shop(real=False, sample=True).take("auto", Settings(data_dir=tmp_path), NOWHERE).origin.note is None
 
 
-def test_without_a_network_real_fails_and_auto_says_what_it_took_instead(tmp_path: Path) -> None:
+def test_without_a_network_real_fails_and_auto_notes_its_fallback(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, download=True)
     with pytest.raises(RunFailed, match=r"http://127\.0\.0\.1:9/set\.gz: download failed"):
         Shop(real=False, sample=True).take("real", settings, NOWHERE)

@@ -128,7 +128,7 @@ def test_keras_cache_comes_next(keras_home: Path, monkeypatch: pytest.MonkeyPatc
         mnist.load(Settings())
 
 
-def test_else_it_is_the_sample_and_says_so() -> None:
+def test_auto_falls_back_to_the_sample() -> None:
     data = mnist.load(Settings())
     assert data.origin.kind == "sample"
     assert data.train_images.shape == (8000, 28, 28, 1)
@@ -142,11 +142,11 @@ def test_else_it_is_the_sample_and_says_so() -> None:
     assert data.train_images.mean() / 255 == pytest.approx(0.1325, abs=0.003)
 
 
-def test_the_sample_is_taken_though_the_real_set_is_here_if_it_was_asked_for(blank: Path) -> None:
+def test_an_explicitly_requested_sample_is_used_despite_real_files(blank: Path) -> None:
     assert mnist.load(Settings(data_dir=blank), "sample").origin.kind == "sample"
 
 
-def test_asking_for_the_real_set_where_it_is_not_says_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_real_set_lists_the_searched_folders(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="looked for its four files in") as failed:
         mnist.load(Settings(data_dir=tmp_path), "real")
     assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "dataset_missing")
@@ -164,7 +164,7 @@ def test_the_synthetic_twin_has_the_shape_of_mnist_is_always_the_same_and_can_be
     assert (distances.argmin(axis=1) == data.test_labels[:300]).mean() > 0.9
 
 
-def test_a_limit_takes_the_first_so_many_and_the_origin_says_how_many() -> None:
+def test_a_limit_keeps_the_first_samples_and_the_origin_counts_them() -> None:
     data = mnist.load(Settings())
     few = data.limited(7, 3)
     assert (few.train_images == data.train_images[:7]).all()

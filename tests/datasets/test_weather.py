@@ -121,7 +121,7 @@ def test_each_form_holds_the_same_weather(folder: Path, written: Callable[[Path]
         (",-1,0,0.2,", ",", "can't be read"),
     ],
 )
-def test_rows_that_are_missing_doubled_or_no_numbers_are_refused(
+def test_missing_duplicate_and_non_numeric_rows_are_refused(
     folder: Path, before: str, after: str, complaint: str
 ) -> None:
     _combined(folder, lambda text: text.replace(before, after))
@@ -174,7 +174,7 @@ def test_a_column_without_any_value_is_refused(folder: Path) -> None:
         _load(folder)
 
 
-def test_else_it_is_the_sample_with_every_hour_of_the_20_signals() -> None:
+def test_auto_falls_back_to_the_sample_with_every_hour_of_the_20_signals() -> None:
     data = weather.load(Settings())
     assert data.origin.kind == "sample"
     assert (data.values.shape, data.values.dtype) == ((35_064, 20), np.float32)
@@ -191,7 +191,7 @@ def test_else_it_is_the_sample_with_every_hour_of_the_20_signals() -> None:
     assert set(np.unique(by_quantity[..., 3] / 22.5)) <= set(range(16))
 
 
-def test_asking_for_the_real_set_where_it_is_not_says_where_it_was_looked_for() -> None:
+def test_the_error_for_a_missing_real_set_lists_the_searched_folders() -> None:
     with pytest.raises(RunFailed, match=r"PRSA_Data_<station>_\*\.csv in ") as failed:
         weather.load(Settings(), "real")
     assert failed.value.reason == "dataset_missing"
@@ -205,7 +205,7 @@ def _error(predicted: NDArray[np.float32], true: NDArray[np.float32]) -> float:
     return float(np.abs(predicted - true).mean())
 
 
-def test_the_twin_has_days_and_years_and_can_be_forecast() -> None:
+def test_synthetic_weather_has_days_and_years_and_is_predictable() -> None:
     data, again = (weather.load(Settings(), "synthetic") for _ in range(2))
     assert data.origin.kind == "synthetic"
     assert data.values.shape == (35_064, 20)

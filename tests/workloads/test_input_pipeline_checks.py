@@ -54,7 +54,7 @@ def test_images_that_make_a_single_batch_may_come_again(context: Context, monkey
     assert "RESULT_INCORRECT" not in _codes(run.verify())
 
 
-def test_a_step_that_is_counted_and_not_made_is_told_of_either_case(
+def test_a_step_counted_but_not_made_raises_a_warning_in_both_cases(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = _run(context())

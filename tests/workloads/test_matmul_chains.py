@@ -35,7 +35,7 @@ def _verified(context: BuildContext, **params: Any) -> Verification:
         ("bfloat16", 3, 1000, False),
     ],
 )
-def test_a_long_chain_of_small_products_is_not_held_against_a_random_walk(
+def test_a_long_chain_of_small_products_is_not_compared_with_a_random_walk(
     context: Context, dtype: str, n: int, repeats: int, told: bool
 ) -> None:
     found = _verified(context(), n=n, repeats=repeats, dtype=dtype)
@@ -86,7 +86,7 @@ class CutOff(TensorFlow):
 
 
 @pytest.mark.parametrize(("n", "repeats"), [(20, 25), (64, 25), (64, 100), (64, 1000)])
-def test_a_chain_that_is_cut_off_is_right_or_too_long_to_be_told(
+def test_a_truncated_chain_is_right_or_too_long_to_check(
     tensorflow: TensorFlow, context: Context, n: int, repeats: int
 ) -> None:
     found = _verified(context(CutOff(tensorflow)), n=n, repeats=repeats, dtype="bfloat16")

@@ -87,7 +87,7 @@ def test_of_many_small_operands_some_hold_one_value_by_chance_and_all_of_them_by
     assert [raised.code for raised in built.verify().warnings] == told
 
 
-def test_of_thousands_of_short_rows_of_eight_numbers_none_is_called_degenerate(context: Context) -> None:
+def test_thousands_of_short_rows_are_not_degenerate(context: Context) -> None:
     built = IntegerDispatch(MatmulParams(m=1, k=16, n=1, dtype="int8", mode="dispatch"), 1.0, 4096, context())
     built.execute(1)
     assert built.verify().warnings == []

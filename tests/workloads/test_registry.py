@@ -40,7 +40,7 @@ def _faults(folder: Path) -> str:
     return fault.value.detail
 
 
-def test_these_workloads_are_there() -> None:
+def test_the_registry_has_these_workloads() -> None:
     assert list(registry()) == [
         *("cifar10_cnn", "device_info", "fashion_mnist_cnn", "imdb_lstm", "input_pipeline", "matmul"),
         *("mnist_cnn", "quantized_inference", "resnet50", "shakespeare_lstm", "weather_gru"),
@@ -48,12 +48,12 @@ def test_these_workloads_are_there() -> None:
     assert all(workload(name).name == name for name in registry())
 
 
-def test_an_unknown_workload_is_told_which_there_are() -> None:
+def test_the_error_for_an_unknown_workload_lists_the_available_ones() -> None:
     with pytest.raises(UnknownWorkload, match="matmul, mnist_cnn"):
         workload("matmull")
 
 
-def test_dropping_a_file_in_adds_a_workload(folder: Path) -> None:
+def test_adding_a_file_adds_a_workload(folder: Path) -> None:
     (folder / "spin.py").write_text(GOOD.format(name="spin"))
     (folder / "_parts.py").write_text("raise RuntimeError('not a workload, not imported')")
     assert list(find([folder], folder.name)) == ["spin"]

@@ -74,7 +74,7 @@ def test_the_model_is_the_reference_one(tensorflow: TensorFlow) -> None:
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
 
 
-def test_validation_stopping_checkpoint_and_a_lower_rate_are_on_unless_told_otherwise() -> None:
+def test_validation_stopping_checkpoint_and_a_lower_rate_are_on_by_default() -> None:
     params = WeatherGruParams()
     assert params.validation_share == 0.1
     assert params.best_weights
@@ -83,7 +83,7 @@ def test_validation_stopping_checkpoint_and_a_lower_rate_are_on_unless_told_othe
     assert (params.batch_size, params.epochs, params.steps_per_epoch, params.warmup_steps) == (256, 10, 10, 50)
 
 
-def test_the_flops_are_those_that_tensorflow_counts_in_an_unrolled_graph(tensorflow: TensorFlow) -> None:
+def test_flops_match_tensorflow_s_count_of_an_unrolled_graph(tensorflow: TensorFlow) -> None:
     params = _params(recurrence="unrolled", units=7, window=3, warmup_steps=1)
     model = weather_model(tensorflow.keras, 20, params, False)
     counted = step_flops(model, np.zeros((4, 3, 20), np.float32), np.zeros((4, 3, 3), np.float32))
@@ -101,7 +101,7 @@ def test_targets_are_the_first_station_s_weather_a_day_later(hours: Series) -> N
         )
 
 
-def test_only_training_hours_say_what_0_and_1_are(hours: Series) -> None:
+def test_only_training_hours_define_the_range(hours: Series) -> None:
     known = hours.inputs[: hours.train + 24]
     assert (known.min(), known.max()) == (0.0, 1.0)
     assert not np.array_equal(hours.inputs.max(axis=0), known.max(axis=0)) or hours.inputs.min() < 0
@@ -164,7 +164,7 @@ def test_it_forecasts_better_than_the_last_value(context: Context) -> None:
     assert training.epochs[-1].loss < training.epochs[0].loss
 
 
-def test_each_signal_s_error_is_told_in_its_unit(trained: tuple[Built, Training]) -> None:
+def test_each_signal_s_error_is_in_its_unit(trained: tuple[Built, Training]) -> None:
     built, _ = trained
     signals = built.verify().details["signals"]
     assert [signal["unit"] for signal in signals] == ["°C", "m/s", "hPa"]
@@ -176,7 +176,7 @@ def test_every_hour_held_out_is_forecast_once(trained: tuple[Built, Training], h
     assert built.verify().details["forecast_hours"] == len(hours.inputs) - hours.train - 24 - TINY["warmup_steps"]
 
 
-def test_pictures_show_what_was_predicted_and_what_came(trained: tuple[Built, Training], artifacts: Path) -> None:
+def test_plots_show_predicted_and_true_values(trained: tuple[Built, Training], artifacts: Path) -> None:
     for quantity in ("temp", "wind_speed", "pressure"):
         assert (artifacts / f"forecast_{quantity}.png").read_bytes().startswith(b"\x89PNG")
 
@@ -190,7 +190,7 @@ def test_the_callbacks_fire_when_the_loss_falls_no_more(context: Context) -> Non
     assert (len(training.epochs), training.best_epoch) == (4, 0)
 
 
-def test_the_longest_window_that_is_taken_fits_into_the_hours_held_out(context: Context) -> None:
+def test_the_longest_valid_window_fits_into_the_held_out_hours(context: Context) -> None:
     asked = {"validation_share": 0, "best_weights": False, "early_stopping_patience": None, "reduce_lr_patience": None}
     found = plan(_params(window=35_064 - 31_557 - 24, **asked), context())
     assert found.validation is None

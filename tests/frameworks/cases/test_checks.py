@@ -137,9 +137,7 @@ def _while_sampling(framework: Framework, execute: Callable[[int], None]) -> set
     return {raised.code for raised in taken.disturbances} & {"COMPILE_IN_TIMING", "RETRACED"}
 
 
-def test_what_is_traced_again_before_the_first_sample_is_caught_but_not_in_it(
-    traced: Framework, chain: Callable[..., Any]
-) -> None:
+def test_retracing_before_the_first_sample_is_caught(traced: Framework, chain: Callable[..., Any]) -> None:
     built = chain()
     traces = TraceCounter(traced.traced)
     traces.look()

@@ -28,7 +28,7 @@ def test_every_sample_is_either_trained_on_or_held_out_with_its_target() -> None
         assert (part.inputs[:, 0] == part.targets).all()
 
 
-def test_which_ones_are_held_out_depends_on_the_seed_alone() -> None:
+def test_the_held_out_samples_depend_on_the_seed_alone() -> None:
     first, again, other = (_validation(NUMBERED, 0.25, seed).targets.tolist() for seed in (3, 3, 4))
     assert first == again
     assert first != other
@@ -89,7 +89,7 @@ def test_the_interval_is_student_s_t_over_blocks_in_their_order() -> None:
     assert _sure(found)
 
 
-def test_what_is_worse_or_only_perhaps_better_is_not_surely_better() -> None:
+def test_worse_and_uncertain_models_are_not_better() -> None:
     own = RANDOM.random(200)
     assert not _sure(_margin(own + 1, own))
     assert not _sure(_margin(own, own))

@@ -70,7 +70,7 @@ def test_auto_is_the_faster_one_of_both(measured: tuple[Made, JitChoice]) -> Non
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_what_was_asked_for_is_not_measured(tensorflow: TensorFlow, untold: BuildContext, asked: bool) -> None:
+def test_a_requested_setting_is_not_measured(tensorflow: TensorFlow, untold: BuildContext, asked: bool) -> None:
     made = Made(tensorflow)
     choice = _chosen(made, untold, asked)
     assert (made.settings, choice.setting, choice.details["how"]) == ([], asked, "as requested")
@@ -83,7 +83,7 @@ def test_later_runs_do_as_the_first(tensorflow: TensorFlow, context: Context, fi
     assert (made.settings, choice.setting, choice.details["how"]) == ([], first, "as in the first run")
 
 
-def test_over_replicas_it_is_off_without_measuring(tensorflow: TensorFlow, untold: BuildContext) -> None:
+def test_over_replicas_jit_is_off_without_measuring(tensorflow: TensorFlow, untold: BuildContext) -> None:
     made = Made(tensorflow)
     assert not _chosen(made, replace(untold, replicas=8)).setting
     assert made.settings == []
@@ -115,7 +115,7 @@ def test_frameworks_with_one_way_only_are_not_measured(
         ("torch", False, "PyTorch's step is not compiled"),
     ],
 )
-def test_a_framework_with_one_way_only_says_so_whatever_was_asked_for(
+def test_a_framework_with_a_single_setting_reports_it(
     tensorflow: TensorFlow, untold: BuildContext, name: str, asked: bool, how: str
 ) -> None:
     choice = _chosen(Made(tensorflow), replace(untold, framework=Renamed(tensorflow, name)), asked)
@@ -173,7 +173,7 @@ def test_what_xla_can_not_compile_is_not_compiled(tensorflow: TensorFlow, untold
     assert "XLA failed" in str(choice.details["how"])
 
 
-def test_measuring_leaves_the_training_as_it_would_have_been(tensorflow: TensorFlow, untold: BuildContext) -> None:
+def test_measuring_does_not_change_the_training(tensorflow: TensorFlow, untold: BuildContext) -> None:
     def losses(context: BuildContext) -> list[float]:
         context.framework.seed(context.seed)
         params = TrainingParams(epochs=2, batch_size=10)

@@ -38,7 +38,7 @@ FIRST_OF_TEST = BATCHES["test_batch"][:FIRST]
 
 @pytest.fixture(autouse=True)
 def published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if these small batches had been published: the real ones may not come along."""
+    """Treats these small batches as published: the repository may not contain the real ones."""
     tables = BATCHES | {"test_batch_first1000": FIRST_OF_TEST}
     monkeypatch.setattr(cifar10, "BATCH", SAMPLES)
     monkeypatch.setattr(cifar10, "FIRST", FIRST)

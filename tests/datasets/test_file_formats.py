@@ -82,7 +82,7 @@ BATCH = {b"data": np.arange(12, dtype=np.uint8).reshape(2, 6), b"labels": [3, 1]
 
 
 class _Calls:
-    """Pickles as a call of `function`."""
+    """An object that pickles as a call of `function`."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self._call = function, arguments

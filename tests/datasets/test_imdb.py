@@ -26,7 +26,7 @@ TEST = [[4], [5, 5], [3, 4], [1], [9, 9, 9], [2, 1]]
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if so few reviews and words had been published."""
+    """Treats these few reviews and words as published."""
     monkeypatch.setattr(imdb, "REVIEWS", REVIEWS)
     monkeypatch.setattr(imdb, "VOCABULARY", len(WORDS))
 
@@ -53,7 +53,7 @@ def _sequences(**changed: NDArray[Any]) -> dict[str, NDArray[Any]]:
 
 
 def _as_keras(reviews: list[list[int]], words: int, length: int) -> list[list[int]]:
-    """What Keras' load_data and pad_sequences document, review by review."""
+    """The documented behaviour of Keras' load_data and pad_sequences, review by review."""
     rows = []
     for review in reviews:
         numbers = [1] + [rank + 3 if rank + 3 < words else 2 for rank in review]

@@ -37,7 +37,7 @@ class _Files(http.server.BaseHTTPRequestHandler):
             self.wfile.write(content[:1000] if self.path.startswith("/broken") else content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def _of(kind: str) -> Loaded:
 
 @dataclass
 class Shop:
-    """A set of which the real form is here or not, and of which a sample ships or not."""
+    """A data set with or without real files and with or without a sample."""
 
     real: bool
     sample: bool

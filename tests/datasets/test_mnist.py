@@ -26,7 +26,7 @@ def _idx(values: np.ndarray) -> bytes:
 
 @pytest.fixture(scope="module")
 def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder of the right shape; every image is black, every label 3."""
+    """A data folder with the right shapes; every image is black, every label is 3."""
     folder = tmp_path_factory.mktemp("blank") / "mnist"
     folder.mkdir()
     for part, samples in SHAPES.items():
@@ -52,7 +52,7 @@ def spoil(blank: Path, tmp_path: Path) -> Callable[[str, bytes | None], Settings
 
 
 def _publish(monkeypatch: pytest.MonkeyPatch, *files: Path) -> None:
-    """As if these had been published: the real files are too large to come along."""
+    """Treats these files as published: the real ones are too large for the repository."""
     sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     monkeypatch.setattr(mnist, "SET", replace(mnist.SET, published={**mnist.SET.published, **sums}))
 

@@ -1,4 +1,4 @@
-"""The samples that ship: small together, each with its source, licence and sums beside it."""
+"""The shipped samples: small in total, each with its source, licence and sums."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def _value(hour: int, station: int, quantity: int) -> str:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if six hours had been published."""
+    """Treats six hours as the published data."""
     monkeypatch.setattr(weather, "times", lambda: tuple(f"2013-03-01T{hour:02}:00" for hour in range(HOURS)))
 
 

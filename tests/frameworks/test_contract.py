@@ -1,4 +1,4 @@
-"""The cases of the folder beside this file on frameworks other than TensorFlow, each in a process of its own."""
+"""Runs the cases in `cases/` on the frameworks other than TensorFlow, each in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs on JAX, each in a process of its own that finds no TensorFlow: a host needn't have both."""
+"""Whole runs on JAX, each in a separate process without TensorFlow, because a host needn't have both."""
 
 from __future__ import annotations
 

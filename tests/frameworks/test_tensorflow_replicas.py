@@ -1,4 +1,4 @@
-"""Four replicas on virtual CPU devices do what one does; a process of their own, see `replicated`."""
+"""Four replicas on virtual CPU devices train like one, in a separate process (see `replicated`)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ SCALES = {
 
 
 def heading(figure: Reference) -> str:
-    """Title and year; a title that ends in brackets takes the year into them."""
+    """Title and year; if the title ends in brackets, the year goes inside them."""
     if figure.title.endswith(")"):
         return f"{figure.title[:-1]}, {figure.year})"
     return f"{figure.title} ({figure.year})"

@@ -36,7 +36,7 @@ def _trained(context: BuildContext, network: Network = PHOTOGRAPHS, **params: An
 
 @pytest.fixture(scope="module")
 def noise() -> Images:
-    """Few images without any meaning: the synthetic twin takes seconds to make."""
+    """A few meaningless images: making the synthetic data takes seconds."""
     random = np.random.default_rng(1)
     images = random.integers(0, 256, (96, 32, 32, 3), dtype=np.uint8)
     labels = random.integers(0, 10, 96, dtype=np.uint8)

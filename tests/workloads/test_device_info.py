@@ -76,7 +76,7 @@ def test_the_listing_has_a_line_for_each_cache_and_each_reason() -> None:
 
 @pytest.fixture
 def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
-    """Recorded, as there may be no GPU here: what NVML answers on a host with one H200 that tells no MIG mode."""
+    """Recorded because the host may have no GPU: NVML's responses with one H200 that reports no MIG mode."""
 
     def refuse(handle: object) -> None:
         raise nvml.NVMLError("Not Supported")

@@ -1,4 +1,4 @@
-"""The estimates of time and memory, and the linter's warnings, with the numbers they go by.
+"""Estimates of time and memory, and the linter's warnings with their inputs.
 
 Measured: peak resident memory on two cores, real data.
 """
@@ -70,7 +70,7 @@ def test_virtual_devices_hold_more_together_and_accelerators_less_each(device: D
 
 
 def test_each_replica_s_loop_takes_its_turn_on_the_cores(device: Device) -> None:
-    """Measured over 8 on two cores: a step of 2.5 (JAX) to 3.8 (TensorFlow) times that of one."""
+    """Measured with 8 replicas on two cores: a step took 2.5 (JAX) to 3.8 (TensorFlow) times that of one replica."""
     cores = device.model_copy(update={"cores": [0, 1]})
     one, eight = (_estimated("imdb_lstm", cores, replicas).train_s for replicas in (1, 8))
     assert 2 < eight / one < 4

@@ -80,7 +80,7 @@ def test_accuracy_is_reported_with_the_majority_baseline(training: Training) -> 
 
 @pytest.mark.verify
 def test_it_learns_which_words_lean_to_which_side(context: Context) -> None:
-    """One seed in eleven had not begun to learn, the others were right on 68 to 73 %: the best of three counts."""
+    """One seed in eleven didn't learn, the others were right on 68 to 73 %: so the best of three counts."""
 
     def trained(seed: int) -> Training:
         ready = replace(context(), seed=seed)

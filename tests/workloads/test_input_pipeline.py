@@ -1,4 +1,4 @@
-"""The training step, fed and resident, on the real TensorFlow: what is timed, told, raised and refused."""
+"""The fed and the resident training step on the real TensorFlow: timing, details, warnings and errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FED_WELL: dict[str, Any] = {
 
 
 class Mislabelled(TensorFlow):
-    """Feeds every batch with the labels of other images."""
+    """Feeds every batch with labels of other images."""
 
     def __init__(self, sound: TensorFlow) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Contex
 
 
 def test_a_step_that_outlasts_its_input_is_not(context: Context) -> None:
-    """A single delay by the host is as long as several of these steps."""
+    """A single delay on the host can outlast several of these steps."""
 
     def unbound() -> Verification | None:
         found = _run(context(), **FED_WELL).verify()

@@ -1,4 +1,4 @@
-"""A pipeline that delivers no images or the same ones for ever, and steps on them that are counted and not made."""
+"""Pipelines without images or with repeated ones, and steps that are counted but not made."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def _feed(fill: Any = _numbers, seed: int = 1, threads: int = 1, ahead: int = 0,
 
 
 def _taken(feed: BatchFeed, batches: int) -> list[list[int]]:
-    """The numbers of the samples of each batch, whose targets are ten times those."""
+    """The sample indices of each batch; targets are ten times the indices."""
     found = []
     with feed:
         for _ in range(batches):
@@ -160,7 +160,7 @@ ROWS = np.array([3, 0, 4, 3])
 
 @pytest.fixture(scope="module", params=[1, 3])
 def images(request: pytest.FixtureRequest) -> np.ndarray:
-    """Smooth ones, as no JPEG keeps noise: brighter to one side, and from image to image."""
+    """Smooth images, because JPEG loses noise: brightness rises to one side and from image to image."""
     values = np.add.outer(np.add.outer(10 * np.arange(5), 5 * np.arange(32)), np.zeros(16))[..., np.newaxis]
     smooth: np.ndarray = (values + 10 * np.arange(request.param)).astype(np.uint8)
     return smooth

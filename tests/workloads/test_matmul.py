@@ -35,7 +35,7 @@ def _codes(found: Verification) -> list[str]:
 
 
 class Spoilt(TensorFlow):
-    """The real framework, but each product passes through `spoil`."""
+    """The real framework, except that `spoil` changes each product."""
 
     def __init__(self, sound: TensorFlow, spoil: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def test_one_column_left_out_of_a_product_is_found(tensorflow: TensorFlow, conte
 
 
 class Once(TensorFlow):
-    """The real framework, but what a chain gives passes through `spoil`; single products are sound."""
+    """The real framework, except that `spoil` changes the results of chains, not of single products."""
 
     def __init__(self, sound: TensorFlow, spoil: Callable[[Any], Any]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Honest chains whose errors are no random walk: small matrices, TF32, and bfloat16 that is cut off, not rounded."""
+"""Correct chains whose errors aren't a random walk: small matrices, TF32, and truncated bfloat16."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_long_chain_of_small_products_is_not_compared_with_a_random_walk(
 
 
 class Tf32(TensorFlow):
-    """The real framework, but operands are rounded as a unit for TF32 does it."""
+    """The real framework, with operands rounded as by a TF32 unit."""
 
     def __init__(self, sound: TensorFlow) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def test_a_long_chain_in_tf32_is_verified_as_such(tensorflow: TensorFlow, contex
 
 
 class CutOff(TensorFlow):
-    """The real framework, but bfloat16 is cut off, as TensorFlow does it on a processor without AVX-512."""
+    """The real framework, with truncated bfloat16, like TensorFlow on a processor without AVX-512."""
 
     def __init__(self, sound: TensorFlow, spoil: Callable[[Any], Any] = lambda product: product) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ PARAMS = MatmulParams(n=64, repeats=2, mode="dispatch")
 
 
 def _half_zero(params: MatmulParams, random: np.random.Generator) -> tuple[Any, Any]:
-    """Neither operand is more than half zeros; their product is nothing else."""
+    """Each operand is at most half zeros, but their product is all zeros."""
     m, k, n = params.sides
     left = np.arange(k) < k // 2
     return normal(m, k, random) * left, normal(k, n, random) * ~left[:, None]

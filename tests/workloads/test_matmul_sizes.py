@@ -1,4 +1,4 @@
-"""Several sizes in one job, and the dtypes that not every device has."""
+"""Several sizes in one job, and dtypes that only some devices support."""
 
 from __future__ import annotations
 

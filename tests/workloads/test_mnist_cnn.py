@@ -52,7 +52,7 @@ def _completed(training: Built, compile_s: float = 0.0, first_execution_s: float
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the training leaves its files."""
+    """The training's artifacts folder."""
     return tmp_path_factory.mktemp("mnist") / "artifacts"
 
 
@@ -138,14 +138,14 @@ def test_timing_goes_on_past_the_end_of_the_data(built: Built) -> None:
 
 @pytest.mark.verify
 def test_it_learns_digits(context: Context) -> None:
-    """With eleven seeds it was right on 80 to 85 %, a deviation of 1.6: other processors scatter no more than seeds."""
+    """With eleven seeds it was right on 80 to 85 % (deviation 1.6); other processors scatter no more than seeds."""
     training = _completed(_ready(context(), train_samples=1500, test_samples=300, epochs=3))
     assert training.accuracy is not None
     assert training.accuracy > 0.7
 
 
 class Poisoned(TensorFlow):
-    """The real framework, on data with a NaN in it."""
+    """The real framework on data that contains a NaN."""
 
     def __init__(self, sound: TensorFlow) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Networks of other sizes and dropout rates than the references', trained by other optimisers."""
+"""Networks with sizes, dropout rates and optimisers other than the references'."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _pointers(name: str, rates: Any) -> set[str]:
 
 
 def weights_of(network: Network, keras: Any) -> int:
-    """The kernels', as Keras counts them: biases and normalisation have one dimension only."""
+    """The kernels' weights, as Keras counts them: biases and normalisation have only one dimension."""
     model = network.model(keras, 1e-3, False)
     return sum(int(weight.shape.num_elements()) for weight in model.trainable_weights if len(weight.shape) > 1)
 

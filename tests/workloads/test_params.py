@@ -1,4 +1,4 @@
-"""Params: defaults and errors, replicas, and which of them may differ between comparable results."""
+"""Params: defaults, errors, replicas, and the params that may differ between comparable results."""
 
 from __future__ import annotations
 

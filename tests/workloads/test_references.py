@@ -1,4 +1,4 @@
-"""The articles' figures, once more and by hand: a slip of the keyboard would make history."""
+"""The articles' figures, repeated by hand to catch typing errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the spec alone tells can't be done is refused before it is queued, by the field that asks for it."""
+"""Specs that can't run are refused before they are queued, with a pointer to the field."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ WORKLOAD = Workload(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An importable package of its own for each test."""
+    """A separate importable package for each test."""
     package = tmp_path / f"plugins_{tmp_path.name.replace('-', '_')}"
     package.mkdir()
     (package / "__init__.py").touch()

@@ -157,7 +157,7 @@ def test_each_epoch_is_validated(trained: tuple[Built, Training]) -> None:
 
 @pytest.mark.verify
 def test_it_forecasts_better_than_the_last_value(context: Context) -> None:
-    """With eleven seeds by 18 to 28 %, a deviation of 4, and than the training's mean by 76 to 79 %."""
+    """With eleven seeds it was better by 18 to 28 % (deviation 4), and better than the training mean by 76 to 79 %."""
     _, training = _trained(context(), **QUICK | {"steps_per_epoch": 50})
     assert training.test["mse"] < training.baselines["last_value_mse"]
     assert training.test["mse"] < 0.5 * training.baselines["training_mean_mse"]
@@ -182,7 +182,7 @@ def test_plots_show_predicted_and_true_values(trained: tuple[Built, Training], a
 
 
 def test_the_callbacks_fire_when_the_loss_falls_no_more(context: Context) -> None:
-    """Such steps change no weight, so each epoch's validation loss is that of the first."""
+    """These steps change no weight, so every epoch has the validation loss of the first."""
     _, training = _trained(context(), **BARELY, learning_rate=1e-30, early_stopping_patience=3)
     assert len({epoch.validation_loss for epoch in training.epochs}) == 1
     fired = {event.callback for event in training.callbacks}
@@ -206,7 +206,7 @@ def test_a_warmup_must_leave_steps_for_the_loss() -> None:
 def test_the_memory_of_the_reference_size_is_known_beforehand(
     device: Device, framework: FrameworkName, measured_bytes: float
 ) -> None:
-    """Measured on a CPU; JAX's by two smaller batches."""
+    """Measured on a CPU; the value for JAX is derived from two smaller batches."""
 
     def estimated(**asked: Any) -> int:
         return WEATHER.estimate(WeatherGruParams(**asked), device, 1, framework).memory_bytes

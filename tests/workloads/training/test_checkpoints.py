@@ -1,4 +1,4 @@
-"""Whose weights a training takes, and how it says that they are another model's."""
+"""Loading weights, and the errors for another model's weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Made = Callable[..., Any]
 
 @pytest.fixture
 def made(tensorflow: TensorFlow) -> Made:
-    """A model of dense layers of these widths over two inputs."""
+    """A model with dense layers of these widths and two inputs."""
     keras = tensorflow.keras
 
     def make(widths: Sequence[int], *, jit_compile: bool = False) -> Any:

@@ -71,7 +71,7 @@ def _sure(found: Margin) -> bool:
 
 
 def _slow(random: np.random.Generator, count: int, memory: float) -> NDArray[np.float64]:
-    """Differences around 0 that stay alike for long: of each, this share is in the next one."""
+    """Autocorrelated differences around 0: each keeps this share of the previous one."""
     values = random.standard_normal(count)
     for place in range(1, count):
         values[place] += memory * values[place - 1]
@@ -99,7 +99,7 @@ def test_worse_and_uncertain_models_are_not_better() -> None:
 
 @pytest.mark.parametrize("memory", [0.9, 0.95])
 def test_neighbours_that_are_alike_hardly_ever_seem_surely_better(memory: float) -> None:
-    """One by one, such values would seem so in a sixth to a quarter of the cases."""
+    """Treated as independent, such values would seem better in a sixth to a quarter of the cases."""
     random = np.random.default_rng(4)
     sure = sum(_sure(_margin(np.zeros(1000), _slow(random, 1000, memory))) for _ in range(200))
     assert sure <= 5  # 2.5 % of 200, as many as 95 % would let through if blocks were independent

@@ -1,4 +1,4 @@
-"""Which `jit_compile` a training gets."""
+"""The choice of a training's `jit_compile`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TARGETS = INPUTS.sum(axis=-1, keepdims=True)
 
 
 class Made:
-    """Plans whose models are counted, by setting."""
+    """Plans that count their models by setting."""
 
     def __init__(self, framework: TensorFlow, *more: Any) -> None:
         self.settings: list[JitCompile] = []
@@ -44,7 +44,7 @@ class Made:
 
 @pytest.fixture
 def untold(context: Context) -> BuildContext:
-    """Of a first run: nothing was chosen before."""
+    """The context of a first run, without an earlier choice."""
     return replace(context(), tuned={})
 
 
@@ -90,7 +90,7 @@ def test_over_replicas_jit_is_off_without_measuring(tensorflow: TensorFlow, unto
 
 
 class Renamed(TensorFlow):
-    """The real framework under another one's name: only the name decides there."""
+    """The real framework under another name: the choice depends only on the name."""
 
     def __init__(self, sound: TensorFlow, name: str) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def test_an_accelerator_is_measured_at_the_full_batch(
 
 
 class FailsLater(Renamed):
-    """The compiled step costs nothing in the first round, and fails in the second."""
+    """The compiled step takes no time in the first round and fails in the second."""
 
     def __init__(self, sound: TensorFlow) -> None:
         super().__init__(sound, sound.name)

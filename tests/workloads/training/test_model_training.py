@@ -1,4 +1,4 @@
-"""A training's epochs, validation, callbacks and trials, and what its result says of them."""
+"""A training's epochs, validation, callbacks and trials, and their fields in the result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _weight(model: Any) -> float:
 
 
 class Judge:
-    """Remembers what it was given; `accuracies` are what it says, one after the other."""
+    """Records its arguments and returns `accuracies` in turn."""
 
     def __init__(self, accuracies: Sequence[float] = ()) -> None:
         self.weights: list[float] = []
@@ -281,7 +281,7 @@ def test_a_training_run_fails_with_a_nonfinite_loss(context: Context) -> None:
 
 
 class StepByStep(TensorFlow):
-    """The real framework, with one step a call as JAX has it on a CPU."""
+    """The real framework with one step per call, like JAX on a CPU."""
 
     def __init__(self, sound: TensorFlow) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Steps that are counted and not made, change nothing, or compute in another precision.
+"""Steps that are counted but not made, change nothing, or use another precision.
 
 Also what data and weights show of a timed training, on the real network of the digits.
 """
@@ -25,13 +25,13 @@ ORIGIN = DataOrigin(name="noise", kind="synthetic", train_samples=64, test_sampl
 
 
 class Asked(TrainingParams):
-    """Of a workload that lets a precision be asked for."""
+    """Params of a workload with a selectable precision."""
 
     dtype: str = "float32"
 
 
 def _training(context: BuildContext, policy: str = "float32", **params: Any) -> Any:
-    """Of numbers drawn at random, by a network of two layers, that ends in float32 as mixed ones do."""
+    """Random data and a network of two layers that ends in float32, as mixed precision does."""
     random, keras = np.random.default_rng(2), context.framework.keras
 
     def make(jit_compile: JitCompile) -> Any:

@@ -1,4 +1,4 @@
-"""Training steps are held against plain ones: the right step agrees, and each of the wrong ones is RESULT_INCORRECT."""
+"""Training steps compared with plain ones: the right step agrees, every wrong one raises RESULT_INCORRECT."""
 
 from __future__ import annotations
 

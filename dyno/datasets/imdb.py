@@ -52,7 +52,7 @@ class ReviewPart:
         return cls(np.concatenate(reviews), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), labels)
 
     def complaint(self) -> str | None:
-        """The first deviation from the published data, None if there is none."""
+        """The first deviation from the published data; None if there is none."""
         ends_fit = len(self.offsets) == REVIEWS + 1 and self.offsets[0] == 0 and self.offsets[-1] == len(self.ranks)
         if not ends_fit or (np.diff(self.offsets) < 0).any():
             return f"the offsets don't split {len(self.ranks)} words into {REVIEWS} reviews"

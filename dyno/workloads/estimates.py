@@ -74,7 +74,7 @@ def held_bytes(device: Device, replicas: int, *, once: int, each: int, shared: i
     return once + each + shared // replicas
 
 
-def data_warnings(kind: DataKind, what: str = "accuracy is no reference accuracy") -> list[ResultWarning]:
+def data_warnings(kind: DataKind, what: str = "accuracy isn't comparable with the reference") -> list[ResultWarning]:
     """Warn about `sample` and `synthetic` data; `what` states the consequence. The worker judges `auto` itself."""
     if kind not in ("sample", "synthetic"):
         return []

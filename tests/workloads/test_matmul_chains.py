@@ -92,7 +92,7 @@ def test_a_truncated_chain_is_right_or_too_long_to_check(
     found = _verified(context(CutOff(tensorflow)), n=n, repeats=repeats, dtype="bfloat16")
     assert found.warnings == []
     assert ("RESULT_INCORRECT" in found.verified) is (repeats <= 100)
-    assert ("is cut off here" in found.unchecked.get("RESULT_INCORRECT", "")) is (repeats > 100)
+    assert ("the device truncates" in found.unchecked.get("RESULT_INCORRECT", "")) is (repeats > 100)
 
 
 def test_a_wrong_chain_is_found_though_it_is_cut_off(tensorflow: TensorFlow, context: Context) -> None:

@@ -26,7 +26,7 @@ def test_the_help_of_run_lists_the_params_of_the_workload_with_defaults_and_boun
         "--repeats",
         "100",
         "integer from 1 to 100000",
-        "Products in one execution",
+        "Products per execution",
     ]
     assert "--processes" in done.output
 

@@ -31,10 +31,10 @@ _THREE_TIMES_AS_LONG = f"{_UNSTEADY}::test_runs_of_which_some_take_three_times_a
 _CLOCK = "tests/runner/test_skewed_clock.py::test_only_a_wall_clock_that_jumps_in_a_sample_raises_clock_skew"
 _QUOTA = "tests/measure/test_quota.py::test_a_run_in_a_group_with_a_quota_below_its_cores_raises_cpu_quota"
 _RISING = f"{_UNSTEADY}::test_a_learning_rate_that_is_too_high_raises_the_loss"
-_NONFINITE = f"{_TRAINING}::test_a_training_that_succeeded_is_kept_when_its_loss_is_no_number_in_the_timing_after_it"
+_NONFINITE = f"{_TRAINING}::test_a_finished_training_survives_a_nonfinite_loss_in_the_timing"
 _BASELINE = f"{_COMPARISON}::test_a_first_result_that_leaves_its_device_idle_is_a_weak_baseline"
-_SIZES = "tests/workloads/test_matmul.py::test_the_linter_says_what_the_sizes_alone_tell"
-_REFERENCES = f"{_LINT}::test_nothing_is_held_against_what_the_references_ran"
+_SIZES = "tests/workloads/test_matmul.py::test_the_linter_warns_by_sizes_alone"
+_REFERENCES = f"{_LINT}::test_the_references_params_raise_no_warning"
 _CACHES = "tests/runner/test_cases.py::test_a_filled_cache_and_disabled_kernels_raise_warnings"
 
 # The parameter with the warning's name provokes each of these.
@@ -104,12 +104,12 @@ PROVOKED: dict[str, Provoked] = {
         f"{_ARTIFACTS}::test_a_file_that_is_too_large_is_told_and_the_others_are_kept",
         f"{_ARTIFACTS}::test_without_files_there_is_no_warning",
     ),
-    "BATCH_UNEVEN": Provoked(f"{_LINT}::test_each_replica_s_share_of_the_batch_is_to_be_a_multiple_of_8", _REFERENCES),
+    "BATCH_UNEVEN": Provoked(f"{_LINT}::test_each_replica_s_share_of_the_batch_should_be_a_multiple_of_8", _REFERENCES),
     "BATCH_SMALL": Provoked(f"{_LINT}::test_a_batch_is_small_where_starting_its_step_outweighs_its_work", _REFERENCES),
     "WIDTH_UNEVEN": Provoked(
         f"{_LINT}::test_a_width_that_a_tpu_s_matrix_unit_can_not_fill_is_named_there_alone", _REFERENCES
     ),
     "SYNTHETIC_DATA": Provoked(
-        "tests/workloads/test_mnist_cnn.py::test_the_linter_says_when_accuracy_will_not_be_comparable", _REFERENCES
+        "tests/workloads/test_mnist_cnn.py::test_the_linter_warns_when_accuracy_is_not_comparable", _REFERENCES
     ),
 }

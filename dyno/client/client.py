@@ -610,7 +610,7 @@ class AsyncClient:
             if job.done:
                 return job
             polled = await self._send(endpoints.next_version(job))
-            job = polled.job or await self._send(endpoints.job(job.id, retry=PATIENT))
+            job = polled.job if polled.job else await self._send(endpoints.job(job.id, retry=PATIENT))
             if polled.pause_s:
                 await self._pause(polled.pause_s)
 

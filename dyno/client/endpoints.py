@@ -41,6 +41,7 @@ LONG_POLL_S = 20  # below the 60 s that the API allows, so that proxies with a 3
 SILENT_S = 45.0  # the service sends a comment into a stream of events every 15 s
 UPLOAD_S = 60.0  # for each piece and for the response, which the service sends after it has written the file
 LOG_TIMEOUT = httpx.Timeout(10.0, read=None)  # a runner may print nothing
+OCTETS = {"Content-Type": "application/octet-stream"}
 DEFAULT_LIMIT = 50
 MAX_PAGE_SIZE = 200  # the API's limit for a page
 
@@ -120,13 +121,7 @@ logs = Endpoint("GET", "/v1/jobs/{}/logs", read_text)
 follow_logs = Endpoint("GET", "/v1/jobs/{}/logs", check_status, params={"follow": "true"}, timeout=LOG_TIMEOUT)
 artifacts = Endpoint("GET", "/v1/jobs/{}/artifacts", returns(ArtifactList))
 artifact = Endpoint("GET", "/v1/jobs/{}/artifacts/{}", check_status)
-upload = Endpoint(
-    "PUT",
-    "/v1/jobs/{}/artifacts/{}",
-    returns(Artifact),
-    headers={"Content-Type": "application/octet-stream"},
-    timeout=UPLOAD_S,
-)
+upload = Endpoint("PUT", "/v1/jobs/{}/artifacts/{}", returns(Artifact), headers=OCTETS, timeout=UPLOAD_S)
 compare = Endpoint("POST", "/v1/comparisons", returns(Comparison))
 comparison = Endpoint("GET", "/v1/comparisons/{}", _read_comparison)
 bars = Endpoint("GET", "/v1/comparisons/{}/bars.svg", read_text)
@@ -183,19 +178,18 @@ class Poll(NamedTuple):
     pause_s: float = 0.0
 
 
-def next_version(job: Job) -> Request[Poll]:
+def next_version(now: Job) -> Request[Poll]:
     """The job at its next version, or after the long poll."""
 
     def read(response: httpx.Response) -> Poll:
         if response.status_code == httpx.codes.GATEWAY_TIMEOUT:
             return Poll(None)
-        changed = job if response.status_code == httpx.codes.NOT_MODIFIED else read_model(Job, response)
+        changed = now if response.status_code == httpx.codes.NOT_MODIFIED else read_model(Job, response)
         return Poll(changed, retry_after_s(response) or 0.0)
 
-    known, wait = {"If-None-Match": f'"{job.version}"'}, {"wait": LONG_POLL_S}
-    return Endpoint("GET", "/v1/jobs/{}", read, timeout=LONG_POLL_S + 10, retry=PATIENT)(
-        job.id, headers=known, params=wait
-    )
+    known, wait = {"If-None-Match": f'"{now.version}"'}, {"wait": LONG_POLL_S}
+    timeout_s = LONG_POLL_S + 10
+    return Request("GET", job(now.id).path, read, wait, headers=known, timeout=timeout_s, retry=PATIENT)
 
 
 def events(job_id: str | None, after: str | None) -> Request[None]:

@@ -35,7 +35,7 @@ async def watch(settings: Settings) -> AsyncIterator[ChangeNotifier]:
 async def waiting(watch: ChangeNotifier, job_id: str, version: int) -> asyncio.Task[bool]:
     """A task that has looked at the record and waits now."""
     task = asyncio.create_task(watch.changed(job_id, version, LONG_S))
-    while not any(not waiter.told.is_set() for waiter in watch._waiters.get(job_id, ())):
+    while not any(not waiter.wake_up.is_set() for waiter in watch._waiters.get(job_id, ())):
         await asyncio.sleep(0)
     return task
 
@@ -94,9 +94,9 @@ async def test_who_listens_is_told_of_each_change_of_one_job_or_of_any(
 async def test_who_listens_to_one_job_is_not_told_of_another(async_redis: Redis, settings: Settings) -> None:
     deaf = ChangeNotifier(async_redis, settings)  # never started, so that nothing else tells
     with deaf.listening("job_a") as of_a, deaf.listening("job_b") as of_b, deaf.listening(None) as of_all:
-        deaf._tell("job_a", 1)
+        deaf._wake("job_a", 1)
         assert (of_a.is_set(), of_b.is_set(), of_all.is_set()) == (True, False, True)
-        deaf._tell_all()
+        deaf._wake_all()
         assert of_b.is_set()
 
 
@@ -128,7 +128,7 @@ async def test_an_event_that_can_not_be_read_is_left_behind(
     job = (await jobs.submit(a_spec())).job
     client.xadd(keys.events, {"nothing": "known"})
     async with asyncio.timeout(LONG_S):
-        while "events can't be read" not in caplog.text:
+        while "reading events failed" not in caplog.text:
             await asyncio.sleep(0.01)
     waiter = await waiting(watch, job.id, job.version)
     await jobs.cancel(job.id)

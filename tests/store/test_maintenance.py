@@ -139,6 +139,6 @@ def test_without_a_server_the_upkeep_waits_and_stops_when_told(
 ) -> None:
     upkeep = Maintenance(quick.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}), print)
     upkeep.start()
-    eventually(lambda: "no upkeep until Redis is back" in caplog.text)
+    eventually(lambda: "maintenance is paused until Redis is back" in caplog.text)
     upkeep.stop()
     assert "upkeep" not in {thread.name for thread in threading.enumerate()}

@@ -101,7 +101,7 @@ def test_what_was_printed_last_waits_for_redis_too(
         heartbeat.log.add(b"the last words\n")
         kill_once_written(server)
         telling = background.submit(
-            deliver_ending, succeeded(claim), claim, leases, spool, switch, time.monotonic, heartbeat.tell_log
+            deliver_ending, succeeded(claim), claim, leases, spool, switch, time.monotonic, heartbeat.send_log
         )
         eventually(lambda: endings_in(quick.spool_dir) or telling.done())
         server.revive()

@@ -149,4 +149,4 @@ def test_a_failure_says_which_of_the_specs_it_was(
     supervisor_of(quick, forking).serve()
     failure = store.job(job_id).failure
     assert failure is not None
-    assert failure.message == "the second spec: the job took longer than its 1 s"
+    assert failure.message == "the second spec: the job exceeded its timeout of 1 s"

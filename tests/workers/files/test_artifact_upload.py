@@ -83,7 +83,7 @@ def test_a_file_that_is_too_large_is_told_and_the_others_are_kept(
     (folder / "b.txt").write_bytes(b"123")
     kept = made.files.deliver(0)
     assert [artifact.name for artifact in kept.artifacts] == ["b.txt"]
-    assert kept.not_stored == [LostArtifact("a.txt", 4, "it has 4 bytes, at most 3 are kept")]
+    assert kept.not_stored == [LostArtifact("a.txt", 4, "it has 4 bytes, the limit is 3")]
     assert [raised.severity for raised in kept.warnings] == ["C"]
 
 
@@ -98,7 +98,7 @@ def test_files_beyond_the_most_that_are_kept_are_told(shared: Settings, attempt:
     [raised] = kept.warnings
     assert raised.evidence["count"] == 6
     assert "and 3 more" in raised.message
-    assert [each.why for each in kept.not_stored if each.name == "a folder"] == ["it is no regular file"]
+    assert [each.why for each in kept.not_stored if each.name == "a folder"] == ["it is not a regular file"]
 
 
 def test_a_name_that_is_no_text_can_be_told_in_json(shared: Settings, attempt: Callable[..., Attempted]) -> None:
@@ -131,7 +131,7 @@ def test_a_worker_that_has_to_end_keeps_the_result_and_hands_nothing_back(
     made.context.stop.stop(time.monotonic() + 0.3)
     kept = made.files.deliver(0)
     assert [each.name for each in kept.not_stored] == ["a.txt", "b.txt"]
-    assert all("the worker had to end" in each.why for each in kept.not_stored)
+    assert all("the worker shut down" in each.why for each in kept.not_stored)
 
 
 def test_while_redis_is_away_no_file_is_given_up(
@@ -164,8 +164,8 @@ def test_a_store_that_hangs_is_left_behind(
             (folder / name).touch()
         kept = made.files.deliver(0)
     assert [(each.name, each.why.partition(":")[0]) for each in kept.not_stored] == [
-        ("a.txt", "the store hangs"),
-        ("b.txt", "the store hangs"),
+        ("a.txt", "the artifact store doesn't respond"),
+        ("b.txt", "the artifact store doesn't respond"),
     ]
 
 

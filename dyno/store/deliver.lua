@@ -7,11 +7,12 @@
 -- receiver doesn't hold up the others.
 --
 -- KEYS[1]  due, ZSET of jobs by time of the next attempt, ms; deliveries in lanes aren't in it
--- KEYS[2]  ready, ZSET of owners by when they were served, ms. <KEYS[2]>:<owner> is the same for an owner's receivers,
--- and          <KEYS[2]>:<owner>:<receiver> is a ZSET of jobs by when they were due ARGV[1]  namespace ARGV[2]  token
--- of the attempt         ARGV[3]  duration of the lease, ms ARGV[4]  most attempts in a series    ARGV[5]  number of
--- attempts whose outcomes are kept ARGV[6]  number of excluded receivers; then these, as they were returned, and the
--- excluded owners
+-- KEYS[2]  ready, ZSET of owners by when they were served, ms. <KEYS[2]>:<owner> is the same for the owner's
+--          receivers, and <KEYS[2]>:<owner>:<receiver> is a ZSET of jobs by when they were due
+-- ARGV[1]  namespace
+-- ARGV[2]  token of the attempt         ARGV[3]  duration of the lease, ms
+-- ARGV[4]  most attempts in a series    ARGV[5]  number of attempts whose outcomes are kept
+-- ARGV[6]  number of excluded receivers; then these, as they were returned, and the excluded owners
 --
 -- Returns {"taken", job id, attempts in this series, receiver, owner, now} or {"none"} or {"again"} (call again: one
 -- call is limited to LOOKED_AT jobs)

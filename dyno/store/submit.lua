@@ -12,10 +12,10 @@
 -- ARGV[9]… fields and values of the record
 --
 -- Returns {"submitted" | "replayed", the record as HGETALL returns it, its place in the queue or nil, 1 if a worker has
--- to      be woken: the queue was empty, or an idle worker fits no other job in it}. The reply is complete, because a
--- second      request might find Redis unreachable      or {"key_reused", id} or {"gone", id} (its record has expired
--- before the key) or {"full", queued}      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key,
--- its current use, ms to the day's end}
+--      to be woken: the queue was empty, or an idle worker fits none of its other jobs}. The reply is complete, because
+--      a second request might find Redis unreachable
+--      or {"key_reused", id} or {"gone", id} (its record has expired before the key) or {"full", queued}
+--      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key, its current use, ms to the day's end}
 
 local PRIORITY_STEP = 2 ^ 50 -- scores of three classes with 1e15 jobs each are exact in a double
 

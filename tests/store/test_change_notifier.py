@@ -20,7 +20,7 @@ from dyno.store.redis import Keys, async_client
 
 pytestmark = pytest.mark.anyio
 
-LONG_S = 20.0  # far more than any of these needs; the test fails when it is reached
+LONG_S = 20.0  # a timeout, far longer than any of these tests needs
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def watch(settings: Settings) -> AsyncIterator[ChangeNotifier]:
 
 
 async def waiting(watch: ChangeNotifier, job_id: str, version: int) -> asyncio.Task[bool]:
-    """A task that has looked at the record and waits now."""
+    """A task that has read the record and now waits for a change."""
     task = asyncio.create_task(watch.changed(job_id, version, LONG_S))
     while not any(not waiter.wake_up.is_set() for waiter in watch._waiters.get(job_id, ())):
         await asyncio.sleep(0)
@@ -136,7 +136,7 @@ async def test_an_event_that_can_not_be_read_is_left_behind(
 
 
 async def _unblock_reader(client: redis.Redis) -> None:
-    """As REPLICAOF does: the blocked read gets an error."""
+    """Make the blocked read fail, as REPLICAOF does."""
     async with asyncio.timeout(LONG_S):
         while not any(
             client.client_unblock(int(c["id"]), error=True) for c in client.client_list() if "b" in c["flags"]
@@ -174,7 +174,7 @@ def _made(path: Path) -> Path:
 
 
 async def test_it_stops_whenever_it_is_told_to(settings: Settings) -> None:
-    """Also when the answer of Redis comes at the same moment, in which Python 3.11 forgets that it was canceled."""
+    """Even if Redis' reply arrives at the same moment, in which Python 3.11 loses the cancellation."""
     async with async_client(settings, blocking=True) as client:
         for number in range(100):
             watch = ChangeNotifier(client, settings)

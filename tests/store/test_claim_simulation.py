@@ -1,4 +1,4 @@
-"""Who is claimed when, on paper: durations are input, so the answers are exact."""
+"""The simulation of claims: durations are input, so the results are exact."""
 
 from __future__ import annotations
 

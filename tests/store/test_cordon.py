@@ -1,4 +1,4 @@
-"""A cordoned device claims nothing, and what it can't take goes to others."""
+"""A cordoned device claims nothing, and other devices get its jobs."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_a_wake_up_that_comes_to_a_cordoned_device_is_passed_on_to_one_tha
     offer: Callable[..., None],
     leases: Leases,
 ) -> None:
-    """Nobody has looked at the job yet, and no second wake-up comes for it before the reconciler's."""
+    """No worker has checked the job yet, and the next wake-up for it comes from maintenance."""
     offer(FIRST, SECOND)
     await cordon(async_redis, settings, FIRST.full_id)
     await jobs.submit(a_spec(device="gpu"))

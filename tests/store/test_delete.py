@@ -1,4 +1,4 @@
-"""What is deleted leaves no trace, and what lives is not deleted."""
+"""Deleting a done job removes all its data; live jobs can't be deleted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASpec = Callable[..., Spec]
 
 
 def traces(client: redis.Redis, keys: Keys, job_id: str) -> list[str]:
-    """Keys that name the job, and all else that holds its id, but for the events of all jobs, which aren't told."""
+    """The job's keys and all entries with its id, except those in the stream of all jobs, which readers skip."""
     held = contents(client, keys.namespace)
     return [name for name, text in held.items() if name != keys.events and (job_id in name or job_id in text)]
 

@@ -1,4 +1,4 @@
-"""Who is told next: owners take turns, each one's receivers too, and however much is due for one, others are told."""
+"""The order of deliveries: owners and their receivers take turns, and a backlog of one doesn't block the others."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.anyio
 
 ASpec = Callable[..., Spec]
 QUICK = "https://quick.example.org/"
-MANY = 1200  # more than are looked at in one step
+MANY = 1200  # more than one call checks
 
 
 @pytest.fixture
 def ends(jobs: Jobs, a_spec: ASpec) -> Callable:
-    """A job of the owner that is done, and whose webhook is this."""
+    """A done job of the owner with this webhook."""
 
     async def one(url: str, owner: str | None = None) -> str:
         seen = jobs if owner is None else jobs.seen_by(Viewer(owner, sees_all=False))
@@ -35,7 +35,7 @@ def ends(jobs: Jobs, a_spec: ASpec) -> Callable:
 
 @pytest.fixture
 def many(client: redis.Redis, keys: Keys) -> list[str]:
-    """Jobs whose deliveries have been due for long."""
+    """Jobs whose deliveries have been due for a long time."""
     ids = [f"job_{number:026d}" for number in range(MANY)]
     record = {"status": "pending", "type": "job.canceled", "url": URL, "tried": 0, "attempts": 0, "created_at": 1}
     with client.pipeline(transaction=False) as pipeline:
@@ -126,7 +126,7 @@ async def test_one_that_waits_for_its_turn_is_shown_to_wait(
 
 
 async def test_one_that_ends_late_leaves_its_place(ends: Callable, outbox: DeliveryQueue, over: Callable) -> None:
-    """What it was taken for is over, it waits for another turn, and then it is told how the first one ended."""
+    """Its lease ends, it waits for another turn, and only then the first attempt is settled."""
     for url, status in ((URL, DeliveryStatus.PENDING), (URL, DeliveryStatus.DELIVERED)):
         job_id = await ends(url)
         late = await taken(outbox)

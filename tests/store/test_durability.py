@@ -1,6 +1,6 @@
-"""A job that was answered 202 outlasts its server's death and a loss of power, but for seconds that were not promised.
+"""Accepted jobs survive a crash of Redis and a power loss, within the promised limits.
 
-What `everysec` may lose to a death is in a test of a loss of power, which takes more; why it may lose anything:
+The power-loss test covers what `everysec` may lose in a crash, because a power loss takes more. For the reasons see
 docs/decisions/0009-what-a-death-of-redis-can-take.md.
 """
 
@@ -38,10 +38,10 @@ def binary(request: pytest.FixtureRequest) -> Path:
 
 @dataclass
 class Callers:
-    """Submit job after job through the service, each again and again until it is accepted."""
+    """Submits one job after the other through the service, each with retries until it is accepted."""
 
     http: httpx.Client
-    accepted: list[tuple[str, float]] = field(default_factory=list)  # job and when it was answered, s
+    accepted: list[tuple[str, float]] = field(default_factory=list)  # job and time of the response, s
     ended: Event = field(default_factory=Event)
 
     def submit(self, key: str) -> None:
@@ -72,7 +72,7 @@ def calling(settings: Settings) -> Iterator[tuple[Callers, ThreadPoolExecutor]]:
 
 
 def kept(settings: Settings) -> set[str]:
-    """The queued jobs of a server, by every way there is to find them."""
+    """The queued jobs of a server, found in every possible way."""
     keys = Keys(settings.namespace)
     with sync_client(settings) as client:
         found = set(client.zrange(keys.jobs, 0, -1))

@@ -1,4 +1,4 @@
-"""What jobs took: learned in the step that ends them, in bounds, in nobody's way, and what a median makes of it."""
+"""Durations of jobs: recorded in the step that ends them, in bounded series, and combined by a median."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAY_S = 24 * 3600
 def ran(
     jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable[..., Claim], client: redis.Redis, keys: Keys
 ) -> Callable:
-    """Claims a job of its own, which then has run for `took_s` already."""
+    """Claims a new job and makes it look as if it had run for `took_s`."""
 
     async def one(took_s: float = 30) -> Claim:
         await jobs.submit(a_spec())
@@ -56,7 +56,7 @@ async def test_a_job_that_succeeds_tells_what_was_expected_and_what_it_took(
     assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 12.5))
     (reading,) = learned(client, keys)
     assert reading.expected_s == 12.5
-    assert 30 <= reading.took_s < 300  # of which a slow host may have taken some
+    assert 30 <= reading.took_s < 300  # with a margin for slow hosts
     assert 89 * DAY_S < client.ttl(keys.paces(SERIES)) <= 90 * DAY_S
 
 

@@ -1,4 +1,4 @@
-"""What happens to jobs, as it is told: in order, from any place on, and never more at once than is bounded."""
+"""Pages of events: in order, from any position on, and bounded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def feed(async_redis: redis.asyncio.Redis, settings: Settings) -> EventReader:
 
 @pytest.fixture
 async def ended(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases) -> str:
-    """A job that was claimed, printed, got on, and succeeded."""
+    """A job that was claimed, printed, made progress, and succeeded."""
     job_id = (await jobs.submit(a_spec())).job.id
     attempt = claim()
     leases.heartbeat(attempt, Progress(phase="sampling", run=1, runs=1), LogPiece(0, "printed\n"))
@@ -46,7 +46,7 @@ async def ended(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases
 async def everything(
     feed: EventReader, job_id: str | None, place: EventPosition = BEGINNING
 ) -> AsyncIterator[AnyEvent]:
-    """As a reader who is cut off after each event and goes on behind it, but stops at twice a life."""
+    """Read like a client that reconnects after each event; stops after twice the expected number of events."""
     for _ in range(2 * len(LIFE)):
         if not (page := await feed.page(job_id, place)).events:
             return
@@ -192,7 +192,7 @@ async def test_a_hundred_who_ask_at_once_are_answered_by_one_question(
 
 
 class Held(EventReader):
-    """Counts its questions; the answers come when a test wants them."""
+    """Counts its requests; the test decides when each is answered."""
 
     asked, answer = 0, asyncio.Event()
 

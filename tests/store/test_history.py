@@ -1,4 +1,4 @@
-"""Series of figures: written in the step that writes the result, bounded, and in nobody's way."""
+"""Series of figures: written in the step that writes the result, bounded, and never blocking a result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def finished(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable[..., Claim], leases: Leases) -> Callable:
-    """Ends a job of its own with a headline figure."""
+    """Ends a new job with a headline figure."""
 
     async def finish(value: float = 1.0, series: str = "s") -> Claim:
         await jobs.submit(a_spec())

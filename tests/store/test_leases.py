@@ -1,4 +1,4 @@
-"""Keeping a lease, finishing and handing back: only the token's owner may, and repeating it changes nothing."""
+"""Heartbeat, finish and hand-back: each needs the token, and each is idempotent."""
 
 from __future__ import annotations
 

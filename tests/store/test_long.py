@@ -1,4 +1,4 @@
-"""What a job of hours says while it runs: of twelve hours 21,600 heartbeats, and their events stay few."""
+"""A long job's events: twelve hours make 21,600 heartbeats, but the number of events stays bounded."""
 
 from __future__ import annotations
 

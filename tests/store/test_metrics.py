@@ -1,4 +1,4 @@
-"""What the scripts count: everything once, and never in the way of a job."""
+"""The scripts' counters: everything counts once, and errors in counts never block a job."""
 
 from __future__ import annotations
 

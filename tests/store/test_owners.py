@@ -1,4 +1,4 @@
-"""Jobs that have an owner: whom they are there for, and what the limits of an API key look at."""
+"""Jobs with an owner: who can see them, and what the limits of an API key count."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def others(jobs: Jobs) -> Jobs:
 
 @pytest.fixture
 def limited(client: redis.Redis, keys: Keys) -> Callable[..., None]:
-    """Gives the owner's key limits."""
+    """Sets the limits of the owner's key."""
     return lambda **limits: client.hset(keys.api_key(OWNER), mapping={"name": "ci", **limits})
 
 
 @pytest.fixture
 def spent_s(client: redis.Redis, keys: Keys) -> Callable[[], float]:
-    """What the owner has had of devices, on all days."""
+    """The device time that the owner has used, on all days."""
 
     def spent() -> float:
         names = client.scan_iter(keys.spent(OWNER, 0).removesuffix("0") + "*")

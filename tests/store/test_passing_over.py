@@ -1,4 +1,4 @@
-"""Devices of one class, one smaller than the other: what doesn't fit waits, and keeps nobody else waiting."""
+"""Devices of one class but different sizes: a job that doesn't fit one waits, and doesn't block others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 SMALL, LARGE = "small0000000", "large0000000"
 FOR_LARGE, FOR_BOTH = {SMALL: False, LARGE: True}, {SMALL: True, LARGE: True}
-LOOKS = 100  # of one call, in claim.lua
+LOOKS = 100  # jobs per call, as in claim.lua
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def queue(jobs: Jobs, a_spec: Callable[..., Spec]) -> Callable[..., Any]:
 
 @pytest.fixture
 def take(leases: Leases, worker: WorkerRef) -> Callable[..., Claim | None]:
-    """Claim for a device of that profile. Whoever is asked though the record says it makes the test fail."""
+    """Claim for a device of that profile. A fit check fails the test if the record has the answer."""
 
     def never(spec: Spec) -> bool:
         pytest.fail(f"asked about {spec}")

@@ -1,4 +1,4 @@
-"""To whom a wake-up goes on that came to a device which none of the waiting jobs fits."""
+"""Which workers get a wake-up forwarded by a device that none of the waiting jobs fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runners print is kept with their job: in order, each piece once, its end when it is long."""
+"""The stored output of runners: in order, each piece once, and only the end of a long log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A delivery that is to be sent again: at once, in a new row of attempts, whatever it was at."""
+"""Redelivery: at once, with a new series of attempts, whatever the delivery's status."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from dyno.settings import Durability, Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import async_client, check_server, check_server_async, judge_server, store_errors, sync_client
 
-# From Python 3.12 on, until this was mended, asyncio's own loop writes to a connection that was lost, whose number the
-# next one has. The API's loop is uvloop's.
+# From Python 3.12 until the fix, asyncio's own loop writes to a lost connection whose descriptor the next one reuses.
+# The API uses uvloop.
 WRITES_TO_LOST = "writelines" in vars(_SelectorSocketTransport) and "_conn_lost" not in inspect.getsource(
     _SelectorSocketTransport.writelines
 )

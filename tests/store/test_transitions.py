@@ -30,7 +30,7 @@ OUTCOMES = {Status.SUCCEEDED: "succeed", Status.FAILED: "fail", Status.CANCELED:
 
 @dataclass
 class Driver:
-    """Brings a job into a state, and makes an event happen to it with the token that its record holds."""
+    """Brings a job into a state, and triggers an event with the token of its record."""
 
     client: redis.Redis
     settings: Settings
@@ -58,7 +58,7 @@ class Driver:
         return self.client.hget(self.keys.job(claim.job_id), "version")
 
     def fit_token(self, claim: Claim, status: Status | None) -> None:
-        """So that it is the status, not the token, that an illegal event is refused for."""
+        """Use the right token, so that an illegal event is refused because of the status."""
         if status not in (None, Status.RUNNING):
             self.client.hset(self.keys.job(claim.job_id), "token", claim.token)
             self.client.hdel(self.keys.job(claim.job_id), "last_token")

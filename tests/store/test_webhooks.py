@@ -1,4 +1,4 @@
-"""The records of deliveries: written with a job's end, held by one at a time, gone with their job."""
+"""Records of deliveries: written when a job ends, leased by one deliverer at a time, deleted with their job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runs of one attempt are told, and what they find."""
+"""The inputs of an attempt's runs: tuned parameters and folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real attempt tells of how long it took."""
+"""The duration that a real attempt records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results held against earlier ones of the same work, through a real store and real runners."""
+"""The check of results against earlier results of the same work, with a real store and real runners."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def params() -> Params:
 
 @pytest.fixture
 def remember(client: redis.Redis, settings: Settings) -> Callable[..., None]:
-    """Puts figures into a series, as earlier results do."""
+    """Adds figures to a series, like earlier results."""
 
     def put(series: str, *values: float) -> None:
         texts = [Peer(job="job", value=value).model_dump_json() for value in values]
@@ -104,7 +104,7 @@ def test_measured_results_make_the_series_that_the_next_one_is_held_against(
         return result.metrics[0].value, [raised.code for raised in result.warnings]
 
     value, codes = measured()
-    assert "METRIC_OUT_OF_BAND" not in codes  # nothing to be held against
+    assert "METRIC_OUT_OF_BAND" not in codes  # no earlier results
     (key,) = client.keys(Keys(quick.namespace).peers("*"))
     assert [Peer.model_validate_json(text).value for text in client.lrange(key, 0, -1)] == [value]
     series = key.rsplit(":", 1)[1]

@@ -1,4 +1,4 @@
-"""What runners print goes to the store in bounded pieces, and is there however a run ends."""
+"""Output of runners: sent to the store in bounded pieces, and complete however a run ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a runner is started, and that forking is given up only where it doesn't work."""
+"""Starting runners, and the fallback from forking to spawning, which happens only if forking fails."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_cold_start_is_spawned_and_pays_for_the_import(
 def test_a_runner_pins_itself_to_the_cores_of_its_device(
     forking: Launcher, request_for: Callable[..., RunRequest], settings: Settings
 ) -> None:
-    """Its zygote is on the other one."""
+    """Its zygote is pinned to the other core."""
     other = discover(THERE, settings)
     runner = forking.start(request_for(tiny(measure=LONG)).model_copy(update={"device": other}))
     status = Path(f"/proc/{until_begun(runner)}/status")

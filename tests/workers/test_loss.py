@@ -1,4 +1,4 @@
-"""Whatever befalls a job's runner, the job gets the right status and the device is free for the next one."""
+"""However a job loses its runner, the job gets the right status and the device is free for the next one."""
 
 from __future__ import annotations
 

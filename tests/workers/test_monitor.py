@@ -1,4 +1,4 @@
-"""However a runner ends, the watch says so, in time, and nothing of it is left."""
+"""The monitor reports each way in which a runner can end, in time, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def say(line): os.write(3, line.encode() + b"\\n")
 """
 PROGRESS = '{"frame": "progress", "phase": "sampling", "completed": 1, "total": 4}'
 FAILED = '{"frame": "failed", "failure_class": "resource", "reason": "out_of_memory", "message": "no room"}'
-# nohup lets its children inherit that they ignore the signal.
+# Children of nohup inherit that the signal is ignored.
 HANGS_UP = "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
 UP = "import time; print('up', flush=True)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {UP}; time.sleep(600)"
@@ -35,7 +35,7 @@ def start(misbehaving: Made, program: str):  # type: ignore[no-untyped-def]
 
 
 def start_up(misbehaving: Made, program: str):  # type: ignore[no-untyped-def]
-    """Started and past `UP`, so that no deadline has to allow for an interpreter's start."""
+    """Start a runner and wait for its `UP`, so that deadlines needn't include an interpreter's start."""
     runner = start(misbehaving, program)
     until_begun(runner)
     eventually(lambda: bool(runner.log.read()))
@@ -80,7 +80,7 @@ def test_a_crash_in_a_forked_runner_shows_the_python_stack(
     runner = forking.start(request_for())
     until_begun(runner)
     while not runner.read_frames():
-        pass  # until it has said that it started, its handlers are the zygote's
+        pass  # until it has reported its start, it has the zygote's signal handlers
     runner.send(signal.SIGSEGV)
     failure = failure_of(watched(runner), 60, 60)
     assert failure is not None
@@ -123,7 +123,7 @@ def test_a_timeout_ends_a_runner_that_is_deaf_to_term(misbehaving: Made) -> None
 def test_a_zygote_that_says_nothing_of_its_killed_runner_is_ended_too(
     misbehaving: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is where the runner hangs in the kernel, which no signal ends: the worker must not wait for that."""
+    """As with a runner that hangs in the kernel, which no signal ends: the worker must not wait for it."""
     monkeypatch.setattr("workers.monitor.KILL_TIMEOUT_S", 0.3)
     runner = start_up(misbehaving, DEAF)
     zygote = runner.zygote_pid

@@ -1,4 +1,4 @@
-"""What a worker can't tell Redis waits on the disk, for itself and for its successors."""
+"""Endings that a worker can't write to Redis wait on the disk, for this worker or a later one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def spool(quick: Settings) -> Outbox:
 
 @pytest.fixture
 def claimed(store: Store, leases: Leases) -> Callable[..., Claim]:
-    """A job that a worker of the device has claimed."""
+    """A job claimed by a worker of the device."""
 
     def one(device: str = "cpu:0-0@alpha") -> Claim:
         store.submit(tiny())
@@ -53,7 +53,7 @@ def claimed(store: Store, leases: Leases) -> Callable[..., Claim]:
 
 @pytest.fixture
 def nowhere(quick: Settings) -> Leases:
-    """Those of a store that is away."""
+    """The leases of an unreachable store."""
     settings = quick.model_copy(update={"redis_url": f"unix://{quick.run_dir}/none.sock"})
     return Leases(sync_client(settings), settings)
 
@@ -155,7 +155,7 @@ def test_a_supervisor_catches_up_before_it_claims(
     supervisor_of: Callable[..., Supervisor],
     forking: Launcher,
 ) -> None:
-    """Before that, the lease of the spooled attempt would keep the device from taking anything."""
+    """Otherwise the lease of the spooled attempt would keep the device from claiming a job."""
     claim = claimed(here.full_id)
     given_up(succeeded(claim), claim, nowhere, spool)
     following = store.submit(tiny())

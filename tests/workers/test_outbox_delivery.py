@@ -1,4 +1,4 @@
-"""A worker goes on telling how its attempt ended until Redis has heard it."""
+"""A worker retries the write of its attempt's ending until Redis has accepted it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def spool(quick: Settings) -> Outbox:
 
 @pytest.fixture
 def switch(background: ThreadPoolExecutor) -> Iterator[StopSwitch]:
-    """Of what tells in the background: stopped before that is waited for."""
+    """The stop switch of background deliveries; it is set before the test waits for them."""
     switch = StopSwitch()
     yield switch
     switch.stop(0)
 
 
 def claimed(settings: Settings) -> tuple[Store, Leases, Claim]:
-    """A job on this server, and who has it."""
+    """A claimed job on this server."""
     store, leases = Store(settings), Leases(sync_client(settings), settings)
     store.submit(tiny())
     claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
@@ -63,7 +63,7 @@ def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_i
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """A disk that takes so many bytes a file and no more, for this process."""
+    """Limits the size of this process's files, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

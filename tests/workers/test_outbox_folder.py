@@ -1,4 +1,4 @@
-"""The files of a spool: damaged ones, those of other versions, and too many of them."""
+"""Files in the outbox: damaged files, files of other versions, and too many files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def spool(folder: Path) -> Outbox:
 
 
 def damage(folder: Path, whole: bytes) -> set[str]:
-    """Files of all the kinds that no spool can use; their names."""
+    """Creates all kinds of invalid files; returns their names."""
     header, _ = whole.split(b"\n")[:2]
     texts = {
         "empty": b"",

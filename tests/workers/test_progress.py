@@ -1,4 +1,4 @@
-"""The bar moves forward only."""
+"""Progress over the runs of a job; it only increases within a run."""
 
 from __future__ import annotations
 

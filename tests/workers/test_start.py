@@ -1,4 +1,4 @@
-"""A worker that can't work here says why, and goes."""
+"""A worker that can't start reports the reason and exits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A supervisor claims, runs, reports and rests as it should."""
+"""The supervisor: claiming, running and reporting jobs, and waiting for the device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.workers.looking import device_is_free, runner_of
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
-# A zygote on a host that has no room for another process. The limit doesn't bind the superuser.
+# A zygote on a host without room for another process. The limit doesn't apply to root.
 FULL = """
 import os, resource, socket, sys
 from workers.zygote import Zygote

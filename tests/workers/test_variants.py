@@ -1,4 +1,4 @@
-"""Two specs run in turns as one job: in which order, under one lease, and whole or not at all."""
+"""A/B jobs: two specs run in turns under one lease, and the job succeeds or fails as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured is kept, whatever becomes of the files: those that can't be stored are a warning."""
+"""Files that can't be stored only cause a warning; the result is kept."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from workers.supervisor import Supervisor
 
 
 def fill_up(store: Path) -> None:
-    """A file takes the place of the store's folder: that stops the superuser too."""
+    """Replace the store's folder by a file, which makes writes fail for root, too."""
     store.rename(store.with_name("aside"))
     store.touch()
 
@@ -137,7 +137,7 @@ def test_a_worker_that_has_to_end_keeps_the_result_and_hands_nothing_back(
 def test_while_redis_is_away_no_file_is_given_up(
     by_api: Settings, attempt: Callable[..., Attempted], background: ThreadPoolExecutor
 ) -> None:
-    """The result couldn't be written either, so to go on costs nothing."""
+    """The result couldn't be written either, so waiting costs nothing."""
     made = attempt(by_api)
     away = by_api.model_copy(update={"artifact_patience_s": 0.7, "redis_url": f"redis://127.0.0.1:{free_port()}/0"})
     heartbeat = Heartbeat(made.claim, Leases(sync_client(away), away), away.heartbeat_s, made.context.clock)
@@ -170,7 +170,7 @@ def test_a_store_that_hangs_is_left_behind(
 
 
 class HangingOnce:
-    """A delivery whose first `put` goes on only once the second has begun, and then takes the file before it."""
+    """An upload whose first `put` continues only when the second has begun, and then takes the file first."""
 
     def __init__(self, real: ArtifactTransport) -> None:
         self._real, self._puts = real, count()

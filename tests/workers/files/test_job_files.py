@@ -1,4 +1,4 @@
-"""The files of an attempt: what is kept of them, and how an attempt ends where they can't be."""
+"""The files of an attempt: which are stored, and how the attempt ends if the store fails."""
 
 from __future__ import annotations
 

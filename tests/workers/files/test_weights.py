@@ -1,4 +1,4 @@
-"""Weights from another job: fetched and checked before the first run, or the job ends with the reason."""
+"""Weights from another job: fetched and verified before the first run, or the job ends with the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.workers.files.conftest import Attempted, reason, training
 
 @pytest.fixture
 def trained(shared: Settings, attempt: Callable[..., Attempted]) -> Callable[[bytes, str], tuple[str, Artifact]]:
-    """A job that left weights, given as content and name: its id, and what its result lists."""
+    """Creates a job with a weights file of this content and name. Returns its id and the artifact in its result."""
 
     def job(content: bytes, name: str = "model.weights.h5") -> tuple[str, Artifact]:
         made = attempt(shared)

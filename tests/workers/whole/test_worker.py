@@ -1,4 +1,4 @@
-"""Whole worker processes: killed, interrupted, and two at once."""
+"""Whole worker processes: killed, interrupted, and two at the same time."""
 
 from __future__ import annotations
 

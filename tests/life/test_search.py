@@ -38,7 +38,7 @@ def test_no_order_of_things_loses_a_job_ends_it_twice_or_gives_it_to_two(everyth
     assert everything.transitions >= 50_000
 
 
-def test_wherever_things_stand_all_jobs_can_still_end_without_any_worker_of_now(everything: Found) -> None:
+def test_from_every_world_all_jobs_can_end_without_the_present_workers(everything: Found) -> None:
     assert everything.worlds > 0
     assert everything.stuck == 0
 

@@ -40,7 +40,7 @@ async def waiting(watch: ChangeNotifier, job_id: str, version: int) -> asyncio.T
     return task
 
 
-async def test_everyone_who_waits_for_a_job_hears_of_its_change_and_nobody_else(
+async def test_a_change_wakes_all_waiters_of_its_job_and_no_others(
     watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     job = (await jobs.submit(a_spec())).job
@@ -71,7 +71,7 @@ async def test_a_change_before_the_wait_is_not_missed(
     assert await asyncio.wait_for(watch.changed(job.id, job.version, LONG_S), LONG_S / 2)
 
 
-async def test_without_a_change_the_wait_ends_in_time_and_leaves_nothing_behind(
+async def test_without_a_change_the_wait_times_out_and_leaves_no_waiter(
     watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     job = (await jobs.submit(a_spec())).job
@@ -79,7 +79,7 @@ async def test_without_a_change_the_wait_ends_in_time_and_leaves_nothing_behind(
     assert not watch._waiters
 
 
-async def test_who_listens_is_told_of_each_change_of_one_job_or_of_any(
+async def test_listeners_are_notified_of_changes_of_one_job_or_of_any(
     watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     job = (await jobs.submit(a_spec())).job
@@ -91,7 +91,7 @@ async def test_who_listens_is_told_of_each_change_of_one_job_or_of_any(
     assert not watch._listeners
 
 
-async def test_who_listens_to_one_job_is_not_told_of_another(async_redis: Redis, settings: Settings) -> None:
+async def test_listeners_to_one_job_are_not_notified_of_another(async_redis: Redis, settings: Settings) -> None:
     deaf = ChangeNotifier(async_redis, settings)  # never started, so that nothing else tells
     with deaf.listening("job_a") as of_a, deaf.listening("job_b") as of_b, deaf.listening(None) as of_all:
         deaf._wake("job_a", 1)
@@ -115,7 +115,7 @@ async def test_a_reader_that_is_unblocked_with_an_error_reads_on(
     assert await asyncio.wait_for(waiter, LONG_S / 2)
 
 
-async def test_an_event_that_can_not_be_read_is_left_behind(
+async def test_an_unreadable_event_is_skipped(
     watch: ChangeNotifier,
     jobs: Jobs,
     a_spec: Callable[..., Spec],
@@ -144,7 +144,7 @@ async def _unblock_reader(client: redis.Redis) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_after_a_restart_of_the_server_changes_are_heard_again(
+async def test_after_a_restart_of_the_server_changes_are_notified_again(
     settings: Settings, a_spec: Callable[..., Spec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dyno.store.events._RECONNECT_S", 0.01)
@@ -173,7 +173,7 @@ def _made(path: Path) -> Path:
     return path
 
 
-async def test_it_stops_whenever_it_is_told_to(settings: Settings) -> None:
+async def test_it_can_be_stopped_at_any_time(settings: Settings) -> None:
     """Even if Redis' reply arrives at the same moment, in which Python 3.11 loses the cancellation."""
     async with async_client(settings, blocking=True) as client:
         for number in range(100):

@@ -46,16 +46,14 @@ def many(client: redis.Redis, keys: Keys) -> list[str]:
     return ids
 
 
-async def test_what_is_due_for_a_busy_receiver_stands_in_nobodys_way(
-    ends: Callable, outbox: DeliveryQueue, many: list[str]
-) -> None:
+async def test_a_busy_receiver_does_not_block_others(ends: Callable, outbox: DeliveryQueue, many: list[str]) -> None:
     quick = await ends(QUICK)
     assert (await taken(outbox, RECEIVER)).job_id == quick
     assert await outbox.take([RECEIVER]) is None
     assert (await taken(outbox)).receiver == RECEIVER
 
 
-async def test_what_went_with_its_job_stands_in_nobodys_way(
+async def test_deliveries_deleted_with_their_jobs_do_not_block_others(
     ends: Callable, outbox: DeliveryQueue, many: list[str], client: redis.Redis, keys: Keys
 ) -> None:
     assert await outbox.take([RECEIVER]) is None, "so that all wait for their turns"
@@ -80,7 +78,7 @@ async def test_receivers_of_an_owner_take_turns(ends: Callable, outbox: Delivery
     assert [(await taken(outbox)).receiver for _ in range(3)] == [RECEIVER, "quick.example.org:443", RECEIVER]
 
 
-async def test_an_owner_that_is_left_out_stands_in_nobodys_way(ends: Callable, outbox: DeliveryQueue) -> None:
+async def test_an_excluded_owner_does_not_block_others(ends: Callable, outbox: DeliveryQueue) -> None:
     for owner in (OWNER, OWNER, OTHER, None):
         await ends(URL, owner)
     one, two = [await outbox.take(owners=[OWNER]) for _ in range(2)]
@@ -106,7 +104,7 @@ async def test_a_receiver_is_one_however_it_is_written(
     assert {(await taken(outbox)).receiver for _ in urls} == {receiver}
 
 
-async def test_one_that_can_not_be_read_is_taken_in_its_turn(
+async def test_an_unreadable_delivery_is_taken_in_its_turn(
     ends: Callable, outbox: DeliveryQueue, client: redis.Redis, keys: Keys
 ) -> None:
     damaged, job_id = await ends(URL), await ends(URL)
@@ -114,7 +112,7 @@ async def test_one_that_can_not_be_read_is_taken_in_its_turn(
     assert {(await taken(outbox)).job_id for _ in range(2)} == {damaged, job_id}
 
 
-async def test_one_that_waits_for_its_turn_is_shown_to_wait(
+async def test_a_delivery_that_waits_for_its_turn_is_shown_as_pending(
     ends: Callable, outbox: DeliveryQueue, deliveries: Deliveries
 ) -> None:
     await ends(URL)
@@ -125,7 +123,7 @@ async def test_one_that_waits_for_its_turn_is_shown_to_wait(
     assert after.next_attempt_at is not None
 
 
-async def test_one_that_ends_late_leaves_its_place(ends: Callable, outbox: DeliveryQueue, over: Callable) -> None:
+async def test_a_delivery_settled_late_leaves_its_lane(ends: Callable, outbox: DeliveryQueue, over: Callable) -> None:
     """Its lease ends, it waits for another turn, and only then the first attempt is settled."""
     for url, status in ((URL, DeliveryStatus.PENDING), (URL, DeliveryStatus.DELIVERED)):
         job_id = await ends(url)
@@ -136,7 +134,7 @@ async def test_one_that_ends_late_leaves_its_place(ends: Callable, outbox: Deliv
         assert await outbox.take() is None
 
 
-async def test_once_all_are_told_nothing_is_kept_of_turns(
+async def test_after_the_last_delivery_no_lane_is_left(
     ends: Callable, outbox: DeliveryQueue, client: redis.Redis, keys: Keys
 ) -> None:
     for url, owner in ((URL, None), (URL, OWNER), (QUICK, OWNER), (QUICK, OTHER), (QUICK, OTHER)):

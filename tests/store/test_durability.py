@@ -84,9 +84,7 @@ def kept(settings: Settings) -> set[str]:
     return found
 
 
-def test_in_the_strict_profile_a_server_killed_three_times_amid_a_thousand_submits_loses_none_and_doubles_none(
-    binary: Path, namespace: str
-) -> None:
+def test_strict_durability_loses_and_duplicates_no_job_when_the_server_is_killed(binary: Path, namespace: str) -> None:
     with EmbeddedServer(binary=binary, appendfsync="always") as server:
         there = Settings(redis_url=server.url, namespace=namespace)
         with calling(there) as (callers, pool):
@@ -106,7 +104,7 @@ def failed(calls: list[Future[None]]) -> bool:
 
 
 @pytest.mark.parametrize(("durability", "busy_s", "may_lose_s"), [("everysec", 4.0, 2.0), ("always", 1.0, 0.0)])
-def test_a_loss_of_power_takes_no_job_that_was_answered_before_the_last_seconds_and_none_in_the_strict_profile(
+def test_a_power_loss_takes_only_jobs_of_the_last_seconds_and_none_with_strict_durability(
     durability: Durability, busy_s: float, may_lose_s: float, binary: Path, namespace: str, tmp_path: Path
 ) -> None:
     power, data_dir = Power(tmp_path, binary), tmp_path / "data"

@@ -60,7 +60,7 @@ def unable_to_save(client: redis.Redis) -> Iterator[None]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("fault", [demoted, without_replicas, unable_to_save], ids=lambda fault: fault.__name__)
-async def test_a_worker_that_could_not_extend_its_lease_is_given_a_whole_one_to_do_so(
+async def test_a_worker_that_could_not_extend_its_lease_gets_a_whole_lease_to_do_so(
     fault: Fault, there: Settings, a_spec: Callable[..., Spec], worker: WorkerRef
 ) -> None:
     async with async_client(there) as asynchronous:
@@ -98,7 +98,7 @@ def looks(client: redis.Redis) -> int:
 
 
 @pytest.mark.parametrize("fault", [demoted, without_replicas, unable_to_save], ids=lambda fault: fault.__name__)
-def test_looking_whether_heartbeats_are_taken_changes_nothing(fault: Fault, there: Settings) -> None:
+def test_checking_whether_redis_accepts_heartbeats_changes_nothing(fault: Fault, there: Settings) -> None:
     with sync_client(there) as client:
         client.config_set("maxmemory", 1)  # a full server takes heartbeats
         changes = client.info("persistence")["rdb_changes_since_last_save"]

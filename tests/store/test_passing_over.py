@@ -71,13 +71,15 @@ async def test_a_job_for_the_larger_device_waits_for_it_while_the_smaller_goes_o
     assert not (await jobs.get(large)).queue.passed_over
 
 
-async def test_a_job_that_nobody_has_passed_over_does_not_say_so(jobs: Jobs, queue: Callable, take: Callable) -> None:
+async def test_a_job_that_no_worker_has_passed_over_does_not_say_so(
+    jobs: Jobs, queue: Callable, take: Callable
+) -> None:
     await queue(FOR_LARGE)
     assert take(SMALL) is None
     assert not (await jobs.get(await queue(FOR_LARGE))).queue.passed_over
 
 
-async def test_what_the_record_does_not_know_is_asked_once_and_then_remembered(queue: Callable, take: Callable) -> None:
+async def test_an_unknown_fit_is_checked_once_and_then_stored(queue: Callable, take: Callable) -> None:
     job_id = await queue({"another00000": True})
     asked: list[Spec] = []
 
@@ -91,7 +93,7 @@ async def test_what_the_record_does_not_know_is_asked_once_and_then_remembered(q
     assert take(LARGE, lambda spec: True).job_id == job_id
 
 
-async def test_a_record_of_an_older_version_is_asked_about_too(
+async def test_the_fit_of_an_older_versions_record_is_checked(
     queue: Callable, take: Callable, client: redis.Redis, keys: Keys
 ) -> None:
     job_id = await queue(None)
@@ -100,7 +102,7 @@ async def test_a_record_of_an_older_version_is_asked_about_too(
     assert take(LARGE, lambda spec: True).job_id == job_id
 
 
-async def test_however_many_do_not_fit_the_one_behind_them_is_found_and_they_are_looked_at_once(
+async def test_a_job_behind_many_that_do_not_fit_is_found_and_each_is_checked_once(
     queue: Callable, take: Callable, done: Callable, client: redis.Redis, keys: Keys
 ) -> None:
     unfit = [await queue(FOR_LARGE) for _ in range(LOOKS + 5)]
@@ -115,7 +117,7 @@ async def test_however_many_do_not_fit_the_one_behind_them_is_found_and_they_are
     assert take(SMALL).job_id == unfit[0]
 
 
-async def test_what_comes_in_front_of_those_passed_over_is_found(
+async def test_a_job_queued_in_front_of_those_passed_over_is_found(
     queue: Callable, take: Callable, done: Callable, leases: Leases
 ) -> None:
     back = await queue(FOR_BOTH)
@@ -130,7 +132,7 @@ async def test_what_comes_in_front_of_those_passed_over_is_found(
     assert take(SMALL).job_id == urgent
 
 
-async def test_a_job_behind_those_that_fit_no_resting_worker_asks_for_a_wake_up_once(
+async def test_a_job_behind_those_that_fit_no_idle_worker_requests_one_wake_up(
     jobs: Jobs, a_spec: Callable[..., Spec], take: Callable
 ) -> None:
     assert (await jobs.submit(a_spec(), fits=FOR_LARGE)).wake

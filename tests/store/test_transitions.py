@@ -160,7 +160,7 @@ async def test_every_change_is_an_event_of_the_job_and_of_all_jobs(driver: Drive
     assert everyones == own
 
 
-async def test_a_claim_and_the_end_of_its_attempt_say_whose_it_is_and_not_its_token(driver: Driver) -> None:
+async def test_events_of_a_claim_and_its_end_identify_the_attempt_without_its_token(driver: Driver) -> None:
     def told(event: str) -> list[tuple[str, str, str]]:
         found = [fields for _, fields in driver.client.xrange(driver.keys.events) if fields["event"] == event]
         assert claim.token not in str(found)

@@ -96,7 +96,7 @@ def test_in_the_hosts_root_one_group_limits_both(kernel: Kernel) -> None:
     assert kernel.made_below() == []
 
 
-def test_it_holds_only_who_is_in_it(kernel: Kernel) -> None:
+def test_a_cgroup_knows_its_own_processes_only(kernel: Kernel) -> None:
     kernel.root = True
     cgroup = kernel.cgroup()
     (folder,) = kernel.made_below()

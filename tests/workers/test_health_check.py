@@ -124,7 +124,7 @@ def test_a_job_whose_gpu_is_gone_is_left_to_others(gpu: Device, store: Store, wo
     assert losing.left == 1
 
 
-def test_the_second_worker_to_lose_its_device_fails_the_job_and_says_why(
+def test_the_second_worker_that_loses_its_device_fails_the_job_with_the_reason(
     gpu: Device, store: Store, worker_of: Callable[..., Worker]
 ) -> None:
     job_id = store.submit(tiny(device="gpu"))
@@ -153,7 +153,7 @@ def test_a_device_that_goes_in_mid_run_is_found_gone_whatever_its_runner_died_of
     [(DRIVER, None), (DRIVER.replace("return 1", "return 0"), "NVML lists 0 here"), ("1 / 0", None)],
     ids=["there", "gone", "not known"],
 )
-def test_the_second_look_is_made_by_a_process_of_its_own(
+def test_the_health_check_runs_in_its_own_process(
     forking: Launcher, driver_is: Callable[[str], Path], driver: str, found: str | None
 ) -> None:
     driver_is(driver)
@@ -180,7 +180,7 @@ def test_a_driver_that_hangs_at_the_second_look_is_a_device_that_is_gone(
         assert until_gone(int(pid))
 
 
-def test_a_second_look_that_takes_long_keeps_the_lease_and_hears_a_cancel(
+def test_a_slow_health_check_keeps_the_lease_and_obeys_a_cancel(
     gpu: Device, store: Store, worker_of: Callable[..., Worker], background: ThreadPoolExecutor
 ) -> None:
     answered = threading.Event()

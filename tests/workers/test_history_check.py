@@ -58,7 +58,7 @@ def test_a_figure_unlike_the_stored_ones_is_raised_and_kept(
     assert kept.series == own.series
 
 
-def test_untrusted_and_emulated_results_are_held_against_nobody_later(
+def test_untrusted_and_emulated_results_are_not_used_for_later_checks(
     params: Params, client: redis.Redis, settings: Settings
 ) -> None:
     leases = Leases(client, settings)
@@ -72,7 +72,7 @@ def of_a_store_away(settings: Settings) -> Leases:
     return Leases(sync_client(nowhere), nowhere)
 
 
-def test_a_store_that_is_away_leaves_the_check_unmade_and_the_result_whole(params: Params, settings: Settings) -> None:
+def test_with_an_unreachable_store_the_check_is_skipped_and_the_result_kept(params: Params, settings: Settings) -> None:
     found, kept = check_history(trusted(), SPEC, params, of_a_store_away(settings))
     assert (found.unchecked, found.verdict) == (["METRIC_OUT_OF_BAND"], Verdict.INDICATIVE)
     assert found.metrics[0].value == VALUE

@@ -129,7 +129,7 @@ def test_a_runner_that_takes_too_much_memory_is_out_of_memory(bench: Bench) -> N
 
 
 @both
-def test_what_its_processes_share_counts_once(bench: Bench) -> None:
+def test_memory_shared_by_its_processes_counts_once(bench: Bench) -> None:
     assert told(bench.run(SHARED_HOARD)) == ("benchmark", "no_result", "shared\n")
 
 
@@ -158,7 +158,7 @@ def test_memory_that_killed_a_runners_child_is_why_the_runner_failed(bench: Benc
 
 @by_cgroup
 @pytest.mark.parametrize(("program", "reason"), [(HOARD, "out_of_memory"), (BOMB, "too_many_processes")])
-def test_a_runner_whose_zygote_could_not_join_the_group_is_looked_at(
+def test_a_runner_whose_zygote_could_not_join_the_cgroup_is_checked(
     bench: Bench, program: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Cgroup, "doors", [])
@@ -182,7 +182,9 @@ for number in itertools.count():
     assert told(bench.run(program)) == ("resource", "artifacts_too_large", "writing\n")
 
 
-def test_so_is_one_that_fills_it_with_small_files(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runner_that_fills_the_disk_with_small_files_is_stopped(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bounds_module, "MOST_FILES", 50)
     program = f"""import itertools, os, time
 os.mkdir({str(bench.folder)!r} + '/within')
@@ -211,7 +213,7 @@ def test_a_file_that_goes_during_a_look_takes_no_other_out_of_the_count(
     assert found.reason == "artifacts_too_large"
 
 
-def test_a_look_at_a_runner_costs_the_supervisor_next_to_nothing(bench: Bench) -> None:
+def test_a_check_of_a_runner_costs_the_supervisor_next_to_nothing(bench: Bench) -> None:
     """With ten processes of four threads and 1,000 files, a check takes a small part of a heartbeat of 2 s."""
     program = """import os, threading, time
 for _ in range(9):
@@ -235,7 +237,7 @@ time.sleep(600)"""
         assert (time.process_time() - before_s) / 20 < 0.2  # a tenth of a heartbeat
 
 
-def test_a_group_goes_with_its_launcher(grouped: Cgroup) -> None:
+def test_a_cgroup_is_removed_with_its_launcher(grouped: Cgroup) -> None:
     folders = [Path(door).parent for door in grouped.doors]
     with closing(Launcher("spawn", [CORE], grouped)) as launcher:
         with launcher.spawn(["-P", "-c", "import time; time.sleep(600)"], b"{}") as runner:

@@ -95,7 +95,7 @@ def test_a_segfault_is_the_benchmarks_own_and_not_repeated(
     assert store.job(after).status is Status.SUCCEEDED
 
 
-def test_a_superseded_attempt_is_killed_and_says_nothing_more(
+def test_a_superseded_attempt_is_killed_and_writes_nothing(
     quick: Settings,
     store: Store,
     client: redis.Redis,

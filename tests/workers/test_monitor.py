@@ -97,7 +97,7 @@ def test_a_flood_of_output_neither_blocks_the_runner_nor_is_kept(misbehaving: Ma
     assert len(ended.log_tail) == TAIL_BYTES
 
 
-def test_a_runner_that_says_nothing_is_killed_as_stalled(misbehaving: Made) -> None:
+def test_a_silent_runner_is_killed_as_stalled(misbehaving: Made) -> None:
     ended = watched(start_up(misbehaving, f"{UP}; time.sleep(600)"), stall_s=0.3)
     failure = failure_of(ended, 60, 0.3)
     assert ended.exit.signal == signal.SIGKILL
@@ -112,7 +112,7 @@ def test_frames_keep_a_runner_from_being_stalled(misbehaving: Made) -> None:
     assert ended.failed is not None
 
 
-def test_a_timeout_ends_a_runner_that_is_deaf_to_term(misbehaving: Made) -> None:
+def test_a_timeout_ends_a_runner_that_ignores_term(misbehaving: Made) -> None:
     ended = watched(start_up(misbehaving, DEAF), timeout_s=0.2, grace_s=0.3)
     failure = failure_of(ended, 0.2, 60)
     assert ended.exit.signal == signal.SIGKILL
@@ -120,7 +120,7 @@ def test_a_timeout_ends_a_runner_that_is_deaf_to_term(misbehaving: Made) -> None
     assert (failure.failure_class, failure.reason) == (FailureClass.TIMEOUT, "timeout")
 
 
-def test_a_zygote_that_says_nothing_of_its_killed_runner_is_ended_too(
+def test_a_zygote_that_does_not_report_its_killed_runner_is_ended(
     misbehaving: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a runner that hangs in the kernel, which no signal ends: the worker must not wait for it."""
@@ -137,7 +137,7 @@ def test_a_zygote_that_says_nothing_of_its_killed_runner_is_ended_too(
     assert until_gone(zygote)
 
 
-def test_a_runner_that_does_not_end_after_its_last_frame_keeps_its_frame_and_loses_its_life(misbehaving: Made) -> None:
+def test_a_runner_that_hangs_after_its_last_frame_is_killed_and_its_record_kept(misbehaving: Made) -> None:
     ended = watched(start(misbehaving, f"{FRAME}import time; say({FAILED!r}); time.sleep(600)"), grace_s=0.2)
     assert ended.failed is not None
     assert ended.stopped_for is None
@@ -150,7 +150,7 @@ def test_an_order_in_a_heartbeat_ends_the_runner(misbehaving: Made, reason: Stop
     assert ended.stopped_for is reason
 
 
-def test_heartbeats_carry_the_latest_progress_and_nothing_else_wakes_the_watch(misbehaving: Made) -> None:
+def test_heartbeats_carry_the_latest_progress_and_nothing_else_wakes_the_monitor(misbehaving: Made) -> None:
     runner = start_up(misbehaving, f"{FRAME}{UP}; say({PROGRESS!r}); time.sleep(0.7); say({FAILED!r})")
     heart = Heart(every_s=0.2)
     began_s, before_s = time.monotonic(), time.process_time()
@@ -171,7 +171,7 @@ def test_a_stop_gives_the_runner_until_the_deadline_and_no_longer(misbehaving: M
     assert time.monotonic() - began_s >= 0.4
 
 
-def test_a_runner_that_finishes_before_the_deadline_of_a_stop_is_let_be(misbehaving: Made) -> None:
+def test_a_runner_that_finishes_before_the_deadline_of_a_stop_is_not_killed(misbehaving: Made) -> None:
     switch = StopSwitch()
     switch.stop(time.monotonic() + 30)
     ended = watched(start(misbehaving, f"{FRAME}say({FAILED!r})"), stop=switch)
@@ -179,7 +179,7 @@ def test_a_runner_that_finishes_before_the_deadline_of_a_stop_is_let_be(misbehav
     assert ended.failed is not None
 
 
-def test_an_exception_in_the_watch_leaves_no_runner(misbehaving: Made) -> None:
+def test_an_exception_in_the_monitor_leaves_no_runner(misbehaving: Made) -> None:
     def fail() -> StopReason | None:
         raise RuntimeError("a heart of stone")
 

@@ -46,7 +46,7 @@ def claimed(settings: Settings) -> tuple[Store, Leases, Claim]:
     return store, leases, claim
 
 
-def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_is_told(
+def test_an_ending_is_on_disk_while_its_worker_retries_and_deleted_once_written(
     quick: Settings, spool: Outbox, background: ThreadPoolExecutor, switch: StopSwitch
 ) -> None:
     with EmbeddedServer() as server:
@@ -72,7 +72,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_without_room_on_the_disk_the_ending_is_told_from_memory(
+def test_without_room_on_the_disk_the_ending_is_written_from_memory(
     quick: Settings,
     spool: Outbox,
     background: ThreadPoolExecutor,
@@ -91,7 +91,7 @@ def test_without_room_on_the_disk_the_ending_is_told_from_memory(
         assert store.job(claim.job_id).status is Status.SUCCEEDED
 
 
-def test_what_was_printed_last_waits_for_redis_too(
+def test_the_last_output_also_waits_for_redis(
     quick: Settings, spool: Outbox, background: ThreadPoolExecutor, switch: StopSwitch
 ) -> None:
     with EmbeddedServer() as server:

@@ -142,7 +142,7 @@ def test_one_whose_worker_died_is_run_whole_by_another(
     assert not Leases(client, quick).finish(dead, "stop")
 
 
-def test_a_failure_says_which_of_the_specs_it_was(
+def test_a_failure_names_the_spec(
     quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
 ) -> None:
     job_id = store.submit(in_turns(tiny(timeout_s=1), tiny(measure=LONG)))

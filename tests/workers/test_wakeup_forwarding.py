@@ -72,7 +72,7 @@ def test_a_store_that_goes_away_meanwhile_does_no_harm(
     assert supervisor_of(quick, misbehaving("never started")).serve() == 0
 
 
-def test_a_store_that_is_away_already_is_not_asked_once_more(
+def test_an_unreachable_store_is_not_queried_again(
     quick: Settings,
     supervisor_of: Callable[..., Supervisor],
     misbehaving: Callable[[str], Misbehaving],

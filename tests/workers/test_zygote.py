@@ -118,7 +118,7 @@ def test_each_job_has_a_process_of_its_own_and_none_is_left(
     eventually(lambda: len(list(Path(f"/proc/{zygote}/fd").iterdir())) == settled)
 
 
-def test_a_runner_is_left_nothing_but_its_own_descriptors(misbehaving: Callable[[str], Misbehaving]) -> None:
+def test_a_runner_has_only_its_own_descriptors(misbehaving: Callable[[str], Misbehaving]) -> None:
     launcher = misbehaving(SLEEP)
     runner = launcher.spawn(["-P", "-c", "import time; print('up', flush=True); time.sleep(600)"], b"{}")
     pid = until_begun(runner)
@@ -171,7 +171,7 @@ def test_a_zygote_that_still_imports_ends_with_its_supervisor_too() -> None:
     assert until_gone(pid)
 
 
-def test_what_a_runner_started_ends_with_it(misbehaving: Callable[[str], Misbehaving]) -> None:
+def test_processes_that_a_runner_started_end_with_it(misbehaving: Callable[[str], Misbehaving]) -> None:
     program = f"import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print(p.pid)"
     launcher = misbehaving(program)
     ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))
@@ -181,7 +181,9 @@ def test_what_a_runner_started_ends_with_it(misbehaving: Callable[[str], Misbeha
 
 
 @pytest.mark.parametrize("program", [ESCAPED, ESCAPED_TWICE])
-def test_what_left_a_runners_group_ends_with_it(misbehaving: Callable[[str], Misbehaving], program: str) -> None:
+def test_processes_that_left_a_runners_group_end_with_it(
+    misbehaving: Callable[[str], Misbehaving], program: str
+) -> None:
     launcher = misbehaving(program)
     ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))
     assert ended.exit.code == 0
@@ -190,7 +192,7 @@ def test_what_left_a_runners_group_ends_with_it(misbehaving: Callable[[str], Mis
     assert children_of(zygote_of(launcher, None)) == set()
 
 
-def test_what_left_the_group_of_a_runner_that_lives_is_let_be_and_reaped(
+def test_processes_that_left_a_live_runners_group_are_kept_and_reaped(
     misbehaving: Callable[[str], Misbehaving],
 ) -> None:
     """A library may start and use a process in this way."""
@@ -204,7 +206,7 @@ def test_what_left_the_group_of_a_runner_that_lives_is_let_be_and_reaped(
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_what_left_a_runners_group_ends_with_the_worker_too(end: str) -> None:
+def test_processes_that_left_a_runners_group_end_with_the_worker(end: str) -> None:
     program = ESCAPED.replace("print(p.pid", "print(f'{os.getpid()} {p.pid}'") + "; time.sleep(600)"
     with subprocess.Popen(
         [sys.executable, "-P", "-c", OWNER, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

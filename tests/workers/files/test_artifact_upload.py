@@ -74,7 +74,7 @@ def test_a_store_that_fails_after_the_training_costs_the_files_and_neither_the_r
     assert "model.keras" in raised.message
 
 
-def test_a_file_that_is_too_large_is_told_and_the_others_are_kept(
+def test_a_file_that_is_too_large_is_reported_and_the_others_are_kept(
     shared: Settings, attempt: Callable[..., Attempted]
 ) -> None:
     made = attempt(shared.model_copy(update={"artifact_max_bytes": 3}))
@@ -87,7 +87,7 @@ def test_a_file_that_is_too_large_is_told_and_the_others_are_kept(
     assert [raised.severity for raised in kept.warnings] == ["C"]
 
 
-def test_files_beyond_the_most_that_are_kept_are_told(shared: Settings, attempt: Callable[..., Attempted]) -> None:
+def test_files_beyond_the_limit_are_reported(shared: Settings, attempt: Callable[..., Attempted]) -> None:
     made = attempt(shared)
     folder = made.files.empty()
     for number in range(MAX_FILES + 5):
@@ -101,14 +101,14 @@ def test_files_beyond_the_most_that_are_kept_are_told(shared: Settings, attempt:
     assert [each.why for each in kept.not_stored if each.name == "a folder"] == ["it is not a regular file"]
 
 
-def test_a_name_that_is_no_text_can_be_told_in_json(shared: Settings, attempt: Callable[..., Attempted]) -> None:
+def test_a_name_that_is_not_utf_8_can_be_reported_in_json(shared: Settings, attempt: Callable[..., Attempted]) -> None:
     made = attempt(shared)
     (made.files.empty() / os.fsdecode(b"\xff.txt")).touch()
     [raised] = made.files.deliver(0).warnings
     assert r"\udcff.txt" in raised.model_dump_json().replace("\\\\", "\\")
 
 
-def test_patience_is_for_the_store_and_not_for_each_file_again(
+def test_patience_is_for_the_store_and_not_for_each_file(
     by_api: Settings, attempt: Callable[..., Attempted], caplog: pytest.LogCaptureFixture
 ) -> None:
     made = attempt(by_api.model_copy(update={"artifact_patience_s": 0.7}))
@@ -152,7 +152,7 @@ def test_while_redis_is_away_no_file_is_given_up(
             made.leases.finish(made.claim, "stop")
 
 
-def test_a_store_that_hangs_is_left_behind(
+def test_an_upload_to_a_hanging_store_is_abandoned(
     by_api: Settings, attempt: Callable[..., Attempted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifact_upload, "_LEAST_S", 0.1)
@@ -188,7 +188,7 @@ class HangingOnce:
         self._real.put(claim, name, sha256, source)
 
 
-def test_a_try_that_was_left_behind_takes_no_file_from_the_next_one(
+def test_an_abandoned_try_does_not_take_the_file_of_the_next_one(
     shared: Settings, attempt: Callable[..., Attempted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifact_upload, "_LEAST_S", 0.5)

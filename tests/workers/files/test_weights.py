@@ -48,7 +48,7 @@ def test_weights_that_were_changed_in_the_store_are_not_used(
     assert reason(lambda: made.files.prepare(made.params)) == ("infrastructure", "weights_unavailable")
 
 
-def test_weights_whose_job_has_expired_meanwhile_fail_the_job_for_good(
+def test_weights_of_an_expired_job_fail_the_job_permanently(
     shared: Settings, attempt: Callable[..., Attempted]
 ) -> None:
     gone = {"job": "job_01J00000000000000000000000", "name": "model.weights.h5"}
@@ -56,7 +56,7 @@ def test_weights_whose_job_has_expired_meanwhile_fail_the_job_for_good(
     assert reason(lambda: made.files.prepare(made.params)) == ("unsupported", "weights_unavailable")
 
 
-def test_an_archive_that_is_none_is_not_given_to_a_runner(
+def test_an_invalid_archive_is_not_given_to_a_runner(
     shared: Settings, attempt: Callable[..., Attempted], trained: Callable[..., tuple[str, Artifact]]
 ) -> None:
     job_id, artifact = trained(b"no zip", "model.keras")

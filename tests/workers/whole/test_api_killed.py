@@ -62,7 +62,7 @@ def api(settings: Settings, *program: str) -> Iterator[httpx.Client]:
             process.kill()
 
 
-def test_a_job_runs_without_being_asked_for_again_and_asking_again_finds_it(
+def test_a_job_runs_without_a_retry_and_a_retry_finds_it(
     start_worker: StartWorker,
     settings: Settings,
     client: redis.Redis,

@@ -25,9 +25,7 @@ from tests.workers.whole.looking import (
 
 
 @two_cores
-def test_what_a_worker_that_was_stopped_says_later_counts_no_more(
-    start_worker: StartWorker, short_lease: Settings
-) -> None:
+def test_late_calls_of_a_stopped_worker_do_not_count(start_worker: StartWorker, short_lease: Settings) -> None:
     workers = {device: start_worker(device, short_lease) for device in (HERE, THERE)}
     until_idle(short_lease, 2)
     [job_id] = submit(short_lease, tiny(measure=SHORT))

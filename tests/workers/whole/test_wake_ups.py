@@ -28,7 +28,9 @@ def send(settings: Settings, *queues: str) -> None:
 
 @two_cores
 @pytest.mark.parametrize("each", [5, pytest.param(12, marks=pytest.mark.verify)])
-def test_whatever_befalls_wake_ups_each_job_runs_once(start_worker: StartWorker, settings: Settings, each: int) -> None:
+def test_each_job_runs_once_whatever_happens_to_wake_ups(
+    start_worker: StartWorker, settings: Settings, each: int
+) -> None:
     there = settings.model_copy(update={"reap_every_s": 0.5})
     for device in DEVICES:
         start_worker(device, there)

@@ -1,4 +1,4 @@
-"""A real, private server and a real TensorFlow for the whole test session, a namespace of its own for every test."""
+"""A real, private server and a real TensorFlow for the whole test session, and a namespace for every test."""
 
 from __future__ import annotations
 
@@ -6,22 +6,48 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 import redis
+from xdist.scheduler import LoadFileScheduling
 
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import sync_client
 
-# pytest-xdist tells its processes a width, and rich's consoles keep the one they find when they are made.
+# Tests of programs that check Dyno from outside. They run in `make verify` only.
+PROOFS = ("tests/benchmarks/", "tests/chaos/", "tests/fuzz/")
+
+# Folders whose tests share something that takes seconds to start.
+SHARING = ("api_tests/", "tests/frameworks/")
+
+# pytest-xdist sets COLUMNS for its processes, and rich's consoles keep the width that they find at their creation.
 os.environ.pop("COLUMNS", None)
 
-# How long an example takes is the machine's matter: pytest's own time limit holds for all of them.
+# The time of one example depends on the machine; pytest's time limit covers all examples of a test.
 hypothesis.settings.register_profile("dyno", deadline=None)
 hypothesis.settings.load_profile("dyno")
+
+
+class _ByFile(LoadFileScheduling):
+    """Run a file's tests in one process, and a SHARING folder's, which share a fleet or each import JAX."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in SHARING if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    return _ByFile(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(PROOFS):
+            item.add_marker(pytest.mark.verify)
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +74,7 @@ def client(settings: Settings) -> Iterator[redis.Redis]:
 
 @pytest.fixture(scope="session")
 def tensorflow() -> TensorFlow:
-    """The real one, started once for the whole process: its threads can't be set twice."""
+    """The real TensorFlow, started once per process, since its threads can't be set twice."""
     framework = TensorFlow()
     framework.load()
     framework.start("cpu", len(os.sched_getaffinity(0)))

@@ -100,7 +100,7 @@ def test_where_each_answer_takes_half_a_second_jobs_are_taken_and_done_once(
     is_well_again(http, direct)
 
 
-@pytest.mark.parametrize("resets", [10, pytest.param(24, marks=pytest.mark.verify)])
+@pytest.mark.parametrize("resets", [5, pytest.param(24, marks=pytest.mark.verify)])
 def test_where_connections_are_reset_again_and_again_no_job_is_lost_or_made_twice(
     http: httpx.Client, network: Network, direct: Settings, resets: int
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from dyno.devices.discovery import discover
 from dyno.models.job import Status
 from dyno.settings import Settings
@@ -43,6 +45,7 @@ def test_late_calls_of_a_stopped_worker_do_not_count(start_worker: StartWorker, 
     assert events_of(short_lease, job_id) == ["submit", "claim", "expire", "claim", "succeed"]
 
 
+@pytest.mark.verify
 def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
     start_worker: StartWorker, short_lease: Settings
 ) -> None:

@@ -24,13 +24,13 @@ PARAMS: dict[str, dict[str, JsonValue]] = {
 COSTLY = ("on", "worker")
 
 
-def main(processes: int = PROCESSES, rounds: int = ROUNDS, state: Path = STATE) -> None:
-    files, found = Files(state, here()), {name: list[dict[str, Any]]() for name in PARAMS}
+def main() -> None:
+    files, found = Files(STATE, here()), {name: list[dict[str, Any]]() for name in PARAMS}
     try:
-        for process in range(processes):
-            for name, params in PARAMS.items():
-                found[name].append(_taken(files, f"{name}.{process:02}", name, params, rounds))
-    finally:  # also when it is ended by Ctrl-C
+        for process in range(PROCESSES):
+            for name in PARAMS:
+                found[name].append(_taken(files, f"{name}.{process:02}", name))
+    finally:  # also when Ctrl-C ends it
         write("cost", "What measuring costs", lines({name: of for name, of in found.items() if len(of) > 1}))
 
 
@@ -92,17 +92,13 @@ def _median(processes: Sequence[Mapping[str, Any]], name: str) -> float:
     return median([each[name] for each in processes])
 
 
-def _taken(files: Files, name: str, workload: str, params: Mapping[str, JsonValue], rounds: int) -> dict[str, Any]:
-    """One process, or what was kept of it."""
-    spec: Spec = {"workload": workload, "params": dict(params), "rounds": rounds}
+def _taken(files: Files, name: str, workload: str) -> dict[str, Any]:
+    """The answer of one process, kept or new."""
+    spec: Spec = {"workload": workload, "params": dict(PARAMS[workload]), "rounds": ROUNDS}
     kept = files.get(name, spec)
     if kept is None:
-        kept = json.loads(printed("cost_side_by_side", workload, json.dumps(params), rounds))
+        kept = json.loads(printed("cost_process", workload, json.dumps(PARAMS[workload]), ROUNDS))
         files.put(name, spec, kept)
         for way in COSTLY:
             print(f"{name}: {way} {ratio(kept['medians_s'][way], kept['medians_s']['off'])}", flush=True)
     return kept
-
-
-if __name__ == "__main__":
-    main()

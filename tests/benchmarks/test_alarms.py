@@ -37,7 +37,7 @@ def test_each_code_has_a_row_the_gravest_first() -> None:
     page = alarms.lines({"matmul": [result("NOISY", "MULTIMODAL", "ABOVE_PEAK"), result("NOISY")]})
     codes = [line.split(" | ")[1:4] for line in page if line.startswith("| `matmul` | `")]
     assert [row[:2] for row in codes] == [["`ABOVE_PEAK`", "A"], ["`NOISY`", "B"], ["`MULTIMODAL`", "B"]]
-    assert codes[1][2].startswith("2 of 2, 100%")
+    assert codes[1][2].startswith("2 of 2, 100.0%")
 
 
 def test_verdicts_come_with_what_nobody_looked_for() -> None:
@@ -51,5 +51,5 @@ def test_jobs_that_a_moving_clock_disturbed_are_in_the_row_of_all_alone() -> Non
 
     page = alarms.lines({"matmul": [at(4e9, 4.03e9), at(4e9, 4.05e9)]})
     every, quiet = (line for line in page if line.startswith("| `matmul`") and "STEADY" not in line)
-    assert every.startswith("| `matmul` | 2 | 0 of 2, 0%")
-    assert quiet.startswith("| `matmul`, quiet | 1 | 0 of 1, 0%")
+    assert every.startswith("| `matmul` | 2 | 0 of 2, 0.0%")
+    assert quiet.startswith("| `matmul`, quiet | 1 | 0 of 1, 0.0%")

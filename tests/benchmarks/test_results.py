@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.results import data, detail, epochs, figure, fired, quality
+from benchmarks.results import callbacks, data, detail, epochs, figure, quality
 from dyno.models.result import CallbackEvent, DataOrigin, Epoch, Metric, Training
 
 ORIGIN = DataOrigin(name="mnist", kind="sample", train_samples=8000, test_samples=2000)
@@ -54,8 +54,8 @@ def test_the_first_epoch_stays_apart() -> None:
 def test_what_callbacks_did_is_counted() -> None:
     names = ("checkpoint", "reduce_lr", "checkpoint")
     events = [CallbackEvent(epoch=index, callback=name, message="") for index, name in enumerate(names)]
-    assert fired(training(callbacks=events)) == "callbacks: checkpoint 2 x, reduce_lr 1 x"
-    assert fired(training()) == ""
+    assert callbacks(training(callbacks=events)) == "callbacks: checkpoint 2 x, reduce_lr 1 x"
+    assert callbacks(training()) == ""
 
 
 def test_margins_come_with_their_intervals_or_with_why_there_is_none() -> None:

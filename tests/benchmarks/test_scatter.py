@@ -7,7 +7,7 @@ from statistics import stdev
 import numpy as np
 import pytest
 
-from benchmarks.intervals import holds
+from benchmarks.pairs import holds
 from benchmarks.recorded import PARAMS, Run, Start, in_turns, medians
 from benchmarks.scatter import deviations_ratio, lines, neighbours_ratio, robust_ratio
 

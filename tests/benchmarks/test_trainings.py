@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.files import Files
-from benchmarks.trainings.page import lines
-from benchmarks.trainings.setups import SETUPS, Setup
-from benchmarks.trainings.taken import PAIRS_EACH, PROCESSES, Taken, kept, take
+from benchmarks.trainings import PAIRS_EACH, PROCESSES, SETUPS, Setup, Taken, kept, lines, take
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads import registry, validate_params
 from dyno.workloads.training.model_training import TrainingParams
@@ -61,7 +59,7 @@ def test_no_workload_that_trains_is_left_out() -> None:
 
 @pytest.mark.verify
 def test_both_are_timed_in_turns_on_the_same_work(tensorflow: TensorFlow) -> None:
-    from benchmarks.trainings.side_by_side import side_by_side
+    from benchmarks.model_fit import side_by_side
 
     found = side_by_side("mnist_cnn", TINY, 1, dyno_jit=False, fit_jit=False)
     assert len(found["dyno"]) == len(found["fit"]) == 1

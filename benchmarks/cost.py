@@ -49,13 +49,13 @@ def lines(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         does beside all three. Blocks of 10 samples and 1 s in turns (ABC, CBA, …) in one process, on all of the
         device's cores: half of what a run takes at least, so that what lies around samples comes twice as often here.
         *Change*: of the time per execution to that of *off*, the geometric mean of the turns' ratios and then of the
-        processes' (Student's t on logarithms); its one-sided upper bound is to stay below {AIM:.0%}. A *block* lasts
-        as long as what lies between its samples, too."""
+        processes' (Student's t on logarithms); its one-sided upper bound is to stay below {AIM:.0%}. A *block* lasts as
+        long as what lies between its samples, too."""
     rows = [[f"`{name}`", way, len(of), *_cells(of, way)] for name, of in found.items() for way in COSTLY]
     head = ("workload", "way", "processes", "change [95 %]", "upper bound (95 %)", "block", "block off")
     after = """What comes after the last sample costs time and changes nothing: *verify* checks the output, *doubts* is
         what the first run of a job looks into (is the queue drained, does more work take longer)."""
-    return [*prose(text), *table(head, rows), *prose(after), *_once(found), "", *_sensors(found)]
+    return [*prose(text), *table(head, rows), *prose(after), *_once(found), "", *prose(_sensors(found))]
 
 
 def _cells(processes: Sequence[Mapping[str, Any]], way: str) -> list[str]:
@@ -76,16 +76,10 @@ def _once(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     ]
 
 
-def _sensors(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """Which of them the cost is of, on this machine."""
-    every = [each["sensors"] for of in found.values() for each in of]
-    told = sorted({name for each in every for name in each["told"]})
-    silent = {name: reason for each in every for name, reason in each["silent"].items()}
-    answered = ", ".join(f"`{name}`" for name in told) or "none, so that *on* pays for asking and not for reading"
-    return [
-        *prose(f"Sensors that answered on this machine: {answered}. Those that didn't:"),
-        *(f"- `{name}`: {reason}" for name, reason in sorted(silent.items())),
-    ]
+def _sensors(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    names = sorted({f"`{name}`" for of in found.values() for each in of for name in each["sensors"]["told"]})
+    answered = ", ".join(names) or "none, so that *on* pays for asking and not for reading"
+    return f"Sensors that answered on this machine: {answered}. Any result from here says why the others didn't."
 
 
 def _median(processes: Sequence[Mapping[str, Any]], name: str) -> float:

@@ -12,23 +12,11 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from benchmarks import synthetic
 from benchmarks.pairs import holds
 from benchmarks.recorded import PARAMS, RUNS, kept, lag_one, medians, windows
 from benchmarks.report import prose, table, write
-from benchmarks.synthetic import (
-    DEPENDENT,
-    EFFECTS,
-    EVERY_EFFECT,
-    NOISES,
-    OPERATION_S,
-    SECOND_MODE_SHARE,
-    WARM_UPS,
-    WAVE,
-    Array,
-    Case,
-    Generator,
-    SimulatedProcess,
-)
+from benchmarks.synthetic import EVERY_EFFECT, NOISES, OPERATION_S, WARM_UPS, Array, Case, Generator, SimulatedProcess
 from dyno.measure.stability import multimodal
 from dyno.measure.statistics import CONFIDENCE, Interval, mean_interval, median, median_interval, wilson_interval
 from dyno.measure.stopping_rule import enough_runs, on_target, time_interval
@@ -41,9 +29,9 @@ BOOTSTRAP_MAX = 5  # of more values there are too many resamples to count them a
 SCATTERS = ((0.005, 0.02), (0.02, 0.02), (0.02, 0.005))  # between processes, inside them
 DISTANCES = (0.02, 0.05, 0.1, 0.7)
 RUN_COUNTS = (5, 10, 14, 20)
-ONE_MODE = [Case(effect, noise, *scatter) for effect in EFFECTS for noise in NOISES for scatter in SCATTERS]
+ONE_MODE = [Case(effect, noise, *scatter) for effect in synthetic.EFFECTS for noise in NOISES for scatter in SCATTERS]
 SKEWED = [Case("skewed", noise, *SCATTERS[1]) for noise in NOISES]
-NEIGHBOURS = [Case(effect, "normal", *SCATTERS[1], processes) for effect in DEPENDENT for processes in (5, 20)]
+NEIGHBOURS = [Case(effect, "normal", *SCATTERS[1], runs) for effect in synthetic.DEPENDENT for runs in (5, 20)]
 TWO_MODES = [Case("normal", "normal", 0.005, 0.02, runs, distance=d) for runs in RUN_COUNTS for d in DISTANCES]
 
 LENGTHS = (5, 10)  # stretches of recorded runs
@@ -89,9 +77,9 @@ def lines(trials: int, trials_sampled: int) -> list[str]:
 def sections(trials: int, trials_sampled: int) -> list[Section]:
     """Each has a random stream of its own, so that none moves another's figures."""
     dependent = f"""The estimand of these rows is the mean of all processes there could be, at any time. Runs of one job
-        are neighbours, and where one predicts the next (autoregressive with this coefficient, or on a wave {WAVE}
-        processes long) they all lie on the same side of it. *On a line*: the machine slows down evenly during the job,
-        and the truth is the mean of that stretch of time; the line widens the interval."""
+        are neighbours, and where one predicts the next (autoregressive with this coefficient, or on a wave
+        {synthetic.WAVE} processes long) they all lie on the same side of it. *On a line*: the machine slows down evenly
+        during the job, and the truth is the mean of that stretch of time; the line widens the interval."""
     return [
         _one_mode("One mode", "", ONE_MODE, [SEED, 0], trials),
         _one_mode("Processes that are skewed", "Exponential, from their mean:", SKEWED, [SEED, 1], trials),
@@ -184,10 +172,11 @@ def _one_mode(title: str, text: str, cases: Sequence[Case], seed: list[int], tri
 def _two_modes(cases: Sequence[Case], seed: list[int], trials: int) -> Section:
     rng = np.random.default_rng(seed)
     found = {case: count(case, rng, trials) for case in cases}
-    text = f"""{SECOND_MODE_SHARE:.0%} of all processes sit in a second mode, slower by the distance; scatter is normal,
-        0.5 % over the processes of a mode and 2 % inside each. *Visited*: some runs, not all, were in the second mode.
-        Runs that never visited it look exactly like those of a job with a single mode, so no rule can raise MULTIMODAL
-        for them without raising it for every such job: what was not visited is what *holds or raised* lacks."""
+    text = f"""{synthetic.SECOND_MODE_SHARE:.0%} of all processes sit in a second mode, slower by the distance; scatter
+        is normal, 0.5 % over the processes of a mode and 2 % inside each. *Visited*: some runs, not all, were in the
+        second mode. Runs that never visited it look exactly like those of a job with a single mode, so no rule can
+        raise MULTIMODAL for them without raising it for every such job: what was not visited is what *holds or raised*
+        lacks."""
     head = ("n", "distance", "visited", "interval holds", "MULTIMODAL", "holds or raised", "the same, if visited")
     rows = [
         [

@@ -166,11 +166,11 @@ def until_target_s(rounds: Sequence[Round]) -> float:
 
 
 def lines(found: Mapping[str, Sequence[Round]]) -> list[str]:
-    text = f"""`{WORKLOAD}` with `{json.dumps(PARAMS)}`, each way in turns on an otherwise idle machine, all but
-        the first in every second round, the fixed protocol beside the same resting Dyno and on the same cores.
-        *Holding*: intervals (95 %, Student's t) that hold the mean of all values of that way; {HOLDING_AIM} of {ROUNDS}
-        is the aim, with a median half-width of {WIDTH_AIM:.0%} at most. *±{TARGET:.0%} by scatter*: how long an answer
-        within ±{TARGET:.0%} would take with as many processes as each round's scatter asks for, at its time per process
+    text = f"""`{WORKLOAD}` with `{json.dumps(PARAMS)}`, each way in turns on an otherwise idle machine, all but the
+        first in every second round, the fixed protocol beside the same resting Dyno and on the same cores. *Holding*:
+        intervals (95 %, Student's t) that hold the mean of all values of that way; {HOLDING_AIM} of {ROUNDS} is the
+        aim, with a median half-width of {WIDTH_AIM:.0%} at most. *±{TARGET:.0%} by scatter*: how long an answer within
+        ±{TARGET:.0%} would take with as many processes as each round's scatter asks for, at its time per process
         (median over the rounds), from {LEAST["five"]} processes on for Dyno's ways. Processes that grow end where their
         scatter happens to be small, which flatters them here. *±{TARGET:.0%} measured*: from the question to that
         answer, of all rounds; one that missed it with {MOST} processes counts as longer than any other. The fixed

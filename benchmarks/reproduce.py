@@ -8,22 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from benchmarks import results
 from benchmarks.experiments import EXPERIMENTS, Experiment
 from benchmarks.jobs import MISSING, Answer, KeptJobs, metric_named, run_all
 from benchmarks.report import RESULTS, prose, requested, table, write
-from benchmarks.results import (
-    callbacks,
-    data,
-    date,
-    detail,
-    epochs,
-    figure,
-    framework,
-    hardware,
-    memory,
-    quality,
-    verdict,
-)
 from dyno.devices.discovery import discover
 from dyno.models.result import Result
 from dyno.settings import Settings
@@ -71,20 +59,24 @@ def _row(experiment: Experiment, answer: Answer) -> tuple[object, ...]:
         here = f"skipped, this machine hasn't the data: {answer.message}"
     else:
         here = str(answer.message)
-    origin = "–" if result is None else data(result.training)
+    origin = "–" if result is None else results.data(result.training)
     return experiment.what, "; ".join(experiment.figures), here, origin, experiment.reduced or "nothing"
 
 
 def _here(experiment: Experiment, result: Result, took_s: float) -> Iterator[str]:
     for name in experiment.shows:
-        yield f"{name} {figure(metric_named(result, name))}"
+        yield f"{name} {results.figure(metric_named(result, name))}"
     if result.training is not None:
-        yield from filter(None, (epochs(result.training), quality(result.training), callbacks(result.training)))
+        yield from filter(
+            None,
+            (results.epochs(result.training), results.quality(result.training), results.callbacks(result.training)),
+        )
     for name in experiment.details:
         if name in result.details:
-            yield f"{name} {detail(result.details[name])}"
-    yield f"peak memory {memory(result)}"
-    yield f"{date(result)}, {hardware(result)}, {framework(result)}, {took_s:.0f} s in all; {verdict(result)}"
+            yield f"{name} {results.detail(result.details[name])}"
+    yield f"peak memory {results.memory(result)}"
+    origin = ", ".join(describe(result) for describe in (results.date, results.hardware, results.framework))
+    yield f"{origin}, {took_s:.0f} s in all; {results.verdict(result)}"
 
 
 if __name__ == "__main__":

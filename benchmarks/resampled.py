@@ -117,8 +117,8 @@ def _as_recorded(times: Mapping[str, Array]) -> list[str]:
     text = """Both results are of the same work (A/A), and their runs are neighbours: every stretch of the recorded
         order, which overlap, so that a count has no interval. *Lag 1*: how much a run resembles the one before; runs
         that are independent have 0 ± 0.36 (95 %). Where it lies above, jobs one after the other are called different
-        far more often than their confidence says, because a job's five runs share what its stretch of time was like.
-        No interval over those five can know that; runs in turns share it with what they are compared with. Spawned runs
+        far more often than their confidence says, because a job's five runs share what its stretch of time was like. No
+        interval over those five can know that; runs in turns share it with what they are compared with. Spawned runs
         ran between these, so that the two of a pair lie up to three places apart here; a job's lie side by side."""
     rows = []
     for name, each in times.items():

@@ -69,10 +69,10 @@ def main() -> None:
 def lines(found: Mapping[str, Sequence[Run]]) -> list[str]:
     text = """A median a run, each run a fresh process, forked from a zygote or spawned, in the order ABBA; both by a
         worker's own launcher. Ratios are forked to spawned, with 95 % intervals: *medians* is the geometric mean over
-        the pairs (Student's t on logarithms); *sd* that of standard deviations over the runs (F distribution, right
-        for normal runs only); *neighbours* the same from the differences between one run and the next, which a slow
-        drift of the machine hardly moves; *robust* that of mean absolute deviations (Bonett and Seier 2003), right with
-        heavy tails too. An interval that holds 1 shows no difference; its width says how small a one it could show."""
+        the pairs (Student's t on logarithms); *sd* that of standard deviations over the runs (F distribution, right for
+        normal runs only); *neighbours* the same from the differences between one run and the next, which a slow drift
+        of the machine hardly moves; *robust* that of mean absolute deviations (Bonett and Seier 2003), right with heavy
+        tails too. An interval that holds 1 shows no difference; its width says how small a one it could show."""
     head = ("workload", "n each", "forked", "spawned", "medians", "sd", "neighbours", "robust")
     params = (f"- `{name}`: `{PARAMS[name][0]}` with `{json.dumps(PARAMS[name][1])}`" for name in found)
     return [*prose(text), *table(head, [_row(name, runs) for name, runs in found.items()]), *params]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from benchmarks import results
 from benchmarks.files import Spec
 from benchmarks.jobs import Answer, KeptJobs, headline, run_all
 from benchmarks.report import prose, requested, table, write
-from benchmarks.results import data, figure, framework, hardware, memory, quality, verdict
 from dyno.devices.discovery import installed_frameworks
 from dyno.workloads import registry
 
@@ -62,15 +62,15 @@ def specs(workloads: Iterable[str], frameworks: Iterable[str]) -> dict[str, Spec
 
 
 def lines(wanted: Mapping[str, Spec], found: Mapping[str, Answer]) -> list[str]:
-    machines = sorted({hardware(answer.result) for answer in found.values() if answer.result})
+    machines = sorted({results.hardware(answer.result) for answer in found.values() if answer.result})
     params = {str(spec["workload"]): json.dumps(spec["params"]) for spec in wanted.values()}
     text = f"""One job each over HTTP, on {" and ".join(machines) or "nothing"}. The first run trains in full, all of
         them time the same compiled step; a value is the mean of the runs' medians, its interval Student's t over the
         runs, each of them a fresh process. Quality is on the test set and that of a short training; on a sample or
         synthetic data it compares the frameworks with each other, and with nothing else. Networks with
         BatchNormalization (`fashion_mnist_cnn`, `cifar10_cnn`) predict by running means with momentum 0.99: after the
-        64 and 96 steps here, 53 % and 38 % of them are still what they started from. Memory is the peak of
-        the largest process."""
+        64 and 96 steps here, 53 % and 38 % of them are still what they started from. Memory is the peak of the largest
+        process."""
     head = ("workload", "framework", "metric", "value", "quality", "data (train + test)", "memory", "job", "verdict")
     return [
         *prose(text),
@@ -85,9 +85,16 @@ def _row(spec: Spec, answer: Answer) -> list[object]:
     if result is None:
         return [f"`{spec['workload']}`", spec["framework"], "–", answer.message, *["–"] * 5]
     first = headline(result)
-    ran_on = ", ".join([framework(result), *(str(note) for note in [result.details.get("int8_note")] if note)])
-    learned = (quality(result.training), data(result.training))
-    figures = (first.name, figure(first), *learned, memory(result), f"{answer.took_s:.0f} s", verdict(result))
+    ran_on = ", ".join([results.framework(result), *(str(note) for note in [result.details.get("int8_note")] if note)])
+    learned = (results.quality(result.training), results.data(result.training))
+    figures = (
+        first.name,
+        results.figure(first),
+        *learned,
+        results.memory(result),
+        f"{answer.took_s:.0f} s",
+        results.verdict(result),
+    )
     return [f"`{result.workload}`", ran_on, *figures]
 
 

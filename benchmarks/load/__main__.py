@@ -11,21 +11,9 @@ from collections.abc import Iterable, Mapping
 
 import uvloop
 
+from benchmarks.load import measurements
 from benchmarks.load.abuses import ABUSES
-from benchmarks.load.measurements import (
-    CONNECTIONS,
-    PER_S,
-    STEADY_PER_S,
-    SUBMITS_PER_S,
-    Fanout,
-    Measured,
-    Steady,
-    api,
-    measure,
-    measure_fanout,
-    measure_steady,
-    pooled,
-)
+from benchmarks.load.measurements import Fanout, Measured, Steady, api, measure, pooled
 from benchmarks.pairs import percentile
 from benchmarks.report import prose, requested, table, write
 
@@ -65,13 +53,13 @@ async def _measure(names: Iterable[str]) -> dict[str, Measured]:
 
 async def _measure_load() -> tuple[Steady, Fanout]:
     with api() as one:
-        steady = await measure_steady(one, 4 * STRETCH_S)
+        steady = await measurements.measure_steady(one, 4 * STRETCH_S)
     with api() as one:
-        return steady, await measure_fanout(one, 2 * STRETCH_S)
+        return steady, await measurements.measure_fanout(one, 2 * STRETCH_S)
 
 
 def abuse_lines(found: Mapping[str, Measured], rounds: int, stretch_s: float) -> list[str]:
-    rates = ", ".join(f"{name} {rate:g}" for name, rate in PER_S.items())
+    rates = ", ".join(f"{name} {rate:g}" for name, rate in measurements.PER_S.items())
     method = f"""Ordinary clients send requests to a real API process over a real Redis, on loopback, each kind on a
         connection of its own and so many times a second: {rates} (a job, `validate_only`, a list of 20). In turns,
         {stretch_s:g} s quiet and {stretch_s:g} s abused, {rounds} rounds and a quiet stretch in the end; the abused one
@@ -95,19 +83,19 @@ def abuse_lines(found: Mapping[str, Measured], rounds: int, stretch_s: float) ->
 
 def load_lines(steady: Steady, fanout: Fanout) -> list[str]:
     recorded = steady.recorded
-    text = f"""Submits, each a job that Redis keeps, and polls of one job, {CONNECTIONS} connections for either, for
-        {steady.for_s:g} s, on the same two cores with their clients; timed as above. The API used
+    text = f"""Submits, each a job that Redis keeps, and polls of one job, {measurements.CONNECTIONS} connections for
+        either, for {steady.for_s:g} s, on the same two cores with their clients; timed as above. The API used
         {steady.core_share:.0%} of a core; {recorded.cut} connections broke, {recorded.broken} answers were a 5xx
         without Retry-After."""
     rows = []
-    for name, rate in STEADY_PER_S.items():
+    for name, rate in measurements.STEADY_PER_S.items():
         took_s = steady.seconds(name)
         shares = (f"{1e3 * percentile(took_s, share):.2f}" for share in (0.5, 0.99))
         aim = f"{1e3 * STEADY_WITHIN_S[name]:g}"
         rows.append([name, f"{rate:g}", f"{len(took_s) / steady.for_s:.0f}", *shares, aim, f"{len(took_s):,}"])
     p50, p99 = (f"{1e3 * percentile(fanout.delays_s, share):.1f} ms" for share in (0.5, 0.99))
-    readers = f"""{fanout.readers:,} readers of all events, {len(fanout.sent_s)} submits, {SUBMITS_PER_S:g} a second:
-        from the submit to a reader's event p50 {p50}, p99 {p99} (aim: {1e3 * HEARD_WITHIN_S:g} ms), n =
+    readers = f"""{fanout.readers:,} readers of all events, {len(fanout.sent_s)} submits, {measurements.SUBMITS_PER_S:g}
+        a second: from the submit to a reader's event p50 {p50}, p99 {p99} (aim: {1e3 * HEARD_WITHIN_S:g} ms), n =
         {len(fanout.delays_s):,}; {fanout.missed} were missed. With them the API's memory grew by
         {fanout.grown_bytes / 2**20:.0f} MiB at most (aim: {READERS_BYTES / 2**20:.0f})."""
     head = ("", "sent a second", "answered a second", "p50, ms", "p99, ms", "aim for p99, ms", "n")
@@ -145,8 +133,8 @@ def _verdict(found: Mapping[str, Measured]) -> str:
     slow = [f"{name} ({each.ratio:.2f})" for name, each in found.items() if each.ratio >= MOST_RATIO]
     of_broken, of_large, of_slow = (", ".join(names) or "none" for names in (broken, large, slow))
     return f"""No API process ended. Answers of 5xx other than 503 with Retry-After: {of_broken}. More than
-        {MOST_BYTES // 2**20} MiB resident: {of_large}. A p99 of {MOST_RATIO:g} times the quiet
-        one or more: {of_slow}."""
+        {MOST_BYTES // 2**20} MiB resident: {of_large}. A p99 of {MOST_RATIO:g} times the quiet one or more:
+        {of_slow}."""
 
 
 if __name__ == "__main__":

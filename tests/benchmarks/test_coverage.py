@@ -93,13 +93,6 @@ def test_a_simulated_run_sheds_its_warm_up_in_the_real_sampler() -> None:
     assert median(run.samples) / OPERATION_S == pytest.approx(1.1, rel=0.01)
 
 
-def test_a_job_has_no_steady_state_where_one_of_its_runs_has_none() -> None:
-    found = coverage.count_sampled("skewed", "gradual, over tens of samples", np.random.default_rng(8), 20)
-    assert found.unsteady_jobs <= found.unsteady_runs <= 5 * found.unsteady_jobs
-    assert found.unsteady_runs > 0
-    assert found.taken >= 20
-
-
 def test_the_page_has_a_row_for_every_case_and_counts_what_misses() -> None:
     lines = coverage.lines(trials=3, trials_sampled=1)
     cases = [*coverage.ONE_MODE, *coverage.SKEWED, *coverage.NEIGHBOURS, *coverage.TWO_MODES]

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.load import __main__ as page
 from benchmarks.load.clients import Recorded
-from benchmarks.load.measurements import Fanout, Measured, Steady, api, measure, measure_fanout
+from benchmarks.load.measurements import Fanout, Measured, api, measure, measure_fanout
 from benchmarks.pairs import percentile
 
 
@@ -65,13 +65,6 @@ def test_events_that_a_reader_missed_are_counted() -> None:
     found = Fanout(readers=2, sent_s={"a": 1.0, "b": 2.0}, heard_s={"a": [1.1, 1.2], "b": [2.3], "c": [9.0]})
     assert found.delays_s == pytest.approx([0.1, 0.2, 0.3])
     assert found.missed == 1
-
-
-def test_submits_and_polls_have_rows_of_their_own() -> None:
-    record = Recorded({"submit 0": [0.01, 0.02], "submit 1": [0.03], "poll 0": [0.004]})
-    text = "\n".join(page.load_lines(Steady(record, for_s=2.0, core_share=0.5), Fanout()))
-    assert "| submit | 300 | 2 | 20.00 | 30.00 | 50 | 3 |" in text
-    assert "| poll | 500 | 0 | 4.00 | 4.00 | 30 | 1 |" in text
 
 
 @pytest.mark.verify

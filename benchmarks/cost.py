@@ -41,16 +41,15 @@ def change(processes: Sequence[Mapping[str, Any]], way: str) -> Ratio:
 
 
 def lines(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    text = f"""*Off* is the sampler alone. *On* adds what a runner does around and between its samples: it reads the
-        sensors that there are, the clocks and what neighbours used (`/proc`), asks the framework what it has traced,
-        drains its queue, and writes progress into a pipe that another process reads. *Worker* is the same with a
-        supervisor's watch at the other end of the pipe, which sends heartbeats to a Redis on this machine. Not in it:
-        the launcher's look at a runner's memory and files, the API, Celery, and that Redis while it idles, which it
-        does beside all three. Blocks of 10 samples and 1 s in turns (ABC, CBA, …) in one process, on all of the
-        device's cores: half of what a run takes at least, so that what lies around samples comes twice as often here.
-        *Change*: of the time per execution to that of *off*, the geometric mean of the turns' ratios and then of the
-        processes' (Student's t on logarithms); its one-sided upper bound is to stay below {AIM:.0%}. A *block* lasts as
-        long as what lies between its samples, too."""
+    text = f"""*Off* is the sampler alone. *On* adds what a runner does around and between its samples: sensors, clocks,
+        what neighbours used (`/proc`), what the framework has traced, draining its queue, and progress into a pipe that
+        another process reads. *Worker* is the same with a supervisor's monitor at the other end of the pipe, which
+        sends heartbeats to a Redis on this machine. Left out: the launcher's look at a runner's memory and files, the
+        API, Celery, and that Redis while it idles. Blocks of 10 samples and 1 s in turns (ABC, CBA, …) in one process,
+        on all of the device's cores: half of what a run takes at least. *Change*: of the time per execution to that of
+        *off*, the geometric mean of the turns' ratios and then of the processes' (Student's t on logarithms); its
+        one-sided upper bound is to stay below {AIM:.0%}. A *block* lasts as long as what lies between its samples,
+        too."""
     rows = [[f"`{name}`", way, len(of), *_cells(of, way)] for name, of in found.items() for way in COSTLY]
     head = ("workload", "way", "processes", "change [95 %]", "upper bound (95 %)", "block", "block off")
     after = """What comes after the last sample costs time and changes nothing: *verify* checks the output, *doubts* is

@@ -208,12 +208,12 @@ def count_windows(times: Array, length: int) -> tuple[int, int]:
 
 
 def _recorded(times: Mapping[str, Array]) -> Section:
-    text = f"""Simulated processes are independent unless a row says otherwise. Real ones aren't: {len(times)}
-        workloads, {RUNS} forked runs each (`recorded/`), and every stretch of neighbours among them. *Lag 1*: how much
-        a run resembles the one before; independent runs have 0 ± 0.36 (95 %). *Hold*: intervals of so many neighbours
-        that hold the mean of all {RUNS}. A session of minutes stands for the truth here, so that the rows are too kind,
-        and stretches overlap, so that the counts have no interval. What an interval speaks of is the stretch of time in
-        which its runs were made; what is to be compared is better run in turns ([resampled.md](resampled.md))."""
+    text = f"""Real processes aren't independent: {len(times)} workloads, {RUNS} forked runs each (`recorded/`), and
+        every stretch of neighbours among them. *Lag 1*: how much a run resembles the one before; independent runs have
+        0 ± 0.36 (95 %). *Hold*: intervals of so many neighbours that hold the mean of all {RUNS}. A session of minutes
+        stands for the truth here, so that the rows are too kind, and stretches overlap, so that the counts have no
+        interval. An interval speaks of the stretch of time in which its runs were made; comparisons are better run in
+        turns ([resampled.md](resampled.md))."""
     rows, found = [], []
     for name, each in times.items():
         counts = [count_windows(each, length) for length in LENGTHS]

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, cast
 
+import numpy as np
 from pydantic import JsonValue
 
 from benchmarks.files import Files
@@ -67,9 +68,9 @@ def in_turns(runs: int) -> list[Start]:
     return [turns[index % 4] for index in range(2 * runs)]
 
 
-def windows(times: Array, length: int) -> list[Array]:
+def windows(times: Array, length: int) -> Array:
     """Every stretch of so many neighbouring runs; they overlap."""
-    return [times[begin : begin + length] for begin in range(len(times) - length + 1)]
+    return np.lib.stride_tricks.sliding_window_view(times, length)
 
 
 def lag_one(times: Array) -> float:

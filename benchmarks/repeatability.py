@@ -167,18 +167,17 @@ def until_target_s(rounds: Sequence[Round]) -> float:
 
 def lines(found: Mapping[str, Sequence[Round]]) -> list[str]:
     text = f"""`{WORKLOAD}` with `{json.dumps(PARAMS)}`, each way in turns on an otherwise idle machine, all but the
-        first in every second round, the fixed protocol beside the same resting Dyno and on the same cores. *Holding*:
-        intervals (95 %, Student's t) that hold the mean of all values of that way; {HOLDING_AIM} of {ROUNDS} is the
-        aim, with a median half-width of {WIDTH_AIM:.0%} at most. *±{TARGET:.0%} by scatter*: how long an answer within
-        ±{TARGET:.0%} would take with as many processes as each round's scatter asks for, at its time per process
-        (median over the rounds), from {LEAST["five"]} processes on for Dyno's ways. Processes that grow end where their
-        scatter happens to be small, which flatters them here. *±{TARGET:.0%} measured*: from the question to that
-        answer, of all rounds; one that missed it with {MOST} processes counts as longer than any other. The fixed
-        protocol is pyperf's default on the same op, in plain processes: one finds how many executions last {LEAST_S:g}
-        s, {MEASURING} warm up for one value and take {VALUES}. Values of one process resemble each other, so an
-        interval over all {VALUES * MEASURING} may be too narrow. *Clock*: from the slowest job to the fastest, of the
-        means of what Dyno measured after each run. Where it moved by more than {QUIET:.0%}, so did the speed, and no
-        interval of one job can know what the next one will find."""
+        first in every second round. *Holding*: intervals (95 %, Student's t) that hold the mean of all values of that
+        way; {HOLDING_AIM} of {ROUNDS} is the aim, with a median half-width of {WIDTH_AIM:.0%} at most. *±{TARGET:.0%}
+        by scatter*: how long an answer within ±{TARGET:.0%} would take with as many processes as each round's scatter
+        asks for, at its time per process (median over the rounds), from {LEAST["five"]} processes on for Dyno's ways.
+        *±{TARGET:.0%} measured*: from the question to that answer, of all rounds; one that missed it with {MOST}
+        processes counts as longer than any other, and those that reached it happened to scatter little. The fixed
+        protocol is pyperf's default on the same op and cores, in plain processes: one finds how many executions last
+        {LEAST_S:g} s, {MEASURING} warm up for one value and take {VALUES}. Values of one process resemble each other,
+        so an interval over all {VALUES * MEASURING} may be too narrow. *Clock*: from the slowest job to the fastest, of
+        the means of what Dyno measured after each run. Where it moved by more than {QUIET:.0%}, so did the speed, and
+        no interval of one job can know what the next one will find."""
     rows = [_row(WAYS[way], way, rounds) for way, rounds in found.items() if rounds]
     head = ("way", "rounds", "mean", "clock", "holding", "half-width", "processes", "took")
     return [*prose(text), *table((*head, f"±{TARGET:.0%} by scatter", f"±{TARGET:.0%} measured"), rows)]

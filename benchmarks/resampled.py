@@ -104,22 +104,21 @@ def lines(times: Mapping[str, Array], trials: int) -> list[str]:
     few = {name: times[name] for name in PERMUTED if name in times}
     count = max(len(each) for each in times.values())
     text = f"""Comparisons of results made of the forked runs recorded on this machine (`recorded/`), by the rule of
-        every comparison: Fieller's interval of the ratio of means for jobs *one after the other*, pairs of neighbouring
-        runs for specs *in turns* (ABBA, pairs - 2 degrees of freedom), an equivalence margin of {MARGIN:.0%}. **All of
-        it is conditional on {count} runs of one session of each workload**: intervals of shares (Wilson's, 95 %) tell
-        how well {trials:,} drawings (seed {SEED}) are known, not what another hour or another machine would show. The
-        more of the runs a drawing takes, the less it is one: with 15 each, every drawing splits the very same runs."""
+        every comparison ([method](../method.md)): of jobs *one after the other*, or of specs *in turns* (ABBA), with an
+        equivalence margin of {MARGIN:.0%}. **All of it is conditional on {count} runs of one session of each
+        workload**: intervals of shares (Wilson's, 95 %) tell how well {trials:,} drawings (seed {SEED}) are known, not
+        what another hour or machine would show. With 15 each, every drawing splits the very same runs."""
     parts = (_false_alarms(few, rng, trials), _power(few, rng, trials), _drift(few, rng, trials))
     return [*prose(text), *_as_recorded(times), *(line for part in parts for line in part)]
 
 
 def _as_recorded(times: Mapping[str, Array]) -> list[str]:
     text = """Both results are of the same work (A/A), and their runs are neighbours: every stretch of the recorded
-        order, which overlap, so that a count has no interval. *Lag 1*: how much a run resembles the one before; runs
-        that are independent have 0 ± 0.36 (95 %). Where it lies above, jobs one after the other are called different
-        far more often than their confidence says, because a job's five runs share what its stretch of time was like. No
-        interval over those five can know that; runs in turns share it with what they are compared with. Spawned runs
-        ran between these, so that the two of a pair lie up to three places apart here; a job's lie side by side."""
+        order, which overlap, so that a count has no interval. *Lag 1*: how much a run resembles the one before;
+        independent runs have 0 ± 0.36 (95 %). Where it lies above, jobs one after the other are called different far
+        more often than their confidence says; runs in turns share their stretch of time with what they are compared
+        with. Spawned runs ran between these, so that the two of a pair lie up to three places apart here; a job's lie
+        side by side."""
     rows = []
     for name, each in times.items():
         said = [verdicts(as_recorded(each, order), order) for order in REAL_ORDERS]

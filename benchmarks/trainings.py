@@ -149,13 +149,12 @@ def lines(setups: Mapping[str, Setup], taken: Mapping[str, Taken]) -> list[str]:
         turns (ABBA), {PAIRS_EACH} pairs in each of up to {PROCESSES} fresh processes. The plain model is written by
         hand, apart from Dyno's workloads: the same layers, dropout, loss, optimiser, metrics, batch and shuffle, on the
         same data, windows cut beforehand. The first epoch of each, which compiles, is left out. After it each thread of
-        TensorFlow is bound to one core: without that, the kernel at times keeps two threads on one core, and epochs of
-        either side then take up to 1.6 times as long. Pairs whose fit still took over {SLOW_MODE:g} times its fastest
-        epoch are left out. Each has the `jit_compile` that was measured to be the better one for it, where both were
-        tried (see below). Microseconds are medians; the ratio is the geometric mean of the processes' (each of its
-        medians), its interval Student's t on their logarithms: pairs of one process share what that process drew. An
-        epoch of fit has a fixed cost of about 20 ms that Dyno's steps have not; of epochs as short as these (0.8 to 1.8
-        s) it is 1 to 2.5 %. The pairs are in `recorded/trainings/`. The aim: an upper bound of at most {AIM}."""
+        TensorFlow is bound to one core ([decision 11](../decisions/0011-threads-stay-unbound.md)). Pairs whose fit
+        still took over {SLOW_MODE:g} times its fastest epoch are left out. Each has the `jit_compile` that was measured
+        to be the better one for it, where both were tried (see below). Microseconds are medians; the ratio is the
+        geometric mean of the processes' (each of its medians), its interval Student's t on their logarithms. An epoch
+        of fit has a fixed cost of about 20 ms that Dyno's steps have not; of epochs as short as these (0.8 to 1.8 s) it
+        is 1 to 2.5 %. The pairs are in `recorded/trainings/`. The aim: an upper bound of at most {AIM}."""
     columns = ("workload", "jit_compile: Dyno, fit", "Dyno, µs/sample", "fit, µs/sample", "Dyno / fit", "95 % interval")
     more = ("one-sided upper 95 % bound", "pairs (left out)", "by process")
     return [

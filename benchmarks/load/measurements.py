@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from benchmarks.load.abuses import ABUSES, connected, raise_file_limit
 from benchmarks.load.clients import SUBMIT, Connection, Recorded, Streams, answer, ask, prepared, request
 from benchmarks.pairs import percentile
@@ -38,27 +40,19 @@ class Api:
     port: int
 
     def forget_peak(self) -> None:
-        self._proc("clear_refs").write_text("5")
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def peak_bytes(self) -> int:
         """Resident, since the last `forget_peak`."""
-        return self._kilobytes("VmHWM") * 1024
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
     def resident_bytes(self) -> int:
-        return self._kilobytes("VmRSS") * 1024
+        return psutil.Process(self.process.pid).memory_info().rss
 
     def cpu_s(self) -> float:
         """User and system time so far."""
-        fields = self._proc("stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def _kilobytes(self, name: str) -> int:
-        found = re.search(rf"^{name}:\s+(\d+) kB$", self._proc("status").read_text(), re.MULTILINE)
-        assert found is not None
-        return int(found[1])
-
-    def _proc(self, name: str) -> Path:
-        return Path(f"/proc/{self.process.pid}/{name}")
+        return sum(psutil.Process(self.process.pid).cpu_times()[:2])
 
 
 @contextmanager

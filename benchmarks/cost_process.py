@@ -22,10 +22,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.in_process import compiled
+from benchmarks.pairs import in_turns
 from dyno.devices.discovery import discover
 from dyno.devices.sensors import sensing
 from dyno.frameworks import framework
@@ -61,22 +63,22 @@ _NO_LIMITS = RunLimits(stall_s=math.inf, term_grace_s=math.inf, deadline_s=math.
 
 
 class Turns:
-    """Samples `built` in each way; keeps the median and the duration of each block, in the order they were taken."""
+    """Samples `built` in each way; keeps the duration of each block, in the order they were taken."""
 
     def __init__(self, built: Built, engine: Framework, frames_fd: int, monitor: Monitor) -> None:
         self._execute, self._engine, self._device = built.execute, engine, discover("cpu", Settings())
         self._frames = {"on": FrameWriter(frames_fd), "worker": FrameWriter(monitor.frames_fd)}
         self._monitor = monitor
-        self.medians_s: dict[str, list[float]] = {way: [] for way in WAYS}
         self.blocks_s: dict[str, list[float]] = {way: [] for way in WAYS}
         self.taken: CaseSamples | None = None  # the last with sensors
 
-    def take(self, way: str) -> None:
+    def take(self, way: str) -> float:
+        """The median of a block."""
         with self._monitor.awake() if way == "worker" else nullcontext():
             began_s = time.perf_counter()
             samples = self._alone() if way == "off" else self._as_runner(self._frames[way])
             self.blocks_s[way].append(time.perf_counter() - began_s)
-        self.medians_s[way].append(median(samples.samples))
+        return median(samples.samples)
 
     def _as_runner(self, frames: FrameWriter) -> SamplingResult:
         with sensing(self._device) as source:
@@ -97,11 +99,9 @@ def main(name: str, params: dict[str, Any], rounds: int) -> None:
     with reader, reader.stdin:
         Turns(built, engine, reader.stdin.fileno(), monitor).take("off")  # the first block is still getting faster
         turns = Turns(built, engine, reader.stdin.fileno(), monitor)
-        for number in range(rounds):
-            for way in WAYS[:: 1 if number % 2 == 0 else -1]:
-                turns.take(way)
+        medians_s = in_turns({way: partial(turns.take, way) for way in WAYS}, rounds)
     assert turns.taken is not None
-    found = {"medians_s": turns.medians_s, "blocks_s": turns.blocks_s, "heartbeats": monitor.close()}
+    found = {"medians_s": medians_s, "blocks_s": turns.blocks_s, "heartbeats": monitor.close()}
     found |= {"sensors": answered(turns.taken.sensors)} | _afterwards(name, params, built, engine, turns.taken)
     print(json.dumps(found))
 

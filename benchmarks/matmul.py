@@ -17,7 +17,7 @@ from statistics import median
 from benchmarks.files import Spec
 from benchmarks.in_process import compiled
 from benchmarks.jobs import metric_value, own_dyno
-from benchmarks.pairs import interleave, printed, ratio, spread
+from benchmarks.pairs import in_turns, printed, ratio, spread
 from benchmarks.report import prose, write
 from dyno.measure.sampling import HostClock, sample
 from dyno.measure.stopping_rule import StoppingRule
@@ -39,18 +39,16 @@ def main() -> None:
         ratios.append(float(printed("matmul", "side_by_side")))
         print(f"in one process: {ratios[-1]:.4f}", flush=True)
     with own_dyno() as dyno:
-        ours, bare = interleave(
-            partial(metric_value, dyno, SPEC, "throughput"), lambda: float(printed("matmul", "bare")), PAIRS
-        )
+        reported = partial(metric_value, dyno, SPEC, "throughput")
+        found = in_turns({"Dyno": reported, "bare loop": lambda: float(printed("matmul", "bare"))}, PAIRS)
     of_jobs = f"""`matmul` at n = {N}, float32, {REPEATS} products a chain: the throughput Dyno answers, one process a
         job, against a bare TensorFlow loop in a process of its own; {PAIRS} pairs in the order ABBA. GFLOP/s:"""
     of_samples = f"""The same two loops in one process, a bare sample after each of Dyno's (its own sampling code), at
         least {SAMPLES} samples each, {PROCESSES} fresh processes, ratio of the medians:"""
     lines = [
         *prose(of_jobs),
-        f"- Dyno: {spread(ours, 1e-9)}",
-        f"- bare loop: {spread(bare, 1e-9)}",
-        f"- Dyno / bare: {ratio(ours, bare)}",
+        *(f"- {way}: {spread(values, 1e-9)}" for way, values in found.items()),
+        f"- Dyno / bare: {ratio(*found.values())}",
         "",
         *prose(of_samples),
         f"- Dyno / bare: {ratio(ratios, [1.0] * PROCESSES)}; {spread(ratios)}",

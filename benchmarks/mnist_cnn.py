@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks.files import Spec
 from benchmarks.jobs import metric_value, own_dyno
-from benchmarks.pairs import interleave, printed, ratio, spread
+from benchmarks.pairs import in_turns, printed, ratio, spread
 from benchmarks.report import prose, write
 
 TRAIN_SAMPLES, BATCH, EPOCHS, PAIRS = 10_240, 1024, 4, 10
@@ -24,9 +24,8 @@ SPEC: Spec = {
 
 def main() -> None:
     with own_dyno() as dyno:
-        ours, fit = interleave(
-            partial(metric_value, dyno, SPEC, "time_per_sample"), lambda: float(printed("mnist_cnn")), PAIRS
-        )
+        reported = partial(metric_value, dyno, SPEC, "time_per_sample")
+        found = in_turns({"Dyno": reported, "fit": lambda: float(printed("mnist_cnn"))}, PAIRS)
         training = dyno.client.result(dyno.client.jobs(limit=1)[0].id).training
     assert training is not None
     data = training.data
@@ -34,7 +33,8 @@ def main() -> None:
         sample. Plain `model.fit` has the same model, shuffle, dropout and metrics. A whole job over HTTP beside a whole
         process, in {PAIRS} pairs; fit's median of {EPOCHS - 1} epochs after the first, whichever of its two modes it
         was in. The steps alone, in one process, are compared in [trainings.md](trainings.md)."""
-    lines = [f"- Dyno: {spread(ours, 1e6)}", f"- fit: {spread(fit, 1e6)}", f"- Dyno / fit: {ratio(ours, fit)}"]
+    lines = [*(f"- {way}: {spread(values, 1e6)}" for way, values in found.items())]
+    lines.append(f"- Dyno / fit: {ratio(*found.values())}")
     write("mnist_cnn", "A whole job of mnist_cnn against model.fit", [*prose(text), *lines])
 
 

@@ -19,6 +19,7 @@ import keras
 from pydantic import JsonValue
 
 from benchmarks.in_process import compiled
+from benchmarks.pairs import in_turns
 from benchmarks.plain_keras import PLAIN, Data, Plain, epochs_s
 from benchmarks.threads import bind_pools
 from benchmarks.trainings import SETUPS, Setup
@@ -69,13 +70,10 @@ def side_by_side(workload: str, setup: Setup, pairs: int, dyno_jit: bool, fit_ji
         return time.perf_counter() - begin_s
 
     turns = {"dyno": steps_s, "fit": lambda: epochs_s(model, data, setup.batch_size)[0]}
-    times: dict[str, list[float]] = {"dyno": [], "fit": []}
-    for pair in range(pairs + 1):
-        for side in ("dyno", "fit")[:: 1 if pair % 2 == 0 else -1]:
-            times[side].append(turns[side]() / setup.samples)
-        if pair == 0:  # every thread has started
-            bind_pools(sorted(os.sched_getaffinity(0)))
-    return {**{side: of_side[1:] for side, of_side in times.items()}, "data": data.kind}
+    in_turns(turns, 1)
+    bind_pools(sorted(os.sched_getaffinity(0)))  # every thread has started
+    times = in_turns(turns, pairs)
+    return {side: [time_s / setup.samples for time_s in times[side]] for side in turns} | {"data": data.kind}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,15 +41,15 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
     return Ratio(*(math.exp(bound) for bound in (both.value, both.low, both.high, one_sided.high)), len(logs))
 
 
-def interleave(first: Callable[[], float], second: Callable[[], float], pairs: int) -> tuple[list[float], list[float]]:
-    """ABBA: every second pair starts with the other, so that a steady drift cancels."""
-    a: list[float] = []
-    b: list[float] = []
-    for index in range(pairs):
-        for measure, into in ((first, a), (second, b))[:: 1 if index % 2 == 0 else -1]:
-            into.append(measure())
-        print(f"pair {index + 1} of {pairs}: {a[-1]:.6g} against {b[-1]:.6g}, ratio {a[-1] / b[-1]:.4f}", flush=True)
-    return a, b
+def in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """The figures of each way, measured once a round in the order ABC, CBA, …, so that a steady drift cancels."""
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(rounds):
+        for way in list(ways)[:: 1 if number % 2 == 0 else -1]:
+            found[way].append(ways[way]())
+        figures = ", ".join(f"{way} {values[-1]:.6g}" for way, values in found.items())
+        print(f"round {number + 1} of {rounds}: {figures}", flush=True)
+    return found
 
 
 def printed(name: str, *arguments: float | str) -> str:

@@ -27,7 +27,7 @@ from dyno.measure.statistics import Interval, mean_interval, median, student_t
 STATE = Path("build") / "repeatability"
 ROUNDS, MEASURING = 10, 20  # MEASURING: processes of the fixed protocol that take values; one more comes before
 VALUES, LEAST_S = 3, 0.1  # of each of them; the least duration of a value
-EVERY, AFTER = 2, ("grown", "five")  # all but `five` come in every second round, the fixed one after these in turns
+EVERY = 2  # all but `five` come in every second round
 SERIES = 5  # of jobs one right after the other, at different hours: a machine is not always equally quiet
 TARGET, MOST = 0.01, 30
 WORKLOAD, PARAMS = "matmul", {"n": 1024, "repeats": 5}
@@ -69,8 +69,7 @@ def main() -> None:
         for name, answer in KeptJobs(STATE, made_here).answers(specs(ROUNDS)):
             way, number = name.split(".")
             found[way].append(of_job(answer))
-            turn, rest = divmod(int(number), EVERY)
-            if rest == 0 and way == AFTER[turn % len(AFTER)]:
+            if way == "grown":
                 take_fixed(files, number, found)
     finally:  # also when Ctrl-C ends it
         write("repeatability", "The same spec again and again", lines(found))

@@ -10,7 +10,7 @@ from benchmarks import alarms, repeatability, resampled
 from benchmarks.load import __main__ as load
 from benchmarks.load.clients import Recorded
 from benchmarks.load.measurements import Fanout, Steady
-from benchmarks.pairs import ratio
+from benchmarks.pairs import in_turns, ratio
 from benchmarks.repeatability import WAYS, Round
 from benchmarks.report import table
 from benchmarks.trainings import SETUPS, Taken, lines
@@ -74,3 +74,10 @@ def test_trainings_that_have_not_run_and_bounds_above_the_aim_are_marked() -> No
     assert text.count("| not run yet |") == len(SETUPS) - 1
     assert text.count(", above the aim |") == 1
     assert "Dyno: `jit_compile` false: measured (a step at batch 8: false 1 ms, true 20 ms)." in text
+
+
+def test_ways_come_in_turns_and_none_is_always_first() -> None:
+    order: list[str] = []
+    ways = {way: lambda way=way: order.append(way) or float(len(order)) for way in "ABC"}
+    assert in_turns(ways, 2) == {"A": [1, 6], "B": [2, 5], "C": [3, 4]}
+    assert order == [*"ABCCBA"]

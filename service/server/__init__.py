@@ -1,5 +1,5 @@
-"""The process and its connections, before there is a request.
+"""The API process and its connections.
 
-Of the service it imports `middleware` and `problems`, for what it answers and counts by itself. `__main__` alone runs
-it; routes may import `response_transport`, for the size of a piece.
+It imports only `middleware` and `problems` of the service, for its own responses and metrics. Only `__main__` runs it;
+routes may import `response_transport`, for the size of a piece.
 """

@@ -1,4 +1,4 @@
-"""The limit on open connections, and which of them are closed when another one comes."""
+"""Limit open connections, and choose which one to close for a new one."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from typing import Protocol
 
 
 class WaitsFor(Enum):
-    """What a caller has yet to do on its connection."""
+    """What the client of a connection has to do next."""
 
     FIRST = "send its first request"
-    NEXT = "send another request, after an answer"
+    NEXT = "send another request, after a response"
     BODY = "send the rest of a request"
-    READER = "take its answer, or close as we have"
+    READER = "read its response, or close the connection that the server has closed"
 
 
 class LimitedConnection(Protocol):
     def leave(self, why: str) -> None:
-        """Close the connection at once, whatever is under way on it."""
+        """Abort the connection at once."""
 
     def takes(self) -> bool:
-        """Of a READER: whether it has taken enough of its answer since this was last asked."""
+        """For a READER: whether the client has read enough of its response since the last call."""
 
     @property
     def held_bytes(self) -> int:
-        """Of answers that it has yet to take, in the memory of this process."""
+        """Bytes of unread responses in the memory of this process."""
 
 
 class ConnectionLimit:
-    """All connections of one server. Of those that wait for their callers, the one that has waited longest goes first.
+    """All connections of one server. Among equals it closes the connection that has waited longest for its client.
 
-    At most `most` are open. Where one more comes, it takes the place of one on which nothing is under way: one that has
-    never asked for anything, else one that takes nothing of its answers, else one that has had them; only where each
-    of them is at work there is no place. At most `most_sending` have a part of a request that isn't whole, as each
-    holds in memory what it has sent, and all answers that are not taken have `most_held_bytes`.
+    - At most `most` connections are open. A new one replaces one that hasn't sent a request, else one whose client
+      doesn't read its response, else an idle one. If all connections are busy, the new one is refused.
+    - At most `most_sending` connections have an incomplete request, as its bytes stay in memory.
+    - Unread responses have at most `most_held_bytes` in total.
     """
 
     def __init__(self, most: int, most_sending: int, most_held_bytes: int) -> None:
         self.most, self._most_sending, self._most_held_bytes = most, most_sending, most_held_bytes
         self._waiting: dict[WaitsFor, dict[LimitedConnection, None]] = {each: {} for each in WaitsFor}
         self._inside: dict[LimitedConnection, WaitsFor | None] = {}
-        self._held_bytes = 0  # at most: counted when they came, less what was taken since
+        self._held_bytes = 0  # an upper bound: counted when a READER registers, recounted in `_lighten`
 
     def enter(self, connection: LimitedConnection) -> bool:
-        """Whether there is a place."""
+        """Register the connection; False if there is no room for it."""
         if len(self._inside) >= self.most:
             gives_way = self._longest(WaitsFor.FIRST) or self._stuck() or self._longest(WaitsFor.NEXT)
             if gives_way is None:
@@ -54,10 +54,9 @@ class ConnectionLimit:
         return True
 
     def waits(self, connection: LimitedConnection, what: WaitsFor | None) -> None:
-        """From now on it waits for `what`, or for nothing; ignored for unregistered connections.
+        """The connection now waits for `what`, or for nothing; ignored for unregistered connections.
 
-        One that goes on waiting for the same has waited since it began, but for the rest of a request since its last
-        bytes.
+        If it already waits for `what`, its waiting time goes on. For BODY it starts again, as bytes have arrived.
         """
         if connection not in self._inside or (self._inside[connection] is what is not WaitsFor.BODY):
             return
@@ -78,7 +77,7 @@ class ConnectionLimit:
         self._inside.pop(connection, None)
 
     def _lighten(self) -> None:
-        """Send readers away until the others' answers have room."""
+        """Close readers until the others' responses fit."""
         held = {connection: connection.held_bytes for connection in self._waiting[WaitsFor.READER]}
         self._held_bytes = sum(held.values())
         while self._held_bytes > self._most_held_bytes and (
@@ -91,7 +90,7 @@ class ConnectionLimit:
         return next(iter(self._waiting[waits]), None)
 
     def _stuck(self) -> LimitedConnection | None:
-        """The reader that has taken nothing for longest, as far as anybody has looked; none where all of them do."""
+        """The first reader that doesn't read enough, checking the one that was checked longest ago first."""
         readers = self._waiting[WaitsFor.READER]
         for connection in list(readers):
             if not connection.takes():

@@ -1,19 +1,19 @@
-"""One connection: uvicorn's protocol, with bounds on how long callers keep it waiting and what they make it hold.
+"""One HTTP connection: uvicorn's protocol with limits on time and memory.
 
-uvicorn closes a connection that is idle after a response, and nothing else. In addition:
+By itself uvicorn only closes connections that are idle after a response. In addition:
 
-- The head of a request has to come within `head_timeout_s` of its first byte, the first one of the connection's
-  opening, and has at most `max_head_bytes` and MAX_FIELDS. Routes that want a body read it themselves
-  (service/validation.py, service/routes/artifacts.py).
-- A response of which nothing is taken is given up after `write_timeout_s`, or sooner where others need its room
-  (service/server/connections.py). It is written in pieces, so that little of it waits
+- A request head must arrive within `head_timeout_s` of its first byte; the first head within that of the connection's
+  opening. It has at most `max_head_bytes` and MAX_FIELDS. Routes read bodies themselves (service/validation.py,
+  service/routes/artifacts.py).
+- If a client reads nothing of a response for `write_timeout_s`, its connection is aborted, or sooner if others need
+  the room (service/server/connections.py). Responses are written in pieces, so that few bytes wait in memory
   (service/server/response_transport.py).
-- A request that was answered before it had come in whole is the last of its connection: nobody reads on.
-- What isn't HTTP/1 is answered with a problem, like everything else, and not logged: a line for each would be a way
-  to fill a disk. Requests that came before it on the same connection are still answered.
-- Responses to HTTP/1.0, which has no chunks (RFC 9112, 6.1), end with their connection where they have no length.
+- A request that was answered before it arrived completely is the last one of its connection.
+- The response to anything but HTTP/1 is a problem, too. It isn't logged: clients could fill a disk that way. Earlier
+  requests on the same connection are still answered.
+- HTTP/1.0 has no chunks (RFC 9112, 6.1): the end of the connection ends a response without a length.
 
-It rests on how uvicorn's own class is made; tests/service/abuse would be the first to miss something.
+The class depends on internals of uvicorn's class; tests/service/abuse notices if those change.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from service.server.response_transport import LINGER_BYTES, ResponseTransport
 
 
 def problem_bytes(code: str, detail: str) -> bytes:
-    """The problem as it goes over the wire, with what every answer carries; it is the connection's last."""
+    """The problem as bytes of an HTTP response, with the default headers; it is the last one of its connection."""
     return contextvars.copy_context().run(_problem_bytes, code, detail)
 
 
 def _problem_bytes(code: str, detail: str) -> bytes:
     request_id = f"req_{new_ulid()}"
-    current_request_id.set(request_id)  # from here the problem takes it
+    current_request_id.set(request_id)  # `problem` reads it
     answer = problem(code, detail, headers={"Connection": "close"})
     headers = MutableHeaders(raw=list(answer.raw_headers))
     headers.update({**DEFAULT_HEADERS, "X-Request-ID": request_id})
@@ -59,7 +59,7 @@ def _problem_bytes(code: str, detail: str) -> bytes:
 
 
 def http10_send(cycle: RequestResponseCycle) -> Send:
-    """In place of uvicorn's own `send`, which puts all that has no length into chunks, whoever asked for it."""
+    """Replaces uvicorn's `send`, which writes chunks without a length even to HTTP/1.0 clients."""
     has_length = True
 
     async def send(message: Message) -> None:
@@ -69,7 +69,7 @@ def http10_send(cycle: RequestResponseCycle) -> Send:
             if not has_length:
                 cycle.chunked_encoding = False
         elif not has_length:
-            cycle.expected_content_length = len(message.get("body", b""))  # it holds each piece to what was announced
+            cycle.expected_content_length = len(message.get("body", b""))  # uvicorn checks each piece against it
         await cycle.send(cast(ASGISendEvent, message))
 
     return send
@@ -77,25 +77,25 @@ def http10_send(cycle: RequestResponseCycle) -> Send:
 
 MAX_FIELDS = 100
 VERSIONS = frozenset({"1.0", "1.1"})
-WITHOUT_BODY = frozenset({b"GET", b"HEAD", b"DELETE", b"OPTIONS"})  # no route reads one, so it would lie in memory
+WITHOUT_BODY = frozenset({b"GET", b"HEAD", b"DELETE", b"OPTIONS"})  # bodies that no route reads would stay in memory
 
 
 class RequestFault(NamedTuple):
-    """`why` is for the meter, the rest for the problem."""
+    """`why` is a label of the metrics; the rest is for the problem."""
 
     why: str
     code: str
     detail: str
 
 
-MALFORMED = RequestFault("malformed", "bad-request", "this is no HTTP/1.1 request")
-# RFC 9112, 3.2 and 6.1: two readers of such a request may differ on whom it is for, or on where it ends.
-_NO_HOST = RequestFault("malformed", "bad-request", "a request names its host, and names it once")
-_CODED = RequestFault("malformed", "bad-request", "of the transfer codings only chunked is read")
+MALFORMED = RequestFault("malformed", "bad-request", "this is not an HTTP/1.1 request")
+# RFC 9112, 3.2 and 6.1: two readers of such a request may disagree on its host, or on where it ends.
+_NO_HOST = RequestFault("malformed", "bad-request", "send exactly one Host header")
+_CODED = RequestFault("malformed", "bad-request", "the only supported transfer coding is chunked")
 
 
 class RequestHead:
-    """Of the request that is being read, with the fields behind its body. Each method finds a fault, or none."""
+    """Check the head of the request being read, and the trailers behind its body. Methods return a fault or None."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -112,7 +112,7 @@ class RequestHead:
     @property
     def too_large(self) -> RequestFault:
         most = f"{self._max_bytes} bytes and {MAX_FIELDS} fields"
-        return RequestFault("large_head", "head-too-large", f"the head of a request has at most {most}")
+        return RequestFault("large_head", "head-too-large", f"the limit of a request head is {most}")
 
     def check(self, version: str, method: bytes, fields: Collection[tuple[bytes, bytes]]) -> RequestFault | None:
         if version not in VERSIONS:
@@ -123,20 +123,20 @@ class RequestHead:
         if any(name == b"transfer-encoding" and value.strip().lower() != b"chunked" for name, value in fields):
             return _CODED
         if method in WITHOUT_BODY and announced_bytes(fields) != 0:
-            return RequestFault("malformed", "bad-request", f"a {method.decode()} has no body here")
+            return RequestFault("malformed", "bad-request", f"send {method.decode()} requests without a body")
         return None
 
 
 def announced_bytes(fields: Collection[tuple[bytes, bytes]]) -> int | None:
-    """Of the body that is to follow; none where its length isn't said."""
+    """The announced length of the body; None if it is chunked."""
     given = {name: value for name, value in fields if name in (b"content-length", b"transfer-encoding")}
     return None if b"transfer-encoding" in given else int(given.get(b"content-length", b"0").strip() or b"0")
 
 
 class ResponseProtocol(HttpToolsProtocol, ABC):
-    """The responses of a connection, which counts towards `limit`; requests are the subclass's matter."""
+    """The responses of a connection, which counts towards `limit`; the subclass handles its requests."""
 
-    _line: ResponseTransport  # once it is made: over TLS, after the handshake
+    _line: ResponseTransport  # set once the connection is made: over TLS, after the handshake
 
     def __init__(self, settings: Settings, limit: ConnectionLimit, meter: HttpMetrics, **of_server: Any) -> None:
         super().__init__(**of_server)
@@ -144,8 +144,8 @@ class ResponseProtocol(HttpToolsProtocol, ABC):
         self._tcp: asyncio.Transport | None = None  # while it is open
         self._inside = False
         self._answer_due: asyncio.TimerHandle | None = None
-        self._left_bytes = 0  # of answers, when that was set
-        self._running: RequestResponseCycle | None = None  # uvicorn itself knows the last one that was asked for
+        self._left_bytes = 0  # unread bytes when `_answer_due` was set
+        self._running: RequestResponseCycle | None = None  # uvicorn's `cycle` is that of the last request received
 
     @property
     def _is_working(self) -> bool:
@@ -153,16 +153,16 @@ class ResponseProtocol(HttpToolsProtocol, ABC):
 
     @abstractmethod
     def _has_to_send(self) -> WaitsFor | None:
-        """What the caller has, whatever it has yet to take."""
+        """What the client has to send, regardless of unread responses."""
 
     @abstractmethod
     def _to_come_bytes(self) -> int:
-        """On their way from the caller as the connection closes, as far as is known."""
+        """Bytes that the client may still be sending as the connection closes, as far as known."""
 
-    # what the transport says
+    # Called by the transport
 
     def opened(self, tcp: asyncio.Transport) -> bool:
-        """Before TLS' handshake, where there is one; whether there is a place."""
+        """Register the connection, before any TLS handshake; False if there is no room for it."""
         self._tcp = tcp
         self._meter.connections.inc()
         self._inside = self._limit.enter(self)
@@ -181,16 +181,16 @@ class ResponseProtocol(HttpToolsProtocol, ABC):
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()  # uvicorn itself does so only where nobody reset the connection
+        self._unset_keepalive_if_required()  # uvicorn itself does so only if the client didn't reset the connection
         for cycle in (self._running, self.cycle):
             if cycle is not None:
-                cycle.body = bytearray()  # nobody reads it any more
-        # They refer to this, too, and only the collector would part them.
+                cycle.body = bytearray()  # free its memory: no one reads it any more
+        # Break reference cycles, which only the garbage collector would free.
         self.pipeline.clear()
         self._running = self.cycle = None  # type: ignore[assignment]
 
     def gone(self) -> None:
-        """The connection has ended; over TLS also one that was never made."""
+        """The connection has ended; over TLS perhaps before the handshake was done."""
         if self._tcp is not None:
             self._tcp = None
             self._meter.connections.dec()
@@ -207,14 +207,14 @@ class ResponseProtocol(HttpToolsProtocol, ABC):
             self._answer_is_taken()
             self._report_wait()
 
-    # what becomes of its answers
+    # Responses
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         async def answer(scope: Any, receive: Any, send: Any) -> None:
-            await self.flow.drain()  # what is made before there is room for it lies in memory, with all it is made of
+            await self.flow.drain()  # a response made before there is room for it would stay in memory, with its data
             if not cycle.disconnected:
-                told = http10_send(cycle) if scope["http_version"] == "1.0" else send
-                await self._line.answer(cast(ASGIApp, app), scope, receive, told)
+                version_send = http10_send(cycle) if scope["http_version"] == "1.0" else send
+                await self._line.answer(cast(ASGIApp, app), scope, receive, version_send)
 
         self._running = cycle
         super()._start_asgi_task(cycle, answer)
@@ -224,9 +224,9 @@ class ResponseProtocol(HttpToolsProtocol, ABC):
         self._await_reader()
 
     def _await_reader(self) -> None:
-        """Where answers aren't taken, and where the connection ends with the last one."""
+        """Start the write timeout: the client doesn't read, or the connection ends with this response."""
         if self._answer_due is None and self._tcp is not None:
-            self._line.takes()  # what it does is counted from now on
+            self._line.takes()  # count what the client reads from now on
             self._set_answer_due()
             self._report_wait()
 
@@ -245,7 +245,7 @@ class ResponseProtocol(HttpToolsProtocol, ABC):
             self._answer_due.cancel()
             self._answer_due = None
 
-    # what the limit on connections knows of it
+    # For the limit on connections
 
     def _report_wait(self) -> None:
         self._limit.waits(self, WaitsFor.READER if self._answer_due is not None else self._has_to_send())
@@ -263,36 +263,34 @@ class ResponseProtocol(HttpToolsProtocol, ABC):
         return self._line.held_bytes
 
 
-MAX_PIPELINED = 16  # requests that wait for the answer to the one before; their heads are no larger than one may be
-UNKNOWN_BYTES = LINGER_BYTES // 8  # may be on their way behind what is no request, or one without a length
-_TOO_MANY = RequestFault(
-    "malformed", "bad-request", f"at most {MAX_PIPELINED} requests, without bodies, wait for an answer"
-)
+MAX_PIPELINED = 16  # waiting requests; the limit on one request head applies to all their heads together
+UNKNOWN_BYTES = LINGER_BYTES // 8  # assumed to follow malformed requests, and bodies without a length
+_TOO_MANY = RequestFault("malformed", "bad-request", f"the limit is {MAX_PIPELINED} pipelined requests without bodies")
 
 
 class RequestPart(Enum):
-    """What of a request comes next."""
+    """The part of a request that the connection reads."""
 
-    NONE = "it hasn't begun"
-    HEAD = "the rest of its head"
-    BODY = "the rest of it"
+    NONE = "no request has begun"
+    HEAD = "the head"
+    BODY = "the body"
 
 
 class HttpProtocol(ResponseProtocol):
-    """The requests of a connection. The parser calls `on_…` from within `data_received`, for all that a piece holds."""
+    """The requests of a connection. `data_received` feeds the parser, which calls `on_…` for all parts of the data."""
 
     def __init__(self, settings: Settings, limit: ConnectionLimit, meter: HttpMetrics, **of_server: Any) -> None:
         super().__init__(settings, limit, meter, **of_server)
-        self._behind_bytes: deque[int] = deque()  # of the heads of requests that wait for an answer to another
+        self._behind_bytes: deque[int] = deque()  # sizes of the heads of pipelined requests
         self._part = RequestPart.NONE
         self._head = RequestHead(settings.max_head_bytes)
-        self._untold_bytes = 0  # fed to the parser since it last told of a whole head or of a body's bytes
-        self._stays = False  # whether the connection outlasts the answer to the request that is being read
+        self._untold_bytes = 0  # fed to the parser since it last reported a whole head or bytes of a body
+        self._stays = False  # whether the connection stays open after the response to the request being read
         self._deaf = False
         self._fault = MALFORMED
         self._head_due: asyncio.TimerHandle | None = None
 
-    # what the transport says
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -317,7 +315,7 @@ class HttpProtocol(ResponseProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._read_no_more()  # and answer as if it hadn't asked for another protocol
+            self._read_no_more()  # and respond in HTTP/1.1: other protocols aren't supported
         except httptools.HttpParserError:
             self._refuse(self._fault)
             return
@@ -328,7 +326,7 @@ class HttpProtocol(ResponseProtocol):
         else:
             self._report_wait()
 
-    # what the parser finds
+    # Called by the parser
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -341,7 +339,7 @@ class HttpProtocol(ResponseProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._stop_at(self._head.add(len(name) + len(value), fields=1))
-        if self._part is RequestPart.HEAD:  # fields behind the body are read by nobody, and not mixed with these
+        if self._part is RequestPart.HEAD:  # ignore trailers
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -352,7 +350,7 @@ class HttpProtocol(ResponseProtocol):
             self._stop_at(self._fault_behind_another())
         super().on_headers_complete()
         if self.pipeline:
-            self.flow.resume_reading()  # uvicorn reads no more then, not even that the caller hangs up
+            self.flow.resume_reading()  # uvicorn pauses here, and would miss that the client disconnects
         self._part = RequestPart.BODY
         self._stays, self.cycle.keep_alive = self.cycle.keep_alive, False
 
@@ -368,7 +366,7 @@ class HttpProtocol(ResponseProtocol):
         super().on_message_complete()
 
     def _fault_behind_another(self) -> RequestFault | None:
-        """Of a request that is to wait until that is answered: meanwhile it lies in memory."""
+        """The fault of a pipelined request, which stays in memory until the requests before it are answered."""
         self._behind_bytes.append(self._head.size_bytes)
         too_large = sum(self._behind_bytes) > self._settings.max_head_bytes
         too_many = len(self._behind_bytes) > MAX_PIPELINED
@@ -377,9 +375,9 @@ class HttpProtocol(ResponseProtocol):
     def _stop_at(self, fault: RequestFault | None) -> None:
         if fault is not None:
             self._fault = fault
-            raise httptools.HttpParserError  # comes out of feed_data as another one
+            raise httptools.HttpParserError  # feed_data raises another error of this class
 
-    # what becomes of it
+    # Responses and timeouts
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         while len(self._behind_bytes) > len(self.pipeline):
@@ -413,9 +411,7 @@ class HttpProtocol(ResponseProtocol):
             self.leave("silent")
             return
         within = f"{self._settings.head_timeout_s:g} s"
-        self._refuse(
-            RequestFault("slow_head", "head-timeout", f"the head of the request was not complete after {within}")
-        )
+        self._refuse(RequestFault("slow_head", "head-timeout", f"the request head didn't arrive within {within}"))
 
     def _read_no_more(self) -> None:
         self._deaf = True
@@ -428,7 +424,7 @@ class HttpProtocol(ResponseProtocol):
         self._read_no_more()
         before = self._is_working and (self._part is not RequestPart.BODY or bool(self.pipeline))
         if before or (self._is_working and self.cycle.response_started):
-            return  # that is still answered, and the connection closed then
+            return  # the request before is still answered; then the connection is closed
         self._line.write(problem_bytes(fault.code, fault.detail))
         self._line.close()
         self._await_reader()

@@ -1,14 +1,14 @@
 """The API process: limit on open files, TLS, event loop, TCP timeouts and garbage collection.
 
-- Beyond the limit on open files nothing could be accepted, and requests couldn't open a file or a connection to
-  Redis.
-- The two TLS files are checked before anything listens: OpenSSL names neither, and asks a terminal for a password.
-- uvloop's server tells a protocol of a connection once the TLS handshake is done, and counts unsent bytes above TLS
-  only. TlsProtocol reports the connection when it is accepted, and when TCP takes no more.
-- By itself the garbage collector looks through everything whenever much was allocated, and holds up every caller for
-  50 ms and more. Here it looks at young objects only, in less than a millisecond, and at the rest every ten minutes,
-  without what was there from the start (`gc.freeze`). Little waits for that: requests, connections and streams leave
-  nothing that only the collector can free (tests/service/abuse/test_garbage.py).
+- At the limit on open files the server can't accept connections, and requests can't open files or connect to Redis.
+- The two TLS files are checked before the server listens: OpenSSL's errors name neither file, and it would prompt for
+  a password on the terminal.
+- uvloop's server reports a connection after the TLS handshake, and counts unsent bytes above TLS only. TlsProtocol
+  reports it when it is accepted, and reports when TCP takes no more bytes.
+- By default a full garbage collection runs after many allocations, and blocks all requests for 50 ms and more. Here
+  only young objects are collected, in less than a millisecond, and the rest every ten minutes, except objects from
+  startup (`gc.freeze`). Little garbage waits for that: requests, connections and streams leave no reference cycles
+  (tests/service/abuse/test_garbage.py).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dyno.settings import Settings
 
 log = logging.getLogger(__name__)
 
-FILES_PER_CONNECTION = 2  # its own, and a file that is sent or received, or a share of what else the process has open
+FILES_PER_CONNECTION = 2  # its socket, and a file it sends or receives or a share of the process' other files
 
 
 def allowed_connections(wanted: int) -> int:
-    """As many connections as `wanted`, or as the system lets this process have; raises its soft limit for them."""
+    """`wanted`, or fewer if the limit on open files demands it; raises the process' soft limit as needed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = FILES_PER_CONNECTION * wanted
     if _below(soft, needed):
@@ -43,9 +43,7 @@ def allowed_connections(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if not _below(soft, needed):
         return wanted
-    log.warning(
-        "%d open files are allowed, so at most %d connections, not %d", soft, soft // FILES_PER_CONNECTION, wanted
-    )
+    log.warning("the limit of %d open files allows %d connections, not %d", soft, soft // FILES_PER_CONNECTION, wanted)
     return soft // FILES_PER_CONNECTION
 
 
@@ -54,7 +52,7 @@ def _below(limit: int, files: int) -> bool:
 
 
 _CERT, _KEY = "DYNO_TLS_CERT_FILE", "DYNO_TLS_KEY_FILE"
-_OF_ANOTHER = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the second: it is for another algorithm
+_OF_ANOTHER = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the second: the key is for another algorithm
 
 
 class _PasswordAsked(Exception):
@@ -62,12 +60,12 @@ class _PasswordAsked(Exception):
 
 
 def tls_error(settings: Settings) -> str | None:
-    """Why the API can't speak TLS with these files, and which setting to change; null where it can, or need not."""
+    """Why TLS doesn't work with these files, and which setting to change; None if it works or is off."""
     cert, key = settings.tls_cert_file, settings.tls_key_file
     if cert is None and key is None:
         return None
     if cert is None or key is None:
-        return f"TLS needs both {_CERT} and {_KEY}"
+        return f"TLS needs both {_CERT} and {_KEY}; set both or neither"
     unreadable = _unreadable(_CERT, cert) or _unreadable(_KEY, key)
     return unreadable or _certificate_error(cert) or _key_error(cert, key)
 
@@ -84,7 +82,7 @@ def _certificate_error(cert: Path) -> str | None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cert)
     except ssl.SSLError:
-        return f"{_CERT}: {cert} holds no certificate in PEM"
+        return f"{_CERT}: {cert} has no certificate in PEM"
     return None
 
 
@@ -92,12 +90,12 @@ def _key_error(cert: Path, key: Path) -> str | None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, _refuse_password)
     except _PasswordAsked:
-        return f"{_KEY}: {key} is encrypted; it has to be there without a password, readable by Dyno alone"
+        return f"{_KEY}: {key} is encrypted; provide it without a password, readable only by Dyno"
     except ssl.SSLError as error:
         if error.reason in _OF_ANOTHER:
             return f"{_KEY}: {key} is not the key of {cert}"
-        if error.reason is None:  # PEM can't be read, and the certificate could
-            return f"{_KEY}: {key} holds no private key in PEM"
+        if error.reason is None:  # the PEM can't be parsed; the certificate's was
+            return f"{_KEY}: {key} has no private key in PEM"
         return f"{_CERT}, {_KEY}: OpenSSL refuses {cert} and {key}: {error.reason}"
     return None
 
@@ -106,18 +104,18 @@ def _refuse_password() -> str:
     raise _PasswordAsked
 
 
-# For TLS' own end, what has to be written before it included: service/server/response_transport.py is sooner.
+# For TLS' closing handshake, including the writes before it; service/server/response_transport.py closes sooner.
 TLS_SHUTDOWN_S = 3600.0
 
 
 class TlsPayloadProtocol(Protocol):
-    """A protocol for what TLS carries."""
+    """The protocol above TLS."""
 
     def opened(self, tcp: asyncio.Transport) -> bool:
-        """Whether the connection may go on; nothing was said on it yet."""
+        """Called before the handshake; whether the connection may go on."""
 
     def gone(self) -> None:
-        """The connection has ended, whether or not anything was said on it."""
+        """The connection has ended, perhaps before the handshake was done."""
 
     def leave(self, why: str) -> None: ...
     def pause_writing(self) -> None: ...
@@ -141,33 +139,33 @@ class TlsProtocol(SSLProtocol):  # type: ignore[misc]
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._inner.gone()
-        del self._inner  # which refers to this, too, and only the collector would part them
+        del self._inner  # breaks a reference cycle, which only the garbage collector would free
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        self._inner.resume_writing()  # first: what TLS then writes may pause it again
+        self._inner.resume_writing()  # first: TLS' own writes may pause it again
         super().resume_writing()
 
 
-USER_TIMEOUT_S = 90.0  # longer than a long poll is held, so that no proxy in between hits it with its own patience
+USER_TIMEOUT_S = 90.0  # longer than a long poll, so that it doesn't cut off a proxy that waits for one
 
 
 def set_tcp_user_timeout(listening: Iterable[socket.socket], after_s: float) -> None:
-    """Connections accepted from now on end once nothing that was sent has been taken for `after_s`.
+    """Abort connections accepted from now on whose peer hasn't acknowledged sent bytes for `after_s`.
 
-    Without it the kernel tries a caller whose host vanished for a quarter of an hour, and one whose window stays shut
-    for as long as it lives; until then both keep their buffers, and a stream its place.
+    Without it the kernel retries a vanished host for a quarter of an hour, and a client that keeps its window shut for
+    as long as that lives. Until then both keep their buffers, and a stream keeps its slot.
     """
     for each in listening:
-        with socket.fromfd(each.fileno(), each.family, each.type) as own:  # uvloop's objects take no options
+        with socket.fromfd(each.fileno(), each.family, each.type) as own:  # uvloop's sockets can't set options
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(after_s * 1000))
 
 
 class ServerLoop(uvloop.Loop):
-    """A handshake of TLS has `handshake_s`, for which uvloop itself gives 60 s; who is gone, `gone_after_s`."""
+    """uvloop with a timeout of `handshake_s` for TLS handshakes, not 60 s, and of `gone_after_s` for vanished peers."""
 
     handshake_s = 10.0
     gone_after_s = USER_TIMEOUT_S
@@ -190,7 +188,7 @@ _NEVER = 2**30
 
 
 class GarbageCollection:
-    """From `start` to `stop` the looks at everything are this one's matter, in the whole process."""
+    """Run the process' full garbage collections, from `start` to `stop`."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         self._every_s = every_s

@@ -1,4 +1,4 @@
-"""The transport that uvicorn writes responses to: written in pieces, and closed without cutting off a response."""
+"""The transport for uvicorn's responses: it writes them in pieces, and closes without cutting one off."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-PIECE_BYTES = 64 * 1024  # of an answer, written at once
-FULL_BYTES = 16 * 1024  # with so many that the kernel doesn't take nothing else is written
-LEAST_BYTES_PER_S = 8 * 1024  # who takes less makes room where there is none
-LINGER_S = 2.0  # for callers to end their part once they were told all
-LINGER_BYTES = 8 * 2**20  # and for so many that they are sending still: who is cut off there may never see the answer
+PIECE_BYTES = 64 * 1024  # of a response, written at once
+FULL_BYTES = 16 * 1024  # with so many unsent bytes, writing pauses
+LEAST_BYTES_PER_S = 8 * 1024  # clients that read slower are closed first when room is needed
+LINGER_S = 2.0  # for clients to close their side after the response
+LINGER_BYTES = 8 * 2**20  # request bytes to drop meanwhile: a client cut off while sending may never see the response
 
 
 class ResponseTransport(asyncio.Transport):
-    """`http` is where answers are written to; over TLS `tcp` lies below it, else it is the same.
+    """Responses are written to `http`; over TLS `tcp` is the transport below it, else the same.
 
-    `to_come`: how many bytes the caller may still be sending when the line is closed.
+    `to_come` returns how many bytes the client may still be sending when the connection closes.
     """
 
     def __init__(self, http: asyncio.Transport, tcp: asyncio.Transport, to_come: Callable[[], int]) -> None:
         super().__init__()
         self._http, self._tcp, self._to_come = http, tcp, to_come
-        self._rest_bytes = 0  # of an answer that is made and not written
+        self._rest_bytes = 0  # of a complete response that isn't written yet
         self._closing = False
         self._drops_bytes = 0
         self._end: asyncio.TimerHandle | None = None
         self._asked = (0.0, 0)
         tcp.set_write_buffer_limits(FULL_BYTES)
 
-    # what uvicorn does with it
+    # Called by uvicorn
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self.is_closing():  # each further piece would be a line in the log, behind `write_eof` a traceback
+        if not self.is_closing():  # a further write would log a line, and after `write_eof` a traceback
             self._http.write(data)
 
     def pause_reading(self) -> None:
@@ -53,8 +53,10 @@ class ResponseTransport(asyncio.Transport):
         return self._http.get_extra_info(name, default)
 
     def close(self) -> None:
-        """Once all is written. What comes is dropped until the caller closes, too, or LINGER_S are over: bytes that
-        lie unread when a connection ends make the kernel reset it, and throw away what was answered."""
+        """Close after all bytes are written. Drop incoming bytes until the client closes, too, or for LINGER_S.
+
+        If unread bytes remained when the connection ends, the kernel would reset it and discard the response.
+        """
         if self.is_closing():
             return
         self._closing = True
@@ -67,13 +69,13 @@ class ResponseTransport(asyncio.Transport):
             self._http.resume_reading()
             self._http.write_eof()
         else:
-            self._http.close()  # sends TLS' own end behind the answer, and waits for the caller's
+            self._http.close()  # sends TLS' close_notify after the response, and waits for the client's
         self._await_end()
 
-    # what becomes of it
+    # Closing
 
     def drop(self, size_bytes: int) -> None:
-        """So many came after it was closed."""
+        """Count bytes that arrived after `close`, and abort if there are more than announced."""
         self._drops_bytes -= size_bytes
         if self._drops_bytes < 0:
             self._tcp.abort()
@@ -82,7 +84,7 @@ class ResponseTransport(asyncio.Transport):
         self._closing = True
         if self._end is not None:
             self._end.cancel()
-        # Both refer to this, too, and only the collector would part them.
+        # Break reference cycles, which only the garbage collector would free.
         self._end, self._to_come = None, int
 
     def _await_end(self) -> None:
@@ -94,30 +96,30 @@ class ResponseTransport(asyncio.Transport):
         else:
             self._tcp.close()
 
-    # what its caller takes
+    # Reading by the client
 
     @property
     def held_bytes(self) -> int:
-        """Of answers that are made, in this process."""
+        """Response bytes in the memory of this process."""
         below = 0 if self._http is self._tcp else self._tcp.get_write_buffer_size()
         return self._rest_bytes + self._http.get_write_buffer_size() + below
 
     @property
     def left_bytes(self) -> int:
-        """Of them, and of what the kernel has and the caller doesn't."""
+        """Response bytes that the client hasn't acknowledged: in this process and in the kernel."""
         queued = fcntl.ioctl(self._tcp.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
         return self.held_bytes + int.from_bytes(queued, sys.byteorder)
 
     def takes(self) -> bool:
-        """Whether the caller has taken enough of its answer since this was last asked."""
+        """Whether the client has read more than LEAST_BYTES_PER_S since the last call."""
         since_s, before_bytes = self._asked
         self._asked = now_s, left_bytes = asyncio.get_running_loop().time(), self.left_bytes
         return before_bytes - left_bytes > LEAST_BYTES_PER_S * (now_s - since_s)
 
     async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """What `app` answers, in pieces, of which uvicorn writes one only where the last was taken.
+        """Run `app` and write its response in pieces; uvicorn writes one after the client has read the last.
 
-        The end of it is written when `app` is done: what it was made of takes more memory than it does.
+        The final body is written after `app` has returned: its data takes more memory than the bytes.
         """
         ends: list[Message] = []
 

@@ -1,4 +1,4 @@
-"""More connections than there are places for, and more than the system has files for."""
+"""More connections than the limit allows, and more than the system allows open files."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def crowd(api: Api, stack: ExitStack, count: int) -> list[Caller]:
 
 @pytest.fixture(scope="module")
 def patient(run_api: Run) -> Iterator[Api]:
-    """An API that has time for everybody, but few places."""
+    """An API with long timeouts and few connections."""
     with run_api(max_connections=str(MOST), head_timeout_s="600", body_timeout_s="600") as api:
         yield api
 
 
-def test_who_has_waited_longest_makes_room_and_who_asks_is_served(patient: Api) -> None:
+def test_the_longest_idle_connection_makes_room_and_new_requests_are_served(patient: Api) -> None:
     with ExitStack() as stack:
         [regular] = crowd(patient, stack, 1)
         assert regular.get("/livez").answer().status_code == 200
@@ -51,7 +51,7 @@ def test_who_has_waited_longest_makes_room_and_who_asks_is_served(patient: Api) 
             assert len(list(Path(f"/proc/{patient.pid}/fd").iterdir())) < 2 * MOST
 
 
-def test_where_each_connection_is_at_work_a_newcomer_is_told_when_to_come_back(patient: Api) -> None:
+def test_when_all_connections_are_busy_a_new_one_gets_retry_after(patient: Api) -> None:
     with ExitStack() as stack:
         job = patient.http.post("/v1/jobs", json=JOB).json()["urls"]["self"]
         senders = [caller.send(HALF) for caller in crowd(patient, stack, MOST // 4)]
@@ -67,8 +67,8 @@ def test_where_each_connection_is_at_work_a_newcomer_is_told_when_to_come_back(p
         eventually(lambda: 200 in [each.status_code for each in patient.call().get("/livez", CLOSE).answers()])
 
 
-def test_a_quarter_of_what_may_be_connected_may_be_in_the_middle_of_a_body(patient: Api) -> None:
-    """The one that has been silent longest goes; it held what it had sent."""
+def test_a_quarter_of_the_connections_may_be_sending_a_body(patient: Api) -> None:
+    """The connection that was silent longest is closed; its bytes were held in memory."""
     with ExitStack() as stack:
         senders = crowd(patient, stack, MOST // 2)
         for sender in senders:
@@ -77,7 +77,7 @@ def test_a_quarter_of_what_may_be_connected_may_be_in_the_middle_of_a_body(patie
         assert not senders[-1].is_closed()
 
 
-def test_it_leaves_files_for_its_work_where_few_may_be_open_and_raises_the_limit_where_it_may(run_api: Run) -> None:
+def test_it_reserves_files_for_its_work_and_raises_the_soft_limit(run_api: Run) -> None:
     most = 2 * MOST
     with run_api(files=(most, most), head_timeout_s="600") as api, ExitStack() as stack:
         crowd(api, stack, IDLE)

@@ -1,4 +1,4 @@
-"""Callers that come and go leave nothing behind that only Python's collector would free: it looks so seldom."""
+"""Clients leave no garbage that only Python's collector would free, as it rarely runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 Run = Callable[..., AbstractContextManager[Api]]
 CALLERS = 20
-TELLING = ("service.", "uvicorn.", "anyio.", "contextlib.AsyncExitStack")  # of each caller, one at least
+TELLING = ("service.", "uvicorn.", "anyio.", "contextlib.AsyncExitStack")  # at least one per client
 POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 GET = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -35,7 +35,7 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
 
 
 def told(api: Api) -> tuple[list[str], int]:
-    """What is left of callers and of requests, by type; and how many connections there are."""
+    """Types of objects left over from clients and requests, and the number of connections."""
     before = api.log.read_text().count(TOLD)
     os.kill(api.pid, signal.SIGUSR1)
     eventually(lambda: api.log.read_text().count(TOLD) > before, what="it has looked")
@@ -44,7 +44,7 @@ def told(api: Api) -> tuple[list[str], int]:
 
 
 def silent(caller: Caller) -> None:
-    """Says nothing."""
+    """Send nothing."""
 
 
 def in_its_head(caller: Caller) -> None:
@@ -106,7 +106,7 @@ LEAVING: list[Callable[[Caller], None]] = [
 
 @pytest.mark.parametrize("resetting", [False, True], ids=["closed", "reset"])
 @pytest.mark.parametrize("leaving", LEAVING)
-def test_who_leaves_remains_nowhere(api: Api, leaving: Callable[[Caller], None], resetting: bool) -> None:
+def test_disconnected_clients_leave_no_garbage(api: Api, leaving: Callable[[Caller], None], resetting: bool) -> None:
     for _ in range(CALLERS):
         caller = api.call()
         with caller.socket:

@@ -1,4 +1,4 @@
-"""What is no request, and requests with heads that are too large: a problem each, and nobody else notices."""
+"""Malformed requests and oversized heads: each gets a problem, and no other client is affected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NO_REQUESTS = {
 
 
 @pytest.mark.parametrize("said", NO_REQUESTS.values(), ids=NO_REQUESTS)
-def test_what_is_no_request_is_answered_with_a_problem(api: Api, said: bytes) -> None:
+def test_malformed_requests_get_a_problem(api: Api, said: bytes) -> None:
     [answer] = api.call().send(said).answers()
     assert (answer.status_code, problem(answer)["code"]) == (400, "bad-request")
     assert answer.headers["connection"] == "close"
@@ -60,13 +60,13 @@ def test_what_is_no_request_is_answered_with_a_problem(api: Api, said: bytes) ->
     ],
     ids=["a path", "a field", "a name", "fields", "small fields", "ends of lines", "a field behind the body"],
 )
-def test_a_head_without_end_is_refused(api: Api, first: bytes, piece: bytes) -> None:
+def test_an_endless_head_is_refused(api: Api, first: bytes, piece: bytes) -> None:
     [answer] = api.call().trickle(first, piece).answers()
     assert (answer.status_code, problem(answer)["code"]) == (431, "head-too-large")
     assert answer.headers["connection"] == "close"
 
 
-def test_a_head_of_the_size_that_is_allowed_is_read(api: Api) -> None:
+def test_a_head_at_the_limit_is_read(api: Api) -> None:
     as_many = b"".join(b"X-%d: y\r\n" % number for number in range(MAX_FIELDS - 2))  # and Host, and Connection
     for fields, status in ((as_many, 200), (as_many + b"X: y\r\n", 431), (b"X: %b\r\n" % (b"x" * 3900), 200)):
         [answer] = api.call().send(GET + b"Connection: close\r\n" + fields + b"\r\n").answers()
@@ -74,9 +74,7 @@ def test_a_head_of_the_size_that_is_allowed_is_read(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nope", "/v1/jobs/job_nope/cancel"])
-def test_a_body_that_is_none_behind_an_answer_that_did_not_wait_for_it_is_no_line_in_the_log(
-    api: Api, path: str
-) -> None:
+def test_a_malformed_body_after_an_early_response_is_not_logged(api: Api, path: str) -> None:
     before = api.log.read_text()
     asked = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"
     for _ in range(10):
@@ -87,12 +85,12 @@ def test_a_body_that_is_none_behind_an_answer_that_did_not_wait_for_it_is_no_lin
 
 
 @pytest.mark.parametrize("garbage", [b"\0\0\0\0", b"HELO mail\r\n\r\n", GET + b"X: " + b"x" * 5000 + b"\r\n\r\n"])
-def test_what_was_asked_before_it_is_answered(api: Api, garbage: bytes) -> None:
+def test_requests_before_a_malformed_one_are_answered(api: Api, garbage: bytes) -> None:
     answers = api.call().send(GET + b"\r\n" + GET + b"\r\n" + garbage).answers()
     assert [answer.status_code for answer in answers] == [200, 200]
 
 
-def test_so_many_requests_at_once_wait_for_the_one_before(api: Api) -> None:
+def test_the_number_of_pipelined_requests_is_limited(api: Api) -> None:
     answers = api.call().send((GET + b"\r\n") * 100).answers()
     assert {answer.status_code for answer in answers} == {200}
     assert 1 <= len(answers) <= MAX_PIPELINED + 1
@@ -103,13 +101,13 @@ def test_so_many_requests_at_once_wait_for_the_one_before(api: Api) -> None:
     [((POST + b"Content-Length: 2\r\n\r\n{}",), 1), ((GET + b"X: %b\r\n\r\n" % (b"x" * 1800),) * 3, 3)],
     ids=["a body", "large heads"],
 )
-def test_what_waits_for_an_answer_to_another_is_small(api: Api, behind: tuple[bytes, ...], answered: int) -> None:
-    """It lies in memory for as long as that one takes."""
+def test_the_size_of_pipelined_requests_is_limited(api: Api, behind: tuple[bytes, ...], answered: int) -> None:
+    """They stay in memory while the request before them is served."""
     answers = api.call().send(GET + b"\r\n" + b"".join(behind)).answers()
     assert [answer.status_code for answer in answers] == [200] * answered
 
 
-def test_what_no_longer_waits_for_an_answer_is_not_counted(api: Api) -> None:
+def test_answered_pipelined_requests_are_not_counted(api: Api) -> None:
     caller = api.call()
     for _ in range(4):
         caller.send((GET + b"X: %b\r\n\r\n" % (b"x" * 1800)) * 2)
@@ -118,13 +116,13 @@ def test_what_no_longer_waits_for_an_answer_is_not_counted(api: Api) -> None:
 
 
 @pytest.mark.parametrize("protocol", [b"websocket", b"h2c"])
-def test_who_asks_for_another_protocol_is_answered_in_this_one(api: Api, protocol: bytes) -> None:
+def test_upgrade_requests_are_answered_in_http_1_1(api: Api, protocol: bytes) -> None:
     asked = GET + b"Connection: Upgrade\r\nUpgrade: " + protocol + b"\r\nSec-WebSocket-Version: 13\r\n\r\nframes"
     [answer] = api.call().send(asked).answers()
     assert (answer.status_code, answer.headers["connection"]) == (200, "close")
 
 
-def test_who_speaks_http_1_0_needs_no_host_and_is_sent_no_chunks(api: Api) -> None:
+def test_http_1_0_needs_no_host_and_gets_no_chunks(api: Api) -> None:
     [answer] = api.call().send(b"GET /livez HTTP/1.0\r\n\r\n").answers()
     assert (answer.status_code, answer.headers["connection"]) == (200, "close")
     urls = api.http.post("/v1/jobs", json=JOB).json()["urls"]
@@ -137,7 +135,7 @@ def test_who_speaks_http_1_0_needs_no_host_and_is_sent_no_chunks(api: Api) -> No
     assert body == api.http.get(urls["events"]).content
 
 
-def test_fields_behind_a_body_are_none_of_the_request(api: Api) -> None:
+def test_trailers_are_ignored(api: Api) -> None:
     asked = POST + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
     [answer] = api.call().send(asked + b"2\r\n{}\r\n0\r\nX-Request-ID: mine\r\n\r\n").answers()
     assert answer.status_code == 422

@@ -1,4 +1,4 @@
-"""The same over TLS, which has a beginning and an end of its own for callers to leave out."""
+"""Abuse over TLS: clients that omit its opening or closing handshake, or don't read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.waiting import eventually
 Run = Callable[..., AbstractContextManager[Api]]
 
 
-def test_who_never_begins_the_handshake_makes_room(run_tls: Run) -> None:
+def test_a_connection_without_a_handshake_makes_room(run_tls: Run) -> None:
     with run_tls(files=(2 * MOST, 2 * MOST), head_timeout_s="600") as api, ExitStack() as stack:
         for _ in range(4 * MOST):
             stack.enter_context(socket.create_connection(("127.0.0.1", api.port)))
@@ -24,7 +24,7 @@ def test_who_never_begins_the_handshake_makes_room(run_tls: Run) -> None:
         assert len(list(Path(f"/proc/{api.pid}/fd").iterdir())) < 2 * MOST
 
 
-def test_who_does_not_end_tls_when_told_to_close_makes_room_and_is_closed(run_tls: Run) -> None:
+def test_a_client_that_does_not_close_tls_makes_room_and_is_closed(run_tls: Run) -> None:
     with run_tls(max_connections=str(MOST), head_timeout_s="600") as api, ExitStack() as stack:
         for _ in range(MOST):
             answered = api.call().get("/livez", "Connection: close")
@@ -34,14 +34,14 @@ def test_who_does_not_end_tls_when_told_to_close_makes_room_and_is_closed(run_tl
         eventually(lambda: api.connections() <= 2, within_s=20, what="nobody waits for them")
 
 
-def test_an_answer_is_whole_though_its_connection_closes_behind_it(run_tls: Run) -> None:
+def test_a_response_is_complete_when_its_connection_closes(run_tls: Run) -> None:
     with run_tls() as api:
         whole = api.http.get(LARGE).content
         [answer] = api.call().get(LARGE, "Connection: close").answers()
         assert answer.content == whole
 
 
-def test_callers_that_read_nothing_cost_little_memory_and_keep_no_places_from_others(run_tls: Run) -> None:
+def test_clients_that_do_not_read_cost_little_memory_and_block_no_others(run_tls: Run) -> None:
     with run_tls(max_connections=str(MOST), write_timeout_s="600") as api, ExitStack() as stack:
         assert api.http.get(LARGE).status_code == 200
         before = peak_bytes(api.pid)

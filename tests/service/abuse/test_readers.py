@@ -1,4 +1,4 @@
-"""Callers that ask and don't take their answers, or take them slowly."""
+"""Clients that don't read their responses, or read them slowly."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Run = Callable[..., AbstractContextManager[Api]]
 
 @pytest.fixture(scope="module")
 def patient(run_api: Run) -> Iterator[Api]:
-    """An API that has time for everybody, but few places, and little memory."""
+    """An API with long timeouts, few connections and little memory for responses."""
     given = {"head_timeout_s": "600", "write_timeout_s": "600", "max_unsent_bytes": str(6 * 2**20)}
     with run_api(max_connections=str(MOST), **given) as api:
         yield api
 
 
 def served(api: Api, stack: ExitStack) -> bool:
-    """Whether a newcomer is, who then stays."""
+    """Whether a new connection is served; it stays open."""
     newcomer = api.call().get("/livez")
     stack.enter_context(newcomer.socket)
     return newcomer.answer().status_code == 200
 
 
-def test_callers_that_read_nothing_keep_no_places_from_others(patient: Api) -> None:
+def test_clients_that_do_not_read_block_no_others(patient: Api) -> None:
     before = patient.ended()
     with ExitStack() as stack:
         for _ in range(MOST):
@@ -41,10 +41,10 @@ def test_callers_that_read_nothing_keep_no_places_from_others(patient: Api) -> N
             eventually(lambda: served(patient, stack), within_s=30, what="a newcomer is served")
         ended = patient.ended() - before
         assert ended["made_room"] >= MOST // 4
-        assert ended["stuck"] == 0  # a file that all read is in memory once
+        assert ended["stuck"] == 0  # a file that all clients read is in memory once
 
 
-def test_answers_that_nobody_takes_have_so_much_memory_in_all(run_api: Run) -> None:
+def test_unread_responses_have_a_total_memory_limit(run_api: Run) -> None:
     with run_api(write_timeout_s="600", max_unsent_bytes=str(2**20)) as api, ExitStack() as stack:
         for _ in range(2 * 2**20 // FULL_BYTES):
             stack.enter_context(api.stuck(LARGE).socket)
@@ -52,14 +52,14 @@ def test_answers_that_nobody_takes_have_so_much_memory_in_all(run_api: Run) -> N
         assert api.http.get("/v1/jobs").status_code == 200
 
 
-def test_a_reader_that_is_slow_but_steady_is_not_cut(run_api: Run) -> None:
-    """Nothing is taken for SLOWLY_S where the machine has no time for the reader: then it is tried again."""
+def test_a_slow_but_steady_reader_is_not_cut_off(run_api: Run) -> None:
+    """If the machine stalls the reader for SLOWLY_S, the test tries again."""
     with run_api(write_timeout_s=str(SLOWLY_S)) as api:
         assert any(lasts(api) for _ in range(5))
 
 
 def lasts(api: Api) -> bool:
-    """Whether one can go on reading a little at a time for much longer than nothing may be taken."""
+    """Whether a client can read slowly for much longer than the write timeout."""
     begun_s, before = time.monotonic(), api.ended()["stuck"]
 
     def is_over() -> bool:

@@ -1,4 +1,4 @@
-"""The API without a collector: on SIGUSR1 it says on a line of its log what only that could free."""
+"""The API without garbage collection: on SIGUSR1 it logs a line with the objects that only a collection frees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOLD = "only a collector would free"
 
 
 def start(self: GarbageCollection) -> None:
-    """In place of the collector's own."""
+    """Replaces GarbageCollection.start."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -24,7 +24,7 @@ def start(self: GarbageCollection) -> None:
 
 
 def tell() -> None:
-    """The names of the types of what is left, which is freed, and how many connections aren't."""
+    """Collect garbage, and print the types of the freed objects and the number of remaining connections."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.collect()
     found = sorted({f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.garbage})

@@ -28,10 +28,10 @@ def away(connections: list[Someone]) -> list[int]:
     return [number for number, connection in enumerate(connections) if connection.sent_away_for]
 
 
-def test_those_who_never_asked_go_first_then_those_who_have_waited_longest() -> None:
+def test_connections_without_requests_close_first_then_the_longest_idle() -> None:
     limit = ConnectionLimit(5, most_sending=5, most_held_bytes=100)
     connections = inside(limit, WaitsFor.NEXT, None, WaitsFor.FIRST, WaitsFor.NEXT, WaitsFor.FIRST)
-    limit.waits(connections[0], None)  # asks again, and waits for the next one since
+    limit.waits(connections[0], None)  # sends another request, and waits since then
     limit.waits(connections[0], WaitsFor.NEXT)
     order = []
     for _ in range(4):
@@ -45,23 +45,23 @@ def test_those_who_never_asked_go_first_then_those_who_have_waited_longest() -> 
     assert limit.enter(Someone())
 
 
-def test_a_request_that_is_half_there_makes_no_room_for_a_newcomer() -> None:
+def test_connections_with_an_incomplete_request_are_not_replaced() -> None:
     limit = ConnectionLimit(2, most_sending=2, most_held_bytes=100)
     connections = inside(limit, WaitsFor.BODY, WaitsFor.BODY)
     assert not limit.enter(Someone())
     assert away(connections) == []
 
 
-def test_of_too_many_bodies_that_are_half_there_the_one_that_was_silent_longest_goes() -> None:
+def test_beyond_the_limit_on_bodies_the_longest_silent_one_is_closed() -> None:
     limit = ConnectionLimit(10, most_sending=2, most_held_bytes=100)
     connections = inside(limit, WaitsFor.BODY, WaitsFor.BODY)
-    limit.waits(connections[0], WaitsFor.BODY)  # another piece of it came
+    limit.waits(connections[0], WaitsFor.BODY)  # another piece arrived
     connections += inside(limit, WaitsFor.BODY)
     assert away(connections) == [1]
     assert connections[1].sent_away_for == "made_room"
 
 
-def test_whoever_found_no_place_or_has_gone_counts_no_more() -> None:
+def test_refused_and_closed_connections_are_not_counted() -> None:
     limit = ConnectionLimit(1, most_sending=1, most_held_bytes=100)
     inside(limit, None)
     stranger = Someone()
@@ -71,7 +71,7 @@ def test_whoever_found_no_place_or_has_gone_counts_no_more() -> None:
     assert not limit.enter(Someone())
 
 
-def test_readers_that_take_nothing_go_before_those_who_were_answered_and_those_who_do_stay() -> None:
+def test_stuck_readers_close_before_idle_connections_and_active_readers_stay() -> None:
     limit = ConnectionLimit(5, most_sending=5, most_held_bytes=100)
     connections = inside(limit, WaitsFor.NEXT, WaitsFor.READER, WaitsFor.READER, WaitsFor.READER, WaitsFor.FIRST)
     connections[1].is_reading = True
@@ -87,7 +87,7 @@ def test_readers_that_take_nothing_go_before_those_who_were_answered_and_those_w
     assert limit.enter(Someone())
 
 
-def test_of_answers_that_nobody_takes_only_so_much_is_held_and_who_has_taken_nothing_for_longest_goes() -> None:
+def test_unread_responses_are_limited_and_the_longest_stuck_reader_is_closed() -> None:
     limit = ConnectionLimit(10, most_sending=5, most_held_bytes=100)
     connections = inside(limit, *[None] * 5)
     for connection in connections[:4]:
@@ -95,7 +95,7 @@ def test_of_answers_that_nobody_takes_only_so_much_is_held_and_who_has_taken_not
         limit.waits(connection, WaitsFor.READER)
     assert away(connections) == []
     connections[0].is_reading = True
-    connections[1].held_bytes = 5  # it has taken the rest
+    connections[1].held_bytes = 5  # its client has read the rest
     connections[4].held_bytes = 20
     limit.waits(connections[4], WaitsFor.READER)
     assert away(connections) == []
@@ -104,7 +104,7 @@ def test_of_answers_that_nobody_takes_only_so_much_is_held_and_who_has_taken_not
     limit.waits(connections[1], WaitsFor.READER)
     assert away(connections) == [2, 3]
     assert connections[2].sent_away_for == "stuck"
-    connections[0].held_bytes = 200  # whoever takes it, it is too much
+    connections[0].held_bytes = 200  # too much, even if its client reads
     limit.waits(connections[0], None)
     limit.waits(connections[0], WaitsFor.READER)
     assert 0 in away(connections)

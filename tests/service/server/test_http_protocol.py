@@ -13,8 +13,8 @@ from service.server.connections import ConnectionLimit
 from service.server.http_protocol import HttpProtocol
 
 
-def test_a_request_is_not_answered_while_there_is_no_room_for_its_answer() -> None:
-    """The answer, and what it is made of, would lie in memory."""
+def test_a_request_waits_while_there_is_no_room_for_its_response() -> None:
+    """Otherwise the response, and its data, would stay in memory."""
     asked: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -41,7 +41,7 @@ def test_a_request_is_not_answered_while_there_is_no_room_for_its_answer() -> No
             writer.write(b"GET /first HTTP/1.1\r\nHost: localhost\r\n\r\n")
             while connection.cycle is None:
                 await asyncio.sleep(0)
-            for _ in range(5):  # as often as what could be done has its turn
+            for _ in range(5):  # enough turns of the event loop for all pending callbacks
                 await asyncio.sleep(0)
             assert asked == []
         finally:

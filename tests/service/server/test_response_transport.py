@@ -17,7 +17,7 @@ from tests.waiting import eventually
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[tuple[ResponseTransport, socket.socket]]:
-    """A line, and the socket of whoever is to take what is written to it."""
+    """A transport, and the client's socket."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as caller:
         transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=server.accept()[0])
         yield ResponseTransport(transport, transport, lambda: 0), caller
@@ -25,7 +25,7 @@ async def opened() -> AsyncIterator[tuple[ResponseTransport, socket.socket]]:
 
 
 @pytest.mark.parametrize("size_bytes", [0, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES])
-def test_an_answer_is_written_in_pieces_and_what_is_not_written_yet_is_held(size_bytes: int) -> None:
+def test_a_response_is_written_in_pieces_and_the_rest_is_held(size_bytes: int) -> None:
     body = random.Random(size_bytes).randbytes(size_bytes)
     sent: list[tuple[dict[str, Any], int]] = []
 
@@ -51,12 +51,12 @@ def test_an_answer_is_written_in_pieces_and_what_is_not_written_yet_is_held(size
     assert [message["more_body"] for message, _ in sent] == [True] * (len(sent) - 1) + [False]
 
 
-def test_what_an_answer_was_made_of_is_let_go_before_it_is_taken() -> None:
+def test_the_data_of_a_response_is_freed_before_the_client_reads_it() -> None:
     """A list of jobs takes twice the memory of its JSON."""
     parts: set[object] = set()
 
     class Part:
-        """What weak references can be made to."""
+        """An object that supports weak references."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         made_of = Part()
@@ -75,8 +75,8 @@ def test_what_an_answer_was_made_of_is_let_go_before_it_is_taken() -> None:
     uvloop.run(run())
 
 
-def test_a_caller_takes_what_it_reads_wherever_it_lay() -> None:
-    """Of what the kernel has, too: it has most of it."""
+def test_bytes_read_from_the_kernels_buffer_count_as_read() -> None:
+    """Most unread bytes are in the kernel."""
 
     async def run() -> None:
         async with opened() as (line, caller):

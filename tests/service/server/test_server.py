@@ -1,4 +1,4 @@
-"""The server of `python -P -m service`, in this process: what it does about garbage."""
+"""Garbage collection by the server of `python -P -m service`, in this process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ WITHIN_S = 60
 
 
 class Knot:
-    """Refers to itself, so that only a look for garbage frees it."""
+    """Refers to itself, so that only the garbage collector frees it."""
 
     def __init__(self) -> None:
         self.own = self
 
 
 async def nobody(scope: Any, receive: Any, send: Any) -> None:
-    """Is never asked."""
+    """An application without requests."""
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def freed(knot: weakref.ref[Knot]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_what_is_there_from_the_start_is_not_looked_through_while_it_serves() -> None:
+async def test_startup_objects_are_excluded_from_collections() -> None:
     config = uvicorn.Config(nobody, port=0, lifespan="off", log_config=None)
     config.load()
     server = Server(config, asyncio.Event(), 10.0)
@@ -60,6 +60,6 @@ async def test_what_is_there_from_the_start_is_not_looked_through_while_it_serve
     assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)
 
 
-async def test_what_comes_later_is_freed() -> None:
+async def test_later_garbage_is_freed() -> None:
     async with looking(every_s=0.001):
         await freed(weakref.ref(Knot()))

@@ -37,7 +37,7 @@ def test_anything_but_json_in_utf8_is_an_unsupported_media_type(
 @pytest.mark.parametrize(
     "given", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
 )
-def test_json_may_say_its_charset(http: httpx.Client, given: str) -> None:
+def test_json_may_declare_utf_8(http: httpx.Client, given: str) -> None:
     answer = http.post("/v1/jobs", content=b"{}", headers={"Content-Type": given})
     assert answer.json()["errors"] == [{"pointer": "/workload", "code": "missing", "detail": "Field required"}]
 
@@ -72,7 +72,7 @@ def test_a_body_without_a_length_is_read_no_further_than_the_limit() -> None:
     assert len(list(chunks)) == 1
 
 
-def test_a_body_that_never_ends_is_given_up() -> None:
+def test_an_endless_body_times_out() -> None:
     async def receive() -> Message:
         await asyncio.Event().wait()
         raise AssertionError
@@ -85,4 +85,4 @@ def test_a_body_that_grows_beyond_the_limit_is_refused(http: httpx.Client, setti
     chunks = (b" " * 4096 for _ in range(settings.max_body_bytes // 4096 + 1))
     answer = http.post("/v1/jobs", content=chunks, headers=JSON)
     assert (answer.status_code, answer.json()["code"]) == (413, "body-too-large")
-    assert answer.headers["connection"] == "close"  # what is left of the body would be read as the next request
+    assert answer.headers["connection"] == "close"  # else the rest of the body would be read as the next request

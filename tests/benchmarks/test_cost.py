@@ -81,8 +81,7 @@ def test_the_page_states_both_bounds_what_is_paid_once_and_which_sensors_there_a
     assert on == "| `matmul` | on | 2 | +0.10% [+0.10% to +0.10%] | **+0.10%** | 2.400 s | 2.200 s |"
     assert worker.startswith("| `matmul` | worker | 2 | +0.20%")
     assert "verify 0.250 s, doubts 0.750 s; 8 heartbeats a process" in "\n".join(page)
-    assert "Sensors that answered on this machine: `temperature_c`. Those that didn't:" in page
-    assert "- `energy_j`: no counter" in page
+    assert "Sensors that answered on this machine: `temperature_c`." in "\n".join(page)
 
 
 def test_a_sensor_tells_something_or_there_is_a_reason() -> None:

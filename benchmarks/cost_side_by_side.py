@@ -23,7 +23,7 @@ from benchmarks.watched import Watcher
 from dyno.devices.discovery import discover
 from dyno.devices.sensors import sensing
 from dyno.frameworks import framework
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 from dyno.measure.sampling import HostClock, SamplingResult, sample
 from dyno.measure.statistics import median
 from dyno.measure.stopping_rule import StoppingRule

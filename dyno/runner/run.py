@@ -24,7 +24,7 @@ from dyno.devices.locks import hold_locks
 from dyno.devices.sensors import sensing
 from dyno.errors import DeviceUnavailable, RunFailed
 from dyno.frameworks import framework as framework_named
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 from dyno.measure.sampling import summarise
 from dyno.measure.warnings import warning
 from dyno.models.job import DEVICE_BUSY, NO_SUCH_DEVICE

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dyno.devices.device import Device
-    from dyno.frameworks.contract import Framework
+    from dyno.frameworks.interface import Framework
 
 
 class Params(Model):

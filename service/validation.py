@@ -26,10 +26,10 @@ from dyno.measure.result_metrics import COLD
 from dyno.models.comparison import CompareSpecs
 from dyno.models.spec import InterleavedSpec, Processes, Spec
 from dyno.settings import Settings
-from dyno.validation_messages import validation_message
+from dyno.validation_messages import field_errors, pointer
 from dyno.workloads import normalise, validate_params
 from dyno.workloads.contract import Params, Workload
-from service.problems import BodyTooLarge, BodyTooSlow, MalformedBody, UnsupportedMediaType, pointer
+from service.problems import BodyTooLarge, BodyTooSlow, MalformedBody, UnsupportedMediaType
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:
@@ -229,18 +229,6 @@ def validate_model(
     return asked
 
 
-def field_errors(document: Mapping[str, Any], invalid: ValidationError) -> list[FieldError]:
-    """A model's errors, with pointers into the document."""
-    return [
-        FieldError(
-            _locate(document, found["loc"], missing=found["type"] == "missing"),
-            _code(found["type"]),
-            validation_message(found),
-        )
-        for found in invalid.errors(include_url=False)
-    ]
-
-
 def _params(
     document: Mapping[str, Any], workload: Workload | None, spec: Spec | None, errors: list[FieldError]
 ) -> Params | None:
@@ -251,20 +239,8 @@ def _params(
         on = (spec.replicas, spec.framework) if spec is not None else ()
         return validate_params(workload, params, *on)
     except InvalidSpec as invalid:
-        errors += (FieldError(e.pointer, _code(e.code), e.detail) for e in invalid.errors)
+        errors += invalid.errors
         return None
-
-
-def _locate(document: Any, path: tuple[int | str, ...], *, missing: bool) -> str:
-    """The pointer for `path` in the document, without the steps that Pydantic adds ("list", "[key]")."""
-    at, value = "", document
-    for step in path:
-        inside = (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int))
-        if inside:
-            at, value = pointer(at, step), value[step]
-        elif missing and step == path[-1]:
-            return pointer(at, step)
-    return at
 
 
 def one_error_per_field(errors: list[FieldError]) -> list[FieldError]:
@@ -273,10 +249,6 @@ def one_error_per_field(errors: list[FieldError]) -> list[FieldError]:
     for error in errors:
         found.setdefault(error.pointer, error)
     return list(found.values())
-
-
-def _code(code: str) -> str:
-    return code.replace("_", "-")
 
 
 def _known(workloads: Mapping[str, Workload]) -> str:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from dyno.devices.device import Device
 from dyno.errors import FieldError, InvalidSpec, UnknownWorkload, WorkloadFault
 from dyno.models.spec import FrameworkName, Spec
-from dyno.validation_messages import validation_message
+from dyno.validation_messages import field_errors
 from dyno.workloads.contract import Params, Workload
 
 
@@ -159,37 +159,13 @@ def validate_params(
         valid = workload.params.model_validate(defaults | dict(params))
         valid = workload.params.model_validate(defaults | valid.fitted(replicas) | dict(params))
     except ValidationError as invalid:
-        errors = [
-            FieldError(
-                _pointer(params, error["loc"], missing=error["type"] == "missing"),
-                error["type"],
-                validation_message(error),
-            )
-            for error in invalid.errors(include_url=False)
-        ]
-        raise InvalidSpec(errors) from invalid
+        raise InvalidSpec(field_errors(params, invalid, "/params")) from invalid
     own = [*valid.conflicts(), *valid.conflicts_on(framework, replicas)]
     conflicts = [FieldError(f"/params{found.pointer}", found.code, found.detail) for found in own]
     conflicts += check_replicas(workload, valid, replicas, framework)
     if conflicts:
         raise InvalidSpec(conflicts)
     return valid
-
-
-def _is_in(step: int | str, value: object) -> bool:
-    return step in value if isinstance(value, Mapping) else isinstance(value, list) and isinstance(step, int)
-
-
-def _pointer(params: object, path: tuple[int | str, ...], *, missing: bool) -> str:
-    """The JSON pointer (RFC 6901) of a field under /params, without the steps that Pydantic adds for unions."""
-    parts, value = ["params"], params
-    for step in path:
-        if _is_in(step, value):
-            value = value[step]  # type: ignore[index]
-        elif not (missing and step == path[-1]):
-            continue
-        parts.append(str(step))
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def normalise(spec: Spec) -> Spec:

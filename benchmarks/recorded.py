@@ -26,7 +26,7 @@ from dyno.measure.statistics import median
 from dyno.models.runner_protocol import ProgressFrame, RunRecord, RunRequest
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.workloads import normalise
+from dyno.workloads import resolve
 from workers.launcher import Launcher
 from workers.monitor import RunLimits, RunnerMonitor, StopReason, StopSwitch
 
@@ -92,7 +92,7 @@ def recorded(name: str, runs: int = RUNS, folder: Path = FOLDER) -> list[Run]:
 @contextmanager
 def _starting(body: Mapping[str, JsonValue], device: Device) -> Iterator[Callable[[Start], Run]]:
     """Yields what makes one run. A first one, forked, isn't kept: what it tunes, the others take over."""
-    spec = normalise(Spec.model_validate(body))
+    spec = resolve(Spec.model_validate(body)).spec
     with closing(Launcher("fork", device.cores)) as forking, closing(Launcher("spawn", device.cores)) as spawning:
         tuned = _ended(forking, _request(spec, device, 0, {})).tuned
 

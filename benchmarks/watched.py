@@ -29,7 +29,7 @@ from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import async_client, sync_client
-from dyno.workloads import normalise
+from dyno.workloads import resolve
 from workers.heartbeat import Heartbeat
 from workers.launcher import LogTail, RunnerProcess
 from workers.monitor import RunLimits, RunnerMonitor, StopReason, StopSwitch
@@ -109,7 +109,7 @@ def main(frames_fd: int, parent_pid: int) -> None:
 def _claimed(leases: Leases, settings: Settings) -> Claim:
     """A job that stands for the one that is sampled; all that counts of it is that a worker has it."""
     device = discover("cpu", settings)
-    asyncio.run(_submitted(normalise(Spec.model_validate({"workload": "matmul", "device": "cpu"})), settings))
+    asyncio.run(_submitted(resolve(Spec.model_validate({"workload": "matmul", "device": "cpu"})).spec, settings))
     worker = WorkerRef(id="watched", device=device.full_id, host=device.host)
     claim = leases.claim(device.full_id, queues_served(device), worker)
     assert claim is not None

@@ -27,8 +27,8 @@ from dyno.models.comparison import CompareSpecs
 from dyno.models.spec import InterleavedSpec, Processes, Spec
 from dyno.settings import Settings
 from dyno.validation_messages import field_errors, pointer
-from dyno.workloads import normalise, validate_params
-from dyno.workloads.contract import Params, Workload
+from dyno.workloads import fill_defaults, validate_params
+from dyno.workloads.contract import Params, ResolvedSpec, Workload
 from service.problems import BodyTooLarge, BodyTooSlow, MalformedBody, UnsupportedMediaType
 
 
@@ -175,12 +175,9 @@ _Asked = TypeVar("_Asked", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class JobRequest:
-    """A validated request: the spec with all defaults filled in, its workload and its params."""
+class JobRequest(ResolvedSpec):
+    """A validated request."""
 
-    spec: Spec
-    workload: Workload
-    params: Params
     body_sha256: str  # of the body in canonical form: spaces and the order of keys don't matter
 
 
@@ -199,7 +196,7 @@ def validate_job(
         errors.append(FieldError("/framework", "framework-unsupported", f"{workload.name} supports only {able}"))
     if errors or spec is None or workload is None or params is None:
         raise InvalidSpec(one_error_per_field(errors))
-    return JobRequest(normalise(spec), workload, params, body_digest(document))
+    return JobRequest(fill_defaults(spec, params), workload, params, body_digest(document))
 
 
 def body_digest(document: Mapping[str, Any]) -> str:

@@ -11,14 +11,14 @@ from typing import Protocol
 
 from dyno.devices.device import Device
 from dyno.devices.locks import DeviceTurn, HeldLocks
-from dyno.errors import DeviceUnavailable, InvalidSpec, StoreUnavailable
+from dyno.errors import DeviceUnavailable, InvalidSpec, StoreUnavailable, UnknownWorkload
 from dyno.logging import log_context_of_job
 from dyno.models.inventory import WorkerState
 from dyno.models.job import Holder, WorkerRef
 from dyno.models.spec import Spec
 from dyno.store.leases import Claim
 from dyno.store.placement import ClaimFilter, profile, queues_served
-from dyno.workloads import can_run, validate_params
+from dyno.workloads import resolve
 from dyno.workloads.contract import Workload
 from workers.attempt import JobAttempt
 from workers.heartbeat import WorkerContext
@@ -39,12 +39,9 @@ def claim_filter(device: Device, workloads: Mapping[str, Workload]) -> ClaimFilt
 
 
 def _fits(spec: Spec, device: Device, workloads: Mapping[str, Workload]) -> bool:
-    if (workload := workloads.get(spec.workload)) is None:
-        return True
     try:
-        params = validate_params(workload, spec.params, spec.replicas, spec.framework)
-        return can_run(workload, params, spec.replicas, spec.framework, device)
-    except InvalidSpec:
+        return resolve(spec, workloads).can_run(device)
+    except (UnknownWorkload, InvalidSpec):
         return True
     except Exception:  # noqa: BLE001 - a bug in the workload must not block the jobs behind this one
         LOG.exception("fit-unknown workload=%s", spec.workload)

@@ -6,7 +6,7 @@ from benchmarks import alarms
 from dyno.measure.warnings import warning
 from dyno.models.result import Result
 from dyno.models.spec import Spec
-from dyno.workloads import normalise
+from dyno.workloads import resolve
 from tests.measure.conftest import make_record
 from tests.results import a_result
 
@@ -19,7 +19,7 @@ def test_the_jobs_come_in_turns_and_ask_for_the_default_method_but_for_the_targe
     specs = alarms.specs(9)
     assert list(specs)[:4] == ["matmul.00", "mnist_cnn.00", "mnist_cnn to 1 %.00", "matmul.01"]
     assert list(specs)[-3:] == ["mnist_cnn to 1 %.07", "matmul.08", "mnist_cnn.08"]
-    asked = {name: normalise(Spec.model_validate(spec, strict=True)).measure for name, spec in specs.items()}
+    asked = {name: resolve(Spec.model_validate(spec, strict=True)).spec.measure for name, spec in specs.items()}
     default = Spec(workload="matmul").measure
     assert asked["matmul.00"] == asked["mnist_cnn to 1 %.00"] == default
     assert asked["mnist_cnn.00"] == default.model_copy(update={"target_rel_ci": 0.02})

@@ -17,7 +17,7 @@ from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
-from dyno.workloads import normalise, registry, validate_params
+from dyno.workloads import registry, resolve, validate_params
 from tests.workers.conftest import Store
 from workers.artifact_upload import JobFiles
 from workers.heartbeat import AttemptEnded, Heartbeat, WorkerContext
@@ -28,7 +28,7 @@ TRAINING: dict[str, Any] = {"workload": "mnist_cnn", "device": "cpu"}
 
 
 def training(**params: Any) -> Spec:
-    return normalise(Spec.model_validate(TRAINING | {"params": params}))
+    return resolve(Spec.model_validate(TRAINING | {"params": params})).spec
 
 
 @pytest.fixture

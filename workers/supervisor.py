@@ -20,8 +20,7 @@ from dyno.store.leases import Claim
 from dyno.store.placement import ClaimFilter, profile, queues_served
 from dyno.workloads import resolve
 from dyno.workloads.contract import Workload
-from workers.attempt import JobAttempt
-from workers.heartbeat import WorkerContext
+from workers.attempt import JobAttempt, WorkerContext
 from workers.log import LOG, event
 from workers.outbox import Outbox, deliver_ending, deliver_waiting
 from workers.outcome import Failed, HandedBack, has_lost_device
@@ -198,7 +197,7 @@ class Supervisor:
         """
         context = self._context
         attempt = JobAttempt(claim, context)
-        with attempt_span(claim, context) as span:
+        with attempt_span(claim, context.leases, context.traces) as span:
             ending = attempt.run()
             counted = deliver_ending(
                 ending, claim, context.leases, self._outbox, context.stop, context.clock, attempt.send_log

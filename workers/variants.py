@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -17,9 +17,8 @@ from dyno.models.result import Result, RunSamples, VariantName
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import Spec
 from dyno.workloads import resolve
-from dyno.workloads.contract import ResolvedSpec
+from dyno.workloads.contract import ResolvedSpec, Workload
 from workers.artifact_upload import JobFiles
-from workers.heartbeat import WorkerContext
 
 _NAMES: tuple[VariantName, ...] = ("first", "second", "control")
 
@@ -59,7 +58,9 @@ class Variant(ResolvedSpec):
         return [each.model_copy(update={"arm": self.name}) for each in raw_samples(self.records)]
 
 
-def variants_of(spec: Spec, context: WorkerContext, new_files: Callable[[], JobFiles]) -> list[Variant]:
+def variants_of(
+    spec: Spec, device: Device, workloads: Mapping[str, Workload], new_files: Callable[[], JobFiles]
+) -> list[Variant]:
     """The variants of a spec, in the order of their first runs.
 
     Raises UnknownWorkload, and InvalidSpec if this worker or its device can't run the spec.
@@ -67,8 +68,8 @@ def variants_of(spec: Spec, context: WorkerContext, new_files: Callable[[], JobF
     variants: list[Variant] = []
     names: Sequence[VariantName | None] = _NAMES if len(spec.arms) > 1 else [None]
     for name, arm in zip(names, spec.arms, strict=False):
-        found = resolve(arm, context.workloads)
-        if errors := found.check_units(context.device):
+        found = resolve(arm, workloads)
+        if errors := found.check_units(device):
             raise InvalidSpec(errors)
         repeats = variants[0] if name == "control" else None
         variants.append(Variant(found.spec, found.workload, found.params, name, new_files(), repeats=repeats))

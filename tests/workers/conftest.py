@@ -31,7 +31,7 @@ from dyno.store.redis import async_client, sync_client
 from dyno.workloads import registry, resolve
 from tests.cores import CORE, HERE
 from tests.numpy_runners import ON_NUMPY
-from workers.heartbeat import WorkerContext
+from workers.attempt import WorkerContext
 from workers.launcher import Launcher, RunnerProcess
 from workers.monitor import RunEnd, RunLimits, RunnerMonitor, StopReason, StopSwitch
 from workers.supervisor import Supervisor

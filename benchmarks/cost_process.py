@@ -31,7 +31,7 @@ from benchmarks.pairs import in_turns
 from dyno.devices.discovery import discover
 from dyno.devices.sensors import sensing
 from dyno.frameworks import framework
-from dyno.frameworks.contract import Framework
+from dyno.frameworks.interface import Framework
 from dyno.measure.sampling import HostClock, SamplingResult, sample
 from dyno.measure.statistics import median
 from dyno.measure.stopping_rule import StoppingRule
@@ -49,7 +49,7 @@ from dyno.store.jobs import Jobs
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import async_client, sync_client
-from dyno.workloads import normalise, validate_params, workload
+from dyno.workloads import resolve, validate_params, workload
 from dyno.workloads.contract import Built
 from workers.heartbeat import Heartbeat
 from workers.launcher import LogTail, RunnerProcess
@@ -193,7 +193,7 @@ def monitor_frames(frames_fd: int, parent_pid: int) -> None:
 def _claimed(leases: Leases, settings: Settings) -> Claim:
     """A job that stands for the one that is sampled; all that matters is that a worker has it."""
     device = discover("cpu", settings)
-    asyncio.run(_submit(normalise(Spec.model_validate({"workload": "matmul", "device": "cpu"})), settings))
+    asyncio.run(_submit(resolve(Spec.model_validate({"workload": "matmul", "device": "cpu"})).spec, settings))
     worker = WorkerRef(id="monitored", device=device.full_id, host=device.host)
     claim = leases.claim(device.full_id, queues_served(device), worker)
     assert claim is not None

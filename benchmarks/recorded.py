@@ -29,7 +29,7 @@ from dyno.measure.statistics import median
 from dyno.models.runner_protocol import RunRecord, RunRequest
 from dyno.models.spec import Spec
 from dyno.settings import Settings
-from dyno.workloads import normalise
+from dyno.workloads import resolve
 from workers.launcher import Launcher
 from workers.monitor import HeartbeatSource, RunLimits, RunnerMonitor, StopSwitch
 
@@ -105,7 +105,7 @@ def recorded(name: str, runs: int = RUNS, folder: Path = FOLDER) -> list[Run]:
 @contextmanager
 def _starting(body: Mapping[str, JsonValue], device: Device) -> Iterator[Callable[[Start], Run]]:
     """Yields a function that makes one run. A first run, forked, isn't kept: the others take over what it tunes."""
-    spec = normalise(Spec.model_validate(body))
+    spec = resolve(Spec.model_validate(body)).spec
     with closing(Launcher("fork", device.cores)) as forking, closing(Launcher("spawn", device.cores)) as spawning:
         tuned = _ended(forking, _request(spec, device, 0, {})).tuned
 

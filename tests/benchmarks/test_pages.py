@@ -16,7 +16,7 @@ from benchmarks.report import table
 from benchmarks.trainings import SETUPS, Taken, lines
 from dyno.measure.statistics import Interval
 from dyno.models.spec import Spec
-from dyno.workloads import normalise
+from dyno.workloads import resolve
 
 CHOICE = {"chosen": False, "how": "measured", "batch_size": 8, "step_s": {"false": 0.001, "true": 0.02}}
 
@@ -35,7 +35,7 @@ def test_a_ratio_is_geometric_with_student_s_interval() -> None:
 def test_clean_jobs_ask_for_the_default_method_but_for_the_target() -> None:
     default = Spec(workload="matmul").measure
     for name, spec in alarms.specs(2).items():
-        asked = normalise(Spec.model_validate(spec, strict=True)).measure
+        asked = resolve(Spec.model_validate(spec, strict=True)).spec.measure
         assert asked == default.model_copy(update={"target_rel_ci": 0.02 if name.startswith("mnist_cnn.") else 0.01})
 
 

@@ -13,7 +13,7 @@ from benchmarks.files import Files, here
 from benchmarks.repeatability import WAYS, Round, holding, take_fixed, to_target_s, until_target_s
 from dyno.measure.statistics import Interval, mean_interval
 from dyno.models.spec import Spec
-from dyno.workloads import normalise
+from dyno.workloads import resolve
 
 
 def answer(value: float, half: float, took_s: float = 20.0, processes: int = 5) -> Round:
@@ -24,7 +24,7 @@ def test_dyno_s_ways_come_in_turns_then_one_of_them_in_a_row_and_are_specs_it_ta
     specs = repeatability.specs(3)
     rows = [f"row-{series}.{number:02}" for series in range(1, repeatability.SERIES + 1) for number in range(3)]
     assert list(specs) == ["five.00", "grown.00", "five.01", "five.02", "grown.02", *rows]
-    counts = [normalise(Spec.model_validate(spec, strict=True)).measure.processes for spec in specs.values()]
+    counts = [resolve(Spec.model_validate(spec, strict=True)).spec.measure.processes for spec in specs.values()]
     assert [(each.min, each.max) for each in counts] == [(5, 5), (5, 30), (5, 5), (5, 5), (5, 30)] + [(5, 5)] * len(
         rows
     )

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import workloads
 from benchmarks.experiments import EXPERIMENTS
 from dyno.models.spec import Spec
-from dyno.workloads import normalise, registry
+from dyno.workloads import registry, resolve
 
 SPECS = {name: experiment.spec for name, experiment in EXPERIMENTS.items()}
 SPECS |= workloads.specs(workloads.PARAMS, ["tensorflow", "jax"])
@@ -15,7 +15,7 @@ SPECS |= workloads.specs(workloads.PARAMS, ["tensorflow", "jax"])
 
 @pytest.mark.parametrize("name", SPECS)
 def test_each_spec_is_one_that_its_workload_takes(name: str) -> None:
-    assert normalise(Spec.model_validate(SPECS[name], strict=True)).workload in registry()
+    assert resolve(Spec.model_validate(SPECS[name], strict=True)).spec.workload in registry()
 
 
 def test_no_workload_is_left_out() -> None:

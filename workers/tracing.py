@@ -8,20 +8,20 @@ from contextlib import AbstractContextManager, contextmanager
 from dyno.errors import StoreUnavailable
 from dyno.logging import Carrier, Span, SpanAttributes, Tracer
 from dyno.models.job import FailureClass
-from dyno.store.leases import Claim
-from workers.heartbeat import WorkerContext
+from dyno.store.leases import Claim, Leases
 from workers.monitor import RunEnd
 from workers.outcome import Ending, Failed
 
 
 @contextmanager
-def attempt_span(claim: Claim, context: WorkerContext) -> Iterator[Span]:
-    """The attempt, and before it the time for which the job has waited. All is sent at its end: not beside a run."""
-    traces = context.traces
+def attempt_span(claim: Claim, leases: Leases, traces: Tracer) -> Iterator[Span]:
+    """The span of an attempt, preceded by one for the job's time in the queue. Spans are sent after the attempt, so
+    that sending can't disturb a run.
+    """
     if not traces.on:
         yield Span()
         return
-    follows = _waited(claim, context)
+    follows = _waited(claim, leases, traces)
     facts: SpanAttributes = {
         "dyno.job": claim.job_id,
         "dyno.workload": claim.spec.workload,
@@ -34,7 +34,7 @@ def attempt_span(claim: Claim, context: WorkerContext) -> Iterator[Span]:
 
 
 def note_attempt(span: Span, ending: Ending, counted: bool) -> None:
-    """`counted`: whether the store took it; another attempt may have owned the job."""
+    """Add the ending to the span. `counted`: whether the store accepted it; another attempt may have owned the job."""
     failure = ending.failure if isinstance(ending, Failed) else None
     span.note(
         {
@@ -47,12 +47,12 @@ def note_attempt(span: Span, ending: Ending, counted: bool) -> None:
 
 
 def run_span(traces: Tracer, number: int, variant: str | None) -> AbstractContextManager[Span]:
-    """`number` counts from 0, what is told from 1. `variant`: which spec of a comparison it is of."""
+    """The span of a run. `number` counts from 0, the span's attribute from 1. `variant`: the A/B variant of the run."""
     return traces.span("run", {"dyno.run": number + 1, "dyno.arm": variant})
 
 
 def note_run(span: Span, ended: RunEnd) -> None:
-    """How the process was started, how long each of its phases took, and why it gave no figures."""
+    """Add to the span how the process was started, the durations of its phases, and the error of a failed run."""
     phases = ended.record.summary.phases.model_dump() if ended.record else {}
     span.note(
         {"dyno.process_start": ended.start, **{f"dyno.phase.{name}": seconds for name, seconds in phases.items()}},
@@ -64,13 +64,13 @@ def _why(ended: RunEnd) -> str:
     return ended.failed.message if ended.failed else FailureClass.INFRASTRUCTURE
 
 
-def _waited(claim: Claim, context: WorkerContext) -> Carrier:
+def _waited(claim: Claim, leases: Leases, traces: Tracer) -> Carrier:
     try:
-        origin = context.leases.origin(claim)
-    except StoreUnavailable:  # the trace is cut in two; the job isn't
+        origin = leases.origin(claim)
+    except StoreUnavailable:  # only the link to the request's trace is lost
         return {}
     follows = {"traceparent": origin.traceparent} if origin.traceparent else {}
     facts = {"dyno.job": claim.job_id, "dyno.queue": claim.queue}
     if origin.queued_at_s is not None and origin.started_at_s is not None:
-        context.traces.past("queued", facts, follows=follows, began_s=origin.queued_at_s, ended_s=origin.started_at_s)
+        traces.past("queued", facts, follows=follows, began_s=origin.queued_at_s, ended_s=origin.started_at_s)
     return follows

@@ -28,12 +28,13 @@ Training steps. A timed step is compared with a plain float32 step from the same
 same batch. The error of a correct step depends on the model as much as on the precision: some gradients pass rounding
 errors on, others amplify them. So the plain step is made twice, the second time in the requested precision and with
 each weight off by one rounding, at random. The resulting difference in the change of a weight array is the effect of
-rounding. Four times that is allowed.
+rounding. Four times that is allowed, and at least 2 %. One draw of rounding errors doesn't show every effect of
+rounding: a value near zero that changes sign at a ReLU, or two near equals at a max-pooling, moves a small array by up
+to 0.3 % (`cifar10_cnn` compiled with XLA, 2 of 6 seeds). Wrong steps err by 10 % and more
+(docs/results/plain_step.md).
 
 A rounding is the unit roundoff of the precision. In float32 it is that of a sum of 65,536 terms with an error in each
-addition, sqrt(65536) u = 2^-16, because steps sum over batches and images, and libraries differ in the order. Measured
-on TensorFlow, JAX and PyTorch with AVX2 and AVX-512, correct float32 steps use less than a hundredth of the allowance.
-A step without gradients errs by 1, relative to the change of the weights, and a step on other targets by more.
+addition, sqrt(65536) u = 2^-16, because steps sum over batches and images, and libraries differ in the order.
 
 An array is left out if rounding alone could move its change by half. Examples are biases in front of a batch
 normalisation, whose gradient is zero except for rounding, and deep networks in bfloat16.
@@ -257,7 +258,7 @@ def _check(expected: Float64, seen: Float64, y: Any, limit: float, usual: float 
 
 
 ALLOWED_ROUNDINGS = 4.0  # times the effect of one rounding of each weight
-LARGEST_BOUND = 0.5  # of the change of an array; a step without gradients errs by 1
+MIN_BOUND, MAX_BOUND = 0.02, 0.5  # of the change of an array; a step without gradients errs by 1
 MIN_COMPARED = 0.5  # of all weights
 _LONG_SUM_ROUNDOFF = 2.0**-16
 
@@ -323,7 +324,7 @@ def agreement(
         _array_error(*arrays) for arrays in zip(before, timed.weights, plain.weights, rounded.weights, strict=True)
     ]
     sizes = [each.size for each in before]
-    comparable = [place for place, (_, bound) in enumerate(found) if bound <= LARGEST_BOUND]
+    comparable = [place for place, (_, bound) in enumerate(found) if bound <= MAX_BOUND]
     worst = max(comparable, key=lambda place: _nan_last(found[place][0] / found[place][1]), default=None)
     rel_error, bound = found[worst] if worst is not None else (math.nan, math.nan)
     assert plain.loss is not None
@@ -362,7 +363,7 @@ def _array_error(
     bound = ALLOWED_ROUNDINGS * (float(np.linalg.norm(again - other)) + stored)
     if change == 0.0:
         return math.inf, math.inf
-    return float(np.linalg.norm(one - other)) / change, bound / change
+    return float(np.linalg.norm(one - other)) / change, max(MIN_BOUND, bound / change)
 
 
 def _storage_roundoff(array: NDArray[np.generic]) -> float:

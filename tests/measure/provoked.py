@@ -101,7 +101,7 @@ PROVOKED: dict[str, Provoked] = {
         "made",
     ),
     "ARTIFACTS_NOT_STORED": Provoked(
-        f"{_ARTIFACTS}::test_a_file_that_is_too_large_is_told_and_the_others_are_kept",
+        f"{_ARTIFACTS}::test_a_file_that_is_too_large_is_reported_and_the_others_are_kept",
         f"{_ARTIFACTS}::test_without_files_there_is_no_warning",
     ),
     "BATCH_UNEVEN": Provoked(f"{_LINT}::test_each_replica_s_share_of_the_batch_should_be_a_multiple_of_8", _REFERENCES),

@@ -98,7 +98,7 @@ def test_the_page_names_the_thresholds_of_the_code(code: str, threshold: str) ->
 
 
 def test_the_loosest_target_is_named_where_targets_are_set() -> None:
-    assert f"by {stopping_rule.LOOSEST_REL_CI:g}" in words(str(Measure.model_json_schema()["description"]))
+    assert f"uses {stopping_rule.LOOSEST_REL_CI:g} to decide" in words(str(Measure.model_json_schema()["description"]))
     assert f"target** than {percent(stopping_rule.LOOSEST_REL_CI)} ends" in (DOCS / "method.md").read_text()
 
 

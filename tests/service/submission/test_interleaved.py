@@ -248,4 +248,4 @@ def test_the_command_takes_files_with_specs(
         assert words in told.output
     wrong = CliRunner().invoke(command, ["compare", str(files[0]), str(tmp_path / "none.json")], env={"COLUMNS": "250"})
     assert wrong.exit_code == 2
-    assert "neither a job id nor a readable file" in wrong.output
+    assert "is neither a job id nor a readable" in wrong.output

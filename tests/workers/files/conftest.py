@@ -1,4 +1,4 @@
-"""Claimed jobs and their files, over stores that are there and that aren't."""
+"""Fixtures: claimed jobs and their files, with reachable and unreachable stores."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases
 from dyno.store.placement import queues_served
 from dyno.store.redis import sync_client
-from dyno.workloads import normalise, registry, validate_params
+from dyno.workloads import registry, resolve, validate_params
 from tests.workers.conftest import Store
 from workers.artifact_upload import JobFiles
-from workers.heartbeat import AttemptEnded, Heartbeat, WorkerContext
+from workers.attempt import WorkerContext
+from workers.heartbeat import AttemptEnded, Heartbeat
 from workers.launcher import Launcher
 from workers.outcome import Ending, Failed
 
@@ -28,23 +29,23 @@ TRAINING: dict[str, Any] = {"workload": "mnist_cnn", "device": "cpu"}
 
 
 def training(**params: Any) -> Spec:
-    return normalise(Spec.model_validate(TRAINING | {"params": params}))
+    return resolve(Spec.model_validate(TRAINING | {"params": params})).spec
 
 
 @pytest.fixture
 def shared(quick: Settings, tmp_path: Path) -> Settings:
-    """With a folder that all hosts mount."""
+    """Settings with a shared folder."""
     return quick.model_copy(update={"artifact_url": f"file://{tmp_path}/shared", "artifact_patience_s": 1.0})
 
 
 @pytest.fixture
 def by_api(quick: Settings) -> Settings:
-    """With an API that isn't there (yet)."""
+    """Settings with an API that isn't running (yet)."""
     return quick.model_copy(update={"artifact_patience_s": 30.0, "api_url": f"http://127.0.0.1:{free_port()}"})
 
 
 class Attempted:
-    """A claimed job and its files. `spec` is what was asked for."""
+    """A claimed job and its files. `spec`: the submitted spec."""
 
     def __init__(self, settings: Settings, here: Device, spec: Spec) -> None:
         self.job_id = Store(settings).submit(spec)
@@ -54,8 +55,8 @@ class Attempted:
         assert claim is not None
         self.claim: Claim = claim
         self.context = WorkerContext(here, self.leases, Launcher("spawn", here.cores), settings, registry())
-        heartbeat = Heartbeat(claim, self.leases, settings.heartbeat_s, self.context.clock)
-        self.files = JobFiles(claim, heartbeat, self.context)
+        heartbeat = Heartbeat(claim, self.leases, settings.heartbeat_s, self.context.clock, self.context.stop)
+        self.files = JobFiles(claim, heartbeat, self.leases, settings)
         self.params = validate_params(registry()[spec.workload], spec.params)
 
 
@@ -79,7 +80,7 @@ def ending(of: Callable[[], object]) -> Ending:
 
 
 def reason(of: Callable[[], object]) -> tuple[str, str]:
-    """Class and reason of the failure that it ends with."""
+    """Class and reason of its failure."""
     ended = ending(of)
     assert isinstance(ended, Failed)
     return ended.failure.failure_class, ended.failure.reason

@@ -1,7 +1,7 @@
-"""A framework's threads, each on a core of its own, so that two trainings are compared and not two moods of a kernel.
+"""A framework's threads, each on a core of its own, so that the kernel's placement doesn't enter a comparison.
 
-Left to itself the kernel at times puts two threads of a pool on one core and leaves them there, for a second or for a
-whole process: a recurrent layer's steps then take up to 1.6 times as long, Dyno's and those of `fit` alike.
+Left alone, the kernel at times keeps two threads of a pool on one core, for a second or for a whole process. A
+recurrent layer's steps then take up to 1.6 times as long, Dyno's and those of `fit` alike (decision 11).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TASKS = Path("/proc/self/task")
 
 
 def bind_pools(cores: Sequence[int]) -> int:
-    """Give the threads of every pool the cores in turn; how many threads that were. Raises RuntimeError where none.
+    """Give the threads of every pool the cores in turn; returns the number of threads. Raises RuntimeError if none.
 
     Python's own threads stay free. Others of one name count as one pool: those of several were started pool by pool,
     so that neighbours among them still come to lie on different cores. A thread that a bound one starts later inherits

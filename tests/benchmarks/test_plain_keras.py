@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.trainings.setups import SETUPS
+from benchmarks.trainings import SETUPS
 from dyno.frameworks.tensorflow import TensorFlow
 from dyno.workloads.cifar10_cnn import PHOTOGRAPHS
 from dyno.workloads.fashion_mnist_cnn import CLOTHES
@@ -28,9 +28,9 @@ OURS: dict[str, Callable[[Any], Any]] = {
 
 
 def witness(name: str, **sizes: int) -> Any:
-    from benchmarks.trainings.witnesses import WITNESSES  # imports Keras
+    from benchmarks.plain_keras import PLAIN  # imports Keras
 
-    return WITNESSES[name](**sizes).make(False)
+    return PLAIN[name](**sizes).make(False)
 
 
 def described(thing: Any) -> tuple[str, dict[str, Any]]:
@@ -62,6 +62,6 @@ def test_the_forecast_is_judged_alike(tensorflow: TensorFlow) -> None:
 
 
 def test_every_training_has_one(tensorflow: TensorFlow) -> None:
-    from benchmarks.trainings.witnesses import WITNESSES
+    from benchmarks.plain_keras import PLAIN
 
-    assert SETUPS.keys() == WITNESSES.keys() == OURS.keys() | {"resnet50"}  # which is Keras' own in both
+    assert SETUPS.keys() == PLAIN.keys() == OURS.keys() | {"resnet50"}  # which is Keras' own in both

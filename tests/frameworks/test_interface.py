@@ -18,7 +18,7 @@ CASES = Path(__file__).parent / "cases"
 @pytest.mark.verify
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("framework", "replicas"), [("jax", 2), ("torch", 1)])
-def test_it_fulfils_the_contract(framework: str, replicas: int) -> None:
+def test_it_fulfils_the_interface(framework: str, replicas: int) -> None:
     if framework not in installed_frameworks():
         pytest.skip(f"{framework} is not installed here")
     asked = {"CASES_FRAMEWORK": framework, "CASES_REPLICAS": str(replicas)}

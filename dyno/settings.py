@@ -118,8 +118,6 @@ class Settings(BaseSettings):
     max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = 4000  # or half of the open files that it may have
     head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # from a head's first byte, or a connection's opening
     body_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # for all of a body of JSON
-    write_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0  # for an answer of which nobody takes anything
-    max_unsent_bytes: Annotated[int, Field(ge=2**20)] = 64 * 2**20  # of answers of which nothing is taken, in all
     max_queued: Annotated[int, Field(ge=0)] = 100_000
     cors_origins: Annotated[
         tuple[CorsOrigin, ...], NoDecode, BeforeValidator(_split_at_commas)

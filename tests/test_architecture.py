@@ -34,19 +34,18 @@ ALLOWED = {
 SERVICE = {
     "openapi": {"auth", "problems"},
     "routes": {"admission", "auth", "dependencies", "middleware", "problems", "state", "streaming", "submission"}
-    | {"server.response_transport", "validation"},
-    "server": {"middleware", "problems"},
+    | {"validation"},
 }
 # file of the service that knows neither routes nor callers -> the parts that it may import
 BELOW_ROUTES = {
     "problems": set[str](),
+    "server": {"middleware", "problems"},
     "validation": {"problems"},
     "admission": {"problems", "state", "validation"},
     "submission": {"admission", "problems", "state", "validation"},
 }
 # file on top of the service, or a command in it -> the packages that it puts together; the other files know none
 USERS = {
-    "__main__": {"server"},
     "app": {"openapi", "routes"},
     "openapi.__main__": {"openapi"},
 }

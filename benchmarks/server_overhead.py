@@ -1,13 +1,12 @@
 """The cost of Dyno's own server in each request, against plain uvicorn over the same application.
 
-`python -P -m benchmarks.server_overhead plain dyno=$PWD` measures in alternating rounds. An arm is `plain` (httptools,
-uvloop), `frozen` (plain, but the collector leaves alone what was there from the start), or a name and a checkout whose
-`python -m service` is measured. docs/results/server.md has figures.
+`python -P -m benchmarks.server_overhead plain new=$PWD old=/other/checkout` measures in alternating rounds, each in fresh
+processes. An arm is `plain` (uvicorn with httptools and uvloop), `frozen` (plain, after `gc.freeze`), or a name and a
+checkout whose `python -m service` is measured. docs/results/server.md has figures.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
@@ -19,18 +18,20 @@ import time
 import uuid
 from pathlib import Path
 
-import httpx
-import psutil
 import uvicorn
 import uvloop
 
+from benchmarks.load.callers import SPEC
+from benchmarks.load.rig import Api
+from benchmarks.load.wire import Line, request
 from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from service.app import create_app
 
-CONNECTIONS = 16
-JOB = json.dumps({"workload": "matmul", "device": "tpu", "queue_if_absent": True})  # nobody takes it
+ROUNDS, CONNECTIONS, POLLS, SUBMITS = 9, 16, 3000, 1500
 FIGURES = ("requests_per_s", "p50_ms", "p99_ms", "server_cpu_ms")
+SUBMIT = request("POST", "/v1/jobs", json.dumps(SPEC).encode())
+Figures = dict[tuple[str, str], float]
 
 
 class PlainServer(uvicorn.Server):
@@ -44,86 +45,61 @@ class PlainServer(uvicorn.Server):
 
 
 def serve_plain() -> None:
-    app = create_app(Settings())
-    plain = {"log_config": None, "access_log": False, "server_header": False}
-    PlainServer(uvicorn.Config(app, port=0, http="httptools", loop="uvloop", **plain)).run()  # type: ignore[arg-type]
+    config = uvicorn.Config(create_app(Settings()), port=0, http="httptools", log_config=None, access_log=False)
+    PlainServer(config).run()
 
 
-async def load(port: int, request: bytes, status: bytes, count: int) -> list[float]:
+async def load(port: int, asked: bytes, status: int, count: int) -> list[float]:
     """The seconds of `count` requests, over connections that are all kept busy."""
-    took_s, left = [], count
+    left, took_s = iter(range(count)), list[float]()
 
     async def one() -> None:
-        nonlocal left
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while left > 0:
-            left -= 1
+        line = Line(port)
+        for _ in left:
             begun_s = time.perf_counter()
-            writer.write(request)
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            assert head.startswith(b"http/1.1 " + status), head
-            await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r")[0]))
+            assert (await line.ask(asked)).status == status
             took_s.append(time.perf_counter() - begun_s)
-        writer.close()
+        line.close()
 
     await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
-    return took_s
+    return sorted(took_s)
 
 
-def measure(process: psutil.Process, port: int, request: bytes, status: bytes, count: int) -> dict[str, float]:
-    uvloop.run(load(port, request, status, 200))
-    before, begun_s = process.cpu_times(), time.perf_counter()
-    took_s = sorted(uvloop.run(load(port, request, status, count)))
-    wall_s, after = time.perf_counter() - begun_s, process.cpu_times()
-    cpu_s = after.user + after.system - before.user - before.system
-    values = (count / wall_s, took_s[count // 2] * 1e3, took_s[count * 99 // 100] * 1e3, cpu_s / count * 1e3)
-    return dict(zip(FIGURES, values, strict=True))
+def measure(api: Api, kind: str, asked: bytes, status: int, count: int) -> Figures:
+    uvloop.run(load(api.port, asked, status, 200))
+    before_s, begun_s = api.cpu_s(), time.perf_counter()
+    took_s = uvloop.run(load(api.port, asked, status, count))
+    rate, cpu_s = count / (time.perf_counter() - begun_s), api.cpu_s() - before_s
+    values = (rate, took_s[count // 2] * 1e3, took_s[count * 99 // 100] * 1e3, cpu_s / count * 1e3)
+    return {(kind, figure): value for figure, value in zip(FIGURES, values, strict=True)}
 
 
-def run(arm: str, redis_url: str, count: int) -> dict[str, dict[str, float]]:
-    """Of a fresh process, over a namespace of its own."""
-    folder, own = Path(arm.partition("=")[2] or Path.cwd()), ["-m", "service"]
-    argv = own if "=" in arm else ["-m", __spec__.name if __spec__ else "benchmarks.server_overhead", "serve", arm]
-    given = {"DYNO_REDIS_URL": redis_url, "DYNO_NAMESPACE": uuid.uuid4().hex, "DYNO_PORT": "0"}
-    env = os.environ | given | {"PYTHONPATH": str(folder)}
-    with subprocess.Popen([sys.executable, "-P", *argv], env=env, cwd=folder, stdout=subprocess.PIPE, text=True) as api:
+def run(arm: str, redis_url: str) -> Figures:
+    folder = arm.partition("=")[2] or str(Path.cwd())
+    argv = ["-m", "service"] if "=" in arm else ["-m", "benchmarks.server_overhead", "serve", arm]
+    own = {"DYNO_REDIS_URL": redis_url, "DYNO_NAMESPACE": uuid.uuid4().hex, "DYNO_PORT": "0", "PYTHONPATH": folder}
+    argv = [sys.executable, "-P", *argv]
+    with subprocess.Popen(argv, env=os.environ | own, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert api.stdout is not None
-            url = api.stdout.readline().split()[-1]
-            path = httpx.post(f"{url}/v1/jobs", content=JOB, headers={"Content-Type": "application/json"}).json()[
-                "urls"
-            ]
-            host, post = "Host: localhost\r\n", f"Content-Type: application/json\r\nContent-Length: {len(JOB)}\r\n"
-            poll = f"GET {path['self']} HTTP/1.1\r\n{host}\r\n".encode()
-            submit = f"POST /v1/jobs HTTP/1.1\r\n{host}{post}\r\n{JOB}".encode()
-            process, port = psutil.Process(api.pid), int(url.rpartition(":")[2])
-            return {
-                "poll": measure(process, port, poll, b"200", count),
-                "submit": measure(process, port, submit, b"202", count // 2),
-            }
+            assert process.stdout is not None
+            api = Api(process, int(process.stdout.readline().rpartition(":")[2]))
+            job = json.loads(asyncio.run(Line(api.port).ask(SUBMIT)).body)["urls"]["self"]
+            poll = measure(api, "poll", request("GET", job), 200, POLLS)
+            return poll | measure(api, "submit", SUBMIT, 202, SUBMITS)
         finally:
-            api.kill()
+            process.kill()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("arms", nargs="+")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--requests", type=int, default=4000)
-    asked = parser.parse_args()
-    found: dict[str, list[dict[str, dict[str, float]]]] = {arm: [] for arm in asked.arms}
+def main(arms: list[str]) -> None:
     with EmbeddedServer() as server:
-        for number in range(asked.rounds):
-            for arm in asked.arms if number % 2 == 0 else asked.arms[::-1]:
-                found[arm].append(run(arm, server.url, asked.requests))
-                print(arm, json.dumps(found[arm][-1]), file=sys.stderr, flush=True)
-    for kind in ("poll", "submit"):
-        for figure in FIGURES:
-            for arm, rounds in found.items():
-                values = sorted(each[kind][figure] for each in rounds)
-                median = statistics.median(values)
-                print(f"{kind:7}{figure:15}{arm[:30]:31}{median:9.3f}  {values[0]:.3f} to {values[-1]:.3f}")
+        rounds = [{arm: run(arm, server.url) for arm in arms[:: 1 - 2 * (n % 2)]} for n in range(ROUNDS)]
+    for kind, figure in rounds[0][arms[0]]:
+        for arm in arms:
+            values = [each[arm][kind, figure] for each in rounds]
+            print(
+                f"{kind:7} {figure:14} {arm[:24]:24} {statistics.median(values):9.3f}  {min(values):.3f} to {max(values):.3f}"
+            )
 
 
 if __name__ == "__main__":
-    serve_plain() if sys.argv[1] == "serve" else main()
+    serve_plain() if sys.argv[1] == "serve" else main(sys.argv[1:])

@@ -66,7 +66,8 @@ def test_two_hundred_megabytes_are_refused_and_not_kept(
                 break
             caller.send(piece)
     assert peak_bytes(api.pid) - before < 30_000_000
-    [answer] = api.call().trickle(head, next(body())).answers()
+    with (caller := api.call().trickle(head, next(body()))).socket:
+        answer = caller.answer()
     assert (answer.status_code, problem(answer)["code"]) == (status, code)
 
 

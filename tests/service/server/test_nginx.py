@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import ssl
@@ -57,7 +58,8 @@ def proxy(own: dict[str, str], tls: tuple[Path, Path], tmp_path_factory: pytest.
         site = changed(site, "limit_conn dyno_clients 100", "limit_conn dyno_clients 5")
         site = changed(site, "/etc/ssl/dyno/fullchain.pem", str(tls[0]))
         site = changed(site, "/etc/ssl/dyno/key.pem", str(tls[1]))
-        whole = f"daemon off; pid nginx.pid; events {{}}\nhttp {{ access_log off; {TEMPORARY}\n{site} }}"
+        user = "user root;" if os.geteuid() == 0 else ""  # its own user may not write to pytest's folders
+        whole = f"{user} daemon off; pid nginx.pid; events {{}}\nhttp {{ access_log off; {TEMPORARY}\n{site} }}"
         (folder / "nginx.conf").write_text(whole)
         assert NGINX is not None
         server = subprocess.Popen([NGINX, "-p", folder, "-c", folder / "nginx.conf", "-e", "stderr"])

@@ -1,8 +1,7 @@
 """The cost of Dyno's own server in each request, against plain uvicorn over the same application.
 
-`python -P -m benchmarks.server_overhead plain new=$PWD old=/other/checkout` measures in alternating rounds, each in fresh
-processes. An arm is `plain` (uvicorn with httptools and uvloop), `frozen` (plain, after `gc.freeze`), or a name and a
-checkout whose `python -m service` is measured. docs/results/server.md has figures.
+`python -P -m benchmarks.server_overhead plain new=$PWD old=/other/checkout` measures in alternating rounds. An arm is
+`plain` (uvicorn with httptools and uvloop), `frozen` (plain, after `gc.freeze`), or a name and a checkout.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from service.app import create_app
 ROUNDS, CONNECTIONS, POLLS, SUBMITS = 9, 16, 3000, 1500
 FIGURES = ("requests_per_s", "p50_ms", "p99_ms", "server_cpu_ms")
 SUBMIT = request("POST", "/v1/jobs", json.dumps(SPEC).encode())
-Figures = dict[tuple[str, str], float]
 
 
 class PlainServer(uvicorn.Server):
@@ -42,11 +40,6 @@ class PlainServer(uvicorn.Server):
             gc.freeze()
         sys.stdout.write(f"http://127.0.0.1:{self.servers[0].sockets[0].getsockname()[1]}\n")
         sys.stdout.flush()
-
-
-def serve_plain() -> None:
-    config = uvicorn.Config(create_app(Settings()), port=0, http="httptools", log_config=None, access_log=False)
-    PlainServer(config).run()
 
 
 async def load(port: int, asked: bytes, status: int, count: int) -> list[float]:
@@ -65,16 +58,16 @@ async def load(port: int, asked: bytes, status: int, count: int) -> list[float]:
     return sorted(took_s)
 
 
-def measure(api: Api, kind: str, asked: bytes, status: int, count: int) -> Figures:
+def measure(api: Api, kind: str, asked: bytes, status: int, count: int) -> dict[tuple[str, str], float]:
     uvloop.run(load(api.port, asked, status, 200))
     before_s, begun_s = api.cpu_s(), time.perf_counter()
     took_s = uvloop.run(load(api.port, asked, status, count))
     rate, cpu_s = count / (time.perf_counter() - begun_s), api.cpu_s() - before_s
     values = (rate, took_s[count // 2] * 1e3, took_s[count * 99 // 100] * 1e3, cpu_s / count * 1e3)
-    return {(kind, figure): value for figure, value in zip(FIGURES, values, strict=True)}
+    return dict(zip(((kind, figure) for figure in FIGURES), values, strict=True))
 
 
-def run(arm: str, redis_url: str) -> Figures:
+def run(arm: str, redis_url: str) -> dict[tuple[str, str], float]:
     folder = arm.partition("=")[2] or str(Path.cwd())
     argv = ["-m", "service"] if "=" in arm else ["-m", "benchmarks.server_overhead", "serve", arm]
     own = {"DYNO_REDIS_URL": redis_url, "DYNO_NAMESPACE": uuid.uuid4().hex, "DYNO_PORT": "0", "PYTHONPATH": folder}
@@ -96,10 +89,12 @@ def main(arms: list[str]) -> None:
     for kind, figure in rounds[0][arms[0]]:
         for arm in arms:
             values = [each[arm][kind, figure] for each in rounds]
-            print(
-                f"{kind:7} {figure:14} {arm[:24]:24} {statistics.median(values):9.3f}  {min(values):.3f} to {max(values):.3f}"
-            )
+            median, least, most = statistics.median(values), min(values), max(values)
+            print(f"{kind:7} {figure:14} {arm[:24]:24} {median:9.3f}  {least:.3f} to {most:.3f}")
 
 
 if __name__ == "__main__":
-    serve_plain() if sys.argv[1] == "serve" else main(sys.argv[1:])
+    if sys.argv[1] == "serve":
+        PlainServer(uvicorn.Config(create_app(Settings()), port=0, http="httptools", log_config=None)).run()
+    else:
+        main(sys.argv[1:])

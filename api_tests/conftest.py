@@ -1,4 +1,4 @@
-"""Black box: the tests know HTTP and nothing else. `DYNO_URL` names a live service; without it, one is started here:
+"""Fixtures for black-box tests, which use only HTTP. `DYNO_URL` names a live service; without it, one is started here:
 a store on a private socket, the API and one CPU worker, as real processes."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LONG = {
 
 @dataclass(frozen=True)
 class Api:
-    """A few requests that most tests make."""
+    """Requests that most tests need."""
 
     http: httpx.Client
 
@@ -56,14 +56,14 @@ class Api:
         return found
 
     def finished(self, job: dict[str, Any]) -> dict[str, Any]:
-        """The job once it is done; others may be before it."""
+        """Wait until the job is done; others may be queued before it."""
         found: dict[str, Any] = eventually(
             lambda: (now := self.job(job, params={"wait": 60}))["done"] and now, DONE_WITHIN_S, "done"
         )
         return found
 
     def running(self, job: dict[str, Any]) -> dict[str, Any]:
-        """The job once a worker has it."""
+        """Wait until a worker runs the job."""
         found: dict[str, Any] = eventually(lambda: (now := self.job(job))["status"] != "queued" and now, 60, "running")
         return found
 
@@ -80,7 +80,7 @@ class House:
 
     @contextmanager
     def another_worker(self, **env: str) -> Iterator[None]:
-        """A second worker on the same store, from when it offers its core."""
+        """A second worker on the same store; returns once its core is listed."""
         with _process(self.env | env, "workers", "--device", THERE), httpx.Client(base_url=self.url) as http:
 
             def offered() -> bool:
@@ -91,7 +91,7 @@ class House:
 
     @contextmanager
     def another_api(self, **env: str) -> Iterator[tuple[subprocess.Popen[bytes], Api]]:
-        """A second API process on the same store, to be maltreated."""
+        """A second API process on the same store, which tests may kill."""
         with (
             _process(self.env | env, "service") as process,
             httpx.Client(base_url=_address(process), timeout=70) as http,
@@ -101,18 +101,18 @@ class House:
 
 @pytest.fixture(scope="session")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House | None]:
-    """None for a live service, whose processes are none of our business."""
+    """None for a live service, whose processes tests must not touch."""
     if "DYNO_URL" in os.environ:
         yield None
         return
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer())
         env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")} | QUICK_XLA
-        # Device locks of our own: another Dyno on this host would hold our jobs up for as long as it measures.
+        # Separate device locks: another Dyno on this host would delay these jobs while it measures.
         env |= {"DYNO_REDIS_URL": server.url, "DYNO_PORT": "0", "DYNO_RUN_DIR": str(tmp_path_factory.mktemp("run"))}
         stack.callback(_assert_nothing_left, env["DYNO_RUN_DIR"])
-        env["DYNO_HEARTBEAT_S"] = "0.5"  # with which a runner that is to be stopped hears of it
-        env["KERAS_HOME"] = str(tmp_path_factory.mktemp("keras"))  # whatever this machine's own cache holds
+        env["DYNO_HEARTBEAT_S"] = "0.5"  # the heartbeat also tells a runner to stop
+        env["KERAS_HOME"] = str(tmp_path_factory.mktemp("keras"))  # independent of this machine's own cache
         env["DYNO_ARTIFACT_DIR"] = str(tmp_path_factory.mktemp("data") / "artifacts")
         api = stack.enter_context(_process(env, "service"))
         env["DYNO_API_URL"] = _address(api)
@@ -146,7 +146,7 @@ def tiny() -> dict[str, Any]:
 
 @pytest.fixture
 def long(api: Api) -> Iterator[dict[str, Any]]:
-    """A job of a minute, running; canceled afterwards, if it still is."""
+    """A running job of a minute; canceled afterwards if it still runs."""
     job = api.submit(LONG)
     try:
         yield api.running(job)
@@ -181,7 +181,7 @@ def _process(env: dict[str, str], module: str, *arguments: str) -> Iterator[subp
 
 
 def _address(api: subprocess.Popen[bytes]) -> str:
-    """What the API says once it serves; it chose a free port itself."""
+    """The address that the API prints; it chooses a free port itself."""
     assert api.stdout is not None
     line = api.stdout.readline().decode()
     assert line.startswith("dyno serves http://"), f"the API did not start: {line!r}"
@@ -189,7 +189,7 @@ def _address(api: subprocess.Popen[bytes]) -> str:
 
 
 def _assert_nothing_left(run_dir: str) -> None:
-    """Every process of the house has its own folder of locks in its environment, zygotes and runners too."""
+    """No process is left. All of them, zygotes and runners too, have the folder of locks in their environment."""
 
     def left() -> list[str]:
         return [pid for pid in _pids() if run_dir.encode() in _environment(pid)]

@@ -1,4 +1,4 @@
-"""What a job leaves behind: listed, downloaded, and used by another job."""
+"""Files of jobs: listed, downloaded, and used by other jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api_tests.conftest import Api, House
 from tests.cores import THERE, two_cores
 
 WEIGHTS = "model.weights.h5"
-IMAGE = 3  # of the test images: what the network makes of it
+IMAGE = 3  # index of the test image to recognize
 TRAINING = {
     "workload": "mnist_cnn",
     "params": {
@@ -38,7 +38,7 @@ def result(api: Api, job: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def trained(api: Api) -> dict[str, Any]:
-    """The result of a job that left its weights."""
+    """The result of a job that stored its weights."""
     return result(api, api.submit(TRAINING))
 
 
@@ -48,7 +48,7 @@ def weights(trained: dict[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
-def test_what_a_job_left_is_listed_and_downloads_as_it_was_left(
+def test_files_of_a_job_are_listed_and_download_unchanged(
     api: Api, trained: dict[str, Any], weights: dict[str, Any]
 ) -> None:
     listed = api.http.get(f"/v1/jobs/{trained['job']}/artifacts").json()
@@ -67,12 +67,12 @@ def test_what_a_job_left_is_listed_and_downloads_as_it_was_left(
 
 
 @pytest.mark.parametrize("framework", ["tensorflow", pytest.param("jax", marks=pytest.mark.verify)])
-def test_a_job_that_starts_from_the_weights_of_another_starts_where_that_ended(
+def test_a_job_that_starts_from_weights_starts_where_they_ended(
     api: Api, trained: dict[str, Any], framework: str
 ) -> None:
-    """On another framework too: weights belong to the model and not to what trained it.
+    """On another framework, too: weights belong to the model, not to the framework.
 
-    Steps of such a learning rate change no weight."""
+    The learning rate is too small to change any weight."""
     if framework not in offered(api):
         pytest.skip(f"no worker here has {framework}")
     asked = starting_from(trained["job"]) | {"framework": framework}
@@ -83,7 +83,7 @@ def test_a_job_that_starts_from_the_weights_of_another_starts_where_that_ended(
 
 @two_cores
 @pytest.mark.verify
-def test_another_worker_recognises_by_the_weights_what_the_first_one_did(
+def test_another_worker_reaches_the_same_accuracy_from_the_weights(
     api: Api, house: House | None, trained: dict[str, Any]
 ) -> None:
     if house is None:
@@ -98,7 +98,7 @@ def test_another_worker_recognises_by_the_weights_what_the_first_one_did(
     assert found["device"]["id"] == THERE
     of = {metric["name"]: metric["value"] for metric in found["metrics"]}
     one = 1.01 / TRAINING["params"]["test_samples"]  # type: ignore[index]
-    assert of["accuracy_float32"] == pytest.approx(trained["training"]["accuracy"], abs=one)  # which may be in doubt
+    assert of["accuracy_float32"] == pytest.approx(trained["training"]["accuracy"], abs=one)  # one image may be a tie
     there, here = found["details"]["recognised"], trained["details"]["recognised"]
     assert there["predicted_name"] == here["predicted_name"]
     assert there["probabilities"] == pytest.approx(here["probabilities"], abs=1e-4)
@@ -108,7 +108,7 @@ def offered(api: Api) -> set[str]:
     return {name for device in api.http.get("/v1/devices").json()["data"] for name in device["frameworks"]}
 
 
-def test_weights_that_are_not_there_are_named_before_anything_is_queued(api: Api, trained: dict[str, Any]) -> None:
+def test_missing_weights_are_named_before_queueing(api: Api, trained: dict[str, Any]) -> None:
     queued = api.submit(TRAINING | {"device": "tpu", "queue_if_absent": True})
     try:
         for job, name, at in (
@@ -131,7 +131,7 @@ def test_weights_that_are_not_there_are_named_before_anything_is_queued(api: Api
     "name",
     ["nothing.png", "..%2fresult", "..%5cresult", "%2fetc%2fpasswd", "%00", "a%00b", "a" * 5000, ".hidden", "%ff%fe"],
 )
-def test_a_name_that_is_none_leads_nowhere(api: Api, trained: dict[str, Any], name: str) -> None:
+def test_an_invalid_name_is_not_found(api: Api, trained: dict[str, Any], name: str) -> None:
     answer = api.http.get(f"/v1/jobs/{trained['job']}/artifacts/{name}")
     assert answer.status_code == 404
     assert answer.json()["code"] in ("artifact-not-found", "not-found")
@@ -143,7 +143,7 @@ def test_a_job_without_a_result_has_no_files_yet(api: Api, long: dict[str, Any])
         assert (answer.status_code, answer.json()["code"]) == (409, "result-not-ready")
 
 
-def test_nobody_but_the_worker_that_runs_a_job_stores_files_for_it(
+def test_only_the_worker_that_runs_a_job_stores_files_for_it(
     api: Api, long: dict[str, Any], trained: dict[str, Any]
 ) -> None:
     for job in (long["id"], trained["job"], "job_01J00000000000000000000000"):
@@ -155,7 +155,7 @@ def test_nobody_but_the_worker_that_runs_a_job_stores_files_for_it(
 
 @pytest.fixture
 def unwritable(house: House | None) -> Iterator[None]:
-    """A file stands where the store's folder should be: that stops the superuser too."""
+    """A file in place of the store's folder, which also stops the superuser."""
     if house is None:
         pytest.skip("a live service's store is none of our business")
     folder = Path(house.env["DYNO_ARTIFACT_DIR"])
@@ -168,7 +168,7 @@ def unwritable(house: House | None) -> Iterator[None]:
     shutil.move(aside, folder)
 
 
-def test_a_store_that_can_not_be_written_fails_the_job_at_once_and_the_next_job_runs(
+def test_an_unwritable_store_fails_the_job_at_once_and_the_next_job_runs(
     api: Api, unwritable: None, tiny: dict[str, Any]
 ) -> None:
     ended = api.finished(api.submit(TRAINING))

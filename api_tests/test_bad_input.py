@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a problem that names what is wrong; never a 500, and nothing is queued."""
+"""Bad input gets a problem that names every wrong field; never a 500, and no job is queued."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PYTHON = re.compile(r"dictionary|instance of|\btuple\b|\bNone\b|\bTrue\b|Value e
 
 
 def problem(answer: Any) -> dict[str, Any]:
-    """The answer's problem, checked to be one."""
+    """The response's problem, after checking its form."""
     found: dict[str, Any] = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
     assert {"type", "title", "status", "code", "detail"} <= found.keys()
@@ -60,7 +60,7 @@ def test_every_wrong_field_is_named_at_once(api: Any, body: dict[str, Any], poin
 
 
 def all_wrong(body: dict[str, Any]) -> set[str]:
-    """Pointers to every leaf but the workload: for bodies in which all the rest is wrong."""
+    """Pointers to every leaf but the workload, for bodies in which all others are wrong."""
 
     def leaves(value: Any, at: str) -> set[str]:
         if isinstance(value, dict):
@@ -80,7 +80,7 @@ def all_wrong(body: dict[str, Any]) -> set[str]:
         (r'{"workload": "matmul", "labels": {"a": "\ud800"}}', "/labels/a", "lone-surrogate"),
     ],
 )
-def test_json_that_two_readers_could_take_differently_is_named(api: Any, text: str, pointer: str, code: str) -> None:
+def test_ambiguous_json_is_named(api: Any, text: str, pointer: str, code: str) -> None:
     answer = api.http.post("/v1/jobs", content=text, headers=JSON)
     assert answer.status_code == 422
     assert (pointer, code) in {(error["pointer"], error["code"]) for error in problem(answer)["errors"]}
@@ -102,7 +102,7 @@ def test_json_that_two_readers_could_take_differently_is_named(api: Any, text: s
     ],
     ids=lambda body: repr(body[:24]),
 )
-def test_what_can_t_be_read_is_a_bad_request(api: Any, body: bytes) -> None:
+def test_an_unreadable_body_is_a_bad_request(api: Any, body: bytes) -> None:
     answer = api.http.post("/v1/jobs", content=body, headers=JSON)
     assert (answer.status_code, problem(answer)["code"]) == (400, "malformed-body")
 
@@ -155,20 +155,20 @@ def test_a_job_that_can_t_fit_is_refused_with_the_figures(api: Any) -> None:
     assert f"{most} bytes" in error["detail"]
 
 
-def test_a_job_that_can_t_be_done_in_its_time_is_refused_with_the_figures(api: Any) -> None:
+def test_a_job_longer_than_its_timeout_is_refused_with_the_figures(api: Any) -> None:
     answer = api.http.post("/v1/jobs", json={"workload": "matmul", "params": {"n": 8192}, "timeout_s": 1})
     assert (answer.status_code, problem(answer)["code"]) == (422, "exceeds-timeout")
     assert {"/timeout_s", "/params/n"} <= {error["pointer"] for error in answer.json()["errors"]}
 
 
-def test_a_device_nobody_has_is_refused_with_what_there_is(api: Any) -> None:
+def test_an_unknown_device_is_refused_with_the_live_ones(api: Any) -> None:
     answer = api.http.post("/v1/jobs", json={"workload": "matmul", "device": "tpu:0@nowhere"})
     assert (answer.status_code, problem(answer)["code"]) == (422, "no-device-fits")
     there = api.http.get("/v1/devices").json()["data"][0]
     assert f"{there['id']}@{there['host']}" in answer.json()["detail"]
 
 
-def test_a_framework_that_is_not_there_is_refused(api: Any) -> None:
+def test_a_missing_framework_is_refused(api: Any) -> None:
     answer = api.http.post("/v1/jobs", json={"workload": "matmul", "framework": "torch"})
     assert answer.status_code == 422
     assert [error["pointer"] for error in problem(answer)["errors"]] == ["/framework"]

@@ -1,4 +1,4 @@
-"""Callers of other makes than this repository's tests: what they need of the API is what they get."""
+"""Other clients than this repository's: the README's Python, requests, and a generated client."""
 
 from __future__ import annotations
 
@@ -18,20 +18,25 @@ import requests
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
-README = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+README, CLIENT = (ROOT / "README.md").read_text(), (ROOT / "docs" / "client.md").read_text()
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", README + CLIENT, re.MULTILINE | re.DOTALL)
+[SHOWN] = re.findall(r"^```python\n.*?^```$\n\n```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 WITHIN_S = 100
 PACKAGE = "client_made_of_openapi"
 CONFIG = f"post_hooks: []\nproject_name_override: {PACKAGE}\npackage_name_override: {PACKAGE}\n"
 
 
-def test_the_readme_s_python_runs_as_it_stands(http: Any, url: str) -> None:
-    program = "\n".join(README).replace("Client()", f"Client({url!r})")
-    assert program.count(url) == 2
+def test_the_python_of_the_readme_and_of_the_page_on_the_client_runs_as_it_stands(http: Any, url: str) -> None:
+    program = "\n".join(PROGRAMS).replace("Client()", f"Client({url!r})")
+    assert program.count(url) == 3
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WITHIN_S)
     assert done.returncode == 0, done.stderr
     assert "succeeded" in done.stdout
     assert "FLOP/s" in done.stdout
+    form = r"(trusted|indicative|untrusted) [0-9.]+ GFLOP/s \[[A-Z_', ]*\]\n"
+    assert re.fullmatch(form, SHOWN)
+    assert re.match(form, done.stdout), done.stdout
 
 
 def test_requests_submits_polls_and_reads_the_result(http: Any, url: str, tiny: dict[str, Any]) -> None:
@@ -49,7 +54,7 @@ def test_requests_submits_polls_and_reads_the_result(http: Any, url: str, tiny: 
 
 @pytest.fixture
 def generated(url: str, http: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The package that openapi-python-client makes of what is served, ready to be imported."""
+    """The package that openapi-python-client generates from the served document, importable."""
     config, package = tmp_path / "config.yml", tmp_path / PACKAGE
     config.write_text(CONFIG)
     made = ["generate", "--url", f"{url}/openapi.json", "--output-path", str(package)]
@@ -58,7 +63,7 @@ def generated(url: str, http: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         [sys.executable, "-m", "openapi_python_client", *made, *options], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Unable to" not in done.stdout  # there are warnings only of answers that aren't JSON, a picture say
+    assert "Unable to" not in done.stdout  # warnings are only about responses that aren't JSON, such as images
     assert "will not be generated" not in done.stdout
     monkeypatch.syspath_prepend(tmp_path)
     yield package
@@ -67,15 +72,13 @@ def generated(url: str, http: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def operation(package: Path, method: str, path: str) -> ModuleType:
-    """By what it asks for, whatever it is called and wherever it lies."""
+    """The module that sends this request, whatever its name and place."""
     wanted = re.compile(rf'"method": "{method}",\s+"url": "{re.escape(path)}"')
     (found,) = [each for each in package.glob("api/*/*.py") if wanted.search(each.read_text())]
     return importlib.import_module(".".join(found.with_suffix("").relative_to(package.parent).parts))
 
 
-def test_a_client_made_of_the_openapi_document_submits_polls_and_reads_the_result(
-    generated: Path, url: str, tiny: dict[str, Any]
-) -> None:
+def test_a_generated_client_submits_polls_and_reads_the_result(generated: Path, url: str, tiny: dict[str, Any]) -> None:
     package = importlib.import_module(PACKAGE)
     models = importlib.import_module(f"{PACKAGE}.models")
     submit, show, result = (

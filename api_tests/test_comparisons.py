@@ -1,4 +1,4 @@
-"""Results beside each other, as a caller sees it."""
+"""Comparisons as clients see them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RATIO_FIELDS = {"verdict", "value", "low", "high", "degrees_of_freedom", "smalle
 
 @pytest.fixture(scope="module")
 def alike(api: Api) -> list[str]:
-    """Two jobs of the same work that succeeded."""
+    """Two succeeded jobs of the same work."""
     jobs = [api.submit(TWO_RUNS) for _ in range(2)]
     return [str(api.finished(job)["id"]) for job in jobs]
 
@@ -56,7 +56,7 @@ def test_a_comparison_has_every_field_of_the_contract(comparison: dict[str, Any]
     assert (comparison["metric"], comparison["better"], comparison["unit"]) == ("execution_time", "lower", "s")
 
 
-def test_the_ratio_is_that_of_the_results_the_right_way_round(api: Api, comparison: dict[str, Any]) -> None:
+def test_the_ratio_is_that_of_the_results_in_the_right_direction(api: Api, comparison: dict[str, Any]) -> None:
     first, other = (
         next(m["value"] for m in api.http.get(f"/v1/jobs/{each['job']}/result").json()["metrics"] if m["unit"] == "s")
         for each in comparison["results"]
@@ -68,7 +68,7 @@ def test_the_ratio_is_that_of_the_results_the_right_way_round(api: Api, comparis
     assert comparison["verdict"] in ("indicative", "untrusted")
 
 
-def test_it_is_kept_and_drawn(api: Api, comparison: dict[str, Any], alike: list[str]) -> None:
+def test_a_comparison_is_kept_and_drawn(api: Api, comparison: dict[str, Any], alike: list[str]) -> None:
     assert api.http.get(comparison["urls"]["self"]).json() == comparison
     bars = api.http.get(comparison["urls"]["bars"])
     assert bars.headers["content-type"].startswith("image/svg+xml")
@@ -76,7 +76,7 @@ def test_it_is_kept_and_drawn(api: Api, comparison: dict[str, Any], alike: list[
     assert all(job[-8:] in words for job in alike)
 
 
-def test_other_work_is_not_comparable(api: Api, alike: list[str]) -> None:
+def test_different_work_is_not_comparable(api: Api, alike: list[str]) -> None:
     other = api.finished(api.submit(TINY | {"params": {"n": 64, "repeats": 99}}))["id"]
     answer = api.http.post("/v1/comparisons", json={"jobs": [alike[0], other]})
     assert (answer.status_code, answer.json()["code"]) == (409, "not-comparable")
@@ -85,7 +85,7 @@ def test_other_work_is_not_comparable(api: Api, alike: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def in_turns(api: Api) -> dict[str, Any]:
-    """Two specs that differ in how they do the same work, run in turns, when their job is done."""
+    """The done comparison of two specs that do the same work in different ways, run in turns."""
     brief = {"workload": "matmul", "measure": {"min_samples": 3, "min_s": 0}}
     specs = [brief | {"params": {"n": 64, "repeats": repeats}} for repeats in (10, 20)]
     answer = api.http.post("/v1/comparisons", json={"specs": specs, "pairs": 4, "control": False})

@@ -1,4 +1,4 @@
-"""Data that isn't there, or isn't whole: said clearly, and the device takes the next job."""
+"""Missing or incomplete data is a clear error, and the device takes the next job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REAL = {
 
 @pytest.fixture
 def data_dir(house: House | None, tmp_path: Path) -> Any:
-    """Of a second worker, which looks for its data there."""
+    """The data folder of a second worker."""
     if house is None:
         pytest.skip("a second worker can't be given to a service elsewhere")
     with house.another_worker(DYNO_DATA_DIR=str(tmp_path), **ON_NUMPY):
@@ -32,9 +32,7 @@ def data_dir(house: House | None, tmp_path: Path) -> Any:
 
 
 @two_cores
-def test_data_that_are_missing_or_damaged_are_named_and_the_next_job_runs(
-    api: Api, data_dir: Path, tiny: dict[str, Any]
-) -> None:
+def test_missing_or_damaged_data_is_named_and_the_next_job_runs(api: Api, data_dir: Path, tiny: dict[str, Any]) -> None:
     missing = api.finished(api.submit(REAL))["failure"]
     assert (missing["class"], missing["reason"]) == ("unsupported", "dataset_missing")
     assert str(data_dir) in missing["message"]

@@ -1,4 +1,4 @@
-"""What every answer carries, whoever made it: an id, and what keeps browsers from doing harm with it."""
+"""Headers of every response: a request id, and security headers for browsers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("method", "path", "status"), ANSWERS)
-def test_every_answer_has_an_id_and_the_headers_that_browsers_need(
-    http: httpx.Client, method: str, path: str, status: int
-) -> None:
+def test_every_response_has_an_id_and_security_headers(http: httpx.Client, method: str, path: str, status: int) -> None:
     answer = http.request(method, path, headers={"Origin": "https://elsewhere.example"})
     assert answer.status_code == status
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -38,7 +36,7 @@ def test_every_answer_has_an_id_and_the_headers_that_browsers_need(
         assert answer.json()["request_id"] == answer.headers["x-request-id"]
 
 
-def test_a_caller_s_own_id_comes_back_and_no_two_answers_share_one(http: httpx.Client) -> None:
+def test_a_clients_own_id_is_returned_and_generated_ids_are_unique(http: httpx.Client) -> None:
     own = http.get("/nowhere", headers={"X-Request-ID": "build-17.step_3"})
     assert own.headers["x-request-id"] == own.json()["request_id"] == "build-17.step_3"
     made = [http.get("/livez").headers["x-request-id"] for _ in range(10)]
@@ -46,11 +44,11 @@ def test_a_caller_s_own_id_comes_back_and_no_two_answers_share_one(http: httpx.C
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 129, 'say="hello"', "a,b", "\xe9", "{{7*7}}"])
-def test_an_id_that_could_be_taken_for_something_else_is_replaced(http: httpx.Client, given: str) -> None:
+def test_an_unsafe_id_is_replaced(http: httpx.Client, given: str) -> None:
     answer = http.get("/livez", headers={b"X-Request-ID": given.encode("latin-1")})
     assert answer.headers["x-request-id"].startswith("req_")
 
 
-def test_what_sets_its_own_caching_keeps_it(api: Any, tiny: dict[str, Any]) -> None:
+def test_responses_keep_their_own_cache_control(api: Any, tiny: dict[str, Any]) -> None:
     job = api.submit(tiny)
     assert api.http.get(job["urls"]["self"]).headers["cache-control"] == "no-cache"

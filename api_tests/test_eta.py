@@ -1,4 +1,4 @@
-"""When a job's turn is likely: learned from real jobs, told of those that wait."""
+"""ETAs of queued jobs, learned from real jobs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ import pytest
 
 from tests.waiting import eventually
 
-FAR_OFF = 20.0  # times: what is told may be so wrong on a busy host, with other tests' jobs among those learned from
-RUNS_S = 55.0  # the `long` fixture's
+FAR_OFF = 20.0  # factor by which an ETA may be wrong on a busy host, as it is also learned from other tests' jobs
+RUNS_S = 55.0  # duration of the `long` fixture
 
 
 @pytest.fixture
 def learned(api: Any, tiny: dict[str, Any]) -> None:
-    """Three jobs of the workload have succeeded."""
+    """Run three jobs of the workload to success."""
     for job in [api.submit(tiny) for _ in range(3)]:
         assert api.finished(job)["status"] == "succeeded"
 
 
-def test_a_job_that_waits_is_told_when_its_turn_is_likely(
-    api: Any, tiny: dict[str, Any], learned: None, long: dict[str, Any]
-) -> None:
+def test_a_queued_job_has_an_eta(api: Any, tiny: dict[str, Any], learned: None, long: dict[str, Any]) -> None:
     assert api.job(long)["queue"]["eta_s"] is None
     device = f"{long['worker']['device'].partition('@')[0]}@{long['worker']['host']}"
     waiting = [api.submit(tiny, device=device) for _ in range(3)]
@@ -36,5 +34,5 @@ def test_a_job_that_waits_is_told_when_its_turn_is_likely(
 
 
 def settled(etas: list[float | None]) -> list[float | None] | None:
-    """Jobs that came within one second are told the same at first."""
+    """The ETAs once they differ: jobs submitted within one second first have the same."""
     return None if None in etas or len(set(etas)) < len(etas) else etas

@@ -1,4 +1,4 @@
-"""What happens to a job, told as it happens."""
+"""Server-Sent Events of jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def events(api: Any, path: str, **options: Any) -> list[tuple[str, str, dict[str, Any]]]:
-    """All of them, with kind and id, until the service ends the answer."""
+    """All events with kind and id, until the service ends the stream."""
     found, fields = [], {}
     with api.http.stream("GET", path, **options) as answer:
         for line in answer.iter_lines():
@@ -20,7 +20,7 @@ def events(api: Any, path: str, **options: Any) -> list[tuple[str, str, dict[str
     return found
 
 
-def test_a_job_is_told_of_until_it_is_done_and_a_reader_can_go_on_anywhere(api: Any, tiny: dict[str, Any]) -> None:
+def test_a_jobs_events_last_until_it_is_done_and_can_be_resumed_anywhere(api: Any, tiny: dict[str, Any]) -> None:
     job = api.submit(tiny)
     told = events(api, job["urls"]["events"])
     statuses = [data for kind, _, data in told if kind == "status"]
@@ -35,7 +35,7 @@ def test_a_job_is_told_of_until_it_is_done_and_a_reader_can_go_on_anywhere(api: 
     assert api.http.get(job["urls"]["events"], params={"last_event_id": told[-1][1]}).status_code == 204
 
 
-def test_progress_is_told_of_a_job_that_runs(api: Any, long: dict[str, Any]) -> None:
+def test_a_running_job_has_progress_events(api: Any, long: dict[str, Any]) -> None:
     with api.http.stream("GET", long["urls"]["events"]) as answer:
         lines = answer.iter_lines()
         assert any(line == "event: progress" for line in lines)
@@ -43,7 +43,7 @@ def test_progress_is_told_of_a_job_that_runs(api: Any, long: dict[str, Any]) -> 
     assert 0 <= json.loads(data.removeprefix("data: "))["progress"]["fraction"] <= 1
 
 
-def test_all_jobs_are_told_of_together(api: Any, tiny: dict[str, Any]) -> None:
+def test_one_stream_has_the_events_of_all_jobs(api: Any, tiny: dict[str, Any]) -> None:
     with api.http.stream("GET", "/v1/events") as answer:
         lines = answer.iter_lines()
         assert any(line.startswith("id: ") for line in lines)  # from here on

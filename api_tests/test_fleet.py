@@ -8,12 +8,12 @@ import httpx
 from tests.waiting import eventually
 
 
-def test_the_service_lives_and_is_ready(http: httpx.Client) -> None:
+def test_the_service_is_live_and_ready(http: httpx.Client) -> None:
     assert http.get("/livez").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ok"}
 
 
-def test_a_device_says_what_it_is_and_what_it_can_do(http: httpx.Client) -> None:
+def test_a_device_is_described(http: httpx.Client) -> None:
     device = http.get("/v1/devices").json()["data"][0]
     assert device["kind"] == "cpu"
     assert device["cores"]
@@ -37,11 +37,11 @@ def test_a_busy_worker_names_its_job(api: Any, long: dict[str, Any]) -> None:
         worker = workers[long["worker"]["id"]]
         return worker["state"], worker["job"]
 
-    # A worker speaks for itself, a moment after its job's record does.
+    # A worker's own record follows its job's record a moment later.
     eventually(lambda: seen() == ("busy", long["id"]), 10, "the worker says that it is busy")
 
 
-def test_a_cordoned_device_finishes_what_it_runs_and_takes_nothing_until_it_is_uncordoned(
+def test_a_cordoned_device_finishes_its_job_and_takes_none_until_uncordoned(
     api: Any, long: dict[str, Any], tiny: dict[str, Any]
 ) -> None:
     name = long["worker"]["device"]
@@ -59,7 +59,7 @@ def test_a_cordoned_device_finishes_what_it_runs_and_takes_nothing_until_it_is_u
         assert api.http.post(f"{url}/cordon").status_code == 200
         refused = api.http.post("/v1/jobs", json=tiny | {"device": name})
         assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
-        assert f"cordoned and takes none: {name}" in refused.json()["detail"]
+        assert f"are cordoned: {name}" in refused.json()["detail"]
         waiting = api.submit(tiny | {"device": name, "queue_if_absent": True})
         assert "NO_DEVICE_YET" in [warning["code"] for warning in waiting["warnings"]]
         assert api.job(long)["status"] == "running"
@@ -73,7 +73,7 @@ def test_a_cordoned_device_finishes_what_it_runs_and_takes_nothing_until_it_is_u
     assert api.finished(waiting)["status"] == "succeeded"
 
 
-def test_a_device_is_cordoned_by_its_short_name_and_one_that_is_not_there_is_not(http: httpx.Client) -> None:
+def test_a_device_is_cordoned_by_its_short_name_and_an_unknown_one_is_not_found(http: httpx.Client) -> None:
     known = http.get("/v1/devices").json()["data"][0]
     for word, cordoned in (("cordon", True), ("uncordon", False)):
         answer = http.post(f"/v1/devices/{known['id']}/{word}").json()
@@ -83,7 +83,7 @@ def test_a_device_is_cordoned_by_its_short_name_and_one_that_is_not_there_is_not
         assert known["id"] in problem.json()["detail"]
 
 
-def test_the_workloads_say_how_to_ask_for_them(http: httpx.Client) -> None:
+def test_workloads_have_schemas_of_their_params(http: httpx.Client) -> None:
     rows = http.get("/v1/workloads").json()["data"]
     assert {"matmul", "mnist_cnn"} <= {row["name"] for row in rows}
     for row in rows:

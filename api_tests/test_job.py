@@ -1,4 +1,4 @@
-"""A job's life as a caller sees it: submit, poll, result."""
+"""A job as clients see it: submit, poll, result."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 @pytest.fixture(scope="module")
 def finished(api: Any) -> dict[str, Any]:
-    """One tiny job that has run, shared by the tests that only look."""
+    """One finished tiny job, shared by tests that only read it."""
     job: dict[str, Any] = api.finished(api.submit(labels={"commit": "abc"}))
     return job
 
@@ -115,7 +115,7 @@ def test_the_spec_shown_is_the_one_that_runs(finished: dict[str, Any]) -> None:
     assert spec["labels"] == {"commit": "abc"}
 
 
-def test_a_finished_job_says_who_ran_it_and_when(finished: dict[str, Any]) -> None:
+def test_a_finished_job_has_its_worker_and_times(finished: dict[str, Any]) -> None:
     assert (finished["status"], finished["done"], finished["attempt"]) == ("succeeded", True, 1)
     assert finished["failure"] is None
     assert finished["worker"].keys() == {"id", "device", "host"}
@@ -145,9 +145,7 @@ def test_the_figures_agree_with_each_other(result: dict[str, Any]) -> None:
     assert result["peak"]["value"] is None or 0 < result["peak"]["fraction"] < 1.2
 
 
-def test_the_samples_are_those_that_the_result_rests_on(
-    api: Any, finished: dict[str, Any], result: dict[str, Any]
-) -> None:
+def test_the_samples_are_those_of_the_result(api: Any, finished: dict[str, Any], result: dict[str, Any]) -> None:
     url = f"{finished['urls']['self']}/samples"
     (run,) = api.http.get(url).raise_for_status().json()["data"]
     assert (run["run"], run["case"]) == (0, None)
@@ -160,7 +158,7 @@ def test_the_samples_are_those_that_the_result_rests_on(
     assert [float(row["time_s"]) for row in rows if row["phase"] == "warmup"] == run["warmup"]
 
 
-def test_samples_in_a_format_that_is_none_are_refused(api: Any, finished: dict[str, Any]) -> None:
+def test_samples_in_an_unknown_format_are_refused(api: Any, finished: dict[str, Any]) -> None:
     answer = api.http.get(f"{finished['urls']['self']}/samples", params={"format": "xml"})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
 
@@ -173,7 +171,7 @@ def test_so_few_samples_are_never_trusted(result: dict[str, Any]) -> None:
     assert metric["reason"]
 
 
-def test_a_version_that_is_known_is_not_sent_again(api: Any, finished: dict[str, Any]) -> None:
+def test_a_known_version_is_not_sent_again(api: Any, finished: dict[str, Any]) -> None:
     first = api.http.get(finished["urls"]["self"])
     again = api.http.get(finished["urls"]["self"], headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
@@ -192,7 +190,7 @@ def test_a_long_poll_follows_a_job_version_by_version(api: Any, tiny: dict[str, 
     assert seen[-1]["status"] == "succeeded"
 
 
-def test_a_submit_that_prefers_to_wait_is_answered_when_done(api: Any, tiny: dict[str, Any]) -> None:
+def test_a_submit_with_a_preferred_wait_is_answered_when_done(api: Any, tiny: dict[str, Any]) -> None:
     answer = api.http.post("/v1/jobs", json=tiny, headers={"Prefer": "wait=60"})
     assert answer.status_code == 202
     assert answer.json()["status"] == "succeeded"
@@ -200,7 +198,7 @@ def test_a_submit_that_prefers_to_wait_is_answered_when_done(api: Any, tiny: dic
     assert "retry-after" not in answer.headers
 
 
-def test_validating_only_answers_the_spec_and_the_estimate(api: Any, tiny: dict[str, Any]) -> None:
+def test_validate_only_returns_the_spec_and_the_estimate(api: Any, tiny: dict[str, Any]) -> None:
     answer = api.http.post("/v1/jobs", params={"validate_only": "true"}, json=tiny)
     assert answer.status_code == 200
     assert answer.json()["spec"]["params"]["mode"] == "chain"

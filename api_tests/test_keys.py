@@ -1,4 +1,4 @@
-"""API keys as a person meets them: the command makes one, HTTP takes it."""
+"""API keys as users see them: the command creates a key, HTTP requests send it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
 
 @pytest.fixture
 def env(house: Any) -> dict[str, str]:
-    """Of an API with a namespace of its own: the house has no keys, and is to have none."""
+    """The environment of an API with its own namespace, as the other tests' service must stay without keys."""
     if house is None:
         pytest.skip("needs the service's Redis, DYNO_URL names a live one")
     return {**house.env, "DYNO_NAMESPACE": f"keys-{uuid.uuid4().hex[:12]}"}
@@ -38,7 +38,7 @@ def dyno(env: dict[str, str], *arguments: str, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
-def test_a_key_is_made_on_the_host_asked_for_from_then_on_and_revoked_at_once(http: Any, env: dict[str, str]) -> None:
+def test_a_key_created_on_the_host_is_needed_from_then_on_and_revoked_at_once(http: Any, env: dict[str, str]) -> None:
     assert http.get("/v1/jobs").status_code == 200
     secret = dyno(env, "keys", "create", "--scope", "submit", "--name", "ci", "--queued-jobs", "1").strip()
     eventually(lambda: http.get("/v1/jobs").status_code == 401, 10, "a key is asked for")
@@ -69,7 +69,7 @@ def test_a_key_is_made_on_the_host_asked_for_from_then_on_and_revoked_at_once(ht
     assert "revoked" in dyno(env, "keys", "list")
 
 
-def test_what_can_be_no_key_is_refused_before_anything_is_closed(http: Any, env: dict[str, str]) -> None:
+def test_an_invalid_first_key_is_refused_and_the_service_stays_open(http: Any, env: dict[str, str]) -> None:
     dyno(env, "keys", "create", "--scope", "all", "--name", "ci", code=2)
     dyno(env, "keys", "create", "--scope", "read", "--name", "", code=2)
     dyno(env, "keys", "create", "--scope", "read", "--name", "ci", "--queued-jobs", "0", code=2)
@@ -77,7 +77,7 @@ def test_what_can_be_no_key_is_refused_before_anything_is_closed(http: Any, env:
     assert http.get("/v1/jobs").status_code == 200
 
 
-def test_a_service_is_opened_again_by_a_command_of_its_own(http: Any, env: dict[str, str]) -> None:
+def test_a_service_is_opened_again_with_dyno_keys_open(http: Any, env: dict[str, str]) -> None:
     made = json.loads(dyno(env, "keys", "create", "--scope", "read", "--name", "ci", "--json"))
     assert "aren't revoked" in dyno(env, "keys", "open", code=1)
     dyno(env, "keys", "revoke", made["id"])

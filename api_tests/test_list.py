@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def batch(api: Any) -> Iterator[dict[str, Any]]:
-    """Five jobs of one label that wait for a device nobody has; canceled afterwards."""
+    """Five jobs with one label, queued for a device that doesn't exist; canceled afterwards."""
     label = uuid.uuid4().hex
     bodies = {"device": "tpu", "queue_if_absent": True, "labels": {"batch": label}}
     jobs = [api.submit(**bodies) for _ in range(5)]
@@ -32,7 +32,7 @@ def test_the_newest_job_comes_first(api: Any, batch: dict[str, Any]) -> None:
     assert (answer.json()["next_cursor"], answer.json()["has_more"]) == (None, False)
 
 
-def test_pages_follow_each_other_without_gap_or_repeat_while_jobs_come_in(api: Any, batch: dict[str, Any]) -> None:
+def test_pages_have_no_gaps_or_repeats_while_jobs_arrive(api: Any, batch: dict[str, Any]) -> None:
     params = {"label": batch["label"], "limit": 2}
     answer = api.http.get("/v1/jobs", params=params)
     seen = ids(answer)
@@ -58,11 +58,11 @@ def test_pages_follow_each_other_without_gap_or_repeat_while_jobs_come_in(api: A
         ({"framework": "jax"}, 0),
     ],
 )
-def test_a_filter_keeps_what_fits(api: Any, batch: dict[str, Any], wanted: dict[str, str], found: int) -> None:
+def test_a_filter_keeps_matching_jobs(api: Any, batch: dict[str, Any], wanted: dict[str, str], found: int) -> None:
     assert len(ids(api.http.get("/v1/jobs", params=wanted | {"label": batch["label"]}))) == found
 
 
-def test_jobs_can_be_found_by_when_they_were_made(api: Any, batch: dict[str, Any]) -> None:
+def test_jobs_can_be_found_by_creation_time(api: Any, batch: dict[str, Any]) -> None:
     middle = batch["jobs"][2]["created_at"]
 
     def found(**wanted: str) -> list[str]:

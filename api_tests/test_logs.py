@@ -1,18 +1,18 @@
-"""What a job's runner has printed, as it is and as it comes."""
+"""Logs of jobs, read and followed."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def test_a_job_that_is_done_has_a_log(api: Any, tiny: dict[str, Any]) -> None:
+def test_a_done_job_has_a_log(api: Any, tiny: dict[str, Any]) -> None:
     job = api.finished(api.submit(tiny))
     answer = api.http.get(f"{job['urls']['self']}/logs")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
-    assert answer.text.startswith("[attempt 1, run 1]\n")  # TensorFlow has something to say of itself
+    assert answer.text.startswith("[attempt 1, run 1]\n")  # followed by TensorFlow's own output
 
 
-def test_who_follows_a_log_is_let_go_when_the_job_ends(api: Any, long: dict[str, Any]) -> None:
+def test_a_followed_log_ends_with_its_job(api: Any, long: dict[str, Any]) -> None:
     with api.http.stream("GET", f"{long['urls']['self']}/logs", params={"follow": "true"}) as answer:
         assert answer.status_code == 200
         api.cancel(long)

@@ -1,4 +1,4 @@
-"""GET /metrics as Prometheus sees it: figures that grow with what happens, at every API process alike."""
+"""GET /metrics as Prometheus sees it: counters grow, and are the same in every API process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_job_s_life_is_counted_once(api: Any, tiny: dict[str, Any]) -> None:
     assert of(after, "dyno_jobs", status="succeeded") >= 1
 
 
-def test_what_waits_and_what_runs_is_told(api: Any, long: dict[str, Any], tiny: dict[str, Any]) -> None:
+def test_queued_and_running_jobs_are_reported(api: Any, long: dict[str, Any], tiny: dict[str, Any]) -> None:
     held_up = api.submit(tiny | {"device": "tpu", "queue_if_absent": True})
     before = scraped(api.http)
     assert of(before, "dyno_queue_depth", queue="tpu") >= 1
@@ -68,7 +68,7 @@ def test_what_waits_and_what_runs_is_told(api: Any, long: dict[str, Any], tiny: 
     assert of(scraped(api.http), "dyno_jobs_ended_total", **CANCELED) > of(before, "dyno_jobs_ended_total", **CANCELED)
 
 
-def test_requests_are_told_by_route_and_never_by_path(api: Any, tiny: dict[str, Any]) -> None:
+def test_requests_are_counted_by_route_and_never_by_path(api: Any, tiny: dict[str, Any]) -> None:
     job = api.finished(api.submit(tiny))
     api.job(job)
     assert api.http.get("/v1/jobs/job_00000000000000000000000000").status_code == 404
@@ -84,9 +84,7 @@ def test_requests_are_told_by_route_and_never_by_path(api: Any, tiny: dict[str, 
     assert of(found, name, method="GET", route="unmatched", status="404", held="no") >= 1
 
 
-def test_another_api_that_has_just_started_tells_the_same_of_the_jobs(
-    api: Any, house: Any, tiny: dict[str, Any]
-) -> None:
+def test_a_new_api_process_reports_the_same_jobs(api: Any, house: Any, tiny: dict[str, Any]) -> None:
     if house is None:
         pytest.skip("a live service's processes are none of our business")
     api.finished(api.submit(tiny))
@@ -99,7 +97,7 @@ def test_another_api_that_has_just_started_tells_the_same_of_the_jobs(
     assert of(found, "dyno_jobs_ended_total", **SUCCEEDED) >= 1
 
 
-def test_prometheus_own_checker_finds_nothing_amiss(api: Any, tiny: dict[str, Any]) -> None:
+def test_promtool_finds_no_problems(api: Any, tiny: dict[str, Any]) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not on this machine: Debian has it in the package prometheus")

@@ -1,4 +1,4 @@
-"""The command that a result quotes, run as it stands; and a verdict that is required of what it runs."""
+"""The reproduce command of a result, run unchanged and with a required verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DYNO = [sys.executable, "-c", "from dyno.cli import main; main()"]
 
 @pytest.fixture(scope="module")
 def asked(api: Any) -> dict[str, Any]:
-    """A job for a device of a model that is here, with values that a shell would split."""
+    """A job for a live device model, with values that a shell would split."""
     model = api.http.get("/v1/devices").json()["data"][0]["model"]
     params = {"sizes": [48, 64], "repeats": 3}
     job: dict[str, Any] = api.finished(api.submit(params=params, device={"kind": "cpu", "model": model}, seed=7))
@@ -29,7 +29,7 @@ def _run(result: dict[str, Any], url: str, *options: str) -> subprocess.Complete
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_the_command_asks_for_the_same_again_and_a_verdict_that_is_missed_is_a_failure(
+def test_the_reproduce_command_submits_the_same_spec_and_fails_on_a_missed_verdict(
     api: Any, url: str, asked: dict[str, Any]
 ) -> None:
     result = api.http.get(asked["urls"]["result"]).raise_for_status().json()
@@ -45,7 +45,7 @@ def test_the_command_asks_for_the_same_again_and_a_verdict_that_is_missed_is_a_f
     assert again["reproduce"] == result["reproduce"]
 
 
-def test_a_verdict_that_is_met_is_none(api: Any, url: str, asked: dict[str, Any]) -> None:
+def test_a_met_verdict_succeeds(api: Any, url: str, asked: dict[str, Any]) -> None:
     result = api.http.get(asked["urls"]["result"]).raise_for_status().json()
     done = _run(result, url, "--require", "untrusted")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The same spec once more, as another job."""
+"""Reruns of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of many jobs as one flat table."""
+"""Metrics of many jobs as one flat table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _moment(millis: int) -> datetime:
     return datetime.fromtimestamp(millis / 1000, UTC)
 
 
-# How Grafana writes the ends of a dashboard's range into the URL of a query of its Infinity source: ${__from},
+# Grafana's Infinity source writes the ends of a dashboard's range into the URL of a query as ${__from},
 # ${__from:date:iso} and ${__from:date:seconds}, or by their backend ${__timeFrom}.
 WRITTEN = {
     "epoch milliseconds": str,
@@ -45,7 +45,7 @@ WRITTEN = {
 
 @pytest.fixture(scope="module")
 def of_sizes(api: Any) -> dict[str, Any]:
-    """A job that succeeded, with a list among its params."""
+    """A succeeded job with a list among its params."""
     measure = {"processes": 1, "min_samples": 3, "min_s": 0}
     job = api.submit({"workload": "matmul", "params": {"sizes": [64, 32]}, "measure": measure})
     found: dict[str, Any] = api.finished(job)

@@ -1,4 +1,4 @@
-"""What a collector of OpenTelemetry's is sent: one trace from the POST through the queue to each run."""
+"""Spans sent to an OpenTelemetry collector: one trace from the POST through the queue to each run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.waiting import eventually
 
 otlp = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason="no tensordyno[otel]")
 
-TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"  # of a caller who traces too
+TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"  # of a client that traces, too
 SENT = {"DYNO_TRACES": "1", "OTEL_BSP_SCHEDULE_DELAY": "100"} | ON_NUMPY
 
 
 class Collector(ThreadingHTTPServer):
-    """Keeps what it is sent, with the name of the service that sent it."""
+    """Keeps received spans with the name of the sending service."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, Any]] = []
@@ -64,7 +64,7 @@ def collecting() -> Iterator[tuple[Collector, dict[str, str]]]:
 
 
 @two_cores
-def test_a_trace_goes_from_the_caller_through_the_queue_to_each_run(house: House | None) -> None:
+def test_a_trace_spans_client_queue_and_each_run(house: House | None) -> None:
     if house is None:
         pytest.skip("a live service traces to where its owner says")
     body = TINY | {"device": THERE, "measure": {"processes": 2, "min_samples": 3, "min_s": 0}}
@@ -97,7 +97,7 @@ def facts(of: Any) -> dict[str, Any]:
 
 
 @two_cores
-def test_a_collector_that_is_away_costs_no_job(house: House | None) -> None:
+def test_an_unreachable_collector_fails_no_job(house: House | None) -> None:
     if house is None:
         pytest.skip("a live service traces to where its owner says")
     env = SENT | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}

@@ -1,4 +1,4 @@
-"""Webhooks as a person meets them: a URL in the spec, signed messages at its receiver, deliveries to look at."""
+"""Webhooks as users see them: a URL in the spec, signed messages at its receiver, and listed deliveries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAITS = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_a
 
 @pytest.fixture
 def sending(house: Any, api: Any) -> Iterator[Any]:
-    """An API that sends webhooks, beside one that doesn't, on the same store and for the same worker."""
+    """An API that sends webhooks, beside one that doesn't, with the same store and worker."""
     if house is None:
         pytest.skip("needs an API with a secret, DYNO_URL names a live one")
     with house.another_api(**SENDS) as (_, one):
@@ -41,14 +41,14 @@ def deliveries(api: Any, job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def is_signed(secret: str, message: Message) -> bool:
-    """As docs/webhooks.md has it, with nothing but the standard library."""
+    """Check the signature as in docs/webhooks.md, with the standard library only."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     said = f"{message.headers['webhook-id']}.{message.headers['webhook-timestamp']}.".encode() + message.body
     signature = base64.b64encode(hmac.digest(key, said, hashlib.sha256)).decode()
     return any(hmac.compare_digest(each, f"v1,{signature}") for each in message.headers["webhook-signature"].split())
 
 
-def test_a_done_job_tells_its_receiver_that_failed_three_times_before(sending: Any, tiny: dict[str, Any]) -> None:
+def test_a_done_jobs_webhook_is_delivered_after_three_failures(sending: Any, tiny: dict[str, Any]) -> None:
     with Inbox(500, 503, 302) as inbox:
         job = sending.submit(tiny, webhook=inbox.url, labels={"commit": "abc"})
         done = sending.finished(job)
@@ -71,7 +71,7 @@ def test_a_done_job_tells_its_receiver_that_failed_three_times_before(sending: A
     assert again.messages[0].headers["webhook-id"] == delivery["id"]
 
 
-def test_an_event_outlives_the_api_that_was_sending_it(house: Any) -> None:
+def test_a_delivery_survives_the_api_that_was_sending_it(house: Any) -> None:
     if house is None:
         pytest.skip("kills an API, DYNO_URL names a live one")
     env = SENDS | {"DYNO_NAMESPACE": f"webhooks-{uuid.uuid4().hex[:12]}", "DYNO_WEBHOOK_TIMEOUT_S": "0.5"}
@@ -88,12 +88,14 @@ def test_an_event_outlives_the_api_that_was_sending_it(house: Any) -> None:
         with house.another_api(**env) as (_, api):
             eventually(lambda: deliveries(api, job)[0]["status"] == "delivered", what="delivered by another API")
             [delivery] = deliveries(api, job)
-    assert delivery["attempts"][-2]["ended"] is None, "what became of the attempt of the one that died isn't known"
+    assert delivery["attempts"][-2]["ended"] is None, "the outcome of the dead process' attempt is unknown"
     assert len(inbox.messages) == sent + 1
     assert {each.headers["webhook-id"] for each in inbox.messages} == {delivery["id"]}
 
 
-def test_without_a_secret_and_inside_no_webhook_is_taken(api: Any, sending: Any, tiny: dict[str, Any]) -> None:
+def test_webhooks_without_a_secret_or_to_private_addresses_are_refused(
+    api: Any, sending: Any, tiny: dict[str, Any]
+) -> None:
     for one, url in (
         (api, "https://hooks.example.org/"),
         (sending, "http://127.0.0.2/"),

@@ -1,6 +1,6 @@
-"""Every workload on every framework that some worker has, at params so small that a job takes seconds.
+"""Every workload on every framework of a live worker, with params so small that a job takes seconds.
 
-Nearly all of those go into compiling. The jobs of all tests are submitted at once.
+Nearly all of that time is compilation. The jobs of all tests are submitted at once.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import pytest
 
 FRAMEWORKS = ("tensorflow", "jax", "torch")
 MEASURE = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.2}
-LEFT = frozenset({"training.png", "model.weights.h5", "model.keras"})  # by every training
+LEFT = frozenset({"training.png", "model.weights.h5", "model.keras"})  # files of every training
 
 
 @dataclass(frozen=True)
 class Row:
-    """What to ask for, and what its result has beside what every result has. `kind` of the data: null where none."""
+    """A spec, and what its result has beside the common fields. `kind` of the data: None without data."""
 
     params: dict[str, Any]
     details: frozenset[str] = frozenset()
     kind: str | None = None
     artifacts: frozenset[str] = frozenset()
     warnings: frozenset[str] = frozenset()
-    on_jax: dict[str, Any] = field(default_factory=dict)  # params that differ there
+    on_jax: dict[str, Any] = field(default_factory=dict)  # params that differ on JAX
 
     def params_on(self, framework: str) -> dict[str, Any]:
         return self.params | (self.on_jax if framework == "jax" else {})
@@ -88,16 +88,16 @@ ROWS = {
         {**QUICK, "batch_size": 8, "steps_per_epoch": 2, "window": 10, "units": 8, "embedding": 8}
         | {"test_samples": 20, "generate": 20},
         LEARNT | {"rnn_kernel", "generated"},
-        "real",  # the text that ships is all of it
+        "real",  # the bundled text is the complete one
         LEFT | {"generated.txt"},
     ),
 }
 
 
-pytestmark = pytest.mark.timeout(600)  # a test may wait for the jobs of those before it
+pytestmark = pytest.mark.timeout(600)  # a test may wait for the jobs of earlier ones
 REPLICATED, REPLICAS = "mnist_cnn", 8
 TESTS = [(workload, framework, 1) for workload in ROWS for framework in FRAMEWORKS]
-TESTS += [(REPLICATED, framework, REPLICAS) for framework in FRAMEWORKS if framework != "torch"]  # which has none
+TESTS += [(REPLICATED, framework, REPLICAS) for framework in FRAMEWORKS if framework != "torch"]  # no replicas on it
 
 
 def marked(test: tuple[str, str, int]) -> Any:
@@ -115,7 +115,7 @@ def described(http: Any) -> dict[str, dict[str, Any]]:
 def submitted(
     request: pytest.FixtureRequest, api: Any, described: dict[str, Any]
 ) -> Iterator[dict[tuple[str, str, int], dict[str, Any]]]:
-    """The jobs of the tests that are to run, by (workload, framework, replicas), where some worker can do them."""
+    """The jobs of the selected tests by (workload, framework, replicas), as far as a worker can run them."""
     devices = api.http.get("/v1/devices").raise_for_status().json()["data"]
     installed = {name for device in devices for name in device["frameworks"]}
     calls = [item.callspec.params.get("test") for item in request.session.items if hasattr(item, "callspec")]
@@ -130,14 +130,14 @@ def submitted(
 
 def asked(workload: str, framework: str, replicas: int) -> dict[str, Any]:
     params = ROWS[workload].params_on(framework)
-    if replicas > 1:  # samples that don't divide by them, to train on and to test with
+    if replicas > 1:  # numbers of training and test samples that aren't multiples of the replicas
         params = params | {"train_samples": 260, "test_samples": 125}
     spec = {"workload": workload, "params": params, "measure": MEASURE}
     return spec | {"framework": framework, "replicas": replicas}
 
 
 def finished(api: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Others may be before it."""
+    """Wait until the job is done; others may be queued before it."""
     while not (now := api.job(job, params={"wait": 60}))["done"]:
         pass
     return now
@@ -145,7 +145,7 @@ def finished(api: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def result(api: Any, submitted: dict[Any, Any], test: tuple[str, str, int]) -> dict[str, Any]:
-    """Of the test's job, once it has succeeded."""
+    """The result of the test's job, once it has succeeded."""
     if test not in submitted:
         pytest.skip(f"no worker here can run {test[0]} on {test[1]}")
     job = finished(api, submitted[test])
@@ -154,7 +154,7 @@ def result(api: Any, submitted: dict[Any, Any], test: tuple[str, str, int]) -> d
     return found
 
 
-def test_every_workload_there_is_has_a_row_here(described: dict[str, Any]) -> None:
+def test_every_workload_has_a_row_here(described: dict[str, Any]) -> None:
     assert ROWS.keys() == described.keys()
 
 
@@ -168,13 +168,18 @@ def test_a_workload_runs_to_its_result(
     named = {metric["name"]: metric for metric in result["metrics"]}
     for metric in described[workload]["metrics"]:
         value = named[metric["name"]]["value"]
-        assert value > 0 or (value == 0 and metric["unit"] == "1"), metric  # a share, as of what was learned
+        assert value > 0 or (value == 0 and metric["unit"] == "1"), metric  # a fraction, such as an accuracy
     assert result["details"].keys() >= row.details
     assert {artifact["name"] for artifact in result["artifacts"]} >= row.artifacts
     assert {raised["code"] for raised in result["warnings"]} >= row.warnings
     assert result["memory"]["host_peak_bytes"] > 0
     published = described[workload]["references"]
-    learnt = {"accuracy", "train_accuracy", "wrong", "recognised_probability"}  # on the real data: not beside ours
+    learnt = {
+        "accuracy",
+        "train_accuracy",
+        "wrong",
+        "recognised_probability",
+    }  # learned from real data, so not comparable with ours
     assert result["reference"] == [
         figure for figure in published if row.kind in (None, "real") or figure["metric"] not in learnt
     ]

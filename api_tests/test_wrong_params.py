@@ -1,4 +1,4 @@
-"""Every param of every workload, wrong in each way that its schema excludes: all of them named, nothing queued."""
+"""Every param of every workload, wrong in each way that its schema excludes: each is named, and no job is queued."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def schemas(http: Any) -> dict[str, dict[str, Any]]:
     return {e["name"]: e["params"] for e in http.get("/v1/workloads").raise_for_status().json()["data"]}
 
 
-def test_each_param_that_its_schema_excludes_is_named(api: Any, schemas: dict[str, dict[str, Any]]) -> None:
+def test_each_param_excluded_by_its_schema_is_named(api: Any, schemas: dict[str, dict[str, Any]]) -> None:
     for workload, schema in schemas.items():
         wrong = {name: list(excluded(part, schema.get("$defs", {}))) for name, part in schema["properties"].items()}
         assert all(wrong.values()), workload
@@ -26,7 +26,7 @@ def test_each_param_that_its_schema_excludes_is_named(api: Any, schemas: dict[st
             assert named(api, {"workload": workload, "params": params}) == params.keys(), (workload, params)
 
 
-def test_a_param_that_there_is_not_is_named(api: Any, schemas: dict[str, dict[str, Any]]) -> None:
+def test_an_unknown_param_is_named(api: Any, schemas: dict[str, dict[str, Any]]) -> None:
     for workload in schemas:
         assert named(api, {"workload": workload, "params": {"no_such_param": 1}}) == {"no_such_param"}
 
@@ -57,7 +57,7 @@ def test_dropout_rates_of_a_wrong_number_or_value_are_named(api: Any, rates: Any
     assert named(api, {"workload": "mnist_cnn", "params": {"dropout_rates": rates}}) == {"dropout_rates"}
 
 
-def test_what_the_framework_can_not_do_is_named_by_the_param_that_asks_for_it(api: Any) -> None:
+def test_params_that_the_framework_does_not_support_are_named(api: Any) -> None:
     for workload, params in (("mnist_cnn", {"export": "saved_model"}), ("quantized_inference", {"engine": "litert"})):
         assert named(api, {"workload": workload, "params": params, "framework": "jax"}) == params.keys()
 
@@ -69,7 +69,7 @@ def test_what_the_framework_can_not_do_is_named_by_the_param_that_asks_for_it(ap
         ({"workload": "matmul"}, "/replicas", "replicas must be 1"),
     ],
 )
-def test_replicas_that_cannot_be_are_refused_with_what_can(
+def test_invalid_replicas_are_refused_with_the_valid_ones(
     api: Any, spec: dict[str, Any], pointer: str, detail: str
 ) -> None:
     answer = api.http.post("/v1/jobs", json=spec | {"replicas": 8})
@@ -79,7 +79,7 @@ def test_replicas_that_cannot_be_are_refused_with_what_can(
     assert detail in error["detail"]
 
 
-def test_a_framework_that_no_worker_has_is_unsupported_and_the_answer_says_how_to_get_it(api: Any) -> None:
+def test_a_framework_without_a_worker_is_unsupported_and_the_error_says_how_to_install_it(api: Any) -> None:
     if any("torch" in device["frameworks"] for device in api.http.get("/v1/devices").json()["data"]):
         pytest.skip("a worker here has torch")
     answer = api.http.post("/v1/jobs", json={"workload": "matmul", "framework": "torch"})
@@ -91,7 +91,7 @@ def test_a_framework_that_no_worker_has_is_unsupported_and_the_answer_says_how_t
 
 
 def named(api: Any, body: dict[str, Any]) -> set[str]:
-    """The params that the answer to `body`, a 422, calls wrong."""
+    """The params that the 422 for `body` names."""
     answer = api.http.post("/v1/jobs", json=body | {"labels": {"wrong": "params"}})
     assert answer.status_code == 422, answer.text
     assert answer.json()["code"] == "invalid-spec"
@@ -102,7 +102,7 @@ def named(api: Any, body: dict[str, Any]) -> set[str]:
 
 
 def excluded(schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[Any]:
-    """JSON values that the schema of one param rules out: other types, beyond its bounds, none of its choices."""
+    """JSON values that the schema of one param excludes: other types, beyond its bounds, outside its choices."""
     ways = [resolved(way, definitions) for way in schema.get("anyOf", [schema])]
     choices = [choice for way in ways for choice in way.get("enum", [way["const"]] if "const" in way else [])]
     types = {way["type"] for way in ways if "type" in way} | {TYPES[type(choice)] for choice in choices}

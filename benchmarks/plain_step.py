@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -90,6 +91,8 @@ def _installed() -> Iterator[str]:
 def _rows(name: str, on: str) -> Iterator[list[Any]]:
     engine = framework(on)
     engine.load()
+    engine.start("cpu", len(os.sched_getaffinity(0)))
+    engine.start = lambda *_: None  # type: ignore[method-assign]  # PyTorch's threads are set once
     trainer = engine.trainer
     for variant in VARIANTS:
         if (variant and on != "tensorflow") or ("precision" in variant and name != "resnet50"):

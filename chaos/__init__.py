@@ -1,1 +1,1 @@
-"""A chaos run: a whole Dyno on a rig of its own, faults by a seed, and a proof from the event streams afterwards."""
+"""Chaos tests: run a whole Dyno on a rig, inject seeded faults, and check the promises from the event streams."""

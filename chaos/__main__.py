@@ -1,6 +1,6 @@
-"""`python -m chaos [--seed N] [--minutes 10] [--jobs 1250]`.
+"""The command `python -m chaos [--seed N] [--minutes 10] [--jobs 1250]`.
 
-0 where the promise held, 1 where it didn't, 3 where the run itself broke and says nothing of that, 130 after a signal.
+Exit code: 0 if all promises held, 1 if one was violated, 3 if the run itself failed, 130 after a signal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chaos.run import Asked, Shaken, run
 from chaos.streams import MOST_JOBS
 from dyno.processes import STOP_SIGNALS
 
-SHORT = Path("build") / "chaos"  # what is too short to count
+SHORT = Path("build") / "chaos"  # results of runs that are too short to be recorded
 HELD, VIOLATED, BROKE, SIGNALED = 0, 1, 3, 130  # 2 is argparse's
 FULL_MINUTES, FULL_JOBS = 10.0, 1250  # of which five in six are tiny
 
@@ -47,14 +47,14 @@ def main() -> int:
         say("ended by a signal; nothing is kept")
         shutil.rmtree(folder, ignore_errors=True)
         return SIGNALED
-    except Exception:  # noqa: BLE001 - whatever it is, it must not look like a promise that was broken
+    except Exception:  # noqa: BLE001 - an error of the run must not look like a violation
         traceback.print_exc()
-        say(f"seed {seed}: the run itself broke, so nothing is known; what was left is in {folder}")
+        say(f"seed {seed}: the run itself failed, so it proves nothing; its files are in {folder}")
         return BROKE
 
 
 async def _until_ended(asked: Asked, folder: Path) -> Shaken:
-    """The first signal ends the run in order, further ones change nothing."""
+    """Run until the end; the first signal stops the run cleanly, and further ones are ignored."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
 
@@ -77,7 +77,7 @@ def _told(shaken: Shaken, folder: Path) -> int:
     print(json.dumps(found, indent=1))
     violated = summary.violated(found)
     if violated:
-        say(f"seed {seed}: {violated} violations; what was left is in {folder}")
+        say(f"seed {seed}: {violated} violations; the run's files are in {folder}")
         return VIOLATED
     say(f"seed {seed}: every 202 ended exactly once")
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Whose the jobs of a run are: two API keys', and nobody's."""
+"""The owners of a run's jobs: two API keys, and requests without a key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dyno.store.redis import Keys
 
 
 class ApiKey(NamedTuple):
-    """`id` is the owner of the jobs that are asked for with `secret`. Both are null where no key is sent."""
+    """`id`: the owner of jobs submitted with `secret`. Both are None if no key is sent."""
 
     id: str | None = None
     secret: str | None = None
@@ -23,7 +23,10 @@ class ApiKey(NamedTuple):
 
 
 def make(client: redis.Redis, keys: Keys) -> list[ApiKey]:
-    """None at all, and two that may submit. No list of keys names these, so whoever sends none is let in, too."""
+    """No key, and two keys that may submit.
+
+    The keys aren't in the store's list, so requests without a key are allowed.
+    """
     return [ApiKey(), *(_made(client, keys, name) for name in ("one", "other"))]
 
 

@@ -1,4 +1,4 @@
-"""What must never be, and one case of it."""
+"""The kinds of violations, and a single violation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Breach(StrEnum):
-    """Each is a column of the page on chaos runs."""
+    """The kinds of violations. Each is a column of the page on chaos runs."""
 
     LOST = "lost jobs"
     TWICE = "double finishes"

@@ -1,4 +1,4 @@
-"""Callers of the API who don't give up: what they were promised is noted, and so is every cancel they asked for."""
+"""API clients that retry until they succeed, and record each accepted job and each cancel request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AGAIN_S = 0.3
 
 
 class Canceled(NamedTuple):
-    """The answer to a cancel. `status`: the job's, but of a 409, where it is none."""
+    """The response to a cancel. `status`: the job's status; missing for a 409."""
 
     code: int
     status: str
@@ -28,9 +28,9 @@ class Canceled(NamedTuple):
 
 @dataclass
 class Answers:
-    """What the API said. `accepted`: the ids that each idempotency key was answered with, by 202.
+    """The API's responses. `accepted`: the job ids in the 202 responses to each idempotency key.
 
-    `canceling`: the jobs that anybody tried to cancel. `cancels`: what those tries were answered.
+    `canceling`: the jobs that a client tried to cancel. `cancels`: the responses to these requests.
     """
 
     accepted: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -45,13 +45,13 @@ class Answers:
 
 
 class Callers:
-    """All of them over one pool of connections to `url`, and each with the next of `keys`, in turn."""
+    """All clients share one pool of connections to `url`, and use `keys` in turn."""
 
     def __init__(self, url: str, answers: Answers, keys: Sequence[ApiKey] = (ApiKey(),)) -> None:
         self._url, self._answers, self._keys = url, answers, keys
 
     async def place(self, orders: Iterable[Order], begun_s: float) -> None:
-        """Each when it is its time; returns when every one has been answered. `begun_s` is by the monotonic clock."""
+        """Submit each order at its time. Returns when all are answered. `begun_s`: the start on the monotonic clock."""
         limits = httpx.Limits(max_connections=None)
         client = httpx.AsyncClient(base_url=self._url, timeout=_ANSWER_S, limits=limits)
         async with client as http, asyncio.TaskGroup() as group:
@@ -63,7 +63,7 @@ class Callers:
         ids = await asyncio.gather(*(self._submit(http, order, key) for _ in range(2 if order.twice else 1)))
         if order.cancel_after_s is not None and ids[0] is not None:
             await asyncio.sleep(order.cancel_after_s)
-            self._answers.canceling.add(ids[0])  # before it is sent: it may count though its answer gets lost
+            self._answers.canceling.add(ids[0])  # before sending: the cancel may count even if its response is lost
             answer = await self._call(http, {200, 202, 409}, f"/v1/jobs/{ids[0]}/cancel")
             if answer is not None:
                 self._answers.cancels[ids[0]].append(Canceled(answer.status_code, str(answer.json().get("status"))))
@@ -83,7 +83,7 @@ class Callers:
     async def _call(
         self, http: httpx.AsyncClient, wanted: set[int], path: str, **options: Any
     ) -> httpx.Response | None:
-        """POST until it is answered; a 503 has to say when to come back, and any other refusal is strange."""
+        """POST until it is answered. A 503 must have `Retry-After`; any other refusal is recorded as strange."""
         while True:
             try:
                 answer = await http.post(path, **options)

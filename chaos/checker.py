@@ -1,4 +1,4 @@
-"""The proof: from the event streams, and from what callers were answered, alone."""
+"""The checker: finds violations from the event streams and the API's responses alone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from chaos.table import CANCELED, DONE, ENDS_ATTEMPT, MOST_ATTEMPTS, ROWS, RUNNI
 def violations(
     accepted: Mapping[str, Collection[str]], canceling: Collection[str], streams: Streams
 ) -> list[Violation]:
-    """Everything in the streams that breaks the promise.
+    """All violations in the streams.
 
-    `accepted`: the job ids that each idempotency key was answered with by 202. `canceling`: jobs that somebody tried
-    to cancel. All has come to rest: a job that has no end now has none for ever.
+    `accepted`: the job ids in the 202 responses to each idempotency key. `canceling`: jobs that a client tried to
+    cancel. Call this when all parts are idle: a job without an end is lost.
     """
     lives = streams.by_job.items()
     return list(
@@ -48,7 +48,7 @@ def _lost(answered: Iterator[str], by_job: Mapping[str, Sequence[Event]]) -> Ite
 
 
 def _life(job: str, events: Sequence[Event], canceling: Collection[str]) -> Iterator[Violation]:
-    """Every step is in the table, none is missing, and the job ends once, with nothing behind that."""
+    """Each transition is in the table, none is missing, and the job ends once, with its last event."""
     before: str | None = None
     for number, event in enumerate(events, start=1):
         if before in DONE:
@@ -64,7 +64,7 @@ def _life(job: str, events: Sequence[Event], canceling: Collection[str]) -> Iter
 
 
 def _attempts(job: str, events: Sequence[Event]) -> Iterator[Violation]:
-    """Only the attempt that was claimed last may end the job, or give it back; and there are not too many of them."""
+    """Only the attempt claimed last may end the job or hand it back, and the number of attempts is limited."""
     claimed: Owner | None = None
     least = 1  # a hand-back may cost no attempt, a lease that ran out costs one
     for event in events:
@@ -86,7 +86,7 @@ def _told(owner: Owner | None) -> str:
 
 
 def _overlaps(general: Sequence[Event]) -> Iterator[Violation]:
-    """A device is a job's from the claim to the event with which the job runs no longer. In Redis' own order."""
+    """A job has its device from the claim to the event that ends the attempt, in Redis' order; no other may overlap."""
     holders: dict[str, str] = {}
     devices: dict[str, str] = {}
     for event in general:
@@ -102,7 +102,7 @@ def _overlaps(general: Sequence[Event]) -> Iterator[Violation]:
 
 
 def _differing(streams: Streams) -> Iterator[Violation]:
-    """The general stream has to tell of each job what the job's own does, in the same order."""
+    """The general stream must have the same events of each job as the job's own stream, in the same order."""
     told: dict[str, list[Event]] = {}
     for event in streams.general:
         told.setdefault(event.job, []).append(event)
@@ -112,5 +112,5 @@ def _differing(streams: Streams) -> Iterator[Violation]:
 
 
 def _said(events: Sequence[Event]) -> list[Event]:
-    """But for the streams' own ids."""
+    """The event without the stream's id."""
     return [event._replace(at_s=0.0) for event in events]

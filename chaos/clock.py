@@ -1,7 +1,7 @@
-"""A wall clock that jumps, for one worker and all it starts; the monotonic one is left alone, as on a real host.
+"""A jumping wall clock for one worker and its child processes. As on a real host, the monotonic clock doesn't jump.
 
-Our own (`jumping.c`), for libfaketime 0.9.10 can't do just that: told to leave the monotonic clock alone, it has every
-`time.sleep` of Python fail with EINVAL, and told nothing it lets that clock jump too.
+It is our own library (`jumping.c`), because libfaketime 0.9.10 can't do this. If it is set to leave the monotonic clock
+alone, every `time.sleep` of Python fails with EINVAL; by default, that clock jumps too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SOURCE = Path(__file__).with_name("jumping.c")
 
 
 class JumpingClock:
-    """`env` is for the worker. Without a C compiler it is empty, and `left_out` says so."""
+    """`env`: the worker's environment. Without a C compiler it is empty, and `left_out` has the reason."""
 
     def __init__(self, folder: Path) -> None:
         self._file, self._library = folder / "clock", folder / "jumping.so"
@@ -30,7 +30,7 @@ class JumpingClock:
         return {"LD_PRELOAD": str(self._library), "JUMPING_CLOCK": str(self._file)}
 
     def jump(self, offset_s: int) -> None:
-        """So far from the true time, for all who have the clock, at once."""
+        """Set the offset from the true time, for all processes with this clock at once."""
         with self._file.open("r+b") as file:
             file.write(struct.pack("=q", offset_s))
 

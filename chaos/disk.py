@@ -1,4 +1,4 @@
-"""A small disk for the workers alone, so that it can be filled without harm to anybody else."""
+"""A small disk for the workers alone, so that filling it doesn't affect other processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BALLAST = "ballast"
 
 
 class SmallDisk:
-    """A tmpfs at `folder`, where this process may mount one; `left_out` says why not."""
+    """A tmpfs at `folder`. If this process can't mount one, `left_out` has the reason."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,12 +32,12 @@ class SmallDisk:
             self.left_out = f"no small disk can be mounted: {done.stderr.strip() or done.returncode}"
 
     def unmount(self) -> None:
-        """Lazily: a process that is still in it must not keep it."""
+        """Unmount lazily, as a process may still use it."""
         if self.folder.is_mount():
             subprocess.run(["umount", "-l", str(self.folder)], check=False)
 
     def fill(self) -> None:
-        """To the last byte. Folders and empty files can still be made, as on most full disks."""
+        """Fill the disk to the last byte. As on most full disks, folders and empty files can still be created."""
         descriptor = os.open(self.folder / _BALLAST, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             while _took(descriptor):
@@ -51,7 +51,7 @@ class SmallDisk:
 
 
 def _took(descriptor: int) -> bool:
-    """Whether anything more went in: of the last piece as much as there is room for."""
+    """Write as much as fits; returns whether any byte did."""
     try:
         return os.write(descriptor, _PIECE) > 0
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Carrying out a schedule, one task for each fault, and noting from when to when each of them was."""
+"""Injects the faults of a schedule, one task per fault, and records when each began and ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _REDIS_AWAY = frozenset({Kind.RESTART, Kind.AWAY})
 
 
 class Faults:
-    """`spans`: when each fault was. `done`: those that were not cut short. `survivors`: what outlived its worker."""
+    """Injects faults. `spans`: begin and end of each. `done`: completed faults. `survivors`: processes that outlived
+    their worker."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -35,18 +36,18 @@ class Faults:
 
     @property
     def left_out(self) -> Mapping[Kind, str]:
-        """What can't be done on this machine, and why. Known once the rig is open."""
+        """The faults that this machine doesn't support, with reasons. Known once the rig is open."""
         reasons = {Kind.FULL: self._rig.disk.left_out, Kind.JUMP: self._rig.clock.left_out}
         return {kind: why for kind, why in reasons.items() if why is not None}
 
     @property
     def kinds(self) -> set[Kind]:
-        """Of all that there were, cut short or not."""
+        """The kinds of all faults so far, complete or not."""
         return {fault.kind for fault, _ in self.spans}
 
     @property
     def away(self) -> Mapping[str, Sequence[Span]]:
-        """When each part, and Redis, was dead, asleep or out of reach."""
+        """When each part, and Redis, was dead, stopped or unreachable."""
         found: defaultdict[str, list[Span]] = defaultdict(list)
         for fault, span in self.spans:
             if fault.kind in _PART_AWAY:
@@ -56,7 +57,7 @@ class Faults:
         return found
 
     async def carry_out(self, schedule: Iterable[Fault], begun_s: float) -> None:
-        """All that can be done here; `begun_s` is by the monotonic clock."""
+        """Inject all supported faults. `begun_s`: the start on the monotonic clock."""
         async with asyncio.TaskGroup() as group:
             for fault in schedule:
                 if fault.kind not in self.left_out:
@@ -130,10 +131,11 @@ class Faults:
                 proxy.reset()
 
     async def _restart(self, fault: Fault) -> None:
-        """A KILL takes requests and replies along that are on their way, but nothing that was acknowledged.
+        """Restart Redis. A KILL loses requests and replies in transit, but nothing that was acknowledged.
 
-        With `everysec` it may take what was acknowledged while the file was synced (docs/decisions/0009-*.md), which is
-        no part of the promise: so nothing more is let through until all is in the file. With `always` it comes at once.
+        With `everysec`, a KILL may lose writes that were acknowledged during a sync (docs/decisions/0009-*.md); Dyno
+        doesn't promise these. So the proxy holds all traffic until the file is written. With `always`, KILL comes at
+        once.
         """
         rig = self._rig
         if fault.target == "by TERM":
@@ -149,7 +151,7 @@ class Faults:
         rig.server.revive()
 
     async def _written(self) -> None:
-        """At most 2 s: Redis then writes, however long a sync takes."""
+        """Wait until the file is written, 2 s at most: then Redis writes, however long a sync takes."""
         with redis.Redis.from_url(self._rig.server.url) as client:
             held_back = partial(_held_back, client)
             while held_back():

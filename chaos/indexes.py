@@ -1,4 +1,4 @@
-"""Whether Redis says the same everywhere: every index against the records, read in one step after all is over."""
+"""Checks every index in Redis against the records, in one atomic read after the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEASED = ("job", "token", "worker", "expires_at_ms")
 
 
 class Kept(NamedTuple):
-    """One job's keys: the record, how long it lives, the length of its stream, and whether there are results."""
+    """One job's keys: the record, its TTL, the length of its stream, and whether it has results."""
 
     record: Record
     ttl_ms: int
@@ -27,7 +27,7 @@ class Kept(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Redis at one moment. Names of indexes are those of the keys, without the namespace."""
+    """A snapshot of Redis. The names of indexes are their keys without the namespace."""
 
     jobs: Mapping[str, Kept]
     indexes: Mapping[str, set[str]]
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
 
 
 def look(client: redis.Redis, keys: Keys) -> Seen:
-    """Indexes and leases are looked for by the form of their keys, so that one nobody knows of is found, too."""
+    """Read a snapshot. Indexes and leases are found by the pattern of their keys, so unexpected ones are found, too."""
     ids = sorted(job for key in client.scan_iter(keys.job("*"), 1000) if (job := _job_of(str(key), keys)))
     sets = sorted(str(key) for pattern in _patterns(keys) for key in client.scan_iter(pattern, 1000))
     leases = sorted(str(key) for key in client.scan_iter(keys.lease("*"), 1000))
@@ -59,7 +59,7 @@ def look(client: redis.Redis, keys: Keys) -> Seen:
 
 
 def mismatches(seen: Seen) -> list[str]:
-    """Every index and every lease that is out of step with the records, and every record that is damaged itself."""
+    """All indexes and leases that disagree with the records, and all damaged records."""
     records = {job: kept.record for job, kept in seen.jobs.items()}
     wanted = _wanted(records, seen.leases)
     found = [f"the record of {job}: {fault}" for job, record in records.items() for fault in _damage(record, _NEEDED)]

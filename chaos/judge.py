@@ -1,4 +1,4 @@
-"""Everything that is held against a run: what Redis has, what callers were told, and what the faults explain."""
+"""All checks of a run: the state of Redis, the API's responses, and failures that the faults don't explain."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from dyno.store.redis import Keys
 
 
 class Heard(NamedTuple):
-    """What was learnt outside of Redis.
+    """Observations outside of Redis.
 
-    `kinds`: of the faults that there were, and `faults` when, each with the time in which it may still be felt.
+    `kinds`: the kinds of faults that occurred. `faults`: when, each including the time for which it has an effect.
     """
 
     answers: Answers
@@ -33,7 +33,7 @@ class Heard(NamedTuple):
 
 
 def judged(client: redis.Redis, keys: Keys, heard: Heard) -> tuple[Streams, list[Violation]]:
-    """The streams, and every violation."""
+    """The streams, and all violations."""
     found, seen = streams.read(client, keys), indexes.look(client, keys)
     return found, list(
         chain(

@@ -1,5 +1,5 @@
-/* Preloaded into a process: its wall clock is off by as many seconds as JUMPING_CLOCK, a file of 8 bytes, says now.
-   Every other clock is left alone, and so is every wait: those of Python and C++ go by the monotonic clock. */
+/* Preloaded into a process: offsets its wall clock by the seconds in the file JUMPING_CLOCK (8 bytes), which may change.
+   Other clocks aren't affected. Neither are waits, because those of Python and C++ use the monotonic clock. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

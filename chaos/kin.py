@@ -1,4 +1,4 @@
-"""Processes by descent and by a mark in their environment, so that none is left behind unseen."""
+"""Finds a rig's processes by descent and by a mark in their environment, so that no survivor is missed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK = "DYNO_CHAOS_RIG"  # in the environment of every process of a rig, with th
 
 
 class Process(NamedTuple):
-    """A pid may be given to another process later: the start tells them apart."""
+    """A process, identified by pid and start time, because pids are reused."""
 
     pid: int
     started: str
@@ -22,7 +22,7 @@ class Process(NamedTuple):
 
 
 def below(pid: int) -> set[Process]:
-    """Its children and theirs."""
+    """All descendants of the process."""
     parents = {one: int(fields[1]) for one, fields in _all().items()}
     found: set[int] = set()
     row = {pid}
@@ -32,18 +32,18 @@ def below(pid: int) -> set[Process]:
 
 
 def children(pid: int) -> set[Process]:
-    """Those alone whose parent it is."""
+    """The direct children of the process."""
     found = {child for child, fields in _all().items() if int(fields[1]) == pid}
     return {process for child in found if (process := of(child))}
 
 
 def alive(processes: Iterable[Process]) -> set[Process]:
-    """Those of them that still run; a dead one whose parent hasn't asked yet doesn't."""
+    """The processes that still run; zombies don't count."""
     return {each for each in processes if (now := of(each.pid)) and now.started == each.started}
 
 
 def marked(name: str) -> set[Process]:
-    """Every process of the rig of that name, whoever its parent is."""
+    """All processes of the rig of that name, whatever their parent."""
     wanted = f"{MARK}={name}".encode()
     found = set()
     for pid in _all():
@@ -54,7 +54,7 @@ def marked(name: str) -> set[Process]:
 
 
 def of(pid: int) -> Process | None:
-    """Null for one that has ended, whether its parent has asked about it or not."""
+    """None for a process that has ended, reaped or not."""
     with suppress(OSError):
         fields = _stat(pid)
         if fields[0] != "Z":
@@ -64,8 +64,8 @@ def of(pid: int) -> Process | None:
 
 
 async def ended(child: int) -> None:
-    """Until it has. One that is ending has no command any more, and may still be there for a moment."""
-    with suppress(ChildProcessError):  # somebody has asked about it already
+    """Wait until the process has ended. An exiting process has no command any more, but may exist for a moment."""
+    with suppress(ChildProcessError):  # it is reaped already
         while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             await asyncio.sleep(_LOOK_S)
 
@@ -79,5 +79,5 @@ def _all() -> dict[int, list[str]]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of proc(5) behind the name: state, parent, …, and as the twentieth the time of its start."""
+    """The fields of /proc/<pid>/stat behind the name (proc(5)): state, parent, …; the twentieth is the start time."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

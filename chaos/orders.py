@@ -1,4 +1,4 @@
-"""What is asked of the rig while it shakes: jobs by a seed, five in six of them tiny."""
+"""The seeded jobs that clients submit during a run; five in six of them are tiny."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 Size = Literal["tiny", "long", "longer", "with a file", "failing"]
 
-# Far below the method's floor: no figure is wanted of them.
+# Far below the method's minimum, as their figures don't matter.
 _TINY: Mapping[str, JsonValue] = {"min_samples": 1, "min_s": 0, "max_s": 0.02}
 _SIZES: Mapping[Size, int] = {"tiny": 84, "long": 10, "longer": 2, "with a file": 3, "failing": 1}
 _LASTS_S: Mapping[Size, tuple[float, float]] = {"long": (0.5, 2.0), "longer": (3.0, 6.0)}  # so that faults meet them
@@ -20,7 +20,10 @@ _TWICE = 0.08
 
 
 class Order(NamedTuple):
-    """One job to be asked for, `at_s` from the run's begin; `twice` at once, as a caller does who lost patience."""
+    """A job to submit, `at_s` seconds after the run's start.
+
+    `twice`: submit it twice at once, like an impatient client.
+    """
 
     key: str
     at_s: float
@@ -31,7 +34,7 @@ class Order(NamedTuple):
 
 
 def orders(seed: int, count: int, duration_s: float, cores: tuple[int, int]) -> list[Order]:
-    """`count` jobs, any time within the duration; `cores` are those that the two CPU devices are made of."""
+    """`count` jobs at random times within the duration. `cores`: the cores of the two CPU devices."""
     rng = random.Random(f"orders {seed}")
     times_s = sorted(rng.uniform(0, duration_s) for _ in range(count))
     return [_order(rng, f"{seed}-{number}", at_s, cores) for number, at_s in enumerate(times_s)]
@@ -40,7 +43,7 @@ def orders(seed: int, count: int, duration_s: float, cores: tuple[int, int]) -> 
 def takers(
     asked: Iterable[Order], accepted: Mapping[str, Iterable[str]], devices: Mapping[str, str]
 ) -> dict[str, frozenset[str]]:
-    """The workers that may take each job; `devices` is what each of them has."""
+    """The workers that may take each job. `devices`: the device of each worker."""
     return {
         job: frozenset(worker for worker, device in devices.items() if order.body["device"] in ("cpu", device))
         for order in asked
@@ -55,7 +58,7 @@ def _order(rng: random.Random, key: str, at_s: float, cores: tuple[int, int]) ->
         **_work(rng, size),
         "device": rng.choice(["cpu", "cpu", "cpu", "cpu", *own]),
         "priority": rng.choice(["low", "normal", "high"]),
-        "queue_if_absent": True,  # with all workers down the job waits for one
+        "queue_if_absent": True,  # while all workers are down, the job waits
         "labels": {"order": key},
     }
     canceled = rng.random() < _CANCELED
@@ -71,7 +74,7 @@ def _work(rng: random.Random, size: Size) -> dict[str, JsonValue]:
             "measure": {**_TINY, "processes": 1},
         }
     matmul: dict[str, JsonValue] = {"workload": "matmul", "params": {"n": 64, "repeats": 1}}
-    if size == "failing":  # it wants 8 s, and may have 1.5
+    if size == "failing":  # it needs 8 s, and its timeout is 1.5 s
         measure: dict[str, JsonValue] = {"processes": 1, "min_samples": 200, "min_s": 0, "max_s": 8}
         return {**matmul, "measure": measure, "timeout_s": 1.5}
     if size in _LASTS_S:

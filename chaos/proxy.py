@@ -1,4 +1,4 @@
-"""Between Redis' socket and everybody who asks it: a TCP proxy that can be slow, silent, shut or rude."""
+"""A TCP proxy in front of Redis' socket that can delay, hold back, refuse or reset connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PIECE_BYTES = 64 * 1024
 
 
 class Proxy:
-    """Runs in the event loop that starts it. Redis' own death closes the connections to it, and no more."""
+    """Runs in the event loop that starts it. If Redis dies, only the connections to it are closed."""
 
     def __init__(self) -> None:
         self._path = ""
@@ -27,7 +27,7 @@ class Proxy:
         return f"redis://127.0.0.1:{self._port}/0"
 
     async def open(self, socket_path: str | None = None) -> None:
-        """Accept connections for Redis at `socket_path`; again on the same path and port, where there were any."""
+        """Accept connections for Redis at `socket_path`. A second call uses the same path and port."""
         self._path = socket_path or self._path
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
@@ -37,25 +37,25 @@ class Proxy:
         return self._server is not None
 
     def shut(self) -> None:
-        """Refuse new connections, and reset those that there are."""
+        """Refuse new connections, and reset existing ones."""
         if self._server is not None:
             self._server.close()
             self._server = None
         self.reset()
 
     def reset(self) -> int:
-        """Cut every connection, and count them; what was on its way is lost."""
+        """Reset all connections and return their number. Data in transit is lost."""
         callers = list(self._callers)
         for caller in callers:
             _cut(caller)
         return len(callers)
 
     def silence(self) -> None:
-        """Accept and read everything, and pass nothing on."""
+        """Accept connections and read all data, but forward none."""
         self._flowing.clear()
 
     def speak(self) -> None:
-        """Pass on what was held back, too: also requests whose callers have given up, as a network does."""
+        """Forward again, including the data held back. As in a network, that includes requests that timed out."""
         self._flowing.set()
 
     async def _serve(self, from_caller: asyncio.StreamReader, to_caller: asyncio.StreamWriter) -> None:
@@ -99,5 +99,5 @@ def _cut(writer: asyncio.StreamWriter) -> None:
 
 
 def end_with_reset(connection: socket.socket) -> None:
-    """Closing it will send RST and forget what is unsent, as where a host or its network is gone."""
+    """Make a close send RST and discard unsent data, as when a host or its network fails."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,4 +1,4 @@
-"""What jobs may fail for, or be given back for: what the faults of the run may cause, and nothing else."""
+"""The reasons for which jobs may fail or be handed back: only those that the run's faults can cause."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from chaos.table import FAILED, GIVEN_BACK
 
 _ENDED: Final = frozenset({Kind.KILL, Kind.STOP, Kind.TERM})
 
-# Reason -> the faults each of which may bring it about. A full disk has no room for a runner's own number in its lock.
+# Reason -> the faults that can cause it. On a full disk, a runner can't write its pid to its lock file.
 CAUSES: Final[Mapping[str, Collection[Kind]]] = {
     "worker_lost": _ENDED,
     "worker_shutdown": {Kind.TERM},
-    "device_busy": _ENDED,  # by the runner of a worker that is gone, or asleep
+    "device_busy": _ENDED,  # held by the runner of a dead or stopped worker
     "runner_killed": _ENDED,
     "runner_not_started": _ENDED,
     "disk_full": {Kind.FULL},
     "artifact_store_unavailable": {Kind.FULL},  # no folder for the job's files
 }
-TOO_LITTLE_TIME: Final = "timeout"  # of jobs that ask for less than they need
+TOO_LITTLE_TIME: Final = "timeout"  # of jobs whose timeout is too short on purpose
 
 
 def unexplained(streams: Streams, kinds: Collection[Kind], too_little: Collection[str]) -> Iterator[Violation]:
-    """`kinds`: of the faults that there were. `too_little`: the jobs that ask for less time than they need."""
+    """`kinds`: the kinds of faults that occurred. `too_little`: the jobs whose timeout is too short on purpose."""
     for job, events in streams.by_job.items():
         for event in events:
             if event.status != FAILED and event.event not in GIVEN_BACK:

@@ -1,4 +1,4 @@
-"""The records beside the streams: of each job both must say the same."""
+"""Checks the records of jobs against their event streams."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from chaos.indexes import Record
 from chaos.streams import Event, number
 from chaos.table import DONE, ENDS_ATTEMPT, FAILED
 
-_DIGITS = 12  # of a token's digest, as dyno/store/_ledger.lua has it
+_DIGITS = 12  # of a token's digest, as in dyno/store/_ledger.lua
 
 
 def contradictions(records: Mapping[str, Record], by_job: Mapping[str, Sequence[Event]]) -> Iterator[Violation]:
-    """Status, attempt, end, and whose end it was."""
+    """Checks status, attempt, end, and the attempt that ended the job."""
     for job in sorted({*records, *by_job}):
         if job not in records:
             yield Violation(Breach.RECORD, f"{job} has a stream and no record")
@@ -42,7 +42,7 @@ def _of_one(record: Record, events: Sequence[Event]) -> Iterator[str]:
 
 
 def _attempts(events: Sequence[Event]) -> set[int]:
-    """What the record may say. A hand-back may have given the last one back."""
+    """The attempt numbers that the record may have. A hand-back may not have counted the last attempt."""
     since = [event for event in events if event.event in ("claim", "requeue")]
     claims = [event.owner.attempt for event in since if event.event == "claim" and event.owner]
     last = claims[-1] if claims else 0

@@ -1,4 +1,4 @@
-"""What is still there and shouldn't be: at rest, with every part idle, and again when all has been ended."""
+"""Finds leftovers: while all parts are idle, and again after all parts have ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 async def at_rest(rig: Rig, idle_within_s: float) -> list[Violation]:
-    """Nothing is left to do, and every part is up: no worker is busy, no runner lives, no device is locked."""
+    """Check that all parts are up and idle: no busy worker, no live runner, no locked device."""
     busy = await rig.not_idle(idle_within_s)
     strays = await _left(lambda: _strays(rig))
     locks = await _left(lambda: list(locked(rig.run_dir)))
@@ -35,7 +35,7 @@ async def at_rest(rig: Rig, idle_within_s: float) -> list[Violation]:
 
 
 async def in_the_end(rig: Rig) -> list[Violation]:
-    """Every part has been ended. What is left is killed."""
+    """Check after all parts have ended. Surviving processes are killed."""
     left = await _left(lambda: kin.marked(rig.name))
     for process in left:
         with suppress(ProcessLookupError):
@@ -44,7 +44,7 @@ async def in_the_end(rig: Rig) -> list[Violation]:
 
 
 def locked(run_dir: Path) -> Iterator[Path]:
-    """The devices' locks that somebody holds."""
+    """The device locks that a process holds."""
     for path in sorted(run_dir.glob("*.lock")):
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -56,7 +56,7 @@ def locked(run_dir: Path) -> Iterator[Path]:
 
 
 def _strays(rig: Rig) -> set[kin.Process]:
-    """All of the rig's but its parts, Redis, and the zygotes that wait below the workers."""
+    """The rig's processes, except its parts, Redis, and the workers' idle zygotes."""
     parts = {name: part.process.pid for name, part in rig.parts.items() if part.process is not None}
     children = [child for name in WORKERS if name in parts for child in kin.children(parts[name])]
     known = {*parts.values(), rig.server_pid, *(child.pid for child in children if _ZYGOTE in child.command)}
@@ -64,7 +64,7 @@ def _strays(rig: Rig) -> set[kin.Process]:
 
 
 async def _left(look: Callable[[], Collection[T]]) -> Collection[T]:
-    """What is there still after GONE_S."""
+    """The leftovers that are still there after GONE_S."""
     deadline_s = time.monotonic() + GONE_S
     while (left := look()) and time.monotonic() < deadline_s:
         await asyncio.sleep(_LOOK_S)

@@ -1,4 +1,4 @@
-"""A whole Dyno to shake: Redis behind the proxy, the API, and workers, each part started again when it has died."""
+"""The rig: a whole Dyno with Redis behind the proxy, the API, and workers. Parts that die are restarted."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from dyno.processes import ManagedProcess
 from dyno.settings import Durability
 from dyno.store.embedded import EmbeddedServer
 
-LEASE_S = 5.0  # instead of 30: within a run many run out
+LEASE_S = 5.0  # instead of 30, so that many leases run out in a run
 READY_S = 120.0
-GONE_S = 10.0  # a killed worker's runners end with it; on a busy machine not within a blink
-_AGAIN_S = 0.5  # between a part's death and its next start
+GONE_S = 10.0  # a killed worker's runners end with it, but on a busy machine that takes time
+_AGAIN_S = 0.5  # between a part's death and its restart
 _LOOK_S = 0.05
 _STOP_S = 20.0
 
 
 class Rig:
-    """Everything is in `folder`, and whatever the parts say is in its `log`. Use it from one event loop's thread.
+    """All files are in `folder`, with the parts' output in its `log`. Use it from one event loop's thread.
 
-    `died`: parts that ended though nobody had ended them; `stuck`: those that didn't end when asked.
+    `died`: parts that ended by themselves. `stuck`: parts that didn't end on request.
     """
 
     def __init__(self, folder: Path, durability: Durability) -> None:
@@ -76,19 +76,19 @@ class Rig:
 
     @property
     def cores(self) -> tuple[int, int]:
-        """What the two devices are made of."""
+        """The cores of the two devices."""
         first, *others = sorted(os.sched_getaffinity(0))
         return first, (others or [first])[0]
 
     @property
     def devices(self) -> Mapping[str, str]:
-        """Of each worker; the third one shares the second one's."""
+        """The device of each worker; the third worker shares the second one's."""
         cores = (*self.cores, self.cores[1])
         return {name: f"cpu:{core}-{core}" for name, core in zip(WORKERS, cores, strict=True)}
 
     async def open(self) -> None:
         """Start everything, and wait until every worker is idle."""
-        os.environ[kin.MARK] = self.name  # the server takes its environment from here
+        os.environ[kin.MARK] = self.name  # the Redis server inherits this environment
         self.disk.mount()
         self.server.start()
         await self.proxy.open(self.server.url.removeprefix("unix://"))
@@ -106,7 +106,10 @@ class Rig:
             self.parts[name] = ManagedProcess(name, "workers", arguments, {**env, **faked}, says_to=self._log.fileno())
 
     def _env(self) -> dict[str, str]:
-        """Nothing of Dyno's own but what is set here: a run is to be the same from any shell."""
+        """The environment of the parts.
+
+        Dyno's variables of the shell are dropped, so that runs don't depend on them.
+        """
         foreign = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
         return foreign | {
             kin.MARK: self.name,
@@ -131,7 +134,10 @@ class Rig:
             raise RuntimeError(f"{', '.join(busy)} did not start:\n{said}")
 
     async def not_idle(self, within_s: float, unless: Callable[[], bool] = lambda: False) -> list[str]:
-        """Wait until every worker is idle; those that aren't after that time, or as soon as `unless` holds."""
+        """Wait until all workers are idle.
+
+        Returns those that aren't after the timeout, or as soon as `unless` holds.
+        """
         deadline_s = time.monotonic() + within_s
         async with httpx.AsyncClient(base_url=self.url) as http:
             while busy := set(WORKERS) - await _idle(http):
@@ -141,24 +147,24 @@ class Rig:
         return sorted(busy)
 
     async def mind(self) -> None:
-        """Start again what is dead and isn't meant to be, for ever."""
+        """Restart parts that have died, forever, except those that a fault keeps down."""
         while True:
             for name, part in self.parts.items():
                 if _ended(part) and name not in self._down:
                     assert part.process is not None
                     self.died.append(f"{name} ended by itself with exit code {part.process.returncode}")
                     await asyncio.sleep(_AGAIN_S)
-                    if _ended(part) and name not in self._down:  # a fault may have started it meanwhile
+                    if _ended(part) and name not in self._down:  # a fault may have restarted it meanwhile
                         part.start()
             await asyncio.sleep(_LOOK_S)
 
     def end(self, name: str, number: signal.Signals) -> None:
-        """Send a part KILL or TERM; it stays down until `start`."""
+        """Send KILL or TERM to a part. It stays down until `start`."""
         self._down.add(name)
         self._send(name, number)
 
     async def start(self, name: str) -> None:
-        """Start again what `end` ended, as soon as it has; nothing where another fault has done that."""
+        """Restart a part after `end`, as soon as it has ended. Does nothing if another fault has restarted it."""
         await self._gone([name])
         if name in self._down:
             self.parts[name].start()
@@ -173,14 +179,14 @@ class Rig:
         self._send(name, signal.SIGCONT)
 
     async def end_server(self) -> None:
-        """By TERM. Where that is cut short, `mend` waits for its end."""
+        """End a part with TERM. If this is canceled, `mend` waits for the part's end."""
         self._ending_server = self.server.pid
         os.kill(self._ending_server, signal.SIGTERM)
         await kin.ended(self._ending_server)
         self._ending_server = None
 
     async def mend(self) -> None:
-        """Undo whatever faults were cut short in the middle of: Redis, the network and every part are there again."""
+        """Undo interrupted faults: Redis, the network and all parts work again."""
         self._clear()
         if self._ending_server is not None:
             await kin.ended(self._ending_server)
@@ -199,21 +205,21 @@ class Rig:
             self.go_on(name)
 
     async def close_parts(self) -> None:
-        """End the API and the workers in order, as `dyno up` does; nothing faulty may be left in their way."""
+        """End the API and the workers in order, as `dyno up` does. Call `mend` first."""
         self._clear()
         for name in self.parts:
             self.end(name, signal.SIGTERM)
         await self._gone(self.parts)
 
     def close(self) -> None:
-        """Everything that `open` has made but the parts."""
+        """Close everything that `open` created, except the parts."""
         self.server.close()
         self.disk.unmount()
         self._log.close()
         os.environ.pop(kin.MARK, None)
 
     async def _gone(self, names: Collection[str]) -> None:
-        """Until these have ended; with KILL where that takes too long."""
+        """Wait until these parts have ended; KILL those that take too long."""
         deadline_s = time.monotonic() + _STOP_S
         while left := [name for name in names if name in self._down and not _ended(self.parts[name])]:
             if time.monotonic() > deadline_s:
@@ -226,7 +232,7 @@ class Rig:
     def _send(self, name: str, number: signal.Signals) -> None:
         process = self.parts[name].process
         if process is not None:
-            process.send_signal(number)  # to nobody where it has ended
+            process.send_signal(number)  # no effect if it has ended
 
 
 async def _idle(http: httpx.AsyncClient) -> set[str]:

@@ -1,4 +1,4 @@
-"""One chaos run: open the rig, shake it while jobs flow, let it come to rest, look, end it, and judge what is left."""
+"""One chaos run: open the rig, inject faults while clients submit jobs, wait until it is idle, end it, and check it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from dyno.settings import Durability, Settings
 from dyno.store.redis import Keys
 
 KEYS = Keys(Settings.model_fields["namespace"].default)
-_LINGERS_S = LEASE_S + 5  # what a fault did is felt until the last lease ran out and somebody took it
+_LINGERS_S = LEASE_S + 5  # a fault has an effect until the last lease has run out and was taken
 
 
 @dataclass(frozen=True)
 class Asked:
-    """`patience_s`: for callers to be answered, and for jobs to end, once the faults are over."""
+    """`patience_s`: after the faults, the time limit for responses and for the jobs to end."""
 
     seed: int
     minutes: float
@@ -47,7 +47,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Shaken:
-    """All that is known of a run that is over. `takers`: the workers that each job fits."""
+    """The outcome of a run. `takers`: the workers that each job fits."""
 
     asked: Asked
     answers: Answers
@@ -59,7 +59,7 @@ class Shaken:
 
 
 async def run(asked: Asked, folder: Path) -> Shaken:
-    """Everything is in `folder`. Whatever happens, no process of the rig is left."""
+    """Run with all files in `folder`. All processes of the rig are ended in any case."""
     rig, answers = Rig(folder, asked.durability), Answers()
     placed, faults = orders(asked.seed, asked.jobs, asked.duration_s, rig.cores), Faults(rig)
     try:
@@ -115,7 +115,7 @@ def _felt(faults: Faults) -> list[Span]:
 
 
 async def _rest(rig: Rig, within_s: float) -> list[Violation]:
-    """Until no job waits or runs; whoever still does then is lost. At that very moment nothing is leased."""
+    """Wait until no job waits or runs; jobs that still do at the timeout are lost. No device is leased then."""
     deadline_s = time.monotonic() + within_s
     with redis.Redis.from_url(rig.server.url, decode_responses=True) as client:
         while time.monotonic() < deadline_s:

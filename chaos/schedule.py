@@ -1,4 +1,4 @@
-"""Which fault comes when: the same for the same seed and duration."""
+"""The schedule of faults, which depends on the seed and the duration only."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import NamedTuple
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 API = "api"
-JUMPING = WORKERS[-1]  # its clock jumps
+JUMPING = WORKERS[-1]  # the worker whose clock jumps
 
 
 class Kind(StrEnum):
-    """What is done to the rig."""
+    """The kinds of faults."""
 
-    KILL = "KILL"  # a process, as a host that is gone
-    STOP = "STOP/CONT"  # a process sleeps for longer than its lease, and goes on as if nothing had been
-    TERM = "TERM"  # a process is asked to end
-    RESTART = "Redis restart"  # by TERM or by KILL
-    AWAY = "Redis away"  # nobody accepts, or nobody replies
-    SLOW = "slow Redis"  # each reply half a second late
-    RESET = "connections reset"  # all of Redis', once
-    FULL = "disk full"  # the workers' own: scratch, spool and locks
+    KILL = "KILL"  # of a process, as if its host was gone
+    STOP = "STOP/CONT"  # a process is stopped for longer than its lease, then continued
+    TERM = "TERM"  # of a process
+    RESTART = "Redis restart"  # with TERM or KILL
+    AWAY = "Redis away"  # connections are refused, or get no replies
+    SLOW = "slow Redis"  # each reply is delayed by half a second
+    RESET = "connections reset"  # all connections to Redis, once
+    FULL = "disk full"  # the workers' disk, with scratch folders, spool and locks
     JUMP = "clock jump"  # of one worker, by hours
 
 
 class Fault(NamedTuple):
-    """`at_s` is counted from the run's begin. Of a process that is killed `lasts_s` is how long it stays dead."""
+    """`at_s`: seconds after the run's start. `lasts_s`: duration; of a KILL, how long the process stays dead."""
 
     at_s: float
     kind: Kind
@@ -36,7 +36,7 @@ class Fault(NamedTuple):
 
 
 _SLOT_S = 20.0
-# Faults of one lane never overlap, those of different lanes do as it happens.
+# Faults of one lane never overlap; those of different lanes may.
 _LANES = (
     (Kind.KILL, Kind.STOP, Kind.TERM),
     (Kind.RESTART, Kind.AWAY, Kind.SLOW, Kind.RESET),
@@ -53,7 +53,7 @@ _TARGETS: dict[Kind, tuple[str, ...]] = {
     Kind.FULL: ("the workers' disk",),
     Kind.JUMP: ("+10800", "-10800"),
 }
-# Of its slot, from and to.
+# Share of the slot, from and to.
 _LASTS: dict[Kind, tuple[float, float]] = {
     Kind.KILL: (0.02, 0.3),
     Kind.STOP: (0.35, 0.6),
@@ -69,14 +69,14 @@ _BEGINS = (0.05, 0.35)
 
 
 def schedule(seed: int, duration_s: float, kinds: Collection[Kind] = frozenset(Kind)) -> list[Fault]:
-    """Each of these kinds at least once, in the order in which they begin; all have ended after `duration_s`."""
+    """Faults in the order of their start, with each kind at least once. All have ended after `duration_s`."""
     rng = random.Random(f"faults {seed}")
     lanes = [tuple(kind for kind in lane if kind in kinds) for lane in _LANES]
     return sorted(fault for lane in lanes if lane for fault in _in_lane(rng, lane, duration_s))
 
 
 def _in_lane(rng: random.Random, kinds: tuple[Kind, ...], duration_s: float) -> list[Fault]:
-    """One fault to a slot, each kind about as often as the others."""
+    """One fault per slot; all kinds are about equally frequent."""
     slots = max(len(kinds), round(duration_s / _SLOT_S))
     slot_s = duration_s / slots
     turns = [*kinds] * -(-slots // len(kinds))

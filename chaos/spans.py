@@ -1,4 +1,4 @@
-"""Stretches of time, by one clock, in seconds since 1970: what they cover, and what they leave clear."""
+"""Time spans on one clock, in seconds since 1970: the time that they cover, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Span(NamedTuple):
 
 
 def clear_s(from_s: float, to_s: float, spans: Sequence[Span]) -> float:
-    """The seconds in between that no span covers."""
+    """The seconds between the two times that no span covers."""
     return seconds_where(lambda at_s: not covers(spans, at_s), from_s, to_s, spans)
 
 
@@ -22,6 +22,6 @@ def covers(spans: Iterable[Span], at_s: float) -> bool:
 
 
 def seconds_where(holds: Callable[[float], bool], from_s: float, to_s: float, spans: Iterable[Span]) -> float:
-    """The seconds in between at which `holds`, which changes nowhere but at an edge of `spans`."""
+    """The seconds between the two times at which `holds` is true; it changes only at edges of `spans`."""
     edges = {edge for span in spans for edge in span if from_s < edge < to_s}
     return sum(end - begin for begin, end in pairwise(sorted({from_s, to_s, *edges})) if holds((begin + end) / 2))

@@ -1,4 +1,4 @@
-"""The event streams of all jobs, as Redis has them."""
+"""Reads the event streams of all jobs from Redis."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import redis
 
 from dyno.store.redis import JOB_ID, Keys
 
-MOST_JOBS = 2000  # of one run: the general stream keeps 10,000 events
+MOST_JOBS = 2000  # per run, because the general stream keeps 10,000 events
 
 
 class Owner(NamedTuple):
-    """Whose attempt it is. `claim`: a digest of its token."""
+    """Identifies an attempt. `claim`: a digest of its token."""
 
     attempt: int
     device: str
@@ -21,9 +21,9 @@ class Owner(NamedTuple):
 
 
 class Event(NamedTuple):
-    """`at_s`: seconds since 1970 by Redis' clock, from the stream's own id; `at`: the same in the event's own words.
+    """`at_s`: seconds since 1970 by Redis' clock, from the stream's id. `at`: the time in the event's field.
 
-    `owner`: with a claim and with the end of an attempt. A field that is damaged or missing is "", -1 or null.
+    `owner`: set for a claim and the end of an attempt. A damaged or missing field is "", -1 or None.
     """
 
     at_s: float
@@ -37,21 +37,21 @@ class Event(NamedTuple):
 
 
 class Streams(NamedTuple):
-    """`general` has every event in the order in which Redis made them; `by_job` each job's own stream."""
+    """`general`: all events in Redis' order. `by_job`: the stream of each job."""
 
     general: Sequence[Event]
     by_job: Mapping[str, Sequence[Event]]
 
 
 def read(client: redis.Redis, keys: Keys) -> Streams:
-    """Of every job whose stream there is, whether any index knows it or not."""
+    """The streams of all jobs, including those that no index lists."""
     names = {str(key) for key in client.scan_iter(match=keys.job_events("*"), count=1000)}
     jobs = sorted(job for name in names if (job := _job(name)) is not None and keys.job_events(job) == name)
     return Streams(_stream(client, keys.events), {job: _stream(client, keys.job_events(job)) for job in jobs})
 
 
 def number(text: str | None) -> int:
-    """-1 for what is none: no count here is below zero."""
+    """The number, or -1 if the text isn't one: no count here is negative."""
     return int(text) if text is not None and text.isdecimal() else -1
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a run, a few kB of JSON by its seed and durability, and the page that lays all beside each other."""
+"""The summary of a run, a few kB of JSON by seed and durability, and the page that compares all runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from chaos.table import CANCELED, DONE, FAILED, SUCCEEDED
 from chaos.waits import longest_wait_s
 
 RECORDED = RESULTS / "recorded" / "chaos"
-_TOLD = 20  # violations of a kind that are told in full
+_TOLD = 20  # violations of a kind that are listed in full
 
 Summary = Mapping[str, Any]
 
 
 def summary(shaken: Shaken) -> dict[str, JsonValue]:
-    """Plain JSON. `ends`: of all jobs by their status, and by reason of those that failed."""
+    """The summary as plain JSON. `ends`: number of jobs by final status, and of failed jobs by reason."""
     asked, general = shaken.asked, shaken.streams.general
     steps = Counter(event.event for event in general)
     ended = [event for event in general if event.status in DONE]
@@ -57,7 +57,7 @@ def summary(shaken: Shaken) -> dict[str, JsonValue]:
 
 
 def keep(seed: int, found: Summary, folder: Path) -> None:
-    """In `folder`, in place of an earlier run of that seed and durability that had no violation."""
+    """Save in `folder`. Replaces an earlier run with that seed and durability if it had no violation."""
     name = f"{seed}-{found['durability']}"
     while (earlier := Files(folder).get(name, {"seed": seed})) is not None and violated(earlier):
         name += "-again"
@@ -65,13 +65,13 @@ def keep(seed: int, found: Summary, folder: Path) -> None:
 
 
 def kept(folder: Path = RECORDED) -> list[tuple[int, Summary]]:
-    """All runs in `folder`, each with its seed, in the order of these."""
+    """All runs in `folder` with their seeds, sorted by seed."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     return sorted(((int(each["spec"]["seed"]), each) for each in found), key=lambda run: run[0])
 
 
 def page(runs: Sequence[tuple[int, Summary]]) -> list[str]:
-    """A row for each run; below it how often each fault came, and what else is known."""
+    """The page: a row per run, then the number of faults of each kind and other figures."""
     return [
         *prose(
             f"""A whole Dyno on one machine: Redis behind a TCP proxy, the API, three workers on two devices, shaken by
@@ -103,12 +103,12 @@ def page(runs: Sequence[tuple[int, Summary]]) -> list[str]:
 
 
 def publish() -> None:
-    """docs/results/chaos.md, of all runs that are kept."""
+    """Write docs/results/chaos.md from all saved runs."""
     write("chaos", "Chaos runs", page(kept()), environment_of="Environment of the last run")
 
 
 def violated(found: Summary) -> int:
-    """How many violations, of all kinds."""
+    """The number of violations of all kinds."""
     return sum(_counts(found))
 
 

@@ -1,4 +1,4 @@
-"""The life of a job as a judge knows it: written out here once more, so that a fault in dyno/models/job.py is seen."""
+"""The checker's own table of a job's transitions, so that an error in dyno/models/job.py is found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STATUSES: Final = (QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELED)
 DONE: Final = frozenset({SUCCEEDED, FAILED, CANCELED})
 MOST_ATTEMPTS: Final = 2
 
-# (status, event) -> status; whatever isn't here must not happen. None: no record yet.
+# (status, event) -> status; any other transition is a violation. None: no record yet.
 ROWS: Final[Mapping[tuple[str | None, str], str]] = {
     (None, "submit"): QUEUED,
     (QUEUED, "claim"): RUNNING,

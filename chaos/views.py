@@ -1,4 +1,4 @@
-"""What callers see in the end: GET of every job and of its result, and whether their cancels were kept."""
+"""Checks the API's final responses: GET of every job and its result, and the outcome of every cancel."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from chaos.spans import Span, clear_s
 from chaos.streams import Event
 from chaos.table import CANCELED, DONE, FAILED, GIVEN_BACK, SUCCEEDED
 
-HEARD_WITHIN_S = 5.0  # what the API's users are promised of a cancel
+HEARD_WITHIN_S = 5.0  # the promised time for a cancel to reach the worker
 _AT_ONCE = 8
 _AGAIN_S = 0.1
 
 
 class View(NamedTuple):
-    """The statuses and the bodies that a job and its result were answered with. 0: no answer at all."""
+    """Status codes and bodies of the responses for a job and its result. 0: no response."""
 
     code: int
     job: Mapping[str, Any]
@@ -31,7 +31,7 @@ class View(NamedTuple):
 
 
 async def look(url: str, ids: Iterable[str], within_s: float) -> dict[str, View]:
-    """Of each job. Nothing is wrong any more, so an answer may take a moment, but has to come."""
+    """Read all jobs. All faults are over, so each request must get a response, though it may take a moment."""
     turn, deadline_s = asyncio.Semaphore(_AT_ONCE), time.monotonic() + within_s
 
     async def got(http: httpx.AsyncClient, path: str) -> tuple[int, Mapping[str, Any]]:
@@ -58,7 +58,7 @@ async def look(url: str, ids: Iterable[str], within_s: float) -> dict[str, View]
 
 
 def untrue(views: Mapping[str, View], by_job: Mapping[str, Sequence[Event]]) -> Iterator[Violation]:
-    """Every job is there, done, and as its stream has it: a result where it succeeded, a failure where it failed."""
+    """Each job is found, done, and agrees with its stream: a succeeded job has a result, a failed one a failure."""
     for job, view in views.items():
         for fault in _untrue(job, view, by_job.get(job, ())):
             yield Violation(Breach.VIEW, f"{job}: {fault}")
@@ -69,7 +69,7 @@ def _untrue(job: str, view: View, events: Sequence[Event]) -> Iterator[str]:
     if view.code != httpx.codes.OK:
         yield f"GET is answered {view.code}"
         return
-    if end is None:  # it is lost, which is told elsewhere
+    if end is None:  # a lost job, which the checker reports
         return
     said = (view.job.get("id"), view.job.get("status"), view.job.get("done"))
     if said != (job, end.status, True):
@@ -89,11 +89,12 @@ def _untrue(job: str, view: View, events: Sequence[Event]) -> Iterator[str]:
 def unkept(
     cancels: Mapping[str, Sequence[Canceled]], by_job: Mapping[str, Sequence[Event]], faults: Sequence[Span]
 ) -> Iterator[Violation]:
-    """`cancels`: what each was answered. 409: it had ended in another way before. 200: it has ended as the answer says.
+    """Violations of the promises for cancels. `cancels`: the response to each.
 
-    202: it runs, and its worker is told. It ends canceled, or as that attempt ended before its worker had heard; there
-    is none after it, and HEARD_WITHIN_S without any fault are enough to hear. That holds for a 200, too, which says
-    another end than canceled: it was looked at once more behind the cancel.
+    409: the job had ended in another way before. 200: the job has ended as the response says. 202: the job runs, and
+    its worker gets the request. It ends canceled, or as the attempt ended before the worker got the request. No further
+    attempt follows, and HEARD_WITHIN_S without a fault are enough to get it. The same holds for a 200 with another
+    status than canceled, because the API read the job once more after the cancel.
     """
     for job, answers in cancels.items():
         for answer in answers:
@@ -128,5 +129,5 @@ def _unheard(events: Sequence[Event], ended: Event, faults: Sequence[Span]) -> I
 
 
 def _seconds(moment: str | None) -> str:
-    """As Redis has it."""
+    """The end of the job in its stream."""
     return f"{datetime.fromisoformat(moment).timestamp():.6f}" if moment else ""

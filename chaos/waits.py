@@ -1,4 +1,4 @@
-"""How long jobs waited though there was a worker to take them."""
+"""Measures how long jobs waited although a worker could have taken them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from chaos.spans import Span, covers, seconds_where
 from chaos.streams import Event
 from chaos.table import QUEUED
 
-REDIS = "Redis"  # beside the workers' names: who it is that is away
+REDIS = "Redis"  # key in `away`, beside the workers' names
 
 
 def longest_wait_s(
     general: Sequence[Event], takers: Mapping[str, Collection[str]], away: Mapping[str, Sequence[Span]]
 ) -> float:
-    """The longest that a job waited for a claim while Redis was there and one of its takers was up.
+    """The longest time for which a job waited for a claim while Redis and one of its takers were up.
 
-    All that time counts, whatever faults came in between. `takers`: the workers that each job fits. `away`: when each
-    of these, or Redis, was dead, asleep or unreachable. 0 where no job was ever claimed.
+    Such time is summed up over a job's wait, with faults in between left out. `takers`: the workers that each job fits.
+    `away`: when each worker, or Redis, was dead, stopped or unreachable. 0 if no job was claimed.
     """
     queued_at_s, longest_s = dict[str, float](), 0.0
     for event in general:

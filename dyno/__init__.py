@@ -1,7 +1,7 @@
 """Dyno: a dynamometer for CPUs, GPUs and TPUs.
 
-What programs that ask a Dyno need is here by name, and imported when it is first used: every runner imports this
-package, too, and pays for none of it.
+The public names of the client library are imported on first use, because every runner imports this package too and
+must not pay for them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Artifacts, the files that jobs leave behind: their names, and the stores that keep them.
 
-A store is a folder (<root>/<job>/<digest>-<name>) on this host or one that all hosts mount, or any URL that fsspec
-has a driver for: s3://bucket/path, gs://…, abfs://…, sftp://…
+A store is a folder (<root>/<job>/<digest>-<name>), local or mounted by all hosts, or any URL that fsspec has a driver
+for: s3://bucket/path, gs://…, abfs://…, sftp://…
 
-The last function checks weights before Keras loads them. Only `load_weights` ever reads such a file: of a `.keras`
-archive it opens the HDF5 file of variables and nothing else, so no layer is made from its configuration and no code
-in it (a Lambda layer's) can run. Keras itself refuses HDF5 links and data sets that lie outside of the file, or that
+`unsafe_weights_reason` checks weights before Keras loads them. Only `load_weights` reads such a file. From a `.keras`
+archive it opens only the HDF5 file of variables. It builds no layer from the archive's configuration, so code in the
+archive (a Lambda layer's) can't run. Keras itself rejects HDF5 links and data sets that lie outside the file or that
 declare a thousand times what they hold.
 """
 
@@ -51,51 +51,52 @@ def is_artifact_name(text: str) -> bool:
 
 
 def is_weights(name: str) -> bool:
-    """Whether Keras can load weights from a file of that name."""
+    """Whether Keras can load weights from a file with this name."""
     return name.endswith(WEIGHTS_SUFFIXES)
 
 
 def media_type(name: str) -> str:
-    """From a fixed list, by suffix and never by content; everything else is only bytes."""
+    """The media type by suffix, never by content. Suffixes outside the fixed list are served as bytes."""
     return MEDIA_TYPES.get(PurePosixPath(name).suffix.lower(), OCTET_STREAM)
 
 
 def stored_name(name: str, sha256: str) -> str:
-    """By content: two attempts at one job never write to the same file, unless they write the same.
+    """The file's name in a store. It contains the digest, so two attempts share a file only if the content is equal.
 
-    So the files that an accepted result lists can't be touched by an attempt that lost its lease, whoever it writes to.
+    An attempt that lost its lease therefore can't overwrite the files that an accepted result lists, in any store.
     """
     return f"{sha256[:_DIGEST_SHOWN]}-{name}"
 
 
 PIECE_BYTES = 1 << 20
-ABANDONED_S = 3600.0  # an upload that lives writes every few seconds; clocks of two hosts differ by less
+ABANDONED_S = 3600.0  # a live upload writes every few seconds, and the clocks of two hosts differ by less than this
 
 
 class ArtifactStore(Protocol):
-    """Job ids and names are checked by the caller. Every method may block for as long as a disk or network does.
+    """Callers validate job ids and names. Every method may block for as long as a disk or network does.
 
-    Raises ArtifactStoreUnavailable where it can't be read or written now.
+    Methods raise ArtifactStoreUnavailable if the store can't be read or written now.
     """
 
     def incoming(self, job_id: str) -> Path:
-        """A folder for files on their way in: `keep` can then move them instead of copying."""
+        """A folder for uploads in progress, from which `keep` can move files instead of copying them."""
 
     def keep(self, job_id: str, name: str, sha256: str, source: Path) -> None:
-        """Take the file `source`, which may be gone afterwards; untouched if this raises. Whole and durable, or not."""
+        """Store the file `source` atomically and durably. `keep` may move it, and leaves it untouched on an error."""
 
     def open(self, job_id: str, artifact: Artifact) -> BinaryIO:
-        """To read it from its start. Raises ArtifactNotFound where it is gone, or not of the size it should have."""
+        """Open the file for reading. Raises ArtifactNotFound if it is missing or its size isn't the listed one."""
 
     def drop(self, job_id: str) -> None:
-        """Delete all files of the job; nothing where there are none."""
+        """Delete all files of the job, if there are any."""
 
     def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool:
-        """Delete half-written files that nobody has touched for ABANDONED_S and, of a job that is done, those that
-        aren't `listed`. False where one is younger: somebody may still write it, so look again later."""
+        """Delete partial files that were last written more than ABANDONED_S ago. For a done job, also delete files
+        that aren't `listed`. Returns False if a younger partial file remains; call again later, as an upload may
+        still be writing it."""
 
     def check(self) -> None:
-        """Raises ArtifactStoreUnavailable where it is known at little cost that no file can be kept now."""
+        """Raises ArtifactStoreUnavailable if a cheap check shows that the store can't keep a file now."""
 
 
 def sha256_of(path: Path) -> str:
@@ -104,7 +105,7 @@ def sha256_of(path: Path) -> str:
 
 
 def artifact_url(job_id: str, name: str) -> str:
-    """Where the API has it, relative to the API."""
+    """The file's URL, relative to the API's."""
     return f"/v1/jobs/{job_id}/artifacts/{name}"
 
 
@@ -113,7 +114,10 @@ _NO_SUCH_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
 class FolderStore:
-    """An `ArtifactStore`. Files appear by a rename, so that what has its final name is whole; folders are our own's."""
+    """An `ArtifactStore` in a folder. A file gets its final name by a rename, so it is complete under that name.
+
+    The folders are readable only by the user who runs Dyno.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -135,12 +139,12 @@ class FolderStore:
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            raise ArtifactNotFound(f"the file of {artifact.name} is gone from the artifact store") from None
+            raise ArtifactNotFound(f"the file {artifact.name} is gone from the artifact store") from None
         except OSError as error:
             raise self._unavailable(error) from error
         if os.fstat(file.fileno()).st_size != artifact.bytes:
             file.close()
-            raise ArtifactNotFound(f"the file of {artifact.name} was damaged in the artifact store")
+            raise ArtifactNotFound(f"the file {artifact.name} was damaged in the artifact store")
         return file
 
     def drop(self, job_id: str) -> None:
@@ -165,7 +169,7 @@ class FolderStore:
         return swept
 
     def check(self) -> None:
-        """Writes a file that has no name, so that nothing can be left of it."""
+        """Write a file that has no name, so that no crash can leave it behind."""
         with self._errors():
             self._root.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._root) as file:
@@ -183,7 +187,7 @@ class FolderStore:
 
 
 def _move(source: Path, target: Path) -> None:
-    """By one rename, after what is moved is on disk; over a copy where they are on two file systems."""
+    """Sync the file, then rename it. Between two file systems, copy it first."""
     try:
         fsync_path(source)
         source.rename(target)
@@ -208,7 +212,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _delete_if_abandoned(path: Path) -> bool:
-    """Whether it is gone. Others may sweep at the same time."""
+    """Returns whether the file is gone. Other processes may sweep at the same time."""
     try:
         if time.time() - path.stat().st_mtime < ABANDONED_S:
             return False
@@ -227,7 +231,7 @@ def _delete_if_empty(folder: Path) -> None:
 
 
 def _sync_entries(folder: Path) -> None:
-    """Mounts over a network may know no such thing for a folder: a file that is whole there isn't lost for that."""
+    """Sync the folder's entries. Network mounts may not support that for a folder, which is no error here."""
     try:
         fsync_path(folder)
     except OSError as error:
@@ -235,32 +239,34 @@ def _sync_entries(folder: Path) -> None:
             raise
 
 
-# One process's memory is no place that hosts share, and the web can't be written to.
+# fsspec has drivers for these schemes, but hosts can't share one process's memory, and HTTP is read-only.
 _NO_STORE = {"memory": "is this process's memory", "http": "can't be written", "https": "can't be written"}
 
 
 def remote_store(url: str, here: FolderStore) -> RemoteStore:
-    """Raises ArtifactStoreUnfit, naming the package to install where a driver is missing."""
-    import fsspec  # here: it takes 0.1 s at every start, and most have no such URL
+    """Raises ArtifactStoreUnfit, which names the package to install if a driver is missing."""
+    import fsspec  # imported here because it takes 0.1 s, and most deployments set no such URL
 
     scheme = url.partition("://")[0]
     if scheme in _NO_STORE:
-        raise ArtifactStoreUnfit(f"DYNO_ARTIFACT_URL is {url}, which {_NO_STORE[scheme]}: hosts can't share it")
+        raise ArtifactStoreUnfit(
+            f"DYNO_ARTIFACT_URL is {url}, which {_NO_STORE[scheme]}; name a place that all hosts can write to"
+        )
     try:
         filesystem, root = fsspec.core.url_to_fs(url)
-    except Exception as error:  # ValueError, ImportError, and whatever a driver raises at its own start
+    except Exception as error:  # ValueError, ImportError, and anything that a driver raises while it starts
         raise ArtifactStoreUnfit(f"DYNO_ARTIFACT_URL is {url}: {error}") from error
     return RemoteStore(filesystem, root, url, here)
 
 
 class RemoteStore:
-    """An `ArtifactStore` on an fsspec file system. Drivers write a file whole or not at all, as object stores do;
+    """An `ArtifactStore` on an fsspec file system. Most drivers write a file completely or not at all.
 
-    what is half there nevertheless is in no result, since a result is written after its last file.
+    No result lists a partial file, because a worker writes the result after its last file.
     """
 
     def __init__(self, filesystem: Any, root: str, url: str, here: FolderStore) -> None:
-        """`here`: where files wait on this host until they are whole."""
+        """`here`: the local folder that holds uploads until they are complete."""
         self._filesystem, self._root, self._url = filesystem, root.rstrip("/"), url
         self._here = here
 
@@ -275,16 +281,16 @@ class RemoteStore:
             self._filesystem.put_file(str(source), path)
             there = self._size_bytes(path)
         if there != size_bytes:
-            raise ArtifactStoreUnavailable(f"{self._url} kept {there} of the {size_bytes} bytes of {name}")
+            raise ArtifactStoreUnavailable(f"{self._url} stored {there} of the {size_bytes} bytes of {name}")
 
     def open(self, job_id: str, artifact: Artifact) -> BinaryIO:
         path = f"{self._folder(job_id)}/{stored_name(artifact.name, artifact.sha256)}"
         with self._errors():
             there = self._size_bytes(path)
             if there is None:
-                raise ArtifactNotFound(f"the file of {artifact.name} is gone from the artifact store")
+                raise ArtifactNotFound(f"the file {artifact.name} is gone from the artifact store")
             if there != artifact.bytes:
-                raise ArtifactNotFound(f"the file of {artifact.name} was damaged in the artifact store")
+                raise ArtifactNotFound(f"the file {artifact.name} was damaged in the artifact store")
             return cast(BinaryIO, self._filesystem.open(path, "rb"))
 
     def drop(self, job_id: str) -> None:
@@ -300,12 +306,12 @@ class RemoteStore:
             with self._errors():
                 for path in self._files(job_id):
                     if path.rpartition("/")[2] not in wanted:
-                        with suppress(FileNotFoundError):  # others may sweep at the same time
+                        with suppress(FileNotFoundError):  # other processes may sweep at the same time
                             self._filesystem.rm_file(path)
         return swept
 
     def check(self) -> None:
-        """Nothing: to ask would cost a request, and every training tries the store before its first run."""
+        """Does nothing: a check would cost a request, and every training tries the store before its first run."""
 
     def _files(self, job_id: str) -> list[str]:
         self._filesystem.invalidate_cache()
@@ -327,7 +333,7 @@ class RemoteStore:
             yield
         except DynoError:
             raise
-        except Exception as error:  # each driver has its own kinds
+        except Exception as error:  # each driver has exceptions of its own
             detail = f"the artifact store {self._url} can't be used: {type(error).__name__}: {error}"
             raise ArtifactStoreUnavailable(detail) from error
 
@@ -336,9 +342,9 @@ _FILE_SCHEMES = ("file://", "local://")
 
 
 def shared_store(settings: Settings) -> ArtifactStore | None:
-    """What DYNO_ARTIFACT_URL names, for the API and every worker alike; None where it names nothing.
+    """The store at DYNO_ARTIFACT_URL, which the API and all workers share; None if the setting is unset.
 
-    Writes nothing. Raises ArtifactStoreUnfit for a URL that can't be used: no driver, or no place that hosts share.
+    Writes nothing. Raises ArtifactStoreUnfit if the URL has no driver, or names a place that hosts can't share.
     """
     url = settings.artifact_url
     if url is None:
@@ -348,12 +354,12 @@ def shared_store(settings: Settings) -> ArtifactStore | None:
         return remote_store(url, FolderStore(settings.run_dir / "incoming"))
     path = url.removeprefix(scheme)
     if not path.startswith("/"):
-        raise ArtifactStoreUnfit(f"DYNO_ARTIFACT_URL is {url}: a folder's path has to be absolute, as in file:///srv/x")
+        raise ArtifactStoreUnfit(f"DYNO_ARTIFACT_URL is {url}; use an absolute path, as in file:///srv/x")
     return FolderStore(Path(path))
 
 
 def service_store(settings: Settings) -> ArtifactStore:
-    """What the API keeps artifacts in: the shared store, or else a folder of its own."""
+    """The API's store: the shared one, or else its own folder."""
     return shared_store(settings) or FolderStore(settings.artifact_dir)
 
 
@@ -361,9 +367,9 @@ KERAS_SUFFIX = ".keras"
 
 
 def unsafe_weights_reason(path: Path, max_bytes: int) -> str | None:
-    """Why not to load the file; None if there is no reason known. `max_bytes`: of an archive, once unpacked.
+    """Why Keras must not load the file, or None. `max_bytes` limits the unpacked size of an archive.
 
-    What an archive declares is what counts: nobody who unpacks it gets more than that out of it.
+    The declared size is enough to check, as unpacking an archive never yields more than it declares.
     """
     if not path.name.endswith(KERAS_SUFFIX):
         return None
@@ -371,7 +377,7 @@ def unsafe_weights_reason(path: Path, max_bytes: int) -> str | None:
         with zipfile.ZipFile(path) as archive:
             unpacked_bytes = sum(member.file_size for member in archive.infolist())
     except (zipfile.BadZipFile, OSError, ValueError) as error:
-        return f"{path.name} is no archive: {error}"
+        return f"{path.name} is not a zip archive: {error}"
     if unpacked_bytes > max_bytes:
-        return f"{path.name} unpacks to {unpacked_bytes} bytes, at most {max_bytes} are loaded"
+        return f"{path.name} unpacks to {unpacked_bytes} bytes, the limit is {max_bytes}"
     return None

@@ -8,10 +8,10 @@ _AGAIN_AFTER_S = 0.2
 
 
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel it until it has ended, however it ends.
+    """Cancel the task repeatedly until it ends, with or without an error.
 
-    Once is not enough: `asyncio.wait_for` of Python 3.11, which redis-py calls, gives what it waited for to a caller
-    that is canceled at that very moment, and nobody is told of the cancel any more.
+    Canceling once is not enough. redis-py calls `asyncio.wait_for`, which swallows a cancel in Python 3.11 if the
+    awaited result arrives at the same moment.
     """
     while not task.done():
         task.cancel()

@@ -1,7 +1,7 @@
-"""The Celery app that API and workers share, and the wake-ups sent through it.
+"""The Celery app that the API and workers share, and the wake-ups sent through it.
 
 A message is a wake-up and carries no job: jobs are in the store. Losing, repeating or reordering messages therefore
-changes nothing, and no setting here has to keep a message safe.
+changes nothing, and no setting here has to protect a message.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ WAKE_TASK: Final = "dyno.wake"
 
 _CONFIG: Final[dict[str, Any]] = {
     "result_backend": None,  # results are in the store; Celery's would cost 2.7 kB for each
-    "task_ignore_result": True,  # nor does anybody wait for a wake-up's
-    "task_acks_late": False,  # a wake-up may be lost; late ones come back after hours, and start a job's work twice
-    "worker_prefetch_multiplier": 1,  # a wake-up held by a busy worker is one that an idle worker doesn't see
-    "worker_disable_prefetch": True,  # with 1, a busy worker would still hold one
+    "task_ignore_result": True,  # wake-ups have no result
+    "task_acks_late": False,  # with late acks, Redis would redeliver a wake-up after hours and start a job's work twice
+    "worker_prefetch_multiplier": 1,  # an idle worker can't see a wake-up that a busy worker has prefetched
+    "worker_disable_prefetch": True,  # with a multiplier of 1 alone, a busy worker would still prefetch one
     "worker_concurrency": 1,  # one device, one benchmark
-    "worker_pool": "threads",  # `solo` would be deaf to TERM and to lost connections while a benchmark runs
-    "worker_cancel_long_running_tasks_on_connection_loss": False,  # Redis away is no reason to stop a benchmark
+    "worker_pool": "threads",  # `solo` ignores TERM and lost connections while a benchmark runs
+    "worker_cancel_long_running_tasks_on_connection_loss": False,  # a benchmark goes on while Redis is away
     "broker_connection_retry_on_startup": True,  # a worker may start before Redis
-    "broker_connection_max_retries": None,  # and outlasts any outage
+    "broker_connection_max_retries": None,  # a worker reconnects after any outage
     "broker_connection_timeout": CONNECT_TIMEOUT_S,  # the transport's own default is 4 s
-    "broker_heartbeat": 0,  # Redis has none; leases tell who lives
-    "task_create_missing_queues": False,  # a typo would make a queue that nobody serves
-    "task_default_queue": "any",  # the default's name, `celery`, would be shared with other apps
+    "broker_heartbeat": 0,  # Redis has no heartbeats; leases show which workers are alive
+    "task_create_missing_queues": False,  # a typo would create a queue that no worker serves
+    "task_default_queue": "any",  # other apps may use Celery's default, `celery`
     "task_serializer": "json",
     "accept_content": ["json"],  # pickle executes what it reads
-    "worker_hijack_root_logger": False,  # logging is the process' own business
+    "worker_hijack_root_logger": False,  # each process sets up its own logging
     "worker_send_task_events": False,  # events are in the store
-    "worker_enable_remote_control": False,  # a second way in, and traffic in the middle of a benchmark
+    "worker_enable_remote_control": False,  # a second control channel, and traffic during a benchmark
     "enable_utc": True,
 }
 _TRANSPORT_OPTIONS: Final[dict[str, Any]] = {
-    "visibility_timeout": 43200,  # nothing is acknowledged late, so nothing should ever be restored
-    "socket_connect_timeout": CONNECT_TIMEOUT_S,  # a dead host is noticed within a request's patience
-    "health_check_interval": CHECK_IDLE_AFTER_S,  # idle connections die at proxies without a word
+    "visibility_timeout": 43200,  # no message is acknowledged late, so Celery should never restore one
+    "socket_connect_timeout": CONNECT_TIMEOUT_S,  # detects a dead host before a request times out
+    "health_check_interval": CHECK_IDLE_AFTER_S,  # proxies drop idle connections silently
 }
 
 
 def key_prefix(settings: Settings) -> str:
-    """Of all of Celery's keys, so that namespaces sharing a server don't wake each other."""
+    """The prefix of all Celery keys, so that namespaces on one server don't wake each other's workers."""
     return f"{settings.namespace}:celery:"
 
 
 def app(settings: Settings) -> Celery:
-    """The Celery app for these settings. Raises StoreUnfit where no Redis is configured."""
+    """The Celery app for these settings. Raises StoreUnfit if no Redis is configured."""
     made = Celery("dyno", broker=_broker_url(settings), set_as_current=False)
     made.conf.update(
         _CONFIG,
@@ -70,11 +70,11 @@ def app(settings: Settings) -> Celery:
 def celery_queue(queue: str) -> Queue:
     """The Celery queue for wake-ups of a store queue, to send to and to serve (`task_queues`).
 
-    Anything but letters, digits, dots and dashes is written as its code, so that no name clashes with Celery's commas
-    or kombu's separators, and no two queues share a name.
+    Characters other than letters, digits, dots and dashes are written as their codes. Names therefore never clash with
+    Celery's commas or kombu's separators, and no two queues share a name.
 
-    Nothing is acknowledged, as a lost wake-up changes nothing. And a worker whose acknowledgement a crash of Redis met
-    would take no further one: kombu counts that message as still at work, reads no more, and so never sees that its
+    Messages aren't acknowledged. A lost wake-up changes nothing, but a lost acknowledgement would block a worker: if
+    Redis crashes during one, kombu counts the message as in progress, reads no more, and never notices that the
     connection is gone.
     """
     name = re.sub(r"[^A-Za-z0-9.-]", lambda found: f"_{ord(found[0]):02x}", queue)
@@ -82,7 +82,7 @@ def celery_queue(queue: str) -> Queue:
 
 
 def send_wake_up(settings: Settings, queue: str) -> bool:
-    """Send one wake-up to the workers that serve `queue`, unless one waits there already. False: one did.
+    """Send one wake-up to the workers that serve `queue`. Returns False if one already waits there.
 
     Blocks for a few seconds at most. Raises StoreUnavailable.
     """
@@ -94,17 +94,17 @@ def send_wake_up(settings: Settings, queue: str) -> bool:
     try:
         _send(publisher, queue, target)
     except (OperationalError, redis.RedisError, OSError) as error:
-        raise StoreUnavailable(f"no wake-up could be sent: {error}") from error
+        raise StoreUnavailable(f"can't send a wake-up: {error}") from error
     return True
 
 
 def _send(publisher: Celery, queue: str, target: Queue) -> None:
-    """By a connection of its own, without kombu's retries.
+    """Send over a new connection, without kombu's retries.
 
-    A pooled connection that Redis left is revived by those, at times with a channel that is closed: AttributeError.
+    kombu's retries revive a pooled connection that Redis closed, sometimes with a closed channel (AttributeError).
     """
     with publisher.connection_for_write() as connection:
-        connection.connect()  # tries once more; `send_task` alone would try forever
+        connection.connect()  # retries once; `send_task` alone would retry forever
         publisher.send_task(
             WAKE_TASK, args=[queue], queue=target, ignore_result=True, connection=connection, retry=False
         )
@@ -116,7 +116,7 @@ def _publisher(settings: Settings) -> tuple[Celery, redis.Redis]:
 
 
 def _broker_url(settings: Settings) -> str:
-    """Celery's spelling: a socket's URL begins with redis+socket, and its database is called virtual_host."""
+    """The Redis URL in Celery's form: a socket's scheme is redis+socket, and its database is virtual_host."""
     if settings.redis_url is None:
         raise StoreUnfit("no Redis is configured: set DYNO_REDIS_URL, or start one with `dyno up`")
     parts = urlsplit(settings.redis_url)

@@ -1,44 +1,44 @@
 """The exceptions that Dyno raises on purpose, and the exit codes of its processes.
 
 DynoError
-├── InvalidSpec        the request can't be run; lists every wrong field
-│   ├── DoesNotFit     … for want of memory; the fields to change, with the figures
-│   ├── ExceedsTimeout … in the time allowed; the same
-│   ├── Unsupported    … with what the fitting devices have: no such framework beside them, too few of them
-│   ├── InvalidComparison  a comparison was requested with a wrong field
-│   └── InvalidKey     a key was requested with a wrong field
-├── NotComparable      the results are not of the same work, or not all of real devices; names every field
-├── NoDeviceFits       no known worker can run it
+├── InvalidSpec        Dyno can't run the spec; lists every wrong field
+│   ├── DoesNotFit     it needs more memory than the devices have; lists the fields to change, with the figures
+│   ├── ExceedsTimeout it needs more time than its timeout allows; lists the same
+│   ├── Unsupported    the matching devices lack its framework, or there are too few of them
+│   ├── InvalidComparison  a request for a comparison has a wrong field
+│   └── InvalidKey     a request for a key has a wrong field
+├── NotComparable      the results differ in their work, or some come from emulated devices; names every field
+├── NoDeviceFits       no known worker can run the job
 ├── UnknownJob, UnknownWorkload, UnknownComparison, UnknownDevice, UnknownKey, UnknownDelivery
-├── JobFinished        a transition came after the end
-├── JobLive            the job isn't done yet, and the request is for done jobs only
+├── JobFinished        the transition isn't possible, since the job is done
+├── JobLive            the request is for done jobs, and the job isn't done
 ├── ResultNotReady
-│   └── NoResult       … nor ever will be: the job failed, or was canceled
+│   └── NoResult       the job failed or was canceled, so it will never have a result
 ├── IdempotencyKeyReused
-├── JobExpired         the job that an idempotency key made is gone, and the key makes no second one
-├── LimitReached       the caller's key has no more of something, for now
-│   └── QueueFull      … and neither has any other key: as many jobs wait as the settings allow
+├── JobExpired         the job of an idempotency key is gone, and Dyno makes no second job for the key
+├── LimitReached       the caller's API key has used up one of its limits for now
+│   └── QueueFull      the queue is full for every key: as many jobs wait as the settings allow
 ├── StaleToken         another attempt owns the job now
 ├── StoreUnavailable   Redis is away, full or read-only
-├── RecordUnreadable   a stored job, or a record of its, is damaged, or of a version unknown here
-├── StoreUnfit         Redis is there, but not set up to keep jobs (evicting, cluster)
+├── RecordUnreadable   a stored job or one of its records is damaged, or has a version unknown here
+├── StoreUnfit         Redis runs, but its configuration can't keep jobs (evicting, cluster)
 ├── DeviceUnavailable  the device isn't on this host; says where Dyno looked
-│   └── DeviceBusy     … it is, and another process uses it; says which one
+│   └── DeviceBusy     another process uses the device; says which one
 ├── FrameworkMissing   the framework isn't installed here
 ├── TracingMissing     tracing is on, and OpenTelemetry isn't installed here
-├── DatasetDamaged     a data file is there, but not what it should be
-├── WorkloadFault      a workload file is broken; the start fails
-├── ArtifactNotFound   no such file of the job, or its file is gone
+├── DatasetDamaged     a data file exists, but its contents are wrong
+├── WorkloadFault      a workload file is broken, so the process doesn't start
+├── ArtifactNotFound   the job has no such file, or its file is gone
 ├── ArtifactTooLarge   a file has more bytes than the settings allow
 ├── ArtifactStoreUnavailable  the artifact store can't be read or written now
 ├── ArtifactStoreUnfit DYNO_ARTIFACT_URL or DYNO_ARTIFACT_DIR can't be an artifact store
 ├── RunFailed          a run ended without a result; carries the failure's class and reason
-└── ServerUnavailable  no Redis-compatible server could be found or started
+└── ServerUnavailable  Dyno could not find or start a Redis-compatible server
 
-Each class has a stable `code`, the identity that callers may depend on. The service maps codes to HTTP statuses.
+Each class has a stable `code` that callers may depend on. The service maps codes to HTTP statuses.
 
-`CommandExit` and `WorkerExit` are the exit codes that scripts and service managers rely on. 0, 1 (it broke) and 2
-(wrong usage) mean the same everywhere.
+`CommandExit` and `WorkerExit` are the exit codes that scripts and service managers rely on. 0, 1 (failed) and 2 (wrong
+usage) mean the same everywhere.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from typing import ClassVar
 
 
 class DynoError(Exception):
-    """Base of all; `detail` is for a person, `code` for a program."""
+    """Base of all Dyno errors. `detail` is for people, `code` for programs."""
 
     code: ClassVar[str] = "dyno-error"
 
@@ -97,7 +97,7 @@ class InvalidKey(InvalidSpec):
 
 
 class NotComparable(DynoError):
-    """`fields`: what differs, by JSON pointer, with the value of each result in the order they were named."""
+    """`fields` maps the JSON pointer of each difference to the results' values, in the order of the request."""
 
     code = "not-comparable"
 
@@ -143,7 +143,7 @@ class JobLive(DynoError):
 
 
 class ResultNotReady(DynoError):
-    """`job_status`: the status of the job now, where it is known."""
+    """`job_status`: the job's current status, if known."""
 
     code = "result-not-ready"
 
@@ -165,7 +165,7 @@ class JobExpired(DynoError):
 
 
 class LimitReached(DynoError):
-    """Of `quota` of the `policy` (in `window_s`, where it is a rate) nothing is left for `retry_after_s`."""
+    """The `policy`'s `quota` is used up for `retry_after_s` seconds. `window_s`: the window if it is a rate limit."""
 
     code = "limit-reached"
 
@@ -200,7 +200,7 @@ class DeviceUnavailable(DynoError):
 
 
 class DeviceBusy(DeviceUnavailable):
-    """`pid`, `command` and `job`: of the process that uses it, each null where its lock file doesn't say."""
+    """`pid`, `command` and `job` describe the process that uses the device; None if its lock file doesn't name them."""
 
     code = "device-busy"
 
@@ -257,16 +257,16 @@ class RunFailed(DynoError):
 
 
 class CommandExit(IntEnum):
-    """Of `dyno …`, where it asks an API."""
+    """Exit codes of `dyno` commands that call the API."""
 
     FAILED = 1
     REFUSED = 3
     UNREACHABLE = 4
-    SLOWER = 5  # `dyno compare`: than the first
+    SLOWER = 5  # `dyno compare`: a result is slower than the first
 
 
 class WorkerExit(IntEnum):
-    """Of `dyno worker`, which becomes a worker."""
+    """Exit codes of `dyno worker`, which becomes a worker."""
 
     NOT_STARTED = 3
-    DEVICE_GONE = 4  # it was there at the start
+    DEVICE_GONE = 4  # the device disappeared after the start

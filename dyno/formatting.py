@@ -1,6 +1,6 @@
 """Figures and JSON Schemas as text for people.
 
-The only place where seconds become ms, and FLOP/s TFLOP/s.
+Only this module scales units, such as seconds to ms or FLOP/s to TFLOP/s.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, 
 
 
 def format_quantity(value: float | None, unit: str) -> str:
-    """A figure with an SI prefix, where its unit takes one: 1.58e14 FLOP/s becomes "158 TFLOP/s"."""
+    """A figure with an SI prefix if its unit takes one: 1.58e14 FLOP/s becomes "158 TFLOP/s"."""
     if value is None:
         return "–"
     if unit == "1":
@@ -33,7 +33,7 @@ _MOST = {"maximum": "to", "exclusiveMaximum": "below"}
 
 
 def describe_schema(schema: Schema, whole: Schema) -> str:
-    """As `integer from 1 to 4096, or null`; `whole` holds the definitions that `schema` refers to."""
+    """Text such as `integer from 1 to 4096, or null`. `whole` holds the definitions that `schema` refers to."""
     if "anyOf" in schema:
         return ", or ".join(describe_schema(each, whole) for each in schema["anyOf"])
     if "$ref" in schema:

@@ -1,4 +1,4 @@
-"""Spans sent over OTLP/HTTP by OpenTelemetry's SDK. Imported only where tracing is on."""
+"""Spans sent over OTLP/HTTP by OpenTelemetry's SDK. Imported only if tracing is on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opentelemetry.util.types import AttributeValue
 
 from dyno.logging import Carrier, Span, SpanAttributes, SpanKindName, Tracer
 
-_SENT_WITHIN_S = 2.0  # a worker takes no job meanwhile
+_SENT_WITHIN_S = 2.0  # a worker takes no job while it sends
 _NEVER_MS = 24 * 3600 * 1000
 _KINDS: Mapping[SpanKindName, SpanKind] = {
     "internal": SpanKind.INTERNAL,
@@ -29,7 +29,7 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class OtelTracer(Tracer):
-    """Its provider is its own, not the process': a library that traces too is not told where to send that."""
+    """Uses a provider of its own, not the process-wide one, so that other libraries' spans aren't sent."""
 
     on = True
 
@@ -78,7 +78,7 @@ class _OtelSpan(Span):
 
 
 def _context(follows: Carrier | None) -> context.Context | None:
-    """Null: the one around this. A carrier with nothing in it, or nonsense, begins a trace of its own."""
+    """None stands for the current context. An empty or invalid carrier starts a new trace."""
     return None if follows is None else _PROPAGATOR.extract(follows, context.Context())
 
 

@@ -1,4 +1,4 @@
-"""Checks before a service starts: whether files can be written to a folder, whether a TCP port is free."""
+"""Checks before a service starts: whether a folder is writable, whether a TCP port is free."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _TRIES = 100
 
 
 def nearest(folder: Path) -> Path:
-    """`folder`, or the nearest of its parents that exists. Raises OSError where that can't be seen."""
+    """`folder`, or its nearest parent that exists. Raises OSError if a parent can't be read."""
     return next(each for each in (folder, *folder.absolute().parents) if each.exists())
 
 
 def write_error(folder: Path) -> str | None:
-    """Why nothing can be written there, None where it can. Tried for real, since root may write where modes say no."""
+    """Why `folder` isn't writable, or None. Tries a real write, since root may write despite the folder's mode."""
     there = folder
     try:
         there = nearest(folder)
@@ -26,7 +26,7 @@ def write_error(folder: Path) -> str | None:
         with tempfile.TemporaryDirectory(prefix=".dyno-", dir=there):
             return None
     except OSError as error:
-        return f"nothing can be written to {there}: {error.strerror}"
+        return f"{there} isn't writable: {error.strerror}"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -38,18 +38,18 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def bind_error(host: str, port: int) -> str | None:
-    """Why no service can listen there, with what to do about it; None where one can. Port 0 is any free one."""
+    """Why no service can listen there and what to do, or None. Port 0 stands for any free port."""
     if (error := _listen_error(host, port)) is None:
         return None
     if error.errno != errno.EADDRINUSE:
-        return f"{host}, port {port} can't be bound: {error.strerror}; choose another with --port or DYNO_HOST"
+        return f"can't bind {host}, port {port}: {error.strerror}; choose another with --port or DYNO_HOST"
     others = range(port + 1, min(port + _TRIES, _LAST_PORT) + 1)
     free = next((other for other in others if _listen_error(host, other) is None), 0)
     return f"port {port} is taken; try --port {free}"
 
 
 def _listen_error(host: str, port: int) -> OSError | None:
-    """As a server binds: with SO_REUSEADDR, and to every address of a name."""
+    """Bind as a server does: with SO_REUSEADDR, and to every address of the name."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in found:

@@ -1,4 +1,4 @@
-"""Processes of Dyno on one host: start them by name, restart those that die, leave none behind."""
+"""Dyno's processes on one host: start them, restart the ones that die, leave none behind."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from functools import partial
 PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_BACKOFF_S = 30.0
-STEADY_S = 60.0  # a part that has lived so long starts its back-off anew
-STOP_GRACE_S = 20.0  # a worker needs shutdown_s (1 s here), term_grace_s for its runner, and the rest for its hand-back
+STEADY_S = 60.0  # a process that ran this long starts its back-off anew
+STOP_GRACE_S = 20.0  # a worker needs shutdown_s (1 s here), term_grace_s for its runner, and time to hand back its job
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Be sent `number` when the thread that started this process ends, even by SIGKILL.
+    """Have the kernel send `number` to this process when the thread that started it ends, even by SIGKILL.
 
-    A fork clears that, an exec doesn't. Exits at once when the parent had died before the kernel knew of the request.
+    A fork clears the request, an exec doesn't. Exits at once if the parent died before this call.
     """
     if _libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
@@ -34,7 +34,10 @@ def die_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) ->
 
 
 def _begin(parent_pid: int, mask: Iterable[int]) -> None:
-    """In a new part, before exec: deaf to nothing, and told to end when its parent does. A worker then hands back."""
+    """Runs in a new child, before exec: reset signals, and have the kernel send TERM when the parent ends.
+
+    A worker that gets TERM hands back its job.
+    """
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     die_with_parent(parent_pid, signal.SIGTERM)
@@ -45,7 +48,7 @@ def _begin(parent_pid: int, mask: Iterable[int]) -> None:
 class ManagedProcess:
     """One process to keep alive. `module` is run as `python -P -m module args…`.
 
-    `says_to`: a descriptor for what it prints and logs; null: where this process' own words go.
+    `says_to`: the file descriptor for its output; None stands for this process' own stdout and stderr.
     """
 
     name: str
@@ -59,8 +62,9 @@ class ManagedProcess:
     says_to: int | None = None
 
     def start(self) -> None:
-        # Own process group: Ctrl-C in a terminal reaches only the parent, which then stops the parts in order. Held
-        # back while the child is neither in that group nor known here, else it would be caught in between and stay.
+        # The child gets its own process group: Ctrl-C in a terminal reaches only the parent, which then stops the
+        # children in order. Signals are blocked until the child is in its group and recorded in `self.process`.
+        # Otherwise a signal in between could leave it running.
         held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             self.process = subprocess.Popen(
@@ -78,7 +82,7 @@ class ManagedProcess:
         self.restart_at_s = None
 
     def plan_restart(self) -> float:
-        """Seconds until the next start: doubles with each early death."""
+        """Seconds until the next start. The delay doubles with each early death."""
         if time.monotonic() - self.started_s > STEADY_S:
             self.backoff_s = 0.5
         delay_s, self.backoff_s = self.backoff_s, min(self.backoff_s * 2, MAX_BACKOFF_S)
@@ -88,11 +92,11 @@ class ManagedProcess:
 
 @dataclass
 class Stack:
-    """Several parts, stopped in reverse order. Use it from one thread only: a child dies with its starting thread."""
+    """Several processes, stopped in reverse order. Use it from one thread: a child dies with its starting thread."""
 
     say: Callable[[str], None]
     parts: list[ManagedProcess] = field(default_factory=list)
-    chores: list[Callable[[], None]] = field(default_factory=list)  # done at every turn of `watch`
+    chores: list[Callable[[], None]] = field(default_factory=list)  # called in each iteration of `watch`
 
     def start(self, part: ManagedProcess) -> ManagedProcess:
         self.parts.append(part)
@@ -100,7 +104,7 @@ class Stack:
         return part
 
     def watch(self) -> None:
-        """Restart what dies, until a signal raises. A turn comes when a part ends, and once a second."""
+        """Restart processes that die, until a signal handler raises. Looks when a process ends and once a second."""
         while True:
             self._wait(1.0)
             for chore in self.chores:
@@ -109,7 +113,7 @@ class Stack:
                 self._revive(part)
 
     def dead(self) -> ManagedProcess | None:
-        """The first part that has ended, if any."""
+        """The first process that has ended, if any."""
         return next((p for p in self.parts if p.process and p.process.poll() is not None), None)
 
     def _wait(self, timeout_s: float) -> None:
@@ -127,13 +131,13 @@ class Stack:
         if part.restart_at_s is not None:
             if time.monotonic() >= part.restart_at_s:
                 part.start()
-                self.say(f"{part.name} started again")
+                self.say(f"{part.name} restarted")
         elif part.process and (code := part.process.poll()) is not None:
             delay_s = part.plan_restart()
-            self.say(f"{part.name} died ({_describe_exit(code)}); it starts again in {delay_s:.1f} s")
+            self.say(f"{part.name} died ({_describe_exit(code)}); restarting it in {delay_s:.1f} s")
 
     def stop(self) -> None:
-        """TERM in reverse order of start, then KILL what is left after the grace period."""
+        """Send TERM in reverse order of start, then KILL to processes that outlive the grace period."""
         running = [p for p in reversed(self.parts) if p.process and p.process.poll() is None]
         for part in running:
             _signal(part, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Pydantic's validation errors in JSON's terms: its own messages speak of Python's types."""
+"""Pydantic's validation errors in JSON's terms. Pydantic's own messages name Python's types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STRING = "Input should be a string"
 _TIME = "Input should be a time as in 2026-01-31T12:00:00Z"
 _DURATION = "Input should be a duration as in PT1H30M"
 
-# Pydantic's type of an error -> the sentence in its place. Types that aren't here have one that fits already.
+# Pydantic's error type -> the message to use instead. Pydantic's own messages fit for all other types.
 _MESSAGES: dict[str, str] = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type", "dataclass_exact_type"), _OBJECT),
     **dict.fromkeys(("dict_type", "frozen_dict_type", "ordered_dict_type", "counter_type", "mapping_type"), _OBJECT),
@@ -31,7 +31,7 @@ _MESSAGES: dict[str, str] = {
     "date_from_datetime_inexact": "Input should be a date without a time of day",
     **dict.fromkeys(("time_delta_type", "time_delta_parsing"), _DURATION),
     "none_required": "Input should be null",
-    "extra_forbidden": "There is no such field",
+    "extra_forbidden": "Unknown field",
     "bool_type": "Input should be true or false",
     "bool_parsing": "Input should be true or false",
     "invalid-json-value": "Input should be a JSON value",
@@ -45,7 +45,7 @@ _WORDS = {"None": "null", "True": "true", "False": "false"}
 
 
 def validation_message(found: ErrorDetails) -> str:
-    """What is wrong, of one entry of `ValidationError.errors()`. Our own validators' sentences stay as they are."""
+    """The message for one entry of `ValidationError.errors()`. Messages of Dyno's own validators stay as they are."""
     kind, context = found["type"], found.get("ctx", {})
     if kind in _LENGTHS:
         return _of_length(context, found["msg"])
@@ -57,7 +57,7 @@ def validation_message(found: ErrorDetails) -> str:
 
 
 def _of_length(context: Mapping[str, Any], message: str) -> str:
-    """ "List should have at most 2 items after validation, not 5": told of an array; a dictionary is an object."""
+    """Pydantic says "List should have at most 2 items after validation, not 5"; name an array or an object instead."""
     kind = context.get("field_type", "")
     called = "Object" if kind == "Dictionary" else "Array"
     return message.replace(kind, called, 1).replace(" after validation", "", 1)

@@ -1,15 +1,15 @@
 """Deliver webhooks: sign the event of a done job, POST it, record how each attempt ended.
 
-`WebhookDeliverer` takes due deliveries from the store, a few at once. `WebhookSender` makes one attempt: it looks the
-name up, checks every address, connects to one of those and no other, sends, and reads the status.
+`WebhookDeliverer` takes due deliveries from the store, a few at once. `WebhookSender` makes one attempt: it looks up
+the name, checks every address, connects only to a checked address, sends, and reads the status.
 
 Signatures follow Standard Webhooks. With one secret for all, a receiver of one API key could forge events for another
-key's, so each key's secret is derived from the deployment's, which never leaves it. Derived secrets need no storing,
-and are the same at every API.
+key's receivers. Each key's secret is therefore derived from the deployment's secret, which never leaves the deployment.
+Derived secrets need no storage and are the same in every API process.
 
-The system looks names up in a thread that can't be stopped, for as long as a name server takes. `Lookups` therefore
-bounds these threads, in all and for one API key, and each counts until it is really over. They are daemons, so none
-keeps the process from ending.
+A name lookup blocks a thread that can't be stopped, for as long as the name server takes. `Lookups` therefore limits
+these threads, in all and per API key, and counts each until its lookup returns. They are daemon threads, so they don't
+keep the process from exiting.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ _PURPOSE = "dyno webhooks of "
 
 
 def owner_secret(deployment: SecretStr, owner: str | None) -> str:
-    """What the owner's receivers are given; of jobs that nobody owns, where there are no keys."""
+    """The secret of the owner's receivers. None is the owner of jobs that were submitted without a key."""
     key = base64.b64decode(deployment.get_secret_value().removeprefix(SECRET_PREFIX))
     derived = hmac.digest(key, f"{_PURPOSE}{owner or ''}".encode(), "sha256")
     return SECRET_PREFIX + base64.b64encode(derived).decode()
 
 
 def signature_headers(secret: str, message_id: str, at_s: float, text: str) -> Mapping[str, str]:
-    """The three headers that go with `text`, sent at `at_s` (seconds since 1970)."""
+    """The three signature headers for `text`, sent at `at_s` (seconds since 1970)."""
     at = datetime.fromtimestamp(int(at_s), UTC)
     signature = Webhook(secret).sign(message_id, at, text)
     return {"webhook-id": message_id, "webhook-timestamp": str(int(at_s)), "webhook-signature": signature}
 
 
-MAX_LOOKUPS = 64  # twice as many as attempts: a thread that hangs outlives its attempt
+MAX_LOOKUPS = 64  # twice as many as attempts, since a thread that hangs outlives its attempt
 MAX_LOOKUPS_PER_OWNER = 16
 
 Addresses = Sequence[str]
@@ -68,13 +68,13 @@ LookUp = Callable[[str, int], Addresses]
 
 
 def addresses_of(host: str, port: int) -> Addresses:
-    """The system's addresses of the host, in its order. Raises OSError or UnicodeError where there are none."""
+    """The host's addresses in the system's order. Raises OSError or UnicodeError if the host has none."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(info[4][0]) for info in found))
 
 
 class Lookups:
-    """Those of one event loop. `look_up` may block."""
+    """The name lookups of one event loop. `look_up` may block."""
 
     def __init__(
         self, look_up: LookUp = addresses_of, most: int = MAX_LOOKUPS, most_for_owner: int = MAX_LOOKUPS_PER_OWNER
@@ -84,21 +84,21 @@ class Lookups:
         self._over = asyncio.Event()
 
     async def find(self, host: str, port: int, owner: str) -> Addresses:
-        """What `look_up` finds or raises, once there is a thread for it. `owner`: an API key; "" is nobody, who may
-        have all of them."""
+        """Wait for a free thread, then return or raise what `look_up` does. `owner`: an API key, or "" for jobs without
+        an owner, which may use all threads."""
         while not self._has_room(owner):
             await self._over.wait()
         loop = asyncio.get_running_loop()
         found: asyncio.Future[Addresses] = loop.create_future()
 
-        def tell(outcome: Addresses | Exception) -> None:
+        def report(outcome: Addresses | Exception) -> None:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._end, owner, found, outcome)
 
         self._running[owner] += 1
         try:
-            Thread(target=_run, args=(partial(self._look_up, host, port), tell), name="lookup", daemon=True).start()
-        except RuntimeError as error:  # the process has all the threads that it may have
+            Thread(target=_run, args=(partial(self._look_up, host, port), report), name="lookup", daemon=True).start()
+        except RuntimeError as error:  # the process has reached its thread limit
             self._end(owner, found, OSError(str(error)))
         return await found
 
@@ -110,7 +110,7 @@ class Lookups:
         self._running -= Counter((owner,))
         self._over.set()
         self._over.clear()
-        if found.done():  # nobody waits any more
+        if found.done():  # canceled: its attempt has ended
             return
         if isinstance(outcome, Exception):
             found.set_exception(outcome)
@@ -118,16 +118,16 @@ class Lookups:
             found.set_result(outcome)
 
 
-def _run(look_up: Callable[[], Addresses], tell: Callable[[Addresses | Exception], None]) -> None:
+def _run(look_up: Callable[[], Addresses], report: Callable[[Addresses | Exception], None]) -> None:
     outcome: Addresses | Exception
     try:
         outcome = look_up()
-    except Exception as error:  # noqa: BLE001 - raised again where it is waited for
+    except Exception as error:  # noqa: BLE001 - raised again in the task that waits for it
         outcome = error
-    tell(outcome)
+    report(outcome)
 
 
-MAX_ADDRESSES = 4  # of one name, tried in turn where nobody answers
+MAX_ADDRESSES = 4  # of one name, tried in turn until one accepts the connection
 CONNECT_WITHIN_S = 5.0
 _DETAIL = 200
 
@@ -135,7 +135,7 @@ Resolve = Callable[[str, int, str], Awaitable[Sequence[str]]]  # of a host and a
 
 
 class WebhookSender:
-    """Asks nobody's proxy, follows no redirect, and reads no more of an answer than its status."""
+    """Makes one attempt. It uses no proxy, follows no redirect, and reads only the status of the response."""
 
     def __init__(self, settings: Settings, resolve: Resolve | None = None) -> None:
         self._allowed, self._within_s = settings.webhook_allowed_hosts, settings.webhook_timeout_s
@@ -143,7 +143,7 @@ class WebhookSender:
         self._tls = httpx.create_ssl_context()
 
     async def send(self, url: str, text: str, headers: Mapping[str, str], owner: str = "") -> Ended:
-        """POST the text, within the time limit of the settings for all of it. `owner`: an API key; "" is nobody."""
+        """POST the text within `webhook_timeout_s`, name lookup included. `owner`: an API key, or "" without one."""
         began_s = time.monotonic()
         outcome, status_code, detail = await self._outcome(parse_webhook_url(url), text.encode(), headers, owner)
         took_s = round(time.monotonic() - began_s, 3)
@@ -158,10 +158,10 @@ class WebhookSender:
             async with asyncio.timeout(self._within_s):
                 addresses = await self._resolve(receiver.host, receiver.port, owner)
                 if not receiver.is_allowed(self._allowed) and not all(map(is_public_address, addresses)):
-                    return Outcome.BLOCKED, None, f"{receiver.host} leads to an address that is not public"
+                    return Outcome.BLOCKED, None, f"{receiver.host} resolves to an address that is not public"
                 status_code = await self._first_answer(receiver, addresses, body, headers)
         except (TimeoutError, httpx.TimeoutException):
-            return Outcome.TIMEOUT, None, f"no answer within {self._within_s:g} s"
+            return Outcome.TIMEOUT, None, f"no response within {self._within_s:g} s"
         except (httpx.HTTPError, OSError, UnicodeError) as error:
             return Outcome.UNREACHABLE, None, str(error)[:_DETAIL]
         if not httpx.codes.is_success(status_code):
@@ -180,9 +180,10 @@ class WebhookSender:
         return await self._answer(receiver, last, body, headers)
 
     async def _answer(self, receiver: WebhookUrl, address: str, body: bytes, headers: Mapping[str, str]) -> int:
-        """To the address itself, with the host's name where that is asked for and in the check of its certificate.
+        """POST to the address itself. The Host header, SNI and the certificate check use the receiver's name.
 
-        A client for each: one that kept connections would know them by address alone, whatever name they are for.
+        Each request has its own HTTP client, since a connection pool would share connections between names that have
+        the same address.
         """
         url = httpx.URL(
             scheme=receiver.scheme, host=address, port=receiver.port, raw_path=receiver.path.encode("ascii")
@@ -207,17 +208,17 @@ def _user_agent() -> str:
 
 
 MAX_ATTEMPTS_AT_ONCE = 32
-MAX_ATTEMPTS_PER_OWNER = 8  # API key: one with many slow receivers leaves places for the others
-MAX_ATTEMPTS_PER_RECEIVER = 4  # receiver: one that is slow leaves places for the others
-JITTER = 0.1  # so that what failed together doesn't come back together
+MAX_ATTEMPTS_PER_OWNER = 8  # so that an API key with many slow receivers leaves places for other keys
+MAX_ATTEMPTS_PER_RECEIVER = 4  # so that a slow receiver leaves places for other receivers
+JITTER = 0.1  # so that deliveries that failed together aren't retried together
 GONE = 410
-_OWN_FAULT = "Dyno could not make this attempt; its log says why"
+_OWN_FAULT = "Dyno could not make this attempt; see its log"
 
 log = logging.getLogger(__name__)
 
 
 class WebhookDeliverer:
-    """Runs until it is cancelled. What it was at then is tried again by whoever comes next, as after its death."""
+    """Delivers until it is cancelled. Another deliverer retries the attempts in progress then, as after a crash."""
 
     def __init__(
         self, client: redis.asyncio.Redis, settings: Settings, secret: SecretStr, sender: WebhookSender
@@ -239,82 +240,82 @@ class WebhookDeliverer:
                 self._freed.clear()
 
     async def _begin(self, attempts: asyncio.TaskGroup) -> None:
-        """As many attempts as there is room for."""
+        """Start as many attempts as the limits allow."""
         try:
             while self._running.total() < MAX_ATTEMPTS_AT_ONCE:
                 busy = _at_limit(self._running, MAX_ATTEMPTS_PER_RECEIVER)
                 greedy = [
                     owner for owner in _at_limit(self._of_owners, MAX_ATTEMPTS_PER_OWNER) if owner
-                ]  # nobody may have all
-                taken = await self._outbox.take(receivers=busy, owners=greedy)
-                if taken is None:
+                ]  # no limit for jobs without an owner
+                leased = await self._outbox.take(receivers=busy, owners=greedy)
+                if leased is None:
                     break
-                self._running[taken.receiver] += 1
-                self._of_owners[taken.owner] += 1
-                attempts.create_task(self._attempt(taken))
+                self._running[leased.receiver] += 1
+                self._of_owners[leased.owner] += 1
+                attempts.create_task(self._attempt(leased))
             self._failing = False
-        except Exception as error:  # noqa: BLE001 - whatever it is, what is due must go out when it is over
+        except Exception as error:  # noqa: BLE001 - whatever the error is, deliveries must go on after it
             if not self._failing:
-                log.warning("no webhook is delivered for now: %s: %s", type(error).__name__, error)
+                log.warning("can't deliver webhooks for now: %s: %s", type(error).__name__, error)
             self._failing = True
 
-    async def _attempt(self, taken: LeasedDelivery) -> None:
+    async def _attempt(self, leased: LeasedDelivery) -> None:
         try:
-            await self._settle(taken, await self._make(taken))
-        except UnknownJob:  # gone since it was taken, and its delivery with it
+            await self._settle(leased, await self._make(leased))
+        except UnknownJob:  # the job was deleted meanwhile, and its delivery with it
             pass
         except StoreUnavailable as error:
-            log.warning("how a delivery for %s ended can't be told, so it is tried again: %s", taken.job_id, error)
+            log.warning("can't record how a delivery for %s ended, so it will be retried: %s", leased.job_id, error)
         except Exception:
-            log.exception("how a delivery for %s ended can't be told", taken.job_id)
+            log.exception("can't record how a delivery for %s ended", leased.job_id)
         finally:
-            self._running -= Counter((taken.receiver,))  # which forgets those that have none left
-            self._of_owners -= Counter((taken.owner,))
+            self._running -= Counter((leased.receiver,))  # subtraction also drops receivers with a count of zero
+            self._of_owners -= Counter((leased.owner,))
             self._freed.set()
 
-    async def _make(self, taken: LeasedDelivery) -> Ended:
-        """Whatever goes wrong is an end, too: the next attempt waits for its pause and doesn't follow at once."""
+    async def _make(self, leased: LeasedDelivery) -> Ended:
+        """Send, and turn unexpected errors into an outcome, so that the next attempt waits for its pause."""
         began_s = time.monotonic()
         try:
-            return await self._send(taken)
+            return await self._send(leased)
         except (StoreUnavailable, UnknownJob):
             raise
         except Exception as error:
-            log.exception("a delivery for %s failed", taken.job_id)
+            log.exception("an attempt to deliver the webhook of %s failed", leased.job_id)
             detail = str(error) if isinstance(error, RecordUnreadable) else _OWN_FAULT
             return Ended(outcome=Outcome.ERROR, detail=detail, duration_s=round(time.monotonic() - began_s, 3))
 
-    async def _send(self, taken: LeasedDelivery) -> Ended:
-        job = await self._jobs.get(taken.job_id)
+    async def _send(self, leased: LeasedDelivery) -> Ended:
+        job = await self._jobs.get(leased.job_id)
         if job.spec.webhook is None:
             raise RuntimeError("a delivery of a job without a webhook")
         text = payload_of(job)
-        headers = signature_headers(owner_secret(self._secret, job.owner), delivery_of(job.id), taken.at_s, text)
-        return await self._sender.send(job.spec.webhook.url, text, headers, taken.owner)
+        headers = signature_headers(owner_secret(self._secret, job.owner), delivery_of(job.id), leased.at_s, text)
+        return await self._sender.send(job.spec.webhook.url, text, headers, leased.owner)
 
-    async def _settle(self, taken: LeasedDelivery, ended: Ended) -> None:
-        status, again_in_s = self._next(taken, ended)
+    async def _settle(self, leased: LeasedDelivery, ended: Ended) -> None:
+        status, again_in_s = self._next(leased, ended)
         if status is DeliveryStatus.FAILED:
-            log.warning("the webhook of %s was not delivered: %s", taken.job_id, ended.outcome)
-        await self._outbox.settle(taken, ended, status, again_in_s)
+            log.warning("the webhook of %s was not delivered: %s", leased.job_id, ended.outcome)
+        await self._outbox.settle(leased, ended, status, again_in_s)
 
-    def _next(self, taken: LeasedDelivery, ended: Ended) -> tuple[DeliveryStatus, float]:
+    def _next(self, leased: LeasedDelivery, ended: Ended) -> tuple[DeliveryStatus, float]:
         if ended.outcome is Outcome.DELIVERED:
             return DeliveryStatus.DELIVERED, 0
         pauses_s = self._settings.webhook_retry_s
-        if ended.status_code == GONE or taken.tried > len(pauses_s):
+        if ended.status_code == GONE or leased.tried > len(pauses_s):
             return DeliveryStatus.FAILED, 0
-        return DeliveryStatus.PENDING, pauses_s[taken.tried - 1] * random.uniform(1 - JITTER, 1 + JITTER)
+        return DeliveryStatus.PENDING, pauses_s[leased.tried - 1] * random.uniform(1 - JITTER, 1 + JITTER)
 
 
 def _at_limit(running: Counter[str], bound: int) -> list[str]:
-    """Those that have as many attempts as one may have."""
+    """The names that have reached the maximum number of attempts."""
     return [name for name, number in running.items() if number >= bound]
 
 
 @asynccontextmanager
 async def webhook_deliverer(client: redis.asyncio.Redis, settings: Settings) -> AsyncIterator[None]:
-    """A deliverer beside the block; none without a secret to sign with."""
+    """Run a deliverer during the block, unless there is no secret to sign with."""
     if settings.webhook_secret is None:
         yield
         return

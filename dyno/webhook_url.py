@@ -1,6 +1,6 @@
 """Parse and check the URL of a webhook: its syntax, and which addresses Dyno may call.
 
-A caller names the URL and Dyno calls it from inside its network, so private services must not be reachable that way.
+A caller sets the URL and Dyno calls it from inside its network, so private services must not be reachable that way.
 Dyno accepts https and public addresses only, except for hosts in `DYNO_WEBHOOK_ALLOWED_HOSTS`.
 """
 
@@ -14,22 +14,22 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import NamedTuple
 
 MAX_URL_CHARACTERS = 2000
-_MAX_HOST_CHARACTERS = 254  # characters: 253 and a dot behind them
+_MAX_HOST_CHARACTERS = 254  # 253 and a trailing dot
 _LABEL = r"[a-z0-9_-]{1,63}"
 _HOST = rf"(?P<host>{_LABEL}(\.{_LABEL})*\.?|\[[0-9a-f:.]+\])(:(?P<port>[0-9]{{1,5}}))?"
-# Narrower than the standard, so that no two readers of a URL can differ on its host: printable ASCII, no user, no "\".
+# Stricter than the standard, so that no two URL parsers disagree on the host: printable ASCII, no user, no "\".
 _URL = re.compile(rf"(?P<scheme>https?)://{_HOST}(?P<path>[/?][!\"$-\[\]-~]*)?", re.IGNORECASE | re.ASCII)
 _ALLOWED = re.compile(_HOST, re.IGNORECASE | re.ASCII)
 _PORTS = {"http": 80, "https": 443}
 _NAT64 = IPv6Network("64:ff9b::/96")
-# What versions of Python don't agree on, or take for everybody's though a cloud has something of its own there.
+# Networks that versions of Python classify differently, or classify as public although clouds use them internally.
 _NOT_PUBLIC = tuple(
     ip_network(network)
     for network in (
-        "192.0.0.0/24",  # IETF's own; at 192.0.0.192 the metadata service of Oracle's cloud
-        "192.88.99.0/24",  # relays of 6to4, which nobody runs any more
-        "168.63.129.16/32",  # each host of Azure's speaks to its machines from there
-        "2001::/23",  # IETF's own, Teredo among it
+        "192.0.0.0/24",  # IETF protocol assignments; 192.0.0.192 is the metadata service of Oracle's cloud
+        "192.88.99.0/24",  # 6to4 relays, which are out of use
+        "168.63.129.16/32",  # Azure's hosts talk to their virtual machines from this address
+        "2001::/23",  # IETF protocol assignments, such as Teredo
         "64:ff9b:1::/48",  # NAT64 of one network
         "3fff::/20",  # documentation
         "5f00::/16",  # segment routing
@@ -38,7 +38,7 @@ _NOT_PUBLIC = tuple(
 
 
 class WebhookUrl(NamedTuple):
-    """`host` without brackets, in small letters; `path` with its query."""
+    """`host` is in lower case and without brackets; `path` includes the query."""
 
     scheme: str
     host: str
@@ -47,22 +47,22 @@ class WebhookUrl(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """What a Host header says."""
-        named = _with_port(self.host, self.port)
-        return named.rpartition(":")[0] if self.port == _PORTS[self.scheme] else named
+        """The value of the Host header."""
+        full = _with_port(self.host, self.port)
+        return full.rpartition(":")[0] if self.port == _PORTS[self.scheme] else full
 
     def is_allowed(self, allowed: Collection[str]) -> bool:
-        """Whether it is one of those that may be private and without TLS; with its port, or whatever its port."""
+        """Whether `allowed`, the hosts that may be private and without TLS, has this host, with its port or without."""
         return bool({self.host, _with_port(self.host, self.port)} & set(allowed))
 
 
 def parse_webhook_url(url: str) -> WebhookUrl:
-    """Raises ValueError, in words for the caller."""
+    """Raises ValueError, whose text is for the caller."""
     found = _URL.fullmatch(url)
     if found is None or len(url) > MAX_URL_CHARACTERS:
         raise ValueError(
-            "a webhook is https://, a host and perhaps a port and a path: printable ASCII, without user and fragment, "
-            f"at most {MAX_URL_CHARACTERS} characters"
+            "invalid webhook URL: use https://, a host, and optionally a port and a path, in printable ASCII, without "
+            f"user and fragment, at most {MAX_URL_CHARACTERS} characters"
         )
     scheme, path = found["scheme"].lower(), found["path"] or "/"
     host, port = _host_and_port(found, _PORTS[scheme])
@@ -70,30 +70,30 @@ def parse_webhook_url(url: str) -> WebhookUrl:
 
 
 def allowed_host(text: str) -> str:
-    """One of `DYNO_WEBHOOK_ALLOWED_HOSTS`, as receivers are compared with it: a host, perhaps with a port.
+    """Normalize an entry of `DYNO_WEBHOOK_ALLOWED_HOSTS` for comparison with receivers: a host, optionally with a port.
 
-    Raises ValueError where there is no receiver that it could be.
+    Raises ValueError if no receiver could match the entry.
     """
     bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
     found = _ALLOWED.fullmatch(bare)
     if found is None:
-        raise ValueError('a host of webhooks is a name or an address, perhaps with ":" and a port')
+        raise ValueError('invalid webhook host: use a name or an address, optionally with ":" and a port')
     host, port = _host_and_port(found, 0)
     return _with_port(host, port) if found["port"] else host
 
 
 def _host_and_port(found: re.Match[str], default: int) -> tuple[str, int]:
-    """Host, as Receiver has it, and port of what _HOST has found. Raises ValueError."""
+    """The host, as in WebhookUrl, and the port of a _HOST match. Raises ValueError."""
     host, port = found["host"].lower(), int(found["port"] or default)
     if host.startswith("["):
         literal = _ip_literal(host.strip("[]"))
         if literal is None or ":" not in literal:
-            raise ValueError(f"{host} is no IPv6 address")
+            raise ValueError(f"{host} is not an IPv6 address")
         host = literal
     if len(host) > _MAX_HOST_CHARACTERS:
-        raise ValueError(f"a host's name has at most {_MAX_HOST_CHARACTERS} characters")
+        raise ValueError(f"a host name has at most {_MAX_HOST_CHARACTERS} characters")
     if found["port"] and not 0 < port < 2**16:
-        raise ValueError(f"{port} is no port")
+        raise ValueError(f"{port} is not a port")
     return host, port
 
 
@@ -102,11 +102,11 @@ def _with_port(host: str, port: int) -> str:
 
 
 def reject_reason(receiver: WebhookUrl, allowed: Collection[str]) -> str | None:
-    """What speaks against it before its name is looked up; null: nothing."""
+    """Why Dyno must not call the receiver, as far as known before the name lookup, or None."""
     if receiver.is_allowed(allowed):
         return None
     if receiver.scheme != "https":
-        return "a webhook must be https"
+        return "a webhook must use https"
     literal = _ip_literal(receiver.host)
     is_own = f".{receiver.host.rstrip('.')}".endswith(".localhost")
     if is_own or (literal is not None and not is_public_address(literal)):
@@ -115,8 +115,8 @@ def reject_reason(receiver: WebhookUrl, allowed: Collection[str]) -> str | None:
 
 
 def is_public_address(address: str) -> bool:
-    """Whether everybody may be there: no private, loopback, link-local, shared, multicast or reserved address, however
-    it is wrapped in one of IPv6."""
+    """Whether the address is public: not private, loopback, link-local, shared, multicast or reserved, even if wrapped
+    in an IPv6 address."""
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv6Address):
         inside = ip.ipv4_mapped or ip.sixtofour or (IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else None)
@@ -130,7 +130,7 @@ def is_public_address(address: str) -> bool:
 
 
 def _ip_literal(host: str) -> str | None:
-    """The address that the host is, however it is written: 127.1 and 0x7f000001 are 127.0.0.1 to those who connect."""
+    """The address if the host is a literal in any notation: the system reads 127.1 and 0x7f000001 as 127.0.0.1."""
     with contextlib.suppress(OSError):
         return socket.inet_ntoa(socket.inet_aton(host))
     with contextlib.suppress(ValueError):

@@ -1,14 +1,15 @@
-"""HTTP in, JSON out. `__main__` runs `server` with the application of `app`.
+"""The HTTP service: JSON over HTTP. `__main__` runs the application of `app` in `server`.
 
-Imports between these parts go down the list only (tests/test_architecture.py):
+Each part imports only parts below it in this list (tests/test_architecture.py):
 
 - `app`: builds the application; `openapi`: its OpenAPI document.
 - `routes`: one module per route group.
-- `streaming`: responses that stay open or are held back.
-- `dependencies`: what a route declares in its signature: parameters, headers, pages.
-- `auth`: which key a route needs, and who calls.
-- `submission`, `admission`, `validation`: from a request body to a job in its queue.
-- `state`: what lives as long as the process; `anonymous_access`: when no key is needed.
-- `server`: connections, before there is a request.
+- `streaming`: streams and long polls.
+- `dependencies`: parameters, headers and pages that routes declare in their signatures.
+- `auth`: the key that each route needs, and the caller.
+- `submission`, `admission`, `validation`: turn a request body into a queued job.
+- `state`: objects that live as long as the process.
+- `anonymous_access`: requests without a key.
+- `server`: the process and its connections.
 - `middleware`, `problems`: shared by `server` and the application.
 """

@@ -1,7 +1,10 @@
 """`python -P -m service`: serve the API on settings.host and settings.port.
 
-Exit codes: 1 the store is unfit or a workload broken, 2 a setting is wrong, the address may not be bound or TLS' files
-can't be used, 3 it can't be bound.
+Exit codes:
+
+- 1: the store is unfit, or a workload is broken.
+- 2: a setting is invalid, the address needs an API key, or the TLS files can't be used.
+- 3: the address can't be bound.
 """
 
 from __future__ import annotations
@@ -29,11 +32,11 @@ from service.middleware import ACCESS_LOG
 from service.server import HttpProtocol, allowed_connections, set_tcp_user_timeout, tls_error
 from service.state import check_store, has_keys
 
-KEEP_ALIVE_S = 75  # longer than the idle time of common proxies, so that they never reuse a connection we just closed
+KEEP_ALIVE_S = 75  # longer than common proxies keep idle connections, so that none reuses one that we just closed
 
 
 class Server(uvicorn.Server):
-    """Says where it listens, and tells open long polls when it ends."""
+    """Print the address once it listens, and end long polls at shutdown."""
 
     def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
         super().__init__(config)
@@ -41,7 +44,7 @@ class Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Only now, with everything open, is the address printed: port 0 is any free one, so callers read it here."""
+        """Print the address once everything is open. With port 0 the system picks a port, so scripts read it here."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
@@ -53,7 +56,7 @@ class Server(uvicorn.Server):
             sys.stdout.flush()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The lifespan ends only after the last answer, so a held-back answer has to be told apart from it."""
+        """Wake long polls now: the lifespan, which could do so, ends only after the last response."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
         super().handle_exit(sig, frame)
@@ -73,9 +76,9 @@ def main() -> int:
     try:
         if needs_keys(settings) and not (settings.require_keys or has_keys(settings)):
             return _refuse(
-                f"{settings.host} can be reached from outside and there is no key: make one with `dyno keys create`, "
-                "or with DYNO_REQUIRE_KEYS=true once this runs; bind 127.0.0.1; "
-                "or set DYNO_ALLOW_UNAUTHENTICATED=true where everybody who reaches it may use it",
+                f"other hosts can reach {settings.host}, and there is no API key: create one with `dyno keys create`, "
+                "or start with DYNO_REQUIRE_KEYS=true and create it then; or bind 127.0.0.1; "
+                "or set DYNO_ALLOW_UNAUTHENTICATED=true to serve every client without a key",
                 2,
             )
         if wrong := bind_error(settings.host, settings.port):
@@ -119,7 +122,7 @@ def _refuse(reason: str, code: int) -> int:
 
 
 if __name__ == "__main__":
-    # A second Ctrl-C while the interpreter ends would print a traceback.
+    # A second Ctrl-C while the interpreter exits would print a traceback.
     code = main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)

@@ -1,6 +1,6 @@
-"""Whether a job can run at all, decided before it is queued: device, memory, time, webhook and weights.
+"""Check before queueing that a job can run: device, memory, time, webhook and weights.
 
-The name in a webhook's URL is looked up at each delivery attempt only. A file of weights is not opened here.
+The host name of a webhook's URL is resolved only at each delivery attempt. Files of weights aren't opened here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dyno.workloads.training.params import TrainingParams
 from service.state import State
 from service.validation import JobRequest
 
-_WEBHOOKS_OFF = "this service sends no webhooks: its DYNO_WEBHOOK_SECRET is not set"
+_WEBHOOKS_OFF = "this service can't send webhooks: DYNO_WEBHOOK_SECRET is not set"
 
 
 def check_webhook(settings: Settings, spec: Spec) -> None:
@@ -52,43 +52,43 @@ _WEIGHTS = "/params/weights"
 
 
 async def check_weights(state: State, params: Params) -> None:
-    """Raises InvalidSpec, naming the job or the file that isn't what it should be. The file itself is not opened."""
+    """Raises InvalidSpec that points at the job or the file name. The file isn't opened."""
     ref = params.weights if isinstance(params, TrainingParams) else None
     if ref is None:
         return
     try:
         listed = (await state.jobs.result(ref.job)).artifacts
     except UnknownJob:
-        raise _weights_error("job", "unknown-job", f"there is no job {ref.job}, or not any more") from None
+        raise _weights_error("job", "unknown-job", f"{ref.job} doesn't exist, or was deleted") from None
     except ResultNotReady as error:
-        detail = f"{ref.job} is {error.job_status}: only a job that succeeded has left weights"
+        detail = f"{ref.job} is {error.job_status}: only a job that succeeded has weights"
         raise _weights_error("job", "not-succeeded", detail) from None
     _check_weights_name(ref, listed)
 
 
 def _check_weights_name(ref: WeightsRef, listed: list[Artifact]) -> None:
     weights = [artifact.name for artifact in listed if is_weights(artifact.name)]
-    there = f"{ref.job} left these weights: {', '.join(weights) or 'none'}"
+    there = f"weights of {ref.job}: {', '.join(weights) or 'none'}"
     if not is_weights(ref.name):
         kinds = " or ".join(WEIGHTS_SUFFIXES)
         raise _weights_error(
-            "name", "not-weights", f'a file of weights ends in {kinds}, "{ref.name}" doesn\'t; {there}'
+            "name", "not-weights", f'"{ref.name}" is not a file of weights, which ends in {kinds}; {there}'
         )
     if ref.name not in weights:
-        raise _weights_error("name", "artifact-not-found", f'no "{ref.name}"; {there}')
+        raise _weights_error("name", "artifact-not-found", f'no file "{ref.name}"; {there}')
 
 
 def _weights_error(field: str, code: str, detail: str) -> InvalidSpec:
     return InvalidSpec([FieldError(f"{_WEIGHTS}/{field}", code, detail)])
 
 
-_WAITS = '"queue_if_absent": true waits for one'
+_WAITS = 'set "queue_if_absent": true to wait for one'
 _EXTRAS: dict[FrameworkName, str] = {"tensorflow": "cpu", "jax": "jax", "torch": "torch"}  # of pyproject.toml
-ESTIMATE_FACTOR = 3  # a workload's estimate of time may be wrong by so much, so only beyond it a job is refused
+ESTIMATE_FACTOR = 3  # time estimates may be wrong by this factor, so only jobs beyond it are refused
 
 
 class Admission(NamedTuple):
-    """`estimate` is null where no device is there to estimate for; `fits` is by profile, of those that there are."""
+    """`estimate` is None without a live device. `fits`: whether the job fits, by profile of the live devices."""
 
     estimate: JobEstimate | None
     warnings: list[SpecWarning]
@@ -96,7 +96,7 @@ class Admission(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """`sure_s` is what no machine undercuts: the samples alone, as the spec asks for them."""
+    """`sure_s` is a lower bound on any machine: the time of the samples that the spec demands."""
 
     device: Device
     run: Estimate
@@ -105,7 +105,7 @@ class _Candidate(NamedTuple):
 
 
 def admit(request: JobRequest, devices: Sequence[Device]) -> Admission:
-    """Raises NoDeviceFits, Unsupported, DoesNotFit or ExceedsTimeout, each with what there is."""
+    """Raises NoDeviceFits, Unsupported, DoesNotFit or ExceedsTimeout; each says what is available."""
     answers = [(device, _can_run(request, device)) for device in _serving(request.spec, devices)]
     by_profile = {profile(device): can for device, can in answers}
     able = [device for device, can in answers if can]
@@ -113,7 +113,7 @@ def admit(request: JobRequest, devices: Sequence[Device]) -> Admission:
     if not free:
         reason = None if able else _refusal(request, devices)
         if not request.spec.queue_if_absent:
-            raise reason or NoDeviceFits(f"{_all_cordoned(able)}. {_WAITS}")
+            raise reason or NoDeviceFits(f"{_all_cordoned(able)}; {_WAITS}")
         why = _why(reason) if reason else _all_cordoned(able)
         absent = _absent(request.spec, why if answers else None)
         return Admission(None, [*_linted(request, None), absent], by_profile)
@@ -134,7 +134,7 @@ def _linted(request: JobRequest, device: Device | None) -> list[SpecWarning]:
 
 
 def _serving(spec: Spec, devices: Sequence[Device]) -> list[Device]:
-    """The devices whose workers look for jobs in the queue that this one would wait in."""
+    """The devices whose workers serve the job's queue."""
     return [device for device in devices if fits(spec.device, device) and spec.framework in device.frameworks]
 
 
@@ -143,12 +143,12 @@ def _can_run(request: JobRequest, device: Device) -> bool:
 
 
 def _refusal(request: JobRequest, devices: Sequence[Device]) -> DynoError:
-    """Why none of the devices can do the job: what the nearest to it lack."""
+    """Why no device can run the job: what the closest match lacks."""
     spec = request.spec
     if not (meant := [device for device in devices if fits(spec.device, device)]):
         there = ", ".join(sorted(device.full_id for device in devices)) or "none"
         asked = device_class(spec.device)
-        return NoDeviceFits(f'no live worker serves "{asked}"; devices now: {there}. {_WAITS}')
+        return NoDeviceFits(f'no live worker has a device "{asked}"; live devices: {there}; {_WAITS}')
     if not (able := _serving(spec, meant)):
         return Unsupported([FieldError("/framework", "framework-missing", _missing(spec.framework, meant))])
     if not (enough := [device for device in able if not check_units(spec.replicas, device)]):
@@ -161,16 +161,16 @@ def _refusal(request: JobRequest, devices: Sequence[Device]) -> DynoError:
 
 def _all_cordoned(able: Sequence[Device]) -> str:
     names = ", ".join(sorted(device.full_id for device in able))
-    return f"every live device that the job fits is cordoned and takes none: {names}"
+    return f"all live devices that fit the job are cordoned: {names}"
 
 
 def _missing(framework: FrameworkName, fitting: Sequence[Device]) -> str:
     there = ", ".join(sorted({name for device in fitting for name in device.frameworks})) or "none"
     extra = _EXTRAS[framework]
     return (
-        f"{framework} is unsupported here: no live worker of a fitting device has it installed; there is: {there}. "
-        f'Install the extra "{extra}" beside a worker (pip install "tensordyno[{extra}]"), or ask for one of those; '
-        f"{_WAITS}"
+        f"no live worker with a fitting device has {framework} installed; available: {there}. "
+        f'Install the extra "{extra}" for a worker (pip install "tensordyno[{extra}]"), choose another framework, '
+        f"or {_WAITS}"
     )
 
 
@@ -187,15 +187,15 @@ def _estimate(request: JobRequest, params: Params, device: Device) -> Estimate:
 
 def _does_not_fit(request: JobRequest, best: Device) -> DoesNotFit:
     detail = (
-        f"about {_estimate(request, request.params, best).memory_bytes} bytes are needed, "
-        f"{best.full_id} has the most of the fitting devices: {best.memory_bytes} bytes"
+        f"the job needs about {_estimate(request, request.params, best).memory_bytes} bytes; "
+        f"the largest fitting device, {best.full_id}, has {best.memory_bytes} bytes"
     )
     fields = _that_shrink(request, best, lambda estimate: estimate.memory_bytes)
     return DoesNotFit([FieldError(pointer, "does-not-fit", detail) for pointer in fields or ["/params"]])
 
 
 def _exceeds_timeout(request: JobRequest, first: _Candidate, timeout_s: float) -> ExceedsTimeout:
-    detail = f"about {first.time_s:.3g} s are needed on {first.device.full_id}, timeout_s is {timeout_s:.3g}"
+    detail = f"the job needs about {first.time_s:.3g} s on {first.device.full_id}; timeout_s is {timeout_s:.3g}"
     fields = _that_shrink(request, first.device, lambda estimate: estimate.time_s + estimate.train_s)
     if request.spec.measure.processes.min > 1:
         fields.append("/measure/processes")
@@ -205,7 +205,7 @@ def _exceeds_timeout(request: JobRequest, first: _Candidate, timeout_s: float) -
 
 
 def _that_shrink(request: JobRequest, device: Device, cost: Callable[[Estimate], float]) -> list[str]:
-    """Pointers to the whole-number params that lower the cost when they are halved: those to change."""
+    """Pointers to the integer params that lower the cost when halved: the ones worth changing."""
     full = cost(_estimate(request, request.params, device))
     return [
         f"/params/{name}"
@@ -222,26 +222,26 @@ def _halved(params: Params, name: str) -> Params | None:
 
 
 def _absent(spec: Spec, why: str | None) -> SpecWarning:
-    """`why`: what the devices that serve the job's queue lack; null where there are none."""
+    """`why`: what the devices that serve the job's queue lack; None if no device serves it."""
     queue = queue_for(spec.device, spec.framework)
     if why is None:
-        message = f'no live worker serves "{queue}" now; the job waits until one does'
+        message = f'no live worker serves the queue "{queue}"; the job waits for one'
     else:
-        message = f'no live device of "{queue}" takes it now; the job waits until one does: {why}'
+        message = f'no live device of the queue "{queue}" can run the job; the job waits for one: {why}'
     return SpecWarning(code="NO_DEVICE_YET", message=message, evidence={"queue": queue})
 
 
 def _why(reason: DynoError) -> str:
-    """Once, however many fields would help against it."""
+    """The reason, without repeating a detail that several fields share."""
     if not isinstance(reason, InvalidSpec):
         return reason.detail
     return "; ".join(dict.fromkeys(error.detail for error in reason.errors))
 
 
 def timeout_warning(expected_s: float, timeout_s: float) -> SpecWarning:
-    """For a job that may be stopped before it is done."""
+    """For a job that its timeout may stop."""
     return SpecWarning(
         code="TIMEOUT_TIGHT",
-        message=f"about {expected_s:.3g} s are expected, timeout_s is {timeout_s:.3g}: the job may be stopped",
+        message=f"the job needs about {expected_s:.3g} s; timeout_s is {timeout_s:.3g}, so it may be stopped",
         evidence={"estimate_s": expected_s, "timeout_s": timeout_s},
     )

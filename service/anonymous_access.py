@@ -1,9 +1,9 @@
-"""Requests without an API key: whether a key is needed, and who is served without one.
+"""Requests without an API key: whether a key is needed, and which clients are served without one.
 
-A key is always needed where the settings say so, else from the first key on. Before, only callers on this host are
-served. An API on loopback relies on nobody else reaching it, but a browser on this host can be made to send requests:
-through a name that means 127.0.0.1 once the page is loaded (DNS rebinding), or through a request whose response the
-page can't read but which takes effect. And a proxy makes everybody a caller on this host.
+If the settings demand a key, it is always needed; otherwise as soon as the first key exists. Until then the API serves
+only clients on its own host. An API on loopback relies on other hosts not reaching it, but a foreign web page can make
+a browser on this host send requests: under a name that resolves to 127.0.0.1 once the page is loaded (DNS rebinding),
+or with a request that takes effect although the page can't read the response. A proxy makes every client look local.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from service.problems import HostNotAllowed, OriginNotAllowed, ProxyNotAllowed
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host`, an address or a name, means this machine alone. A name that can't be resolved doesn't."""
+    """Whether `host`, an address or a name, resolves to loopback addresses only. Unresolvable names don't."""
     try:
         found = {str(address[4][0]) for address in socket.getaddrinfo(host, None)}
     except OSError:
@@ -33,20 +33,20 @@ def is_loopback(host: str) -> bool:
 
 
 def needs_keys(settings: Settings) -> bool:
-    """Whether nobody may be served without a key, not even while there is none yet."""
+    """Whether every request needs a key, even before the first key exists."""
     return settings.require_keys or (not settings.allow_unauthenticated and not is_loopback(settings.host))
 
 
-FRESH_S = 1.0  # so many seconds after the first key was made, all processes ask for one
-PATIENCE_S = 0.5  # with a store that says nothing, while what it said last may be believed
-BELIEVED_S = 2.0  # that no key is needed: meanwhile the first one may have been made
+FRESH_S = 1.0  # how long an answer of the store counts: after the first key, every process demands keys within 1 s
+PATIENCE_S = 0.5  # how long to wait for the store while its last answer may still be used
+BELIEVED_S = 2.0  # how long "no key is needed" may be used: the first key may have been created meanwhile
 
 
 class KeyGate:
-    """Looks once a second at most, however many ask, and not at all while nobody does.
+    """Whether requests need a key now. It reads the store at most once a second, and only on request.
 
-    Once it has seen keys it opens only where the store says so in words (`ApiKeys.opened`), not where it knows of none:
-    one that was restarted without its data doesn't.
+    After it has seen keys, it opens only if the store says so explicitly (`ApiKeys.opened`). A store without keys isn't
+    enough: Redis may have restarted without its data.
     """
 
     def __init__(self, keys: ApiKeys, *, always_closed: bool) -> None:
@@ -56,10 +56,10 @@ class KeyGate:
         self._look: asyncio.Task[None] | None = None
 
     async def closed(self, *, while_away: bool = False) -> bool:
-        """As it was a second ago at most. While the store is away: closed, if it was before.
+        """Whether a key is needed, at most one second old. While the store is unreachable, a closed gate stays closed.
 
-        Raises StoreUnavailable where it isn't known, nor was within two seconds that it is open; `while_away`: however
-        long ago that was.
+        Raises StoreUnavailable if the store hasn't answered yet, or if its last answer was "open" and is older than
+        2 s. With `while_away`, "open" counts however old it is.
         """
         if self._always:
             return True
@@ -71,7 +71,7 @@ class KeyGate:
             if look.done():
                 look.result()
         if self._closed is None or not self._is_known(while_away):
-            raise StoreUnavailable("whether a key is needed isn't known: Redis can't be used now")
+            raise StoreUnavailable("Redis is unavailable, so the service can't tell whether a key is needed")
         return self._closed
 
     def _is_known(self, while_away: bool) -> bool:
@@ -91,30 +91,30 @@ class KeyGate:
             if self._closed and not closed:
                 closed = not await self._keys.opened()
         except StoreUnavailable:
-            return  # whoever asked needs the store, too, and is told, or needs none
+            return  # `closed` decides by the last answer
         self._closed, self._looked_s = closed, begun_s
 
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]+?)\.?(:\d{1,5})?", re.IGNORECASE)
 _CHANGES_NOTHING = frozenset({"GET", "HEAD", "OPTIONS"})
 _OF_PROXIES = re.compile(r"forwarded|via|x-forwarded-.+|x-real-ip")
-_FIRST_A_KEY = "without keys the API serves its own host alone; first make one there, with `dyno keys create`"
+_FIRST_A_KEY = "without keys the API serves only its own host; create a key there with `dyno keys create`"
 
 
 def check_anonymous(request: Request, settings: Settings) -> None:
     """Raises HostNotAllowed, ProxyNotAllowed and OriginNotAllowed.
 
-    With `allow_unauthenticated` everybody is meant to be served, unless `allowed_hosts` says by which names.
+    With `allow_unauthenticated` every client is served, unless `allowed_hosts` limits the host names.
     """
     if settings.allow_unauthenticated and not settings.allowed_hosts:
         return
     asked = request.headers.getlist("host")
     if len(asked) != 1 or not _is_allowed(asked[0], settings):
-        raise HostNotAllowed(f'"{", ".join(asked)[:100]}" is no name of this host; {_FIRST_A_KEY}')
+        raise HostNotAllowed(f'"{", ".join(asked)[:100]}" is not a name of this host; {_FIRST_A_KEY}')
     if proxy := next(filter(_OF_PROXIES.fullmatch, request.headers), None):
-        raise ProxyNotAllowed(f"{proxy} says that a proxy is between; {_FIRST_A_KEY}")
+        raise ProxyNotAllowed(f"the header {proxy} shows that the request came through a proxy; {_FIRST_A_KEY}")
     if request.method not in _CHANGES_NOTHING and not _is_own_page(request, asked[0], settings):
-        raise OriginNotAllowed("a page of another origin asks for this; DYNO_CORS_ORIGINS names those that may")
+        raise OriginNotAllowed("a page of another origin sent this request; allow its origin in DYNO_CORS_ORIGINS")
 
 
 def _is_allowed(asked: str, settings: Settings) -> bool:
@@ -124,13 +124,13 @@ def _is_allowed(asked: str, settings: Settings) -> bool:
     name = found[1].strip("[]").lower()
     try:
         return ipaddress.ip_address(name).is_loopback
-    except ValueError:  # a name, which is not looked up: whoever owns it would say what it means
+    except ValueError:  # a name; it isn't resolved, as its owner decides what it resolves to
         known = {"localhost", settings.host.lower(), *settings.allowed_hosts}
         return name in known or name.endswith(".localhost")
 
 
 def _is_own_page(request: Request, host: str, settings: Settings) -> bool:
-    """Or no page at all. Browsers say of each such request from which origin it comes, or at least whether another."""
+    """Whether a page of an allowed origin sent the request, or no page. Browsers send Origin or Sec-Fetch-Site."""
     origin = request.headers.get("origin")
     if origin is None:
         return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")

@@ -1,4 +1,4 @@
-"""The application: routes, problems, and what is opened before the first request."""
+"""Build the application: routes, problems, middleware, and the state that it opens before the first request."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from service.routes import artifacts, comparisons, docs, events, fleet, health, 
 from service.state import opened
 
 DESCRIPTION = (
-    "Every answer has an `X-Request-ID`: the caller's own (1 to 128 letters, digits, dots, dashes and underscores), or "
-    "one made for it. HEAD is answered as GET is, without the body."
+    "Every response has an `X-Request-ID`: the one that the client sent (1 to 128 letters, digits, dots, dashes and "
+    "underscores), or a generated one. A response to HEAD is that to GET without the body."
 )
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The service over the store in `settings`. Raises WorkloadFault with all faults of all workload files, and
-    ArtifactStoreUnfit and TracingMissing.
+    """Build the service for the store in `settings`.
 
-    `app.state.stopping` is an event to set when the server begins to end, so that long polls answer at once.
+    Set the event `app.state.stopping` when the server begins to shut down, so that long polls respond at once. Raises
+    WorkloadFault with all faults of all workload files, ArtifactStoreUnfit and TracingMissing.
     """
     registered, files = registry(), service_store(settings)
     stopping, traces = asyncio.Event(), tracer_for(settings, "dyno-api", sends_by_itself=True)
@@ -47,7 +47,7 @@ def create_app(settings: Settings) -> FastAPI:
         description=DESCRIPTION,
         version=version("tensordyno"),
         lifespan=lifespan,
-        openapi_url=None,  # a route of ours, with `authorize` in front of it
+        openapi_url=None,  # service.openapi serves it, with `authorize` in front
         docs_url=None,  # FastAPI's pages load their scripts from a CDN, and a benchmark host may be offline
         redoc_url=None,
         redirect_slashes=False,

@@ -1,7 +1,6 @@
-"""Authentication and authorization: the scope that each route needs, API keys, and tokens of attempts.
+"""Authentication and authorization: the scope that each route needs, API keys, and attempt tokens.
 
-`authorize` stands in front of every route. A worker reads and stores files without a key: the token of its attempt
-says for which job.
+`authorize` runs before every route. Workers read and store files without a key: their attempt's token names the job.
 """
 
 from __future__ import annotations
@@ -25,34 +24,34 @@ from service.anonymous_access import check_anonymous
 from service.problems import NotAuthorized, RepeatedHeader, ScopeMissing, hide_store_details
 from service.state import State
 
-JOB_HEADER = "dyno-job"  # the job that the token holds, where the request is about another one's file
+JOB_HEADER = "dyno-job"  # the job that the token belongs to, when the request reads another job's file
 
 
 def bearer_token(request: Request) -> str | None:
-    """What comes with the scheme `Bearer`; null for none. Raises RepeatedHeader (RFC 6750, section 3.1)."""
+    """The bearer token; None without one. Raises RepeatedHeader (RFC 6750, section 3.1)."""
     scheme, _, token = (_single_header(request, "authorization") or "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
 async def check_weights_access(request: Request, state: State) -> None:
-    """That the attempt runs a job that starts from the file asked for.
+    """Check that the attempt's job starts from the requested file.
 
     Raises NotAuthorized, RepeatedHeader, StaleToken, UnknownJob.
     """
     own, token = _single_header(request, JOB_HEADER) or "", bearer_token(request)
     if token is None or JOB_ID.fullmatch(own) is None:
-        raise NotAuthorized(f"{JOB_HEADER} names the job whose attempt's token is sent with it")
+        raise NotAuthorized(f"{JOB_HEADER} must name the job of the attempt whose token is sent")
     with hide_store_details():
         await check_token(state.client, state.settings, own, token)
     asked = {"job": request.path_params["job_id"], "name": request.path_params["name"]}
     if asked not in _weights_of((await state.jobs.get(own)).spec):
-        raise UnknownJob(f"{own} starts from no such file")
+        raise UnknownJob(f"{own} doesn't start from this file")
 
 
 def _single_header(request: Request, name: str) -> str | None:
     given = request.headers.getlist(name)
     if len(given) > 1:
-        raise RepeatedHeader(f"the header {name} is given more than once, and has one value")
+        raise RepeatedHeader(f"the header {name} is repeated; send it once")
     return given[0] if given else None
 
 
@@ -63,17 +62,17 @@ def _weights_of(spec: Spec) -> Iterator[object]:
 
 
 class Keyless(Enum):
-    """What needs no key."""
+    """Why a route needs no key."""
 
-    TO_ALL = "nothing is told but whether the service is there"
-    TO_ATTEMPTS = "the token of the attempt that runs the job"
+    TO_ALL = "it only says whether the service is up"
+    TO_ATTEMPTS = "it needs the token of the attempt that runs the job"
 
 
 class Visibility(Enum):
-    """Of whom a route tells. Tests ask each for what is another key's, and hold it to this."""
+    """Whose data a route returns. Tests request other keys' data from each route and check the response against it."""
 
-    OWN = "jobs and what comes of them: each key its own, an admin all"
-    EVERYBODYS = "the same for all who may ask, and nothing of anybody's jobs"
+    OWN = "jobs and their data: a key gets its own, an admin gets all"
+    EVERYBODYS = "the same for every caller, and nothing about jobs"
 
 
 class RouteRule(NamedTuple):
@@ -84,7 +83,7 @@ class RouteRule(NamedTuple):
 READ, SUBMIT, ADMIN = Scope.READ, Scope.SUBMIT, Scope.ADMIN
 OWN, EVERYBODYS = Visibility.OWN, Visibility.EVERYBODYS
 
-# (method, path) -> its rule. A route without a row, or a row without a route, stops the start.
+# (method, path) -> its rule. The service doesn't start if a route has no row, or a row no route.
 ROUTE_RULES: dict[tuple[str, str], RouteRule] = {
     ("POST", "/v1/jobs"): RouteRule(SUBMIT, OWN),
     ("GET", "/v1/jobs"): RouteRule(READ, OWN),
@@ -127,16 +126,17 @@ ROUTE_RULES: dict[tuple[str, str], RouteRule] = {
     ("GET", "/livez"): RouteRule(Keyless.TO_ALL, EVERYBODYS),
     ("GET", "/readyz"): RouteRule(Keyless.TO_ALL, EVERYBODYS),
 }
-CONTRACT = "/v1/"  # before the paths of those that other programs rely on
-WEIGHTS_ROUTE = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # a worker may read there what its own job starts from
-# Even while nothing else needs a key: the first is made on the host, or whoever comes first could lock the others out.
+CONTRACT = "/v1/"  # prefix of the routes that other programs rely on
+WEIGHTS_ROUTE = ("GET", "/v1/jobs/{job_id}/artifacts/{name}")  # workers read the weights that their job starts from
+# These need a key even while no other route does. Else the first client could create the first key and lock out all
+# others; `dyno keys create` on the host makes it.
 ALWAYS_NEED_KEY = frozenset(row for row in ROUTE_RULES if row[1].startswith("/v1/keys"))
-# Figures of the process alone are told while the store is away, or nobody would be told that it is.
+# While the store is unreachable, /metrics still reports the process' own figures, and that the store is down.
 WITHOUT_STORE = ("GET", "/metrics")
 
 
 class Caller(NamedTuple):
-    """Who asks. `key` is null where none is needed: then everything is allowed."""
+    """Who sent the request. Without a key, where none is needed, everything is allowed."""
 
     key: ApiKey | None = None
 
@@ -154,9 +154,9 @@ class Caller(NamedTuple):
 
 
 def check_route_rules(routes: Iterable[BaseRoute]) -> None:
-    """Raises RuntimeError with every route that has no row, and every row that has no route."""
+    """Raises RuntimeError that names every route without a row, and every row without a route."""
     served = set[tuple[str, str]]()
-    for each in iter_route_contexts(list(routes)):  # those of included routers one by one
+    for each in iter_route_contexts(list(routes)):  # flattens included routers
         route = each.original_route
         methods = route.methods or () if isinstance(route, APIRoute) else ["*"]
         served |= {(method, each.path or "") for method in methods}
@@ -168,10 +168,10 @@ def check_route_rules(routes: Iterable[BaseRoute]) -> None:
 
 
 async def authorize(request: Request) -> Caller:
-    """Who asks, if they may. In front of every route, so that nothing of a request is read before.
+    """Identify the caller and check the route's rule. Runs before every route, before the body is read.
 
-    Raises NotAuthorized (no key, or none that is known), RepeatedHeader, ScopeMissing, LimitReached, and what the check
-    of requests without a key does.
+    Raises NotAuthorized (no key, or an unknown one), RepeatedHeader, ScopeMissing, LimitReached, and all that
+    `check_anonymous` raises.
     """
     row = (request.method, request.scope["route"].path)
     needs, state = ROUTE_RULES[row].needs, request.app.state.opened
@@ -182,28 +182,28 @@ async def authorize(request: Request) -> Caller:
         return Caller()
     caller = await _caller(request, state, row)
     if needs not in caller.scope.implied:
-        raise ScopeMissing(f'this needs a key of scope "{needs}", {caller.name} has "{caller.scope}"')
+        raise ScopeMissing(f'this needs a key of scope "{needs}"; {caller.name} has scope "{caller.scope}"')
     return caller
 
 
 async def _caller(request: Request, state: State, row: tuple[str, str]) -> Caller:
-    """A key that is sent counts even where none is needed: whoever has just made the first one gets jobs of its own."""
+    """A key counts even where none is needed: a client that just created the first key then owns its jobs."""
     secret = bearer_token(request)
     with hide_store_details():
         key = None if secret is None else await state.keys.find(secret)
     if key is not None:
         middleware.caller_key.set(key.id)
-        with contextlib.suppress(StoreUnavailable):  # full or read-only: what can still be read is shown
+        with contextlib.suppress(StoreUnavailable):  # Redis is full or read-only: reads still work
             await state.keys.use(key)
         return Caller(key)
     if row in ALWAYS_NEED_KEY or await state.gate.closed(while_away=row == WITHOUT_STORE):
-        raise NotAuthorized(_KEY_NEEDED if secret is None else "there is no such key, or it was revoked")
+        raise NotAuthorized(_KEY_NEEDED if secret is None else "this key is unknown or revoked")
     check_anonymous(request, state.settings)
     return Caller()
 
 
 async def is_known(request: Request, state: State) -> bool:
-    """Of a route that is open to all: whether who asks may be told more than all are."""
+    """Whether the caller of a public route may see more than the public."""
     try:
         await _caller(request, state, WITHOUT_STORE)
     except DynoError:
@@ -212,8 +212,10 @@ async def is_known(request: Request, state: State) -> bool:
 
 
 async def may_continue(state: State, caller: Caller) -> bool:
-    """Whether an answer that stays open may: the key isn't revoked, or there is still none. While the store is away it
-    may, as nothing comes from there."""
+    """Whether an open stream may go on: its key isn't revoked or, without a key, none was created since.
+
+    While the store is unreachable the stream may go on: it has no data to send.
+    """
     with contextlib.suppress(StoreUnavailable):
         return await (state.keys.stands(caller.key.id) if caller.key else _open(state))
     return True
@@ -223,5 +225,5 @@ async def _open(state: State) -> bool:
     return not await state.gate.closed()
 
 
-_KEY_NEEDED = 'this needs a key: send "Authorization: Bearer dyno_…". On the host, `dyno keys create` makes one'
+_KEY_NEEDED = 'this needs an API key: send "Authorization: Bearer dyno_…"; `dyno keys create` on the host makes one'
 CallerDep = Annotated[Caller, Depends(authorize)]

@@ -1,4 +1,4 @@
-"""What a route declares in its signature: parameters, headers, conditional requests and pages."""
+"""Parameters, headers, conditional requests and pages that routes declare in their signatures."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from service.auth import CONTRACT, CallerDep, bearer_token
 from service.problems import InvalidRequest, NotAuthorized, pointer
 from service.state import State
 
-_ETAG = re.compile(r'"[^"]*"')  # a W/ before it counts for nothing here: they are compared weakly
+_ETAG = re.compile(r'"[^"]*"')  # without W/: ETags are compared weakly here
 
 
 def etag_matches(if_none_match: str | None, etag: str) -> bool:
-    """Whether it is `*`, or a list in which `etag` stands; weak or not."""
+    """Whether `if_none_match` is `*` or lists `etag`, by weak comparison."""
     if if_none_match is None:
         return False
     return if_none_match.strip() == "*" or etag.removeprefix("W/") in _ETAG.findall(if_none_match)
@@ -40,7 +40,7 @@ _EPOCH = re.compile(r"[1-9][0-9]{9}([0-9]{3})?")
 
 
 def _check_dated(text: object) -> object:
-    """Pydantic takes a number for seconds, or milliseconds where it is large: nothing that the document says."""
+    """Refuse numbers: Pydantic reads them as seconds or, if large, milliseconds, which the document doesn't allow."""
     if isinstance(text, str) and _DATED.match(text) is None:
         raise PydanticKnownError("datetime_parsing", {"error": "no date"})
     return text
@@ -51,7 +51,7 @@ def _check_dated_or_epoch(text: object) -> object:
 
 
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_check_dated)]
-# As dashboards write the ends of their range, too: Unix time in seconds or milliseconds.
+# Dashboards write the ends of their range as Unix time in seconds or milliseconds.
 TimestampOrEpoch = Annotated[
     AwareDatetime,
     BeforeValidator(_check_dated_or_epoch),
@@ -63,7 +63,7 @@ TimestampOrEpoch = Annotated[
 
 @contextmanager
 def as_parameter_errors() -> Iterator[None]:
-    """What is wrong is a parameter of the request: the cursor, since all else was checked before."""
+    """Report InvalidSpec as an invalid query parameter: only the cursor is still unchecked inside the block."""
     try:
         yield
     except InvalidSpec as invalid:
@@ -71,7 +71,7 @@ def as_parameter_errors() -> Iterator[None]:
 
 
 def link_next(request: Request, response: Response, cursor: str | None) -> None:
-    """The same request with the cursor, where there is a next page."""
+    """Link to the next page, if there is one: the same request with the cursor."""
     if cursor is not None:
         kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
         query = urlencode([*kept, ("cursor", cursor)])
@@ -79,11 +79,11 @@ def link_next(request: Request, response: Response, cursor: str | None) -> None:
 
 
 MAX_WAIT_S = 60
-LIST_HEADERS = frozenset({"if-none-match", "prefer"})  # headers whose lines are read as one list
+LIST_HEADERS = frozenset({"if-none-match", "prefer"})  # several lines of these headers are one list
 _PREFER_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
 
 
-# All of them are coroutines: FastAPI would run plain functions on a thread each.
+# All dependencies are coroutines: FastAPI would run each plain function on a thread.
 async def _state(request: Request, caller: CallerDep) -> State:
     state = cast(State, request.app.state.opened)
     return state if caller.key is None else replace(state, jobs=state.jobs.seen_by(caller.viewer))
@@ -95,21 +95,21 @@ async def _jobs(state: Annotated[State, Depends(_state)]) -> Jobs:
 
 async def _job_id(job_id: Annotated[str, Path(description="`job_` and a ULID")]) -> str:
     if not JOB_ID.fullmatch(job_id):
-        raise UnknownJob(f'"{job_id[:64]}" is not the id of a job')
+        raise UnknownJob(f'"{job_id[:64]}" is not a job id')
     current_job_id.set(job_id)
     return job_id
 
 
 async def _artifact_name(name: Annotated[str, Path(description="A file name, never a path")]) -> str:
     if not is_artifact_name(name):
-        raise ArtifactNotFound("no artifact has such a name: letters, digits, dot, dash and underscore, at most 128")
+        raise ArtifactNotFound("invalid artifact name: use letters, digits, dot, dash and underscore, at most 128")
     return name
 
 
 async def _attempt_token(request: Request) -> str:
     token = bearer_token(request)
     if token is None:
-        raise NotAuthorized("only the worker that runs the job may store its files: send its attempt's token")
+        raise NotAuthorized("only the worker that runs the job may store its files: send the token of its attempt")
     return token
 
 
@@ -121,21 +121,21 @@ async def _submission(request: Request, state: Annotated[State, Depends(_state)]
 
 async def _preferred_wait_s(
     request: Request,
-    prefer: Annotated[str | None, Header(description="`wait=N`: hold the answer until done or N s")] = None,
+    prefer: Annotated[str | None, Header(description="`wait=N`: respond when the job is done, or after N s")] = None,
 ) -> int | None:
-    """The `wait` of RFC 7240, at most MAX_WAIT_S; what can't be read is ignored, as that standard says.
+    """The `wait` preference of RFC 7240, at most MAX_WAIT_S. Unreadable preferences are ignored, as the RFC asks.
 
-    `prefer` is for the OpenAPI document: a caller may send several such headers, of which it holds one.
+    `prefer` is for the OpenAPI document only: it has one line of the header, and clients may send several.
     """
     found = _PREFER_WAIT.search(",".join(request.headers.getlist("prefer")))
     return min(int(found[1]), MAX_WAIT_S) if found else None
 
 
 async def check_parameters(request: Request) -> None:
-    """In front of every route of the contract. Raises InvalidRequest for what would do nothing without a word.
+    """Run before every route under /v1/. Raises InvalidRequest for parameters that would be silently ignored.
 
-    A parameter that the route doesn't know is misspelled, or another's. Of one that is given twice one would be lost:
-    none in a query is a list.
+    An unknown parameter is misspelled, or belongs to another route. Of a repeated parameter one value would be lost,
+    as no query parameter is a list.
     """
     route = request.scope["route"]
     headers = [name for name, _ in request.scope["headers"]]
@@ -152,8 +152,8 @@ async def check_parameters(request: Request) -> None:
 
 
 def _wrong_parameters(known: Set[str], given: Mapping[str, int]) -> Iterator[FieldError]:
-    """Of how often each was given."""
-    unknown = f"there is no such parameter here; there is {', '.join(sorted(known)) or 'none'}"
+    """`given`: how often each parameter was sent."""
+    unknown = f"unknown parameter; this route accepts {', '.join(sorted(known)) or 'no query parameters'}"
     for name, times in given.items():
         if name not in known:
             yield FieldError(pointer("/query", name), "extra-forbidden", unknown)
@@ -162,7 +162,7 @@ def _wrong_parameters(known: Set[str], given: Mapping[str, int]) -> Iterator[Fie
 
 
 def _repeated_headers(known: Set[str], given: Sequence[bytes]) -> Iterator[FieldError]:
-    """RFC 9110, section 5.3: only lists may come as several lines."""
+    """Only list headers may have several lines (RFC 9110, section 5.3)."""
     for name in sorted(known):
         if given.count(name.encode()) > 1:
             yield FieldError(pointer("/header", name), "duplicate-parameter", "the header is given more than once")
@@ -172,7 +172,7 @@ async def _if_none_match(
     request: Request,
     if_none_match: Annotated[str | None, Header(description="The ETag of the version you have.")] = None,
 ) -> str | None:
-    """All lines of it; `if_none_match`, the last one, is for the OpenAPI document."""
+    """All lines of the header; `if_none_match`, its last line, is for the OpenAPI document only."""
     lines = request.headers.getlist("if-none-match")
     return ", ".join(lines) if lines else None
 
@@ -186,10 +186,15 @@ Submission = Annotated[validation.JobRequest, Depends(_submission)]
 PreferredWait = Annotated[int | None, Depends(_preferred_wait_s)]
 Wait = Annotated[
     float,
-    Query(ge=0, le=MAX_WAIT_S, description="Hold the answer for at most so many seconds, until there is news."),
+    Query(ge=0, le=MAX_WAIT_S, description="Maximum number of seconds to wait for a change before responding."),
 ]
 IfNoneMatch = Annotated[str | None, Depends(_if_none_match)]
 IdempotencyKey = Annotated[
     str | None,
-    Header(min_length=1, max_length=255, pattern=r"^[\x20-\x7e]+$", description="Makes a repeated POST one job; 24 h."),
+    Header(
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x20-\x7e]+$",
+        description="For 24 h, repeating the POST with this key returns the same job.",
+    ),
 ]

@@ -1,8 +1,8 @@
 """Middleware around all routes: request ids, security headers, access log, metrics, traces, CORS and HEAD.
 
-It is plain ASGI, so that streams pass through piece by piece. Metrics are those of this process, gone when it ends.
-HEAD is answered as GET without the body (RFC 9110, 9.3.2) where a route has none of its own. Each request has a span,
-named as OpenTelemetry has it for HTTP servers, in its caller's trace if there is one.
+All of it is plain ASGI, so that streams pass through piece by piece. Metrics are those of this process and end with it.
+Where no route handles HEAD, the response is that to GET without the body (RFC 9110, 9.3.2). Each request has a span,
+named by OpenTelemetry's conventions for HTTP servers, within the client's trace if the client sends one.
 """
 
 from __future__ import annotations
@@ -40,42 +40,42 @@ from dyno.settings import Settings
 from service.problems import problem
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})  # any other word is "other"
-# Why connections were ended before their callers ended them; docs/operations.md says what each means.
+METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})  # the label of others is "other"
+# Why the service closed a connection before its client did; docs/operations.md explains each reason.
 CLOSE_REASONS = ("full", "large_head", "malformed", "silent", "slow_head")
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class HttpMetrics:
-    """One per app: the registry of prometheus_client is the whole process'."""
+    """The metrics of one app; the default registry of prometheus_client is shared by the whole process."""
 
     def __init__(self, version: str) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         build = Info("dyno_build", "The version of this API process", registry=self._registry)
         build.info({"version": version, "python": platform.python_version()})
-        self.connections = Gauge("dyno_connections", "Connections that callers have open", registry=self._registry)
+        self.connections = Gauge("dyno_connections", "Open client connections", registry=self._registry)
         self._endings = Counter(
-            "dyno_connections_ended", "Connections that this API process ended", ["why"], registry=self._registry
+            "dyno_connections_ended", "Connections that this API process closed", ["why"], registry=self._registry
         )
         for why in CLOSE_REASONS:
             self._endings.labels(why)
         self._requests = Histogram(
             "dyno_http_request_duration_seconds",
-            "From a request to the beginning of its answer, by this API process; held: a long poll",
+            "Time from a request to the start of its response, in this API process; held: a long poll",
             ["method", "route", "status", "held"],
             buckets=BOUNDS_S,
             registry=self._registry,
         )
 
     def answered(self, method: str, route: str, status: int, seconds: float, *, held: bool) -> None:
-        """`route` is a template, never a path: it becomes a label."""
+        """`route` is a template, never a path, as it becomes a label."""
         known = method if method in METHODS else "other"
         self._requests.labels(known, route, str(status), "yes" if held else "no").observe(seconds)
 
     def left(self, why: str) -> None:
-        """A connection is ended, for one of the known reasons."""
+        """Count a connection that the service closed for one of CLOSE_REASONS."""
         self._endings.labels(why).inc()
 
     def collect(self) -> Iterable[Metric]:
@@ -83,7 +83,7 @@ class HttpMetrics:
 
 
 class HeadMiddleware:
-    """Plain ASGI, around `app` with those routes: what may read by GET may look by HEAD, and nobody else."""
+    """Serve HEAD as GET without the body, for all `routes` that don't handle HEAD themselves."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:
         self._app, self._routes = app, routes
@@ -95,10 +95,10 @@ class HeadMiddleware:
         as_get = {**scope, "method": "GET"}
 
         async def begin(message: Message) -> None:
-            """The answer ends where its body would begin, so that a stream without an end has one, too."""
+            """End the response where its body would begin, so that HEAD of an endless stream ends, too."""
             if message["type"] == "http.response.start":
                 if "route" in as_get:
-                    scope["route"] = as_get["route"]  # for who counts and logs it
+                    scope["route"] = as_get["route"]  # for metrics and the access log
                 await send(message)
                 await send({"type": "http.response.body"})
 
@@ -108,12 +108,12 @@ class HeadMiddleware:
         return any(route.matches(scope)[0] is Match.FULL for route in self._routes)
 
 
-_UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})  # asked again and again, and nobody asks how that went
+_UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})  # polled constantly; spans of them would be noise
 _CARRIERS = (b"traceparent", b"tracestate")
 
 
 class TracingMiddleware:
-    """Plain ASGI, around the routes."""
+    """Record a server span for each request."""
 
     def __init__(self, app: ASGIApp, traces: Tracer) -> None:
         self._app, self._traces = app, traces
@@ -124,7 +124,7 @@ class TracingMiddleware:
             return
         method, status = scope["method"], 500
 
-        async def told(message: Message) -> None:
+        async def note_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -133,7 +133,7 @@ class TracingMiddleware:
         facts = {"http.request.method": method, "url.scheme": scope["scheme"]}
         with self._traces.span(method, facts, follows=_carried(scope), kind="server") as span:
             try:
-                await self._app(scope, receive, told)
+                await self._app(scope, receive, note_status)
             finally:
                 route = getattr(scope.get("route"), "path", None)
                 span.note(
@@ -144,7 +144,7 @@ class TracingMiddleware:
 
 
 def _carried(scope: Scope) -> Carrier:
-    """None of two traces; `tracestate` is a list, whose lines are one (W3C Trace Context, 3.2 and 3.3)."""
+    """The client's trace; empty if it sends several. Lines of `tracestate` are one list (W3C Trace Context, 3.3)."""
     parents, states = ([value for name, value in scope["headers"] if name == each] for each in _CARRIERS)
     if len(parents) != 1:
         return {}
@@ -156,14 +156,14 @@ ACCESS_LOG = logging.getLogger("dyno.access")
 UNMATCHED = "unmatched"
 _OWN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
-# Whether the answer to this request is held back for news: its time says nothing of how fast the service is.
+# Whether this request is a long poll: its duration says nothing about the speed of the service.
 held_back: ContextVar[bool] = ContextVar("held", default=False)
 _receive: ContextVar[Receive] = ContextVar("heard")
 
 # The id of the caller's API key, set once its request is authorized.
 caller_key: ContextVar[str | None] = ContextVar("caller", default=None)
 
-# Of every answer that doesn't say otherwise.
+# Headers of every response that doesn't set its own.
 DEFAULT_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -171,10 +171,10 @@ DEFAULT_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
-# Of what a browser may render: it runs nothing in it, and it is of no origin.
+# For content that a browser may render: no scripts, and an opaque origin.
 SANDBOXED = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
 
-_ENDED = "the service ended before this was answered; it may have been done"
+_ENDED = "the service shut down before it could respond; the request may have taken effect"
 _ASKED_WITH = ("Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer")
 _ANSWERED_WITH = ("Content-Disposition", "ETag", "Idempotent-Replayed", "Link", "Location", "Preference-Applied")
 _TRACED_WITH = ("traceparent", "tracestate", "X-Request-ID")
@@ -182,7 +182,7 @@ _LIMITED_WITH = ("RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authentica
 
 
 def install(app: FastAPI, meter: HttpMetrics, settings: Settings) -> None:
-    """Lay it around `app`: outside of its own layers too, one of which answers when all others fail."""
+    """Wrap `app`, outside Starlette's own layers: one of them responds when all others fail."""
     build = app.build_middleware_stack
 
     def outermost() -> ASGIApp:
@@ -209,7 +209,7 @@ class _Cors(CORSMiddleware):
 
 
 class EdgeMiddleware:
-    """Plain ASGI, so that streams go through as they come."""
+    """Outermost layer: request id, default headers, metrics and access log of each request."""
 
     def __init__(self, app: ASGIApp, meter: HttpMetrics) -> None:
         self._app, self._meter = app, meter
@@ -223,23 +223,23 @@ class EdgeMiddleware:
         answer = partial(exchange.send, send)
         try:
             await self._app(scope, receive, answer)
-        except asyncio.CancelledError:  # by the server, whose time to end is over
-            if not exchange.begun:  # else it hangs up, and a traceback for each would tell nobody anything
+        except asyncio.CancelledError:  # by the server, at the end of its shutdown timeout
+            if not exchange.begun:  # else the server closes the connection; a traceback for each would be noise
                 await problem("shutting-down", _ENDED)(scope, receive, answer)
         finally:
-            exchange.tell()
+            exchange.log()
 
 
 async def caller_disconnected() -> None:
-    """Returns when the caller of this request has hung up. Only once its body was read, or where it has none."""
+    """Wait until the client of this request disconnects. Call it only after the body was read, or without a body."""
     while (await _receive.get()())["type"] != "http.disconnect":
         pass
 
 
 class _Exchange:
-    """One request and its answer.
+    """One request and its response.
 
-    The context variables are left set: the task is the request's own, and what the server logs of it comes after us.
+    The context variables stay set: the task is the request's own, and the server logs to it after this layer.
     """
 
     def __init__(self, scope: Scope, meter: HttpMetrics) -> None:
@@ -264,8 +264,8 @@ class _Exchange:
             self._meter.answered(self._scope["method"], self._route, message["status"], seconds, held=held_back.get())
         await send(message)
 
-    def tell(self) -> None:
-        """The access line, when the last byte is on its way."""
+    def log(self) -> None:
+        """Write the access log line, after the last byte was sent."""
         facts = {
             "method": self._scope["method"],
             "route": self._route,
@@ -278,12 +278,12 @@ class _Exchange:
 
     @property
     def begun(self) -> bool:
-        """Whether its answer is."""
+        """Whether the response has begun."""
         return self._status is not None
 
     @property
     def _route(self) -> str:
-        """The template: a path would be a label without bounds, and may be anything in a log."""
+        """The route's template: a path would make unbounded labels, and could put any text into the log."""
         return str(getattr(self._scope.get("route"), "path", UNMATCHED))
 
 

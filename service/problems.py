@@ -1,7 +1,7 @@
 """Errors of the API as RFC 9457 problems: exceptions, statuses and titles, and the handlers.
 
-Only what a request itself can get wrong has its exception here; all others are in `dyno.errors`. PROBLEMS is the one
-table from an error's code to the status and title of its problem.
+Exceptions for faulty requests are here; all others are in `dyno.errors`. PROBLEMS maps each error code to the status
+and title of its problem.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from dyno.validation_messages import validation_message
 
 
 class MalformedBody(DynoError):
-    """No JSON object could be read from the body."""
+    """The body is not a JSON object."""
 
     code = "malformed-body"
 
 
 class BodyTooLarge(DynoError):
-    """More bytes than `settings.max_body_bytes`; the rest was not read."""
+    """The body exceeds `settings.max_body_bytes`; the rest was not read."""
 
     code = "body-too-large"
 
@@ -55,31 +55,31 @@ class BodyTooSlow(DynoError):
 
 
 class RepeatedHeader(DynoError):
-    """A header that has one value is there twice, and says who asks: neither is believed."""
+    """A header that identifies the caller is repeated, so neither value is trusted."""
 
     code = "bad-request"
 
 
 class UnsupportedMediaType(DynoError):
-    """The body says it is something else than JSON in UTF-8."""
+    """The request's headers declare a body other than JSON in UTF-8."""
 
     code = "unsupported-media-type"
 
 
 class NotAuthorized(DynoError):
-    """The request needs a key or a token, and has none that is known."""
+    """The request needs a key or a token, and has none or an unknown one."""
 
     code = "not-authorized"
 
 
 class ScopeMissing(DynoError):
-    """The key may do less than this."""
+    """The key's scope doesn't include the route's."""
 
     code = "scope-missing"
 
 
 class HostNotAllowed(DynoError):
-    """Without a key: the request names a host that isn't this one's own."""
+    """Without a key: the Host header is not a name of this host."""
 
     code = "host-not-allowed"
 
@@ -91,58 +91,58 @@ class ProxyNotAllowed(DynoError):
 
 
 class OriginNotAllowed(DynoError):
-    """Without a key: a page of another origin wants something changed."""
+    """Without a key: a page of another origin sent a request that changes something."""
 
     code = "origin-not-allowed"
 
 
 class NotReady(DynoError):
-    """The store can't be reached, or would not keep jobs."""
+    """The store is unreachable, or isn't configured to keep jobs."""
 
     code = "not-ready"
 
 
 class TooManyStreams(DynoError):
-    """As many answers stay open as the settings allow."""
+    """The service has as many open streams as the settings allow."""
 
     code = "too-many-streams"
 
 
 class InvalidRequest(InvalidSpec):
-    """A parameter of the request is wrong, not its body."""
+    """A request parameter, not the body, is invalid."""
 
     code = "invalid-request"
 
 
 @contextmanager
 def hide_store_details() -> Iterator[None]:
-    """Whoever asks may be one while the block runs: if the store is away, it isn't told where it is."""
+    """Remove the store's address from StoreUnavailable: the block runs for callers that aren't authorized yet."""
     try:
         yield
     except StoreUnavailable as error:
-        raise StoreUnavailable("Redis can't be used now") from error
+        raise StoreUnavailable("Redis is unavailable") from error
 
 
 def pointer(parent: str, key: str | int) -> str:
-    """`parent` and one step further, as RFC 6901 writes it."""
+    """The JSON pointer (RFC 6901) to `key` in `parent`."""
     step = str(key).replace("~", "~0").replace("/", "~1")
     return f"{parent}/{_printable(step)}"
 
 
 def _printable(text: str) -> str:
-    """Lone surrogates can't be sent back as UTF-8, so they are shown escaped."""
+    """`text` with lone surrogates escaped, as UTF-8 can't encode them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-# code -> (status, title). Codes are for programs and never change; a test holds the table complete.
+# code -> (status, title). Codes are for programs and never change; a test checks that the table is complete.
 PROBLEMS: dict[str, tuple[int, str]] = {
-    "malformed-body": (400, "The body can't be read"),
-    "bad-request": (400, "The request can't be read"),
+    "malformed-body": (400, "The body is malformed"),
+    "bad-request": (400, "The request is malformed"),
     "not-authorized": (401, "The request needs a key or a token"),
-    "scope-missing": (403, "The key may not do this"),
-    "proxy-not-allowed": (403, "Proxies need a key"),
-    "origin-not-allowed": (403, "Pages of this origin need a key"),
-    "not-found": (404, "There is nothing here"),
+    "scope-missing": (403, "The key's scope doesn't allow this"),
+    "proxy-not-allowed": (403, "Requests through a proxy need a key"),
+    "origin-not-allowed": (403, "Requests from this origin need a key"),
+    "not-found": (404, "Not found"),
     "job-not-found": (404, "No such job"),
     "artifact-not-found": (404, "The job has no such file"),
     "workload-not-found": (404, "No such workload"),
@@ -150,11 +150,11 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "key-not-found": (404, "No such key"),
     "comparison-not-found": (404, "No such comparison"),
     "delivery-not-found": (404, "No such delivery"),
-    "method-not-allowed": (405, "The method isn't allowed here"),
-    "body-timeout": (408, "The body came too slowly"),
-    "head-timeout": (408, "The head of the request came too slowly"),
-    "job-expired": (409, "The job of this idempotency key is gone"),
-    "job-finished": (409, "The job is done already"),
+    "method-not-allowed": (405, "Method not allowed"),
+    "body-timeout": (408, "The body arrived too slowly"),
+    "head-timeout": (408, "The request head arrived too slowly"),
+    "job-expired": (409, "The job of this idempotency key has expired"),
+    "job-finished": (409, "The job is already done"),
     "job-live": (409, "The job is not done yet"),
     "result-not-ready": (409, "The job has no result yet"),
     "no-result": (409, "The job ended without a result"),
@@ -163,49 +163,49 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "body-too-large": (413, "The body is too large"),
     "artifact-too-large": (413, "The file is too large"),
     "unsupported-media-type": (415, "The body must be JSON"),
-    "host-not-allowed": (421, "Other names of this host need a key"),
-    "invalid-request": (422, "A parameter of the request is wrong"),
-    "invalid-spec": (422, "The spec can't be run as it is"),
-    "invalid-comparison": (422, "This can't be compared"),
-    "invalid-key": (422, "There can be no such key"),
+    "host-not-allowed": (421, "Requests to this host name need a key"),
+    "invalid-request": (422, "A request parameter is invalid"),
+    "invalid-spec": (422, "The spec is invalid"),
+    "invalid-comparison": (422, "The comparison is invalid"),
+    "invalid-key": (422, "The settings of the new key are invalid"),
     "does-not-fit": (422, "The job needs more memory than any device has"),
     "exceeds-timeout": (422, "The job would take longer than its timeout"),
-    "unsupported": (422, "No fitting device has what the job needs"),
-    "no-device-fits": (422, "No device fits"),
+    "unsupported": (422, "No fitting device supports the job"),
+    "no-device-fits": (422, "No device fits the job"),
     "framework-missing": (422, "The framework is not installed"),
     "idempotency-key-reused": (422, "The idempotency key belongs to another request"),
     "queue-full": (429, "Too many jobs are queued"),
-    "limit-reached": (429, "A limit of the key is reached"),
-    "head-too-large": (431, "The head of the request is too large"),
-    "dyno-error": (500, "Something went wrong"),
-    "internal-error": (500, "Something went wrong"),
-    "record-unreadable": (500, "What is stored can't be read"),
+    "limit-reached": (429, "The key has reached a limit"),
+    "head-too-large": (431, "The request head is too large"),
+    "dyno-error": (500, "Internal error"),
+    "internal-error": (500, "Internal error"),
+    "record-unreadable": (500, "A stored record can't be read"),
     "run-failed": (500, "The run failed"),
     "dataset-damaged": (500, "A data file is damaged"),
     "workload-fault": (500, "A workload is broken"),
-    "not-ready": (503, "The service can't take jobs now"),
-    "shutting-down": (503, "The service is ending"),
+    "not-ready": (503, "The service can't accept jobs now"),
+    "shutting-down": (503, "The service is shutting down"),
     "too-many-connections": (503, "Too many connections are open"),
     "too-many-streams": (503, "Too many streams are open"),
     "store-unavailable": (503, "The store is not available"),
     "artifact-store-unavailable": (503, "The artifact store is not available"),
     "artifact-store-unfit": (503, "The artifact store can't be used"),
-    "store-unfit": (503, "The store is not set up to keep jobs"),
-    "tracing-missing": (503, "Traces can't be made"),
+    "store-unfit": (503, "The store is not configured to keep jobs"),
+    "tracing-missing": (503, "Tracing is not installed"),
     "device-unavailable": (503, "The device is not available"),
     "device-busy": (503, "Another process uses the device"),
-    "server-unavailable": (503, "No store could be found"),
+    "server-unavailable": (503, "No store found"),
 }
 
 
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-MAX_ERRORS = 100  # of one answer: a body of 64 KiB can hold tens of thousands of wrong fields
+MAX_ERRORS = 100  # per response: a body of 64 KiB can have tens of thousands of wrong fields
 RETRY_AFTER_S = 2
 
 _INTERNAL = "the service failed on this request; its log says why"
-_TELLING = frozenset({"record-unreadable"})  # of status 500, with a detail that is for the caller
+_TELLING = frozenset({"record-unreadable"})  # codes of status 500 whose detail is for the client
 _HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
 
 
@@ -227,12 +227,12 @@ class Problem(BaseModel):
     status: int
     code: str
     detail: str
-    request_id: str = Field(description="The answer's `X-Request-ID`, which the service's log has too.")
+    request_id: str = Field(description="The response's `X-Request-ID`, which is also in the service's log.")
     errors: list[ProblemError] | None = Field(
-        default=None, description="Every wrong field at once; always and only with status 422."
+        default=None, description="Every wrong field; present exactly with status 422."
     )
     job_status: Status | None = Field(
-        default=None, description="Of the job; only with `result-not-ready` and `no-result`."
+        default=None, description="The job's status; only with `result-not-ready` and `no-result`."
     )
     differing: list[Difference] | None = Field(
         default=None, description="Every field in which the results differ; only with `not-comparable`."
@@ -248,7 +248,7 @@ def problem(
     job_status: str | None = None,
     differing: Mapping[str, Sequence[object]] | None = None,
 ) -> Response:
-    """The answer for `code`; 429 and 503 always say when to come back."""
+    """The response for `code`; with status 429 and 503 it always has Retry-After."""
     status, title = PROBLEMS[code]
     content: dict[str, Any] = {
         "type": f"urn:dyno:problem:{code}",
@@ -272,7 +272,7 @@ def problem(
 
 
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route, for OpenAPI: one entry per status, naming the codes that it can carry."""
+    """The `responses` of a route for OpenAPI: one entry per status, which lists its codes."""
     found: dict[int | str, dict[str, Any]] = {}
     for code in codes:
         status, _ = PROBLEMS[code]
@@ -283,12 +283,12 @@ def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Make every error of `app` a problem, also those of the framework and those nobody thought of."""
+    """Turn every error of `app` into a problem, including the framework's errors and unexpected exceptions."""
     app.state.routes = routes
     app.add_exception_handler(DynoError, _of_dyno)
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(RequestValidationError, _of_parameters)
-    app.add_exception_handler(ClientDisconnect, _unheard)
+    app.add_exception_handler(ClientDisconnect, _of_disconnect)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -315,7 +315,7 @@ async def _of_dyno(request: Request, error: Exception) -> Response:
 
 
 def _rate_limit(error: LimitReached) -> dict[str, str]:
-    """The fields of draft-ietf-httpapi-ratelimit-headers-10: q of the quota are allowed in w seconds, r are left."""
+    """The fields of draft-ietf-httpapi-ratelimit-headers-10: q is the quota per w seconds, r what is left of it."""
     window = f";w={error.window_s}" if error.window_s else ""
     return {
         "RateLimit-Policy": f'"{error.policy}";q={error.quota}{window}',
@@ -325,7 +325,7 @@ def _rate_limit(error: LimitReached) -> dict[str, str]:
 
 
 def _field_errors(error: DynoError, status: int) -> list[FieldError] | None:
-    """Every 422 names what to change; where the error itself does not, its code tells where that is."""
+    """Every 422 points at the field to change; if the error has no pointers, its code determines the field."""
     if isinstance(error, InvalidSpec):
         return error.errors
     if status != HTTPStatus.UNPROCESSABLE_ENTITY:
@@ -350,7 +350,7 @@ async def _of_http(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """All that the path takes: Starlette itself names those of the first route only, and HEAD is taken where GET is."""
+    """All methods of the path. Starlette itself lists those of the first route only; HEAD is allowed where GET is."""
     routes: Sequence[BaseRoute] = request.app.state.routes
     fitting = [r for r in routes if isinstance(r, Route) and r.matches(request.scope)[0] is not Match.NONE]
     found = {method for route in fitting for method in route.methods or ()}
@@ -363,18 +363,18 @@ async def _of_parameters(request: Request, error: Exception) -> Response:
         FieldError(reduce(pointer, each["loc"], ""), each["type"].replace("_", "-"), validation_message(each))
         for each in error.errors()
     )
-    errors = list(dict.fromkeys(found))  # what two parts of a route look at is found wrong by both
+    errors = list(dict.fromkeys(found))  # two dependencies of a route may report the same parameter
     return problem("invalid-request", _summary(errors), errors=errors)
 
 
-async def _unheard(request: Request, error: Exception) -> Response:
-    """Whoever asked was gone before the body had come: no fault of the service, and nobody hears this."""
-    return problem("bad-request", "the body did not come to its end")
+async def _of_disconnect(request: Request, error: Exception) -> Response:
+    """The client disconnected before it sent the whole body: no fault of the service, and no client to respond to."""
+    return problem("bad-request", "the client disconnected before the end of the body")
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    # Starlette raises it again after this answer: the server logs the traceback and closes the connection, which has to
-    # be said, or the caller's next request on it is lost.
+    # Starlette raises the error again after this response; the server then logs the traceback and closes the
+    # connection. `Connection: close` tells the client, whose next request on it would be lost.
     return problem("internal-error", _INTERNAL, headers={"Connection": "close"})
 
 

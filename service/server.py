@@ -115,7 +115,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _head_timed_out(self) -> None:
         if self._head_bytes:
             within = f"{self._settings.head_timeout_s:g} s"
-            detail = f"the head of the request was not complete after {within}"
+            detail = f"the request head didn't arrive within {within}"
             self._refuse(Refusal("slow_head", "head-timeout", detail))
         else:
             self._metrics.left("silent")
@@ -123,7 +123,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _too_large(self) -> Refusal:
         most = f"{self._settings.max_head_bytes} bytes and {MAX_FIELDS} fields"
-        return Refusal("large_head", "head-too-large", f"the head of a request has at most {most}")
+        return Refusal("large_head", "head-too-large", f"the limit of a request head is {most}")
 
     def _refuse(self, refusal: Refusal) -> None:
         """Close the connection with a problem, or after the responses to the requests before."""
@@ -148,11 +148,11 @@ def _problem_bytes(refusal: Refusal) -> bytes:
     return b"\r\n".join([*lines, b"", bytes(response.body)])
 
 
-FILES_PER_CONNECTION = 2  # its own, and a file that is sent or received, or a share of what else the process has open
+FILES_PER_CONNECTION = 2  # its socket, and a file it sends or receives or a share of the process' other files
 
 
 def allowed_connections(wanted: int) -> int:
-    """`wanted`, or as many as the limit on open files allows; raises the soft limit first."""
+    """`wanted`, or fewer if the limit on open files demands it; raises the process' soft limit as needed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = FILES_PER_CONNECTION * wanted
     allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
@@ -161,7 +161,7 @@ def allowed_connections(wanted: int) -> int:
     if allowed == needed:
         return wanted
     most = allowed // FILES_PER_CONNECTION
-    log.warning("%d open files are allowed, so at most %d connections, not %d", allowed, most, wanted)
+    log.warning("the limit of %d open files allows %d connections, not %d", allowed, most, wanted)
     return most
 
 
@@ -179,16 +179,16 @@ def set_tcp_user_timeout(listening: Iterable[socket.socket]) -> None:
 
 
 _CERT, _KEY = "DYNO_TLS_CERT_FILE", "DYNO_TLS_KEY_FILE"
-_OF_ANOTHER = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the second: it is for another algorithm
+_OF_ANOTHER = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the second: the key is for another algorithm
 
 
 def tls_error(settings: Settings) -> str | None:
-    """Why the API can't use the TLS files, and which setting to change. OpenSSL's own errors name no file."""
+    """Why TLS doesn't work with these files, and which setting to change; None if it works or is off."""
     cert, key = settings.tls_cert_file, settings.tls_key_file
     if cert is None and key is None:
         return None
     if cert is None or key is None:
-        return f"TLS needs both {_CERT} and {_KEY}"
+        return f"TLS needs both {_CERT} and {_KEY}; set both or neither"
     for setting, file in ((_CERT, cert), (_KEY, key)):
         try:
             file.open("rb").close()
@@ -202,16 +202,16 @@ def _unusable(cert: Path, key: Path) -> str | None:
     try:
         context.load_verify_locations(cert)
     except ssl.SSLError:
-        return f"{_CERT}: {cert} holds no certificate in PEM"
+        return f"{_CERT}: {cert} has no certificate in PEM"
     passwords: list[str] = []  # asked for: without a callback OpenSSL asks on the terminal
     try:
         context.load_cert_chain(cert, key, lambda: passwords.append("") or "")
     except ssl.SSLError as error:
         if passwords:
-            return f"{_KEY}: {key} is encrypted; it has to be there without a password, readable by Dyno alone"
+            return f"{_KEY}: {key} is encrypted; provide it without a password, readable only by Dyno"
         if error.reason in _OF_ANOTHER:
             return f"{_KEY}: {key} is not the key of {cert}"
-        if error.reason is None:  # PEM can't be read, and the certificate could
-            return f"{_KEY}: {key} holds no private key in PEM"
+        if error.reason is None:  # the PEM can't be parsed; the certificate's was
+            return f"{_KEY}: {key} has no private key in PEM"
         return f"{_CERT}, {_KEY}: OpenSSL refuses {cert} and {key}: {error.reason}"
     return None

@@ -1,7 +1,7 @@
-"""What lives as long as the process: opened before the first request, closed after the last.
+"""Objects that live as long as the process: opened before the first request, closed after the last.
 
-With the limits on open streams and long polls, in all and for each key, and the estimate of how long a queued job
-will have its device.
+The module also limits open streams and long polls, in total and per key, and estimates how long a queued job will
+occupy its device.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from service.problems import TooManyStreams
 
 
 def expected_s(workloads: Mapping[str, Workload], spec: Spec, device: Device) -> float | None:
-    """All runs of all that it runs in turns, with nothing learned yet; null where it can't run there.
+    """The estimated time of all runs of all variants, without any history; None if the job can't run on `device`.
 
-    Also null of a job that another version has queued: whoever claims it says what is wrong with it.
+    Also None for a job that another version queued and this one can't read: the worker that claims it reports why.
     """
     times_s = [_of_arm(workloads, arm, device) for arm in spec.arms]
     known = [time_s for time_s in times_s if time_s is not None]
@@ -64,33 +64,36 @@ def _of_arm(workloads: Mapping[str, Workload], arm: Spec, device: Device) -> flo
     return workload.estimate(params, device, arm.replicas, arm.framework).in_all_s(arm.measure)
 
 
-KEY_PART = 4  # of all that there are, one key has a quarter at most
-_RETRY_S = 2  # nobody knows when one of them ends
+KEY_PART = 4  # one key may hold at most a quarter of all slots
+_RETRY_S = 2  # a guess: a slot may become free at any time
 
 
 class StreamLimit:
+    """Slots for open streams or long polls: `most` in total, a quarter of them per key."""
+
     def __init__(self, most: int) -> None:
         self._most, self._most_of_a_key = most, max(1, most // KEY_PART)
         self._taken: Counter[str | None] = Counter()
 
     @contextlib.contextmanager
     def one(self, key: ApiKey | None) -> Iterator[None]:
-        """Taken while the block runs. Raises LimitReached for the key's own part, TooManyStreams where all are taken.
+        """Hold a slot while the block runs. Raises LimitReached if the key has its share, TooManyStreams if all slots
+        are taken.
 
-        Where no key is needed nobody can be told from others, and only the whole is bounded.
+        Callers without a key share the total: they can't be told apart.
         """
         name = None if key is None else key.id
         if self._has_its_part(name):
-            detail = f"{self._most_of_a_key} streams of this key are open, which is the limit; close one first"
+            detail = f"this key has {self._most_of_a_key} open streams, its limit; close one first"
             raise LimitReached(detail, "streams", self._most_of_a_key, None, _RETRY_S)
         if self._taken.total() >= self._most:
-            raise TooManyStreams(f"{self._most} streams are open, which is the limit; try again later")
+            raise TooManyStreams(f"the service has {self._most} open streams, its limit; try again later")
         with self._one(name):
             yield
 
     @contextlib.contextmanager
     def one_if_free(self, name: str | None) -> Iterator[bool]:
-        """The same for the id of a key: whether it was free, and is taken while the block runs."""
+        """As `one`, for the id of a key: yield whether a slot was free; if so, hold it while the block runs."""
         free = not self._has_its_part(name) and self._taken.total() < self._most
         with self._one(name) if free else contextlib.nullcontext():
             yield free
@@ -111,15 +114,17 @@ class StreamLimit:
 
 log = logging.getLogger(__name__)
 
-# Of so many connections one may be held back in a long poll, or read a stream: the others are for who is answered.
+# One in two connections may be a long poll, and one in four a stream: the others are for requests served at once.
 POLLS_OF, STREAMS_OF = 2, 4
 
 
 @dataclass(frozen=True)
 class State:
-    """One per process; a route's has the `jobs` that its caller may see. `stopping` is set when the server begins to
-    end: long polls then answer at once. `checking`: whoever looks at the artifact store's health; `streams`,
-    `polls`: the answers that stay open, and those that are held back."""
+    """One per process; each route gets a copy whose `jobs` are those that its caller may see.
+
+    `stopping` is set when the server begins to shut down: long polls then respond at once. `checking` limits health
+    checks of the artifact store. `streams` and `polls` limit open streams and long polls.
+    """
 
     settings: Settings
     workloads: Mapping[str, Workload]
@@ -138,20 +143,22 @@ class State:
 
 
 def check_store(settings: Settings) -> None:
-    """Raises StoreUnfit for a server that would lose jobs. One that is away is no reason not to start: it comes back,
-    and until then every request is answered 503."""
+    """Raises StoreUnfit for a server that would lose jobs.
+
+    The API starts while Redis is unreachable: it answers every request with 503 until Redis is back.
+    """
     client = sync_client(settings)
     try:
         for complaint in check_server(client, settings):
-            log.warning("not ready: %s", complaint)
+            log.warning("the store is not ready: %s", complaint)
     except StoreUnavailable as error:
-        log.warning("the store is not there yet: %s", error.detail)
+        log.warning("the store is not reachable yet: %s", error.detail)
     finally:
         client.close()
 
 
 def has_keys(settings: Settings) -> bool:
-    """Whether a key was ever made. True also where the store is away: then nobody is served before it is back."""
+    """Whether a key was ever created. Also True while the store is unreachable: it serves no request then anyway."""
     try:
         with sync_client(settings) as client:
             return any_key(client, settings)
@@ -167,12 +174,12 @@ async def opened(
     stopping: asyncio.Event,
     traces: Tracer,
 ) -> AsyncIterator[State]:
-    """The clients, the reader of events and the upkeep thread, for as long as the block runs."""
+    """Keep the Redis clients, the event reader and the maintenance thread open while the block runs."""
     await asyncio.to_thread(check_store, settings)
     client = async_client(settings)
     blocking = async_client(settings, blocking=True)
     watch = ChangeNotifier(blocking, settings)
-    # Not in workers too: what they do beside a benchmark is in its figures, and the folder may be the API's own.
+    # Workers don't tidy: anything they do beside a benchmark affects its figures, and only the API may have the folder.
     chores = {"tidying artifacts": partial(tidy_files, settings=settings, files=artifacts)}
     upkeep = Maintenance(settings, partial(send_wake_up, settings), chores)
     await watch.start()

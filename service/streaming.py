@@ -1,7 +1,7 @@
-"""Responses that stay open or are held back: streams, long polls, and the 202 of a queued job.
+"""Streams, long polls, and the 202 response for a queued job.
 
-Streams check again and again that their caller may still read, and end for a reader that takes nothing. Long polls
-end when there is news, the time is up, the caller hangs up or the service stops.
+Streams check periodically that their caller may still read, and end when a client stops reading. Long polls end when
+the job changes, the time is up, the client disconnects or the service shuts down.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from service.state import State
 
 
 def job_etag(job: Job) -> str:
-    """Weak: the record is the same, though the place in the queue shown with it may have moved."""
+    """A weak ETag: the same version of a record may be shown with another position in the queue."""
     return f'W/"{job.version}"'
 
 
 async def wait_for_job(state: State, job_id: str, satisfied: Callable[[Job], bool], timeout_s: float) -> Job:
-    """The job as it is once `satisfied`, done, after `timeout_s`, or when the service stops or nobody waits for it any
-    more; at once where as many answers are held back as may be. Raises UnknownJob."""
+    """The job as soon as it is `satisfied` or done, `timeout_s` is over, the client disconnects or the service stops.
+
+    Returns it at once if no long poll is free. Raises UnknownJob.
+    """
     if timeout_s <= 0:
         return await state.jobs.get(job_id)
     with state.polls.one_if_free(caller_key.get()) as free:
@@ -55,7 +57,7 @@ async def _wait_for_job(state: State, job_id: str, satisfied: Callable[[Job], bo
 async def wait_until_done(state: State, job: Job, timeout_s: float) -> Job:
     """The job once it is done, or as it is after `timeout_s`.
 
-    It was accepted already: whatever becomes of Redis meanwhile, its caller has to learn its id.
+    The job is already accepted, so the client must learn its id even if Redis fails meanwhile.
     """
     try:
         return await wait_for_job(state, job.id, lambda job: job.done, timeout_s)
@@ -64,9 +66,9 @@ async def wait_until_done(state: State, job: Job, timeout_s: float) -> Job:
 
 
 async def _wait_for_change(state: State, job: Job, timeout_s: float) -> bool:
-    """Until the job's version changes, the time is up or the service stops; False where the caller has hung up.
+    """Wait until the job's version changes, the time is up or the service stops; False if the client disconnected.
 
-    Raises what the watch does.
+    Raises what `ChangeNotifier.changed` raises.
     """
     changed = asyncio.ensure_future(state.watch.changed(job.id, job.version, timeout_s))
     stopping = asyncio.ensure_future(state.stopping.wait())
@@ -81,11 +83,11 @@ async def _wait_for_change(state: State, job: Job, timeout_s: float) -> bool:
             each.cancel()
 
 
-POLL_AFTER_S = 1  # for callers without long polls: a job takes seconds at least
+POLL_AFTER_S = 1  # for clients without long polls: a job takes at least seconds
 
 
 async def accepted_job(state: State, submitted: Submitted, response: Response, preferred_wait_s: int | None) -> Job:
-    """The job once it is done, or as it is after `preferred_wait_s`; the headers are those of a 202."""
+    """The job once it is done, or as it is after `preferred_wait_s`. Sets the headers of the 202 response."""
     job = submitted.job
     if preferred_wait_s:
         job = await wait_until_done(state, job, preferred_wait_s)
@@ -100,32 +102,35 @@ async def accepted_job(state: State, submitted: Submitted, response: Response, p
     return job
 
 
-LOOK_EVERY_S = 15.0  # and then say that the connection lives: proxies cut one that is silent for 30 s or longer
-TAKEN_WITHIN_S = 60.0  # one piece, by a reader that may be slow, but not stuck
+LOOK_EVERY_S = 15.0  # then send a sign of life: proxies close connections that are silent for 30 s or longer
+TAKEN_WITHIN_S = 60.0  # per piece: a client may read slowly, but not stop
 RETRY_S = 1.0
 STREAM_HEADERS = {
     "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",  # for nginx, which would hold back what comes in small pieces
+    "X-Accel-Buffering": "no",  # for nginx, which would buffer small pieces
     "X-Content-Type-Options": "nosniff",
 }
 _Piece = TypeVar("_Piece", str, bytes)
 
 
 class TimedStream(StreamingResponse):
-    """Lets go of a reader that takes nothing any more: it holds one of few places."""
+    """A stream that ends when its client stops reading, as it holds one of few slots."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Until all is told or the reader leaves. Starlette's own ends a group of tasks then, of which each error holds
-        what raised it, so that everything lies there until garbage is looked for."""
-        told = asyncio.create_task(self.stream_response(send))
+        """Send until the stream ends or the client disconnects.
+
+        Starlette's own method cancels a task group, whose errors form reference cycles: they would keep everything in
+        memory until the garbage collector runs.
+        """
+        sent = asyncio.create_task(self.stream_response(send))
         left = asyncio.create_task(self.listen_for_disconnect(receive))
         try:
-            await asyncio.wait((told, left), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((sent, left), return_when=asyncio.FIRST_COMPLETED)
         finally:
             await cancel_and_wait(left)
-            await cancel_and_wait(told)
-        if not told.cancelled():
-            told.result()
+            await cancel_and_wait(sent)
+        if not sent.cancelled():
+            sent.result()
         if self.background is not None:
             await self.background()
 
@@ -149,9 +154,9 @@ StreamSlot = Annotated[None, Depends(_stream_slot)]
 async def while_allowed(
     state: State, caller: Caller, pieces: AsyncGenerator[_Piece, None]
 ) -> AsyncGenerator[_Piece, None]:
-    """They end where the caller may read no more: no piece is sent LOOK_EVERY_S after its key was revoked, say.
+    """`pieces`, until the caller may no longer read them: at most LOOK_EVERY_S after its key was revoked, for example.
 
-    An empty piece isn't sent; who has none for LOOK_EVERY_S gives one, so that silence ends, too.
+    Empty pieces aren't sent. A silent source yields one every LOOK_EVERY_S, so that silent streams are checked, too.
     """
     look_s = time.monotonic() + LOOK_EVERY_S
     async with contextlib.aclosing(pieces):
@@ -164,9 +169,9 @@ async def while_allowed(
                 yield piece
 
 
-async def wait_for_news(state: State, told: asyncio.Event, timeout_s: float) -> None:
-    """Until `told` is set, the time is up or the service stops."""
-    waits = [asyncio.ensure_future(event.wait()) for event in (told, state.stopping)]
+async def wait_for_news(state: State, news: asyncio.Event, timeout_s: float) -> None:
+    """Wait until `news` is set, the time is up or the service stops."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (news, state.stopping)]
     try:
         await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -1,6 +1,6 @@
-"""From a checked request to a queued job, and the wake-up of a worker for it; comparisons of two specs too.
+"""Queue jobs and comparisons from validated requests, and wake a worker for them.
 
-Neither this module nor `admission` and `validation` know routes or callers.
+This module, `admission` and `validation` know neither routes nor callers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from service.validation import ComparisonRequest, JobRequest, errors_in_spec
 log = logging.getLogger(__name__)
 
 WAKE_WITHIN_S = 2.0
-_wake_threads = anyio.CapacityLimiter(4)  # of their own: a broker that hangs must not take the threads of others
+_wake_threads = anyio.CapacityLimiter(4)  # separate, so that a broker that hangs doesn't use up the shared threads
 
 
 async def submit_job(state: State, asked: JobRequest, idempotency_key: str | None) -> Submitted:
-    """Queue the job, or find the one that an earlier request with this key made."""
+    """Queue the job, or find the one that an earlier request with this idempotency key created."""
     return await enqueue(state, asked.spec, asked.body_sha256, idempotency_key, partial(admit_job, state, asked))
 
 
@@ -47,7 +47,7 @@ async def enqueue(
     admission_of: Callable[[], Awaitable[Admission]],
     rerun_of: str | None = None,
 ) -> Submitted:
-    """As `submit`; `admission_of` raises where the spec can't be run, and isn't asked about a repeated request."""
+    """As `submit_job`. `admission_of` raises if the spec can't run; it isn't called for a repeated request."""
     if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
         return Submitted(earlier, wake=False, replayed=True)
     admission = await admission_of()
@@ -67,26 +67,26 @@ async def enqueue(
 
 
 async def admit_job(state: State, asked: JobRequest) -> Admission:
-    """What is to be said of the job before it is queued. Raises InvalidSpec, and all that `admit` does."""
+    """Estimate and warnings for the job before it is queued. Raises InvalidSpec, and all that `admit` raises."""
     check_webhook(state.settings, asked.spec)
     await check_weights(state, asked.params)
     return admit(asked, await live_devices(state))
 
 
 async def live_devices(state: State) -> list[DeviceStatus]:
-    """What live workers offer now."""
+    """The devices of live workers."""
     return await fleet.devices(state.client, state.settings)
 
 
 async def wake_up(state: State, queue_name: str) -> None:
-    """The jobs are safe already: a wake-up that fails is sent again by whoever reconciles, so it fails no request."""
+    """Wake a worker. The job is already stored: if this fails, maintenance sends the wake-up again, so log it only."""
     try:
         with anyio.fail_after(WAKE_WITHIN_S):
             await anyio.to_thread.run_sync(
                 celery_app.send_wake_up, state.settings, queue_name, abandon_on_cancel=True, limiter=_wake_threads
             )
     except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
-        log.warning("the wake-up for queue %s was not sent: %s: %s", queue_name, type(error).__name__, error)
+        log.warning("can't send the wake-up for queue %s: %s: %s", queue_name, type(error).__name__, error)
 
 
 _STATUS: dict[Status, Literal["running", "failed", "canceled"]] = {
@@ -98,7 +98,7 @@ _STATUS: dict[Status, Literal["running", "failed", "canceled"]] = {
 
 
 async def read_comparison(job: Job, spec: InterleavedSpec, state: State) -> Comparison | UnfinishedComparison:
-    """What the job has made of its specs, or how far it is."""
+    """The comparison that the job made of its specs, or its progress."""
     if job.status is not Status.SUCCEEDED:
         return unfinished_comparison(job, spec, job.failure)
     result, workload = await state.jobs.result(job.id), state.workloads.get(spec.workload)
@@ -106,7 +106,7 @@ async def read_comparison(job: Job, spec: InterleavedSpec, state: State) -> Comp
     try:
         return await anyio.to_thread.run_sync(compare_variants, job, spec, result, free)  # the first one imports SciPy
     except (NotComparable, InvalidComparison) as error:
-        message = f"both ran, but what ran can't be compared: {error.detail}"
+        message = f"both specs ran, but their results can't be compared: {error.detail}"
         failure = Failure(failure_class=FailureClass.BENCHMARK, reason="not_comparable", message=message)
         return unfinished_comparison(job, spec, failure)
 
@@ -129,13 +129,13 @@ def unfinished_comparison(job: Job, spec: InterleavedSpec, failure: Failure | No
 
 
 async def submit_comparison(state: State, asked: ComparisonRequest, idempotency_key: str | None) -> Submitted:
-    """Queue the job of both. Raises as that of POST /v1/jobs does, pointers under /specs."""
+    """Queue one job for both specs. Raises as `submit_job` does, with pointers under /specs."""
     admission_of = partial(admit_comparison, state, asked)
     return await enqueue(state, asked.spec, asked.body_sha256, idempotency_key, admission_of)
 
 
 async def admit_comparison(state: State, asked: ComparisonRequest) -> Admission:
-    """What is to be said of the job before it is queued. Raises InvalidSpec, and all that `admit_both` does."""
+    """Estimate and warnings for the job before it is queued. Raises InvalidSpec, and all that `admit_both` raises."""
     for place, request in enumerate(asked.each):
         try:
             check_webhook(state.settings, request.spec)
@@ -146,19 +146,19 @@ async def admit_comparison(state: State, asked: ComparisonRequest) -> Admission:
 
 
 def admit_both(asked: ComparisonRequest, devices: Sequence[DeviceStatus]) -> Admission:
-    """On one device that fits both. Raises as `admit` does, for the time of all runs together."""
+    """Admit both specs to one device. Raises as `admit` does; the time is that of all runs together."""
     first, second = (_admit_one(asked, place, devices).fits for place in range(2))
     fits = {name: can and second.get(name, False) for name, can in first.items()}
     common = [device for device in devices if fits.get(profile(device))]
     if not common and not asked.spec.queue_if_absent:
-        raise NoDeviceFits("each of the two specs has a device that it fits, but no device fits both")
+        raise NoDeviceFits("each spec fits a device, but no device fits both specs")
     both = [_admit_one(asked, place, common) for place in range(2)]
     warnings = [*both[0].warnings, *(w for w in both[1].warnings if w not in both[0].warnings)]
     estimates = [admission.estimate for admission in both if admission.estimate is not None]
     if len(estimates) < 2:
         return Admission(None, warnings, fits)
     time_s = estimates[0].time_s * (2 if asked.spec.control else 1) + estimates[1].time_s
-    memory_bytes = max(each.memory_bytes for each in estimates)  # one after the other
+    memory_bytes = max(each.memory_bytes for each in estimates)  # the specs run one after the other
     estimate = JobEstimate(device=estimates[0].device, time_s=time_s, memory_bytes=memory_bytes)
     return Admission(estimate, _with_timeout(asked.spec.timeout_s, estimate, warnings), fits)
 
@@ -171,11 +171,11 @@ def _admit_one(asked: ComparisonRequest, place: int, devices: Sequence[DeviceSta
 
 
 def _with_timeout(timeout_s: float | None, estimate: JobEstimate, warnings: list[SpecWarning]) -> list[SpecWarning]:
-    """The warnings, with what is to be said of all runs in place of what was said of one spec's."""
+    """`warnings`, with the timeout warning of a single spec replaced by that of all runs. Raises ExceedsTimeout."""
     if timeout_s is None or estimate.time_s <= timeout_s:
         return warnings
     if estimate.time_s > ESTIMATE_FACTOR * timeout_s:
-        detail = f"about {estimate.time_s:.3g} s are needed on {estimate.device} for all runs of both"
+        detail = f"all runs of both specs need about {estimate.time_s:.3g} s on {estimate.device}"
         raise ExceedsTimeout([FieldError(at, "exceeds-timeout", detail) for at in ("/specs/0/timeout_s", "/pairs")])
     joint = timeout_warning(estimate.time_s, timeout_s)
     return [*(each for each in warnings if each.code != joint.code), joint]

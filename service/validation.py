@@ -1,8 +1,8 @@
-"""From a request body to checked specs: read it, parse it strictly, name every wrong field at once.
+"""Turn a request body into validated specs: read it, parse it strictly, and report every wrong field at once.
 
-Bodies are bounded in bytes and time, and are JSON in UTF-8. The parser takes what the standard allows and refuses
-what two readers could understand differently: repeated keys, numbers that aren't finite, lone surrogates. A body with
-the specs of a comparison becomes one spec whose two variants run in turns.
+Bodies are JSON in UTF-8, limited in bytes and time. The parser accepts standard JSON and refuses what two readers
+could understand differently: repeated keys, non-finite numbers, lone surrogates. A body with the two specs of a
+comparison becomes one spec whose two variants run in turns.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     _check_content_type(request)
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
-        raise BodyTooLarge(f"the body has {declared[:20]} bytes, at most {max_bytes} are read")
+        raise BodyTooLarge(f"the body has {declared[:20]} bytes; the limit is {max_bytes}")
     try:
         async with asyncio.timeout(within_s):
             return await _collect(request, max_bytes)
     except TimeoutError as error:
-        raise BodyTooSlow(f"the body was not complete after {within_s:g} s") from error
+        raise BodyTooSlow(f"the body didn't arrive within {within_s:g} s") from error
 
 
 async def _collect(request: Request, max_bytes: int) -> bytes:
@@ -52,49 +52,51 @@ async def _collect(request: Request, max_bytes: int) -> bytes:
         async for chunk in request.stream():
             body += chunk
             if len(body) > max_bytes:
-                raise BodyTooLarge(f"the body has more than {max_bytes} bytes")
+                raise BodyTooLarge(f"the body exceeds the limit of {max_bytes} bytes")
         return bytes(body)
     finally:
-        body.clear()  # an error refers to what was read by its traceback, until garbage is looked for
+        body.clear()  # the traceback of an error would keep the bytes in memory until garbage collection
 
 
 def _check_content_type(request: Request) -> None:
-    """Only application/json: a form or text body from a foreign web page would come without a CORS preflight."""
+    """Accept only application/json: browsers send form and text bodies of foreign pages without a CORS preflight."""
     media_type, *parameters = (part.strip().lower() for part in _header_values(request, "content-type").split(";"))
     if media_type != "application/json":
-        given = f'"{media_type}"' if media_type else "nothing"
-        raise UnsupportedMediaType(f'Content-Type says {given}; send "application/json"')
+        given = f'"{media_type}"' if media_type else "missing"
+        raise UnsupportedMediaType(f'Content-Type is {given}; send "application/json"')
     charsets = [value.strip('"') for name, _, value in (p.partition("=") for p in parameters) if name == "charset"]
     if any(charset not in ("utf-8", "utf8") for charset in charsets):
-        raise UnsupportedMediaType(f'the charset "{charsets[0]}" is not read; JSON is UTF-8')
+        raise UnsupportedMediaType(f'the charset "{charsets[0]}" is not supported; send JSON in UTF-8')
     encoding = (_header_values(request, "content-encoding") or "identity").strip().lower()
     if encoding != "identity":
-        raise UnsupportedMediaType(f'the Content-Encoding "{encoding}" is not read; send the body as it is')
+        raise UnsupportedMediaType(f'the Content-Encoding "{encoding}" is not supported; send the body unencoded')
 
 
 def _header_values(request: Request, name: str) -> str:
-    """All lines of a header: where it is to say one thing, two of them say nothing that is read."""
+    """All lines of a header as one value, so that a repeated single-value header is refused."""
     return ", ".join(request.headers.getlist(name))
 
 
 MAX_DEPTH = 20
-MAX_PARTS = 2000  # by far more than any spec has; to look at the 30,000 that 64 KiB can hold keeps all others waiting
-_EXACT = 2**53  # beyond, float64 doesn't hold every integer
+MAX_PARTS = 2000  # far more than any spec has; checking the 30,000 that fit into 64 KiB would delay all other requests
+_EXACT = 2**53  # float64 holds every integer up to here
 
-# Strings are consumed whole, so that brackets inside them don't count. The closing quote is optional and the repeat
-# possessive: every match succeeds, which keeps the scan linear on a body full of quotes.
+# A match consumes a whole string, so that brackets inside strings don't count. The closing quote is optional and the
+# repeat possessive: every match succeeds, so the scan stays linear on a body full of quotes.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
 
 
 class _Object(dict[str, Any]):
-    """A JSON object that remembers the keys it was given more than once."""
+    """A JSON object that remembers its repeated keys."""
 
     repeated: tuple[str, ...] = ()
 
 
 def parse_json(body: bytes) -> tuple[dict[str, Any], list[FieldError]]:
-    """The object in `body`, and what is wrong with single values of it: repeated keys, numbers that aren't finite,
-    lone surrogates. Raises MalformedBody where there is no object to speak of."""
+    """The object in `body`, and errors of single values: repeated keys, non-finite numbers, lone surrogates.
+
+    Raises MalformedBody if `body` isn't a JSON object, or exceeds the limits on size and depth.
+    """
     text = _decode(body)
     _check_size(text)
     try:
@@ -103,7 +105,7 @@ def parse_json(body: bytes) -> tuple[dict[str, Any], list[FieldError]]:
         where = f"line {error.lineno} column {error.colno}"
         raise MalformedBody(f"the body is not JSON: {error.msg} at {where}") from error
     except ValueError as error:  # an integer of more digits than Python converts
-        raise MalformedBody("the body holds a number with too many digits") from error
+        raise MalformedBody("the body has a number with too many digits") from error
     if not isinstance(document, dict):
         raise MalformedBody("the body must be a JSON object")
     return document, list(_json_errors(document, ""))
@@ -113,11 +115,11 @@ def _decode(body: bytes) -> str:
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise MalformedBody(f"the body is not UTF-8: byte {error.start} can't be read") from error
+        raise MalformedBody(f"the body is not UTF-8: byte {error.start} can't be decoded") from error
 
 
 def _check_size(text: str) -> None:
-    """How much there is, by what strings don't hold. Looked at no further than to the first part that is too much."""
+    """Check the number of parts and the depth, ignoring the contents of strings; stop at the first part too many."""
     parts = deepest = depth = 0
     for token in _TOKEN.finditer(text):
         character = text[token.start()]
@@ -131,7 +133,7 @@ def _check_size(text: str) -> None:
 
 
 def _json_number(text: str) -> int | float:
-    """1.0 and 1e3 are integers to JSON Schema, and to a caller whose language has one kind of number."""
+    """1.0 and 1e3 as integers: so they are in JSON Schema, and in languages with a single number type."""
     number = float(text)
     return int(number) if number.is_integer() and abs(number) <= _EXACT else number
 
@@ -147,18 +149,18 @@ def _json_object(pairs: list[tuple[str, Any]]) -> _Object:
 def _json_errors(value: Any, at: str) -> Iterator[FieldError]:
     if isinstance(value, _Object):
         for key in value.repeated:
-            yield FieldError(pointer(at, key), "duplicate-key", "the key is given more than once")
+            yield FieldError(pointer(at, key), "duplicate-key", "the key is repeated; send it once")
         for key, item in value.items():
             if not _encodable(key):
-                yield FieldError(pointer(at, key), "lone-surrogate", "the key holds half of a surrogate pair")
+                yield FieldError(pointer(at, key), "lone-surrogate", "the key contains half of a surrogate pair")
             yield from _json_errors(item, pointer(at, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _json_errors(item, pointer(at, index))
     elif isinstance(value, float) and not math.isfinite(value):
-        yield FieldError(at, "not-finite", "NaN, Infinity and numbers beyond float64 are refused")
+        yield FieldError(at, "not-finite", "send a finite number: NaN, Infinity and numbers beyond float64 are invalid")
     elif isinstance(value, str) and not _encodable(value):
-        yield FieldError(at, "lone-surrogate", "the text holds half of a surrogate pair")
+        yield FieldError(at, "lone-surrogate", "the text contains half of a surrogate pair")
 
 
 def _encodable(text: str) -> bool:
@@ -174,18 +176,18 @@ _Asked = TypeVar("_Asked", bound=BaseModel)
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What was asked for, checked: the spec with all defaults written out, and what it refers to."""
+    """A validated request: the spec with all defaults filled in, its workload and its params."""
 
     spec: Spec
     workload: Workload
     params: Params
-    body_sha256: str  # of what was sent, in one canonical form: spaces and the order of keys make no difference
+    body_sha256: str  # of the body in canonical form: spaces and the order of keys don't matter
 
 
 def validate_job(
     document: Mapping[str, Any], faults: Iterable[FieldError], workloads: Mapping[str, Workload]
 ) -> JobRequest:
-    """Raises InvalidSpec with the `faults` found while parsing, the envelope's errors and the workload's together."""
+    """Raises InvalidSpec with the `faults` from parsing and the errors of the envelope and of the workload's params."""
     workload = workloads.get(name) if isinstance(name := document.get("workload"), str) else None
     errors = [*faults]
     spec = _envelope(document, errors)
@@ -194,19 +196,19 @@ def validate_job(
         errors.append(FieldError("/workload", "unknown-workload", f'no workload "{_shown(name)}"; {_known(workloads)}'))
     if workload is not None and spec is not None and spec.framework not in workload.frameworks:
         able = ", ".join(workload.frameworks)
-        errors.append(FieldError("/framework", "framework-unsupported", f"{workload.name} runs on {able}"))
+        errors.append(FieldError("/framework", "framework-unsupported", f"{workload.name} supports only {able}"))
     if errors or spec is None or workload is None or params is None:
         raise InvalidSpec(one_error_per_field(errors))
     return JobRequest(normalise(spec), workload, params, body_digest(document))
 
 
 def body_digest(document: Mapping[str, Any]) -> str:
-    """For `Request.body_sha256`."""
+    """For `JobRequest.body_sha256`."""
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _envelope(document: Mapping[str, Any], errors: list[FieldError]) -> Spec | None:
-    # Strict: "5" and true are no integers, in a benchmark least of all.
+    # Strict: "5" and true are not integers.
     try:
         return Spec.model_validate(document, strict=True)
     except ValidationError as invalid:
@@ -217,7 +219,7 @@ def _envelope(document: Mapping[str, Any], errors: list[FieldError]) -> Spec | N
 def validate_model(
     model: type[_Asked], document: Mapping[str, Any], faults: Sequence[FieldError], refusal: type[InvalidSpec]
 ) -> _Asked:
-    """As the model has it. Raises `refusal` with the `faults` found while parsing and the model's together."""
+    """The document as a `model`. Raises `refusal` with the `faults` from parsing and the model's errors."""
     try:
         asked = model.model_validate(document, strict=True)
     except ValidationError as invalid:
@@ -228,7 +230,7 @@ def validate_model(
 
 
 def field_errors(document: Mapping[str, Any], invalid: ValidationError) -> list[FieldError]:
-    """Every wrong field that a model found in the document, with the pointer to it."""
+    """A model's errors, with pointers into the document."""
     return [
         FieldError(
             _locate(document, found["loc"], missing=found["type"] == "missing"),
@@ -244,7 +246,7 @@ def _params(
 ) -> Params | None:
     params = document.get("params", {})
     if workload is None or not isinstance(params, dict):
-        return None  # the envelope's errors name it
+        return None  # the errors of the envelope report it
     try:
         on = (spec.replicas, spec.framework) if spec is not None else ()
         return validate_params(workload, params, *on)
@@ -254,7 +256,7 @@ def _params(
 
 
 def _locate(document: Any, path: tuple[int | str, ...], *, missing: bool) -> str:
-    """The pointer to what `path` means in the document. Pydantic adds steps of its own ("list", "[key]"): left out."""
+    """The pointer for `path` in the document, without the steps that Pydantic adds ("list", "[key]")."""
     at, value = "", document
     for step in path:
         inside = (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int))
@@ -266,7 +268,7 @@ def _locate(document: Any, path: tuple[int | str, ...], *, missing: bool) -> str
 
 
 def one_error_per_field(errors: list[FieldError]) -> list[FieldError]:
-    """One error per field, the first found: what the parser says of a NaN, the models needn't repeat."""
+    """The first error of each field: models needn't repeat what the parser reports of a NaN, for example."""
     found: dict[str, FieldError] = {}
     for error in errors:
         found.setdefault(error.pointer, error)
@@ -278,7 +280,7 @@ def _code(code: str) -> str:
 
 
 def _known(workloads: Mapping[str, Workload]) -> str:
-    return f"there is: {', '.join(workloads)}"
+    return f"workloads: {', '.join(workloads)}"
 
 
 def _shown(name: str) -> str:
@@ -290,7 +292,7 @@ _JOB_FIELDS = ("device", "timeout_s", "priority", "labels", "expires_in_s", "que
 
 @dataclass(frozen=True)
 class ComparisonRequest:
-    """Two checked requests that may be compared, and the spec of the job that runs both."""
+    """Two validated requests that can be compared, and the spec of the job that runs both."""
 
     first: JobRequest
     second: JobRequest
@@ -329,9 +331,9 @@ def validate_comparison(
 
 
 def _validate_both(given: object, workloads: Mapping[str, Workload], errors: list[FieldError]) -> list[JobRequest]:
-    """Both specs, or fewer where something is wrong, which is added to `errors`."""
+    """Both specs, or fewer if there are errors; those are added to `errors`."""
     if not (isinstance(given, list) and len(given) == 2 and all(isinstance(each, dict) for each in given)):
-        return []  # the model has named it
+        return []  # the model's errors report it
     first, second = given
     inherited = {name: first[name] for name in _JOB_FIELDS if name in first and name not in second}
     found: list[JobRequest] = []
@@ -339,10 +341,10 @@ def _validate_both(given: object, workloads: Mapping[str, Workload], errors: lis
         try:
             found.append(validate_job(document, (), workloads))
         except InvalidSpec as invalid:
-            said = {f"/{name}" for name in inherited} if place else set()
-            errors += errors_in_spec(place, [e for e in invalid.errors if _field(e.pointer) not in said])
+            reported = {f"/{name}" for name in inherited} if place else set()
+            errors += errors_in_spec(place, [e for e in invalid.errors if _field(e.pointer) not in reported])
         if "processes" in (document.get("measure") if isinstance(document.get("measure"), dict) else {}):
-            detail = "each has as many runs as there are `pairs`: leave it out"
+            detail = "leave it out: `pairs` sets the number of runs of each spec"
             errors.append(FieldError(f"/specs/{place}/measure/processes", "pairs-say-it", detail))
     if len(found) == 2:
         errors += _job_field_errors(*found)
@@ -350,12 +352,12 @@ def _validate_both(given: object, workloads: Mapping[str, Workload], errors: lis
 
 
 def _field(pointer: str) -> str:
-    """The first step of it."""
+    """The first step of `pointer`."""
     return "/".join(pointer.split("/")[:2])
 
 
 def _job_field_errors(first: JobRequest, second: JobRequest) -> list[FieldError]:
-    detail = "both run as one job on one device: the same as of the first, or left out"
+    detail = "both specs run as one job on one device: leave it out, or use the value of the first spec"
     return [
         FieldError(f"/specs/1/{name}", "not-the-same", detail)
         for name in _JOB_FIELDS
@@ -369,7 +371,8 @@ def _with_runs(request: JobRequest, pairs: int) -> JobRequest:
 
 
 def _metric(asked: str | None, first: JobRequest, second: JobRequest) -> str:
-    """What is sampled in every run. Where params change what one execution holds, no figure of so much work will do."""
+    """The metric to compare: one that every run samples. If the params change the work of one execution, metrics per
+    amount of work can't be compared. Raises InvalidComparison."""
     alike = first.spec.params.keys() | second.spec.params.keys()
     same = all(first.spec.params.get(n) == second.spec.params.get(n) for n in alike if n in first.params.how)
     sampled = first.workload.sampled_for(first.params)
@@ -378,18 +381,18 @@ def _metric(asked: str | None, first: JobRequest, second: JobRequest) -> str:
         return able[0]
     if asked not in able:
         known = asked in [metric.name for metric in sampled]
-        detail = f'"{asked}" {_why_not(asked, known, first)}; take {" or ".join(able)}'
+        detail = f'"{asked}" {_why_not(asked, known, first)}; choose {" or ".join(able)}'
         raise InvalidComparison([FieldError("/metric", "other-work" if known else "unknown-metric", detail)])
     return asked
 
 
 def _why_not(asked: str, sampled: bool, request: JobRequest) -> str:
     if sampled:
-        return "is of an amount of work that the params decide, in which the specs differ"
+        return "depends on the amount of work, which differs between the specs' params"
     names = [metric.name for metric in request.workload.metrics_for(request.params)]
-    return "isn't sampled" if asked.removeprefix(COLD) in names else "is no metric of these specs"
+    return "isn't sampled" if asked.removeprefix(COLD) in names else "is not a metric of these specs"
 
 
 def errors_in_spec(place: int, errors: Iterable[FieldError]) -> list[FieldError]:
-    """What is wrong with the spec at `place`, pointed at there."""
+    """The errors of the spec at `place`, with pointers into the comparison's body."""
     return [FieldError(f"/specs/{place}{each.pointer}", each.code, each.detail) for each in errors]

@@ -1,4 +1,4 @@
-"""A call made by one client or the other."""
+"""Make calls with `Client` or `AsyncClient`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Through = Callable[..., Any]
 
 
 def asked(kind: type[Client] | type[AsyncClient], ask: Ask, url: str, key: str | None = None, **options: Any) -> Any:
-    """What the call that `ask` makes comes to; `options` are of the client."""
+    """The result of the call that `ask` makes. `options` are passed to the client."""
 
     async def awaited() -> Any:
         async with AsyncClient(url, key, **options) as client:
@@ -27,7 +27,7 @@ def asked(kind: type[Client] | type[AsyncClient], ask: Ask, url: str, key: str |
 
 
 def all_asked(kind: type[Client] | type[AsyncClient], asks: Iterable[Ask], url: str) -> list[Any]:
-    """What each of the calls comes to, or the error it ends with; one client makes them all."""
+    """The result or the error of each call. One client makes all calls."""
 
     async def awaited() -> list[Any]:
         async with AsyncClient(url) as client:

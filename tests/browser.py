@@ -1,4 +1,4 @@
-"""A real browser that finds no host but this one."""
+"""A real browser that can reach only this host."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ WITHIN_S = 60
 
 
 class Shown(NamedTuple):
-    """A page as its scripts have left it, and what the browser complained of."""
+    """A page after its scripts have run, and the browser's console messages."""
 
     dom: str
     complaints: list[str]
 
 
 class Page:
-    """An open page: what is there is asked, and done, in its own language."""
+    """An open page, inspected and controlled with JavaScript."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
-        self._asked = 0
+        self._last_id = 0
 
     def evaluate(self, expression: str) -> Any:
-        self._asked += 1
+        self._last_id += 1
         parameters = {"expression": expression, "returnByValue": True}
-        self._connection.send(json.dumps({"id": self._asked, "method": "Runtime.evaluate", "params": parameters}))
-        while (told := json.loads(self._connection.recv(WITHIN_S))).get("id") != self._asked:
+        self._connection.send(json.dumps({"id": self._last_id, "method": "Runtime.evaluate", "params": parameters}))
+        while (response := json.loads(self._connection.recv(WITHIN_S))).get("id") != self._last_id:
             pass
-        assert "exceptionDetails" not in told["result"], told["result"]
-        return told["result"]["result"].get("value")
+        assert "exceptionDetails" not in response["result"], response["result"]
+        return response["result"]["result"].get("value")
 
     def until(self, expression: str) -> None:
-        """Waits until it is true."""
+        """Wait until the expression is true."""
         eventually(lambda: self.evaluate(expression), WITHIN_S, expression)
 
     def click(self, selector: str) -> None:
-        """Once it is there."""
+        """Wait for the element and click it."""
         self.until(f"document.querySelector({selector!r}) !== null")
         self.evaluate(f"document.querySelector({selector!r}).click()")
 
@@ -56,7 +56,7 @@ class Page:
 
 
 def shown(url: str, profile: Path) -> Shown:
-    """`profile` is a folder for whatever the browser keeps. Skips the test where there is no browser."""
+    """Load a page. `profile` is the browser's profile folder. Skips the test if there is no browser."""
     options = ["--enable-logging=stderr", "--virtual-time-budget=20000", "--dump-dom"]
     done = subprocess.run(
         _command(profile, *options, url), capture_output=True, text=True, timeout=WITHIN_S, check=True
@@ -66,15 +66,15 @@ def shown(url: str, profile: Path) -> Shown:
 
 @contextmanager
 def opened(url: str, profile: Path) -> Iterator[Page]:
-    """As `shown`, but it stays open, and can be used."""
-    with (profile / "said").open("wb") as said:
-        browser = subprocess.Popen(_command(profile, "--remote-debugging-port=0", url), stdout=said, stderr=said)
+    """As `shown`, but the page stays open for the block."""
+    with (profile / "output").open("wb") as output:
+        browser = subprocess.Popen(_command(profile, "--remote-debugging-port=0", url), stdout=output, stderr=output)
     try:
         port = eventually(lambda: _first_line(profile / "DevToolsActivePort"), WITHIN_S, "the browser listens")
         with connect(
             eventually(lambda: _page(f"http://127.0.0.1:{port}/json"), WITHIN_S, "a page"), max_size=None
-        ) as told:
-            yield Page(told)
+        ) as connection:
+            yield Page(connection)
     finally:
         browser.terminate()
         browser.wait()
@@ -96,6 +96,6 @@ def _first_line(path: Path) -> str:
 
 
 def _page(url: str) -> str:
-    """Where the page takes questions; nothing while there is none."""
+    """The URL of the page's debugger, empty while there is no page."""
     targets = httpx.get(url).json()
     return next((str(each["webSocketDebuggerUrl"]) for each in targets if each["type"] == "page"), "")

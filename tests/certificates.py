@@ -1,4 +1,4 @@
-"""Certificates that sign themselves, by openssl."""
+"""Self-signed certificates, made by openssl."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import pytest
 
 
 def certificate_for(name: str, folder: Path, algorithm: str = "ec") -> tuple[Path, Path]:
-    """For `name`, as `IP:127.0.0.1` or `DNS:hooks.example.org`, and its key. Skips the test without openssl."""
+    """A certificate for a name such as `IP:127.0.0.1` or `DNS:hooks.example.org`, and its key.
+
+    Skips the test without openssl.
+    """
     if (openssl := shutil.which("openssl")) is None:
         pytest.skip("openssl is not on this machine")
     cert, key = folder / "cert.pem", folder / "key.pem"

@@ -1,4 +1,4 @@
-"""Jobs that have succeeded with chosen figures, for comparisons of results that nobody measured."""
+"""Succeeded jobs with chosen figures, for comparisons without a measurement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RATES = [100.0, 101.0, 99.0, 100.5, 99.5]
 def a_metric(
     name: str = "throughput", by_run: Sequence[float] = RATES, better: Literal["higher", "lower"] = "higher"
 ) -> Metric:
-    """Of runs with these figures; with none of them a metric that is taken once."""
+    """A metric with these figures of its runs; without figures, one that is taken once."""
     interval = mean_interval(by_run) if by_run else None
     return Metric(
         name=name,
@@ -57,7 +57,7 @@ def an_entry(
     others: Sequence[Result] = (),
     **result: Any,
 ) -> ComparisonEntry:
-    """A job and its result; `by_run` are the figures of its throughput, or `metrics` are all it has."""
+    """A job and its result. `by_run` are the figures of its throughput; `metrics` replace that metric."""
     found = of_metrics([a_metric(by_run=by_run)] if metrics is None else metrics, **result)
     now, asked = datetime.now(UTC), {"workload": "matmul", "params": {"n": 64, "dtype": "float32"}} | (spec or {})
     job = Job(

@@ -1,4 +1,4 @@
-"""A real, private server and a real TensorFlow for the whole test session, a namespace of its own for every test."""
+"""A real, private server and a real TensorFlow for the whole test session, and a namespace for every test."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ from dyno.settings import Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import sync_client
 
-# Programs that prove something of Dyno, not a part of it: their own tests are for `make verify`.
+# Tests of programs that check Dyno from outside. They run in `make verify` only.
 PROOFS = ("tests/benchmarks/", "tests/chaos/", "tests/fuzz/")
 
-# pytest-xdist tells its processes a width, and rich's consoles keep the one they find when they are made.
+# Folders whose tests share something that takes seconds to start.
+SHARING = ("api_tests/", "tests/frameworks/")
+
+# pytest-xdist sets COLUMNS for its processes, and rich's consoles keep the width that they find at their creation.
 os.environ.pop("COLUMNS", None)
 
-# How long an example takes is the machine's matter: pytest's own time limit holds for all of them.
+# The time of one example depends on the machine; pytest's time limit covers all examples of a test.
 hypothesis.settings.register_profile("dyno", deadline=None)
 hypothesis.settings.load_profile("dyno")
 
 
 class _ByFile(LoadFileScheduling):
-    """A file's tests run in one process; so do all of api_tests, which share a server and a fleet."""
+    """Run a file's tests in one process, and a SHARING folder's, which share a fleet or each import JAX."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "api_tests" if nodeid.startswith("api_tests/") else super()._split_scope(nodeid)
+        return next((folder for folder in SHARING if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
@@ -71,7 +74,7 @@ def client(settings: Settings) -> Iterator[redis.Redis]:
 
 @pytest.fixture(scope="session")
 def tensorflow() -> TensorFlow:
-    """The real one, started once for the whole process: its threads can't be set twice."""
+    """The real TensorFlow, started once per process, since its threads can't be set twice."""
     framework = TensorFlow()
     framework.load()
     framework.start("cpu", len(os.sched_getaffinity(0)))

@@ -1,6 +1,6 @@
-"""The two cores that tests measure on. Pytest processes side by side (`pytest -n 3`) take the first in turns.
+"""The two cores that tests measure on. Parallel pytest processes (`pytest -n 3`) alternate between them.
 
-Where this process may use but one, both are that one, and the tests marked `two_cores` are skipped.
+If this process may use only one core, both names stand for it, and tests marked `two_cores` are skipped.
 """
 
 from __future__ import annotations

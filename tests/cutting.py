@@ -1,4 +1,4 @@
-"""The network between a service and its callers, that cuts them off."""
+"""A proxy between a service and its clients that breaks connections."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _OWN_WITHIN_S = 10
 
 
 class Cutting:
-    """Context manager: a TCP port on loopback that leads to another one.
+    """Context manager: a TCP port on loopback that forwards to another port.
 
-    The first connections are reset, each after as many bytes of its answers as `cuts` says; the others last.
+    It resets the first connections, each after as many response bytes as `cuts` says. Later connections last.
     """
 
     def __init__(self, port: int, cuts: list[int]) -> None:
         self._to, self.cuts, self.resets = port, cuts, 0
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self._service = self._listening  # until there is a connection to it
+        self._service = self._listening  # a placeholder until the first connection to the service
         self._thread = threading.Thread(target=self._serve, name="cutting", daemon=True)
 
     @property
@@ -41,11 +41,11 @@ class Cutting:
         self._thread.join(_OWN_WITHIN_S)
 
     def _serve(self) -> None:
-        """One connection after the other: its caller has no second one."""
+        """Serve one connection after the other, since the tests' client has only one."""
         while True:
             try:
                 caller, _ = self._listening.accept()
-            except OSError:  # closed: that was all
+            except OSError:  # `__exit__` closed the port
                 return
             with caller, socket.create_connection(("127.0.0.1", self._to)) as self._service:
                 self._service.sendall(caller.recv(_PIECE_BYTES))  # the whole request

@@ -1,4 +1,4 @@
-"""Jobs that are done and have a webhook, and what tests do with their deliveries."""
+"""Done jobs with a webhook, and helpers for their deliveries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def canceled(jobs: Jobs, spec: Spec) -> str:
 
 
 async def taken(outbox: DeliveryQueue, *receivers: str) -> LeasedDelivery:
-    """One that is due, for another receiver than those."""
+    """Take a due delivery whose receiver is none of `receivers`."""
     one = await outbox.take(receivers)
     assert one is not None
     return one

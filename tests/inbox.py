@@ -1,4 +1,4 @@
-"""A receiver of webhooks on loopback, that answers as a test says and keeps what it was sent."""
+"""A webhook receiver on loopback that answers as a test says and keeps the messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Message:
-    """One request; the names of headers in small letters."""
+    """One request. Header names are in lower case."""
 
     path: str
     headers: dict[str, str]
@@ -22,9 +22,9 @@ class Message:
 
 
 class Inbox:
-    """Context manager. Answers with `answers`, one after the other, then with 204 to all; a redirect leads to itself.
+    """Context manager. Answers with the statuses in `answers`, then with 204. Redirects lead to the inbox itself.
 
-    While `answering` is cleared, requests wait for their answers.
+    While `answering` is cleared, requests wait for their responses.
     """
 
     def __init__(self, *answers: int, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
@@ -63,7 +63,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who asked has gone before the answer: that is what some tests are about."""
+        """Ignore clients that disconnect before the response, which some tests do on purpose."""
 
 
 def _handler(inbox: Inbox) -> type[BaseHTTPRequestHandler]:

@@ -1,8 +1,9 @@
-"""The tests of what measures, under other processors' instructions and in other surroundings; `make matrix` runs it.
+"""Run the measurement tests under other instruction sets and in other environments, as `make matrix` does.
 
     python -m tests.matrix [ROW ...]
 
-A line a row; what pytest said is in build/matrix/. A row that can't be had here says why. Ends non-zero if one failed.
+Prints a line per row, and writes pytest's output to build/matrix/. A row that this machine can't run is skipped with
+the reason. The exit status is non-zero if a row failed.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 LOGS = ROOT / "build" / "matrix"
 TESTS = ["tests/workloads", "tests/measure", "tests/frameworks", "tests/runner"]
-# Not copied: what git ignores.
+# Ignored by git, so not copied.
 NOT_SOURCES = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
 USER_ID = 54321  # a uid and gid without an account
-# Two files at a time, so without what is marked alone. If a framework aborts, one test fails.
+# Two files at a time, so without the tests marked `alone`. If a framework aborts, only one test fails.
 WORKERS = ["-n", "2", "--dist", "loadfile", "-m", "not alone"]
 SERVERS = {"redis-server", "valkey-server"}
 
 
 class NotHere(Exception):
-    """Why a row can't be had on this machine."""
+    """This machine can't run a row; the message says why."""
 
 
 class Run(NamedTuple):
-    """How pytest is started: its interpreter with what comes before it, the checkout, more options and variables."""
+    """How to start pytest: the interpreter with any wrapper command, the checkout, extra options and variables."""
 
     python: Sequence[str] = (sys.executable,)
     root: Path = ROOT
@@ -51,8 +52,9 @@ def _with(**variables: str) -> Row:
 
 
 def _onednn(most: str, tests: str) -> Row:
-    """TensorFlow 2.21 asks the processor, not oneDNN, what to give it, and dies of what oneDNN then may not compute:
-    of float16, and of bfloat16 below AVX-512. A processor that has no more than `most` isn't given it."""
+    """Limit oneDNN to the instruction set `most`. TensorFlow 2.21 chooses operations by the processor, not by oneDNN's
+    limit, and crashes on operations that oneDNN then can't compute: float16, and bfloat16 below AVX-512. A real
+    processor with only `most` doesn't get these operations, so `tests` leaves them out."""
     return lambda stack: Run(options=["-k", tests], environment={"ONEDNN_MAX_CPU_ISA": most})
 
 
@@ -69,7 +71,7 @@ def _busy(stack: ExitStack) -> Run:
 
 
 def _no_server(stack: ExitStack) -> Run:
-    """PATH is one folder with a link to each other program."""
+    """PATH is one folder with links to all programs except the servers."""
     programs = _folder(stack)
     for place in map(Path, os.environ["PATH"].split(os.pathsep)):
         for program in place.iterdir() if place.is_dir() else ():
@@ -85,7 +87,7 @@ def _space(stack: ExitStack) -> Run:
 
 
 def _not_root(stack: ExitStack) -> Run:
-    """With a copy of the interpreter: root's may lie in a folder that other users can't read."""
+    """Run as another user, with a copy of the interpreter, as root's may be in a folder that other users can't read."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         raise NotHere("needs root and setpriv, to change the user")
     home = _folder(stack)
@@ -100,10 +102,10 @@ def _not_root(stack: ExitStack) -> Run:
 
 def _python(version: str) -> Row:
     def row(stack: ExitStack) -> Run:
-        tell = ["env", f"python{version}", "-c", "import sys; print(sys.executable)"]
-        found = subprocess.run(tell, capture_output=True, text=True, check=False).stdout.strip()
+        command = ["env", f"python{version}", "-c", "import sys; print(sys.executable)"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
         if not found:
-            raise NotHere(f"no python{version} that runs on PATH")
+            raise NotHere(f"no working python{version} on PATH")
         root = _folder(stack) / "dyno"
         return Run([_installed(root, found)], root)
 
@@ -115,7 +117,7 @@ def _folder(stack: ExitStack) -> Path:
 
 
 def _installed(root: Path, python: str) -> str:
-    """The interpreter of a copy of this checkout in `root`."""
+    """Copy this checkout to `root`, install it, and return its interpreter."""
     shutil.copytree(ROOT, root, ignore=NOT_SOURCES)
     subprocess.run(["make", "install", f"PYTHON={python}"], cwd=root, check=True, stdout=subprocess.DEVNULL)
     return str(root / ".venv" / "bin" / "python")
@@ -138,7 +140,7 @@ ROWS: dict[str, Row] = {
 
 def main(names: Sequence[str]) -> int:
     if unknown := set(names) - ROWS.keys():
-        print(f"no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")  # noqa: T201
+        print(f"unknown row {', '.join(sorted(unknown))}; choose from {', '.join(ROWS)}")  # noqa: T201
         return 2
     LOGS.mkdir(parents=True, exist_ok=True)
     print(f"{'row':16}{'passed':>8}{'failed':>8}{'skipped':>8}{'seconds':>9}", flush=True)  # noqa: T201
@@ -146,7 +148,7 @@ def main(names: Sequence[str]) -> int:
 
 
 def _ran(name: str) -> int:
-    """Whether the row failed, and its line."""
+    """Run the row and print its line. Returns 1 if it failed, else 0."""
     print(f"{name:16}", end="", flush=True)  # noqa: T201
     start_s = time.monotonic()
     try:
@@ -163,8 +165,8 @@ def _ran(name: str) -> int:
     last = (LOGS / f"{name}.txt").read_text().rstrip().rpartition("\n")[2]
     for count, what in re.findall(r"(\d+) (passed|failed|skipped|error)", last):
         counts["failed" if what == "error" else what] += int(count)
-    told = "".join(f"{count:8}" for count in counts.values())
-    print(f"{told}{time.monotonic() - start_s:9.0f}", flush=True)  # noqa: T201
+    cells = "".join(f"{count:8}" for count in counts.values())
+    print(f"{cells}{time.monotonic() - start_s:9.0f}", flush=True)  # noqa: T201
     return int(done.returncode != 0)
 
 

@@ -1,4 +1,4 @@
-"""The network between Redis and its clients, as bad as a test wants it."""
+"""A faulty network between Redis and its clients."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _OWN_WITHIN_S = 10
 
 
 class Network:
-    """Context manager: the proxy of chaos runs, in a thread of its own, for tests that are not asynchronous.
+    """Context manager: the proxy of chaos runs, in its own thread, for tests that are not asynchronous.
 
-    Every piece of a reply arrives `delay_s` late; `reset` breaks all connections there are, and counts them.
+    Every piece of a reply arrives `delay_s` late. `reset` breaks all open connections and counts them.
     """
 
     def __init__(self, server_url: str) -> None:

@@ -1,4 +1,4 @@
-"""A result for jobs that no worker runs in a test."""
+"""A result for jobs that no worker runs."""
 
 from __future__ import annotations
 

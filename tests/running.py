@@ -1,4 +1,4 @@
-"""One run in this process, as a zygote's child would make it: frames over a pipe, the record, the result of a job."""
+"""Make runs in this process, as a zygote's child does: frames over a pipe, the record, the result of a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dyno.workloads.contract import Workload
 
 @contextlib.contextmanager
 def pipe() -> Iterator[tuple[int, list[Frame]]]:
-    """The writing end, and the frames that arrived once the block has ended."""
+    """Yields the writing end and a list, which has all frames after the block."""
     reading, writing = os.pipe()
     frames: list[Frame] = []
 
@@ -55,7 +55,7 @@ def failure_of(frames: Sequence[Frame]) -> FailedFrame:
 
 
 def job_of(workload: Workload, spec: Spec, device: Device) -> Result:
-    """The result of as many runs as `spec` asks for at least, of a workload that needn't be registered."""
+    """The result of the spec's minimum number of runs. The workload needn't be registered."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(run, "workload", lambda name: workload)
         requests = [

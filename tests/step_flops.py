@@ -1,4 +1,4 @@
-"""What TensorFlow itself counts in the graph of a training step. A loop's body would count once: unroll it."""
+"""TensorFlow's own FLOP count of a training step's graph. It counts a loop's body once, so unroll loops."""
 
 from __future__ import annotations
 

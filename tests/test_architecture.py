@@ -1,4 +1,4 @@
-"""The arrows of the house: who may import whom, and that nobody goes round in circles."""
+"""The import rules: which part may import which, without cycles."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("dyno", "service", "workers")
 FRAMEWORKS = {"tensorflow", "keras", "jax", "torch"}
 
-# part of the house -> the parts it may import besides itself and the contract's words
-WORDS = {
+# Modules that every part may import.
+SHARED = {
     *("models", "errors", "settings", "validation_messages", "webhook_url"),
 }
+# part of dyno -> the parts that it may import besides itself
 ALLOWED = {
-    "models": WORDS | {"devices.device"},
-    "artifact_store": WORDS | {"atomic_files"},
-    "measure": WORDS | {"devices", "workloads.contract"},
-    "devices": WORDS,
-    "datasets": WORDS,
-    "frameworks": WORDS,
-    "workloads": WORDS | {"measure", "devices", "datasets", "frameworks"},
-    "store": WORDS | {"devices", "asyncio_tasks"},
-    "client": WORDS,
-    "celery_app": WORDS | {"store"},
-    "webhook_delivery": WORDS | {"store", "asyncio_tasks"},
+    "models": SHARED | {"devices.device"},
+    "artifact_store": SHARED | {"atomic_files"},
+    "measure": SHARED | {"devices", "workloads.contract"},
+    "devices": SHARED,
+    "datasets": SHARED,
+    "frameworks": SHARED,
+    "workloads": SHARED | {"measure", "devices", "datasets", "frameworks"},
+    "store": SHARED | {"devices", "asyncio_tasks"},
+    "client": SHARED,
+    "celery_app": SHARED | {"store"},
+    "webhook_delivery": SHARED | {"store", "asyncio_tasks"},
 }
-# package of the service -> the parts of it that it may import besides itself
+# package of the service -> the parts of the service that it may import besides itself
 SERVICE = {
     "openapi": {"auth", "problems"},
     "routes": {"admission", "auth", "dependencies", "middleware", "problems", "state", "streaming", "submission"}
     | {"validation"},
 }
-# file of the service that knows neither routes nor callers -> the parts that it may import
+# file of the service below the routes -> the parts that it may import
 BELOW_ROUTES = {
     "problems": set[str](),
     "server": {"middleware", "problems"},
@@ -44,7 +45,7 @@ BELOW_ROUTES = {
     "admission": {"problems", "state", "validation"},
     "submission": {"admission", "problems", "state", "validation"},
 }
-# file on top of the service, or a command in it -> the packages that it puts together; the other files know none
+# top-level file or command of the service -> the packages that it assembles; other files may import no package
 USERS = {
     "app": {"openapi", "routes"},
     "openapi.__main__": {"openapi"},
@@ -102,8 +103,8 @@ def test_service_and_workers_never_import_each_other_and_dyno_imports_neither() 
         assert others <= {package, "dyno"}, f"{module} imports {others}"
 
 
-def test_a_chaos_run_knows_the_house_from_outside_and_the_house_knows_no_chaos() -> None:
-    """What proves the promise shares no code with what has to keep it, but the store's names; no table either."""
+def test_chaos_imports_only_the_names_of_the_store_and_nothing_imports_chaos() -> None:
+    """The chaos run checks the service's promises, so it shares no code with it except the store's key names."""
     inside = {name.split(".")[0] for path in MODULES.values() for name in imports(path, inside_functions=True)}
     assert not inside & {"chaos", "benchmarks", "tests"}
     used = {name for path in (ROOT / "chaos").rglob("*.py") for name in imports(path, inside_functions=True)}
@@ -120,7 +121,7 @@ def _taken_by_chaos(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize("part", sorted(ALLOWED))
-def test_each_part_of_dyno_imports_only_what_the_house_allows(part: str) -> None:
+def test_each_part_of_dyno_imports_only_what_it_may(part: str) -> None:
     for module, path in MODULES.items():
         if not module.startswith("dyno.") or _part(module) != part:
             continue
@@ -136,21 +137,21 @@ def test_there_is_no_import_cycle() -> None:
         module: {name for name in imports(path, inside_functions=False) if name in MODULES and name != module}
         for module, path in MODULES.items()
     }
-    _assert_no_circle(graph)
+    _assert_no_cycle(graph)
 
 
-def _assert_no_circle(graph: Mapping[str, set[str]]) -> None:
+def _assert_no_cycle(graph: Mapping[str, set[str]]) -> None:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
 
 
-def test_every_package_of_the_service_has_its_arrows_here() -> None:
+def test_every_package_of_the_service_has_import_rules() -> None:
     assert {path.parent.name for path in (ROOT / "service").glob("*/__init__.py")} == SERVICE.keys()
 
 
-def test_each_part_of_the_service_imports_only_what_the_house_allows() -> None:
+def test_each_part_of_the_service_imports_only_what_it_may() -> None:
     for part, names in _service().items():
         if (allowed := SERVICE.get(part, BELOW_ROUTES.get(part))) is not None:
             strange = {name for name in names if not {name, _first(name)} & (allowed | {part})}
@@ -159,12 +160,12 @@ def test_each_part_of_the_service_imports_only_what_the_house_allows() -> None:
         assert not strange, f"service.{part} may not import {strange}"
 
 
-def test_the_parts_of_the_service_are_in_no_circle() -> None:
-    _assert_no_circle({part: {_first(name) for name in names} - {part} for part, names in _service().items()})
+def test_the_parts_of_the_service_have_no_import_cycle() -> None:
+    _assert_no_cycle({part: {_first(name) for name in names} - {part} for part, names in _service().items()})
 
 
 def _service() -> dict[str, set[str]]:
-    """What each part of the service, a package, a file or a command, imports of it; names without `service.`."""
+    """Part of the service (package, file or command) -> its imports from the service; names without `service.`."""
     found: dict[str, set[str]] = {}
     for module, path in MODULES.items():
         if module.startswith("service."):

@@ -19,7 +19,7 @@ NAMES = ["any", "cpu", "cpu/amd-epyc", "cpu:0-1", "cpu:0,2@alpha.example", "cpu:
 
 @pytest.fixture
 def messages(client: redis.Redis, settings: Settings) -> Callable[[str], list[dict]]:
-    """What waits in the Celery queue of a store queue."""
+    """The messages that wait in the Celery queue of a store queue."""
 
     def waiting(queue: str) -> list[dict]:
         name = celery_app.key_prefix(settings) + celery_app.celery_queue(queue).name
@@ -96,21 +96,21 @@ def test_a_broker_that_goes_away_in_mid_publish_is_reported_soon(
         ("unix://:secret@/run/redis.sock?db=3", "redis+socket://:secret@/run/redis.sock?virtual_host=3"),
     ],
 )
-def test_celery_is_told_the_same_server_in_its_own_words(url: str, broker: str) -> None:
+def test_celery_gets_the_same_server_in_its_own_url_form(url: str, broker: str) -> None:
     assert celery_app.app(Settings(redis_url=url)).conf.broker_url == broker
 
 
-def test_without_a_server_there_is_no_app() -> None:
+def test_an_app_without_a_server_is_refused() -> None:
     with pytest.raises(StoreUnfit):
         celery_app.app(Settings(redis_url=None))
 
 
-def test_every_setting_is_one_that_celery_knows(settings: Settings) -> None:
+def test_celery_knows_every_setting(settings: Settings) -> None:
     known = {name for name, _ in flatten(NAMESPACES)}
     assert set(celery_app._CONFIG) <= known
 
 
-def test_what_reliability_rests_on_is_set(settings: Settings) -> None:
+def test_the_settings_that_reliability_needs_are_set(settings: Settings) -> None:
     conf = celery_app.app(settings).conf
     assert conf.result_backend is None
     assert (conf.task_acks_late, conf.task_create_missing_queues, conf.worker_disable_prefetch) == (False, False, True)

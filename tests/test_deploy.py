@@ -1,4 +1,4 @@
-"""The compose file and the images, as far as they can be checked without an engine."""
+"""The compose file and the images, as far as tests can check them without a container engine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_published_port_is_on_loopback_only() -> None:
 
 
 @pytest.mark.parametrize("durability", ["everysec", "always"])
-def test_redis_is_fit_to_keep_jobs_as_it_is_started(durability: Durability, tmp_path: Path) -> None:
+def test_the_started_redis_is_fit_to_keep_jobs(durability: Durability, tmp_path: Path) -> None:
     service = COMPOSE["services"]["redis"]
     shell, script, *_ = service["command"]
     [folder] = [path for path, (source, _) in mounts("redis").items() if source == "./deploy/redis"]
@@ -95,7 +95,7 @@ def test_every_setting_of_the_compose_file_exists() -> None:
 
 
 def mounts(service: str) -> dict[str, tuple[str, str]]:
-    """Source and mode by path in the container; a source's default, where the host's environment may name another."""
+    """Path in the container -> (source, mode). If the host's environment may set the source, this is its default."""
     found = {}
     for volume in COMPOSE["services"][service]["volumes"]:
         source, path, *mode = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", volume).split(":")
@@ -116,7 +116,7 @@ def test_workers_read_data_sets_where_they_look_for_them_and_can_not_write_there
     assert any(volume.startswith("${DYNO_DATA_DIR:-data}:") for volume in service["volumes"])
 
 
-def test_files_of_jobs_outlast_the_container_that_keeps_them_and_its_user_may_write_them() -> None:
+def test_artifacts_outlast_the_container_and_its_user_may_write_them() -> None:
     folder = PurePosixPath(COMPOSE["services"]["api"]["environment"]["DYNO_ARTIFACT_DIR"])
     [mounted] = [path for path in mounts("api") if folder.is_relative_to(path)]
     assert mounts("api")[mounted] == ("artifacts", "rw")
@@ -126,7 +126,7 @@ def test_files_of_jobs_outlast_the_container_that_keeps_them_and_its_user_may_wr
 
 
 @pytest.mark.parametrize(("worker", "image"), [("worker-cpu", "Dockerfile"), ("worker-gpu", "Dockerfile.gpu")])
-def test_what_a_worker_could_not_tell_outlasts_its_container(worker: str, image: str) -> None:
+def test_the_spool_of_a_worker_outlasts_its_container(worker: str, image: str) -> None:
     folder = COMPOSE["services"][worker]["environment"]["DYNO_SPOOL_DIR"]
     assert mounts(worker)[folder] == ("spool", "rw")
     owned = re.search(r"install --directory --owner=dyno (.+)", (ROOT / "deploy" / image).read_text())

@@ -1,4 +1,4 @@
-"""The public face of the package, and what it costs to import it."""
+"""The public names of the package, and which packages importing it loads."""
 
 from __future__ import annotations
 
@@ -11,68 +11,68 @@ import pytest
 
 import dyno
 
-FACE = {
+PUBLIC_NAMES = {
     *("AsyncClient", "Client", "Spec", "Job", "Status", "Result", "Metric", "Verdict", "Artifact", "RunSamples"),
     *("Comparison", "DynoError", "Refused", "ServerUnreachable", "ConnectionBroken", "JobNotSucceeded"),
     *("ComparisonNotMade", "DownloadDamaged", "UnfinishedComparison", "Validation", "ResultRow", "WorkloadEntry"),
     *("DeviceStatus", "AwayDevice", "WorkerRecord", "Cordon", "ApiKey", "CreatedKey", "Limits", "Me", "Delivery"),
 }
-# What only a service, a worker or a runner needs.
-NOT_FOR_CALLERS = {"tensorflow", "keras", "jax", "torch", "numpy", "scipy", "redis", "celery", "fastapi", "uvicorn"}
+# Packages that only a service, a worker or a runner needs.
+NOT_FOR_CLIENTS = {"tensorflow", "keras", "jax", "torch", "numpy", "scipy", "redis", "celery", "fastapi", "uvicorn"}
 
 
-def test_the_face_is_what_it_was() -> None:
-    """A name that goes breaks callers: the CHANGELOG has to tell them."""
-    assert set(dyno.__all__) == FACE
+def test_the_public_names_are_unchanged() -> None:
+    """Removing a name breaks callers, so the CHANGELOG must mention it."""
+    assert set(dyno.__all__) == PUBLIC_NAMES
     assert dyno.__all__ == sorted(dyno.__all__)
-    assert set(dir(dyno)) >= FACE
+    assert set(dir(dyno)) >= PUBLIC_NAMES
 
 
-@pytest.mark.parametrize("name", sorted(FACE))
+@pytest.mark.parametrize("name", sorted(PUBLIC_NAMES))
 def test_each_name_is_a_class_of_that_name(name: str) -> None:
     found = getattr(dyno, name)
     assert isinstance(found, type)
     assert found.__name__ == name
 
 
-def test_type_checkers_are_told_the_same_names() -> None:
+def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(Path(dyno.__file__).read_text())
-    (told,) = [node for node in tree.body if isinstance(node, ast.If)]
-    imports = [node for node in told.body if isinstance(node, ast.ImportFrom)]
+    (type_checking,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for node in type_checking.body if isinstance(node, ast.ImportFrom)]
     known = {alias.name: node.module for node in imports for alias in node.names}
-    assert known.keys() == FACE
+    assert known.keys() == PUBLIC_NAMES
     for name, module in known.items():
         assert getattr(sys.modules[str(module)], name) is getattr(dyno, name)
 
 
-def test_every_error_of_the_client_is_there_and_is_a_dyno_error() -> None:
+def test_every_error_of_the_client_is_public_and_a_dyno_error() -> None:
     from dyno.client import exceptions
 
     classes = {
         each for each in vars(exceptions).values() if isinstance(each, type) and each.__module__ == exceptions.__name__
     }
-    assert {each.__name__ for each in classes} <= FACE
+    assert {each.__name__ for each in classes} <= PUBLIC_NAMES
     assert all(issubclass(each, dyno.DynoError) for each in classes)
 
 
-def test_a_name_that_there_is_not_is_missed_as_ever() -> None:
+def test_an_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Nothing"):
         dyno.Nothing  # noqa: B018
 
 
 def loaded_by(statement: str) -> set[str]:
-    """Packages that a fresh interpreter has once the statement is done."""
+    """The packages that a fresh interpreter loads for the statement."""
     program = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     return {name.partition(".")[0] for name in done.stdout.split()}
 
 
-def test_importing_the_package_alone_brings_nothing_in() -> None:
+def test_importing_the_package_imports_no_other_package() -> None:
     installed = loaded_by("import dyno") - set(sys.stdlib_module_names)
     assert installed == {"dyno"}
 
 
-def test_a_client_brings_in_no_framework_and_no_part_of_a_service() -> None:
+def test_the_client_imports_no_framework_and_no_server_code() -> None:
     found = loaded_by("from dyno import *")
     assert {"dyno", "httpx"} <= found
-    assert not found & (NOT_FOR_CALLERS | {"service", "workers"})
+    assert not found & (NOT_FOR_CLIENTS | {"service", "workers"})

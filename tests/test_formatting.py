@@ -1,7 +1,4 @@
-"""Scaled units, and unknown figures said to be unknown.
-
-What a param may be, as a person reads it.
-"""
+"""Scaled units, unknown figures, and descriptions of JSON Schemas for people."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ WEIGHTS = {"$defs": {"WeightsRef": {"type": "object", "properties": {"job": {}, 
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "text"),
     [
         ({"type": "integer", "minimum": 1, "maximum": 4096}, "integer from 1 to 4096"),
         ({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, "number above 0 below 1"),
@@ -55,16 +52,16 @@ WEIGHTS = {"$defs": {"WeightsRef": {"type": "object", "properties": {"job": {}, 
         ({}, "anything"),
     ],
 )
-def test_kinds_and_bounds_are_said(schema: dict[str, Any], said: str) -> None:
-    assert describe_schema(schema, WEIGHTS) == said
+def test_a_schema_is_described_with_its_types_and_bounds(schema: dict[str, Any], text: str) -> None:
+    assert describe_schema(schema, WEIGHTS) == text
 
 
 @pytest.mark.parametrize("name", registry())
-def test_all_that_a_workload_bounds_is_said_of_its_params(name: str) -> None:
+def test_all_bounds_of_the_params_of_a_workload_are_described(name: str) -> None:
     schema = registry()[name].params.model_json_schema()
     for of in schema["properties"].values():
-        said = describe_schema(of, schema)
-        assert "anything" not in said
+        text = describe_schema(of, schema)
+        assert "anything" not in text
         for option in of.get("anyOf", [of]):
             for bound in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
-                assert str(option.get(bound, "")) in said
+                assert str(option.get(bound, "")) in text

@@ -1,4 +1,4 @@
-"""Only a runner pays for a framework: importing every other module brings none of them in."""
+"""Only a runner loads a framework: importing any other module loads none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log records as lines: plain or JSON, one each, whatever a caller sent."""
+"""Log records are single lines, plain or JSON, whatever text a caller sends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NASTY = 'a\nb\r\n2026-01-01 00:00:00,000 ERROR root: forged\x1b[2J\x00\u2028\u20
 
 @pytest.fixture
 def log() -> Iterator[Callable[[logging.Formatter], tuple[logging.Logger, io.StringIO]]]:
-    """A logger of its own, writing to a text with the formatter given."""
+    """A logger that writes to a string with the given formatter."""
     logger = logging.getLogger("dyno.tested")
 
     def with_formatter(formatter: logging.Formatter) -> tuple[logging.Logger, io.StringIO]:
@@ -52,7 +52,7 @@ def fail() -> None:
         logging.getLogger("dyno.tested").exception("broke: %s", NASTY)
 
 
-def test_a_plain_line_is_what_it_always_was(log: Callable) -> None:
+def test_a_plain_line_has_time_level_logger_and_message(log: Callable) -> None:
     logger, text = log(PlainFormatter(PLAIN_FORMAT))
     logger.warning("no upkeep until Redis is back (%s)", "größer …")
     assert re.fullmatch(
@@ -61,7 +61,7 @@ def test_a_plain_line_is_what_it_always_was(log: Callable) -> None:
     )
 
 
-def test_nobody_forges_a_plain_line(log: Callable) -> None:
+def test_a_message_cannot_forge_a_plain_line(log: Callable) -> None:
     logger, text = log(PlainFormatter(PLAIN_FORMAT))
     logger.warning("asked for %s", NASTY)
     fail()
@@ -91,8 +91,8 @@ def test_an_event_is_a_name_with_facts_in_json_and_pairs_in_a_plain_line(log: Ca
     facts: dict[str, Any] = {"job": "job_1", "attempt": 2, "why": "a b", "level": "mine"}
     logger, text = log(JsonFormatter())
     log_event(logger, logging.INFO, "claimed", facts)
-    said = json.loads(text.getvalue())
-    assert {name: said[name] for name in ("message", "level", "job_id", "attempt", "why")} == {
+    record = json.loads(text.getvalue())
+    assert {name: record[name] for name in ("message", "level", "job_id", "attempt", "why")} == {
         "message": "claimed",
         "level": "INFO",
         "job_id": "job_1",
@@ -119,7 +119,7 @@ def test_a_record_says_which_request_and_job_it_belongs_to(log: Callable) -> Non
 
 
 @pytest.mark.parametrize("log_format", ["plain", "json"])
-def test_other_libraries_write_alike(log_format: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_libraries_use_the_same_format(log_format: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     text, root = io.StringIO(), logging.getLogger()
     before = root.handlers[:], root.level
     monkeypatch.setattr(sys, "stderr", text)
@@ -128,7 +128,7 @@ def test_other_libraries_write_alike(log_format: Any, monkeypatch: pytest.Monkey
         set_up_logging(log_format)
         for name in ("uvicorn.error", "celery.worker.consumer", "kombu"):
             logging.getLogger(name).warning("hello")
-            logging.getLogger(name).info("not told")
+            logging.getLogger(name).info("not logged")
     finally:
         root.handlers[:], root.level = before
         logging.captureWarnings(False)

@@ -1,4 +1,4 @@
-"""What the targets of the Makefile would do, as `make -n` tells it."""
+"""The commands of the Makefile's targets, as `make -n` prints them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ ROOT = Path(__file__).parent.parent
 ELSEWHERE = "/nowhere/environment"
 
 
-def told(target: str) -> str:
+def commands_of(target: str) -> str:
     if (make := shutil.which("make")) is None:
         pytest.skip("make is not on this machine")
     command = [make, "--always-make", "-n", target, f"VENV={ELSEWHERE}"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def test_lock_leaves_the_environment_that_is_named_as_it_is() -> None:
-    assert "requirements/dev.txt" in told("lock")
-    assert ELSEWHERE not in told("lock")
+def test_lock_does_not_touch_the_given_environment() -> None:
+    assert "requirements/dev.txt" in commands_of("lock")
+    assert ELSEWHERE not in commands_of("lock")
 
 
-def test_install_makes_the_environment_that_is_named() -> None:
-    assert f"-m venv {ELSEWHERE}" in told("install")
+def test_install_makes_the_given_environment() -> None:
+    assert f"-m venv {ELSEWHERE}" in commands_of("install")

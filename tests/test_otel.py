@@ -1,4 +1,4 @@
-"""Traces: off unless asked for, and never a reason for something else to break."""
+"""Traces are off by default, and tracing errors never break anything else."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ON = Settings(traces=True)
 
 @pytest.fixture(autouse=True)
 def _unsent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans are made and passed on, but none is sent: nobody collects here."""
+    """Create and propagate spans without sending them, since there is no collector."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
 
 
-def test_unless_asked_for_nothing_is_recorded_or_imported() -> None:
+def test_tracing_is_off_by_default() -> None:
     traces = tracer_for(Settings(), "test", sends_by_itself=False)
     with traces.span("work", {}) as span:
         span.note({"done": True})
@@ -27,7 +27,7 @@ def test_unless_asked_for_nothing_is_recorded_or_imported() -> None:
     assert not traces.on
 
 
-def test_asked_for_without_opentelemetry_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_opentelemetry_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "dyno.otel", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(TracingMissing, match=r"tensordyno\[otel\]"):
@@ -35,7 +35,7 @@ def test_asked_for_without_opentelemetry_it_says_what_to_install(monkeypatch: py
 
 
 @pytest.mark.parametrize("given", ["", "00-nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "x" * 10_000, "\x00"])
-def test_what_is_no_traceparent_begins_a_trace_of_its_own(given: str) -> None:
+def test_an_invalid_traceparent_starts_a_new_trace(given: str) -> None:
     pytest.importorskip("opentelemetry", reason="no tensordyno[otel]")
     traces = tracer_for(ON, "test", sends_by_itself=False)
     with traces.span("outer", {}), traces.span("inner", {}, follows={"traceparent": given}):
@@ -45,7 +45,7 @@ def test_what_is_no_traceparent_begins_a_trace_of_its_own(given: str) -> None:
     assert given not in begun[3:] or not given
 
 
-def test_a_span_belongs_to_the_one_around_it_and_to_the_one_it_follows() -> None:
+def test_a_span_shares_the_trace_of_its_parent_and_of_the_span_it_follows() -> None:
     pytest.importorskip("opentelemetry", reason="no tensordyno[otel]")
     traces = tracer_for(ON, "test", sends_by_itself=False)
     with traces.span("asked", {}):

@@ -1,4 +1,4 @@
-"""What `pip install` of a checkout brings: all that the packages have in it, and a command that starts."""
+"""`pip install` of a checkout installs all files of the packages, and a command that starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DYNO = "import sys; from dyno.cli import main; sys.argv[0] = 'dyno'; main()"
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel's files, made by the same back end as pip's, without asking an index."""
+    """The files of a wheel, built with pip's back end and without a package index."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*build, "--wheel-dir", folder, ROOT], check=True, timeout=120)
@@ -28,21 +28,21 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_every_file_of_the_packages_is_in_it(installed: Path) -> None:
+def test_the_wheel_contains_every_file_of_the_packages(installed: Path) -> None:
     there = {path.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()}
     ours = {path for path in there if "__pycache__" not in path.parts}
-    brought = {path.relative_to(installed) for name in PACKAGES for path in (installed / name).rglob("*")}
-    assert ours - brought == set()
+    packaged = {path.relative_to(installed) for name in PACKAGES for path in (installed / name).rglob("*")}
+    assert ours - packaged == set()
     assert {".lua", ".json", ".csv", ".gz"} <= {path.suffix for path in ours}
 
 
-def test_its_command_runs_without_the_checkout(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_runs_without_the_checkout(installed: Path, tmp_path: Path) -> None:
     outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env = outside | {"PYTHONPATH": str(installed)}
     where = [sys.executable, "-P", "-c", "import dyno; print(dyno.__file__)"]
     found = subprocess.run(where, env=env, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.startswith(str(installed))
     command = [sys.executable, "-P", "-c", DYNO, "--version"]
-    said = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
-    assert said.stdout == f"dyno {version('tensordyno')}\n"
+    printed = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert printed.stdout == f"dyno {version('tensordyno')}\n"
     assert "dyno = dyno.cli:main" in next(installed.glob("*.dist-info/entry_points.txt")).read_text()

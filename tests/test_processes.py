@@ -1,4 +1,4 @@
-"""Parts that die: how soon they start again."""
+"""Processes that die: how soon they restart."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_part_ends_when_its_parent_is_killed() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    # The part inherits stdout, so this returns only once the part has ended too; one that lives on is a timeout.
+    # The child inherits stdout, so this returns only when the child has ended too. A child that lives on is a timeout.
     done = subprocess.run(command, stdout=subprocess.PIPE, timeout=20, check=False)
     assert done.returncode == -9
     assert int(done.stdout) > 0

@@ -12,9 +12,9 @@ from tests.life.faults import FAULTS
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "promises.md").read_text()
-PARTS = ["Submit", "Claim", "Runner", "Worker", "Redis", "Device", "Time", "Upgrade", "Keys", "Edge", "Webhooks"]
-AREAS = [*PARTS, "Every order of things"]
-COLUMNS = ["what is done", "what must hold", "test", "mechanism", "without it"]
+PARTS = ["Submit", "Claim", "Runner", "Worker", "Redis", "Device", "Time", "Upgrade", "Keys", "Connections", "Webhooks"]
+AREAS = [*PARTS, "Every order of events"]
+COLUMNS = ["fault", "guarantee", "test", "mechanism", "without the mechanism"]
 NAMED = re.findall(r"`((?:api_)?tests/[\w/]+\.py)::(\w+)`", PAGE)
 ROWS = [
     [cell.strip() for cell in line.strip("|\n").split(" | ")]
@@ -50,5 +50,5 @@ def test_the_faults_that_it_quotes_are_planted() -> None:
     assert f"plants {len(FAULTS)} faults" in PAGE
 
 
-def test_the_readme_leads_to_it() -> None:
+def test_the_readme_links_to_it() -> None:
     assert "(docs/promises.md)" in (ROOT / "README.md").read_text()

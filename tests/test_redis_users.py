@@ -1,4 +1,4 @@
-"""deploy/redis as it is started in production: API and worker get by with their rights, and have no more."""
+"""deploy/redis as production starts it: API and worker have the rights that they need, and no more."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TINY = {
 
 @pytest.fixture
 def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Of a Redis started by start.sh, with one user more to look into it."""
+    """The socket of a Redis started by start.sh, with an additional admin user for the tests."""
     if find_server().name != "redis-server":
         pytest.skip("no redis-server on PATH")
     folder = tmp_path_factory.mktemp("acl")
@@ -72,7 +72,7 @@ def _answers(socket: Path) -> bool:
 
 @pytest.fixture
 def http(socket: Path, tmp_path: Path) -> Iterator[httpx.Client]:
-    """API and worker, each as its own user."""
+    """A client of an API with a worker, each of which connects to Redis as its own user."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
@@ -97,7 +97,7 @@ def _offers(http: httpx.Client) -> bool:
         return False
 
 
-def test_jobs_go_through_api_and_worker_without_a_refusal(http: httpx.Client, socket: Path) -> None:
+def test_jobs_run_with_the_rights_of_api_and_worker(http: httpx.Client, socket: Path) -> None:
     assert http.get("/readyz").status_code == 200
     for key in ({}, {"Idempotency-Key": "one"}):
         job = http.post("/v1/jobs", json=TINY, headers={"Prefer": "wait=60"} | key).json()
@@ -106,9 +106,9 @@ def test_jobs_go_through_api_and_worker_without_a_refusal(http: httpx.Client, so
     waiting = http.post("/v1/jobs", json=TINY | {"device": "tpu", "queue_if_absent": True}).json()
     assert http.post(waiting["urls"]["cancel"]).status_code in (200, 202)
     assert len(http.get("/v1/jobs", params={"workload": "matmul"}).json()["data"]) == 3
-    told = http.get("/metrics").text
-    assert "dyno_store_up 1.0" in told
-    assert 'dyno_jobs_submitted_total{workload="matmul"} 3.0' in told
+    metrics = http.get("/metrics").text
+    assert "dyno_store_up 1.0" in metrics
+    assert 'dyno_jobs_submitted_total{workload="matmul"} 3.0' in metrics
     assert '"done":true' in http.get(job["urls"]["events"]).text
     assert "[attempt 1, run 1]" in http.get(f"{job['urls']['self']}/logs").text
     assert job["id"] in [row["job"] for row in http.get("/v1/results").json()]
@@ -130,7 +130,7 @@ def _with_a_webhook(http: httpx.Client) -> None:
 
 
 def _with_a_key(http: httpx.Client, socket: Path) -> None:
-    """The same, of a key with limits, made by the API's user as `dyno keys` makes it."""
+    """Run a job with an API key that has limits. `dyno keys` creates the key as the API's Redis user."""
     word = PASSWORDS["api"].replace("&", "%26")
     env = os.environ | {"DYNO_REDIS_URL": f"unix://api:{word}@{socket}"}
 
@@ -168,7 +168,7 @@ def _with_a_key(http: httpx.Client, socket: Path) -> None:
         "PUBLISH any 1",
     ],
 )
-def test_what_no_role_needs_is_refused(socket: Path, role: str, command: str) -> None:
+def test_redis_refuses_commands_that_no_role_needs(socket: Path, role: str, command: str) -> None:
     with pytest.raises(redis.exceptions.NoPermissionError):
         client_of(role, socket).execute_command(*command.split())
 
@@ -184,12 +184,12 @@ def test_what_no_role_needs_is_refused(socket: Path, role: str, command: str) ->
         "ZRANGE dyno:keys 0 -1",
     ],
 )
-def test_a_worker_has_no_part_in_what_is_between_callers_and_the_api(socket: Path, command: str) -> None:
+def test_a_worker_cannot_use_keys_that_only_the_api_needs(socket: Path, command: str) -> None:
     with pytest.raises(redis.exceptions.NoPermissionError):
         client_of("worker", socket).execute_command(*command.split())
 
 
-def test_without_a_password_nobody_gets_in(socket: Path) -> None:
+def test_a_missing_or_wrong_password_is_refused(socket: Path) -> None:
     for wrong in (redis.Redis(unix_socket_path=str(socket)), redis.Redis.from_url(f"unix://api:guess@{socket}")):
         with pytest.raises(redis.AuthenticationError):
             wrong.ping()

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 from dyno.settings import Settings, WrongSettings, load_settings
 
 DYNO = Path(sys.executable).with_name("dyno")
-NUMBERS = {"runner_memory_bytes"}  # an empty one is wrong
+NUMBERS = {"runner_memory_bytes"}  # an empty value is an error
 FOLDERS = ["spool_dir", "artifact_dir"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_what_has_to_last_lies_in_the_home_and_not_where_a_process_happens_to_be(
+def test_persistent_folders_are_in_the_home_not_in_the_working_directory(
     folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv(f"DYNO_{folder.upper()}", raising=False)
@@ -27,7 +27,7 @@ def test_what_has_to_last_lies_in_the_home_and_not_where_a_process_happens_to_be
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_home_that_nobody_has_is_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_home_is_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"DYNO_{folder.upper()}", "~nobody-of-that-name/kept")
     with pytest.raises(ValidationError, match="name the folder in full"):
         Settings()
@@ -61,14 +61,14 @@ def test_a_wrong_setting_is_named_and_not_shown(name: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("url", ["redis://host:HIDDEN", "rediss://user:word@host:99999/0", "redis://[HIDDEN"])
-def test_a_redis_that_can_not_be_found_by_its_url_is_a_wrong_setting(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_redis_url_is_a_wrong_setting(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNO_REDIS_URL", url)
     with pytest.raises(WrongSettings, match=r"^DYNO_REDIS_URL: ") as raised:
         load_settings()
     assert "HIDDEN" not in raised.value.detail
 
 
-def test_every_wrong_one_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_wrong_settings_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PORT", "LEASE_S"):
         monkeypatch.setenv(f"DYNO_{name}", WRONG[name])
     with pytest.raises(WrongSettings, match=r"DYNO_PORT: .*; DYNO_LEASE_S: "):
@@ -79,7 +79,7 @@ NAMES = [name for name, field in Settings.model_fields.items() if field.default 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_left_empty_is_not_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_is_unset(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"DYNO_{name.upper()}", "")
     assert getattr(load_settings(), name) is None
 
@@ -96,7 +96,7 @@ def test_what_is_left_empty_is_not_set(name: str, monkeypatch: pytest.MonkeyPatc
     ],
     ids=lambda arguments: " ".join(arguments[1:]),
 )
-def test_no_part_starts_with_a_wrong_setting_and_each_says_so_on_a_line(arguments: tuple[str, ...]) -> None:
+def test_no_process_starts_with_a_wrong_setting_and_each_prints_one_line(arguments: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-P", *arguments],
         env=os.environ | {"DYNO_LEASE_S": "soon"},

@@ -1,4 +1,4 @@
-"""What machines can say of style: ruff, mypy --strict, and words that don't belong."""
+"""Automatic style checks: ruff, mypy --strict, and generic names."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def test_the_code_is_formatted() -> None:
     _tool("ruff", "format", "--check")
 
 
-def test_mypy_is_content_in_strict_mode() -> None:
+def test_mypy_passes_in_strict_mode() -> None:
     _tool("mypy")
 
 
-def test_no_file_has_a_name_that_says_nothing() -> None:
+def test_no_file_has_a_generic_name() -> None:
     names = {part for path in _sources() for part in re.split(r"[_/.]", str(path.relative_to(ROOT)))}
     assert not names & FORBIDDEN_NAMES
 
@@ -49,7 +49,7 @@ def test_no_local_name_hides_an_imported_one() -> None:
 
 
 def _hidden(path: Path) -> set[str]:
-    """What a file imports at its top and what a function in it assigns to."""
+    """Names that a file imports at its top and a function in it assigns to."""
     tree = ast.parse(path.read_text())
     imports = [each for each in tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
     imported = {(name.asname or name.name).partition(".")[0] for each in imports for name in each.names}

@@ -1,4 +1,4 @@
-"""No sentence about a caller's JSON speaks of Python."""
+"""Messages about a caller's JSON don't mention Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PYTHON = re.compile(
     r"|iterable|hashable|python|datetime|timedelta|object to extract|Value error|Assertion"
     r"|UUID object|Decimal object|\bfloat\b"
 )
-# A document read from JSON can't cause them (arguments, attributes, objects in memory), or the text is a validator's.
+# JSON documents can't cause these errors (arguments, attributes, objects in memory), or a validator writes their text.
 NOT_OF_JSON = re.compile(
     r"argument|frozen_(field|instance)|attribute|python_object|is_(instance|subclass)_of|callable|sentinel|value_error|assertion"
 )
@@ -36,7 +36,7 @@ class Inner(BaseModel):
         return value
 
 
-def told(kind: Any, value: object) -> str:
+def message_for(kind: Any, value: object) -> str:
     with pytest.raises(ValidationError) as caught:
         TypeAdapter(kind).validate_python(value, strict=True)
     return validation_message(caught.value.errors(include_url=False)[0])
@@ -52,7 +52,7 @@ def told(kind: Any, value: object) -> str:
         (bool, "yes", "Input should be true or false"),
         (int, "5", "Input should be a valid integer"),
         (Inner, {"even": 3}, "3 is odd"),
-        (Inner, {"even": 2, "odd": 1}, "There is no such field"),
+        (Inner, {"even": 2, "odd": 1}, "Unknown field"),
         (Annotated[str, Field(pattern="^(?P<kind>cpu|gpu):0$")], "x", "String should match ^(cpu|gpu):0$"),
         (Literal["a", 1, None, True], "b", 'Input should be "a", 1, null or true'),
         (Annotated[list[int], Field(max_length=2)], [1, 2, 3], "Array should have at most 2 items, not 3"),
@@ -64,14 +64,14 @@ def told(kind: Any, value: object) -> str:
         ),
     ],
 )
-def test_what_is_wrong_is_told_in_the_words_of_json(kind: Any, value: object, expected: str) -> None:
-    assert told(kind, value) == expected
+def test_messages_use_the_terms_of_json(kind: Any, value: object, expected: str) -> None:
+    assert message_for(kind, value) == expected
 
 
 @pytest.mark.parametrize(
     "known", [each for each in list_all_errors() if not NOT_OF_JSON.search(each["type"])], ids=lambda each: each["type"]
 )
-def test_no_error_that_pydantic_knows_speaks_of_python(known: dict[str, Any]) -> None:
+def test_no_message_names_python_types(known: dict[str, Any]) -> None:
     context = (known["example_context"] or {}) | {"field_type": "List"}
     found = ErrorDetails(type=known["type"], loc=(), msg=known["example_message_python"], input=None, ctx=context)
     assert not PYTHON.search(validation_message(found)), validation_message(found)

@@ -1,4 +1,4 @@
-"""Which URLs and addresses a webhook may have."""
+"""The URLs and addresses that a webhook may have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dyno.webhook_url import WebhookUrl, is_public_address, parse_webhook_url, r
         ("https://hooks.example.org./", WebhookUrl("https", "hooks.example.org.", 443, "/")),
     ],
 )
-def test_a_url_is_read_to_what_is_connected_to(url: str, expected: WebhookUrl) -> None:
+def test_a_url_is_parsed_to_scheme_host_port_and_path(url: str, expected: WebhookUrl) -> None:
     assert parse_webhook_url(url) == expected
 
 
@@ -56,7 +56,7 @@ def test_a_url_is_read_to_what_is_connected_to(url: str, expected: WebhookUrl) -
         f"https://hooks.example.org/{'x' * 2000}",
     ],
 )
-def test_what_two_readers_could_read_differently_is_no_url(url: str) -> None:
+def test_an_ambiguous_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"webhook|port|IPv6|name"):
         parse_webhook_url(url)
     with pytest.raises(ValidationError):
@@ -66,7 +66,7 @@ def test_what_two_readers_could_read_differently_is_no_url(url: str) -> None:
 @pytest.mark.parametrize(
     "address", ["93.184.216.34", "2606:2800:220:1::1", "::ffff:93.184.216.34", "64:ff9b::5db8:d822"]
 )
-def test_what_everybody_may_reach_is_public(address: str) -> None:
+def test_a_public_address_is_public(address: str) -> None:
     assert is_public_address(address)
 
 
@@ -83,7 +83,7 @@ def test_what_everybody_may_reach_is_public(address: str) -> None:
         *("2001::1", "2001:1::1", "3fff::1", "5f00::1"),
     ],
 )
-def test_what_is_for_some_only_is_not_public_however_it_is_wrapped(address: str) -> None:
+def test_other_addresses_are_not_public_however_they_are_wrapped(address: str) -> None:
     assert not is_public_address(address)
     host = f"[{address}]" if ":" in address else address
     if "%" not in address:
@@ -93,18 +93,18 @@ def test_what_is_for_some_only_is_not_public_however_it_is_wrapped(address: str)
 @pytest.mark.parametrize(
     "host", ["127.1", "2130706433", "0x7f000001", "0177.0.0.1", "localhost", "LOCALHOST.", "a.localhost", "0"]
 )
-def test_loopback_is_known_however_it_is_written(host: str) -> None:
+def test_loopback_is_recognized_in_every_notation(host: str) -> None:
     assert reject_reason(parse_webhook_url(f"https://{host}/"), ()) is not None
 
 
-def test_https_is_needed_and_names_are_looked_at_later() -> None:
+def test_https_is_required_and_names_are_resolved_later() -> None:
     assert reject_reason(parse_webhook_url("https://hooks.example.org/"), ()) is None
     assert reject_reason(parse_webhook_url("https://notlocalhost/"), ()) is None
     assert "https" in (reject_reason(parse_webhook_url("http://hooks.example.org/"), ()) or "")
 
 
 @pytest.mark.parametrize("allowed", ["127.0.0.1", "127.0.0.1:9000"])
-def test_a_host_that_is_allowed_may_be_private_and_without_tls(allowed: str) -> None:
+def test_an_allowed_host_may_be_private_and_without_tls(allowed: str) -> None:
     assert reject_reason(parse_webhook_url("http://127.0.0.1:9000/"), [allowed]) is None
     assert reject_reason(parse_webhook_url("http://127.0.0.2:9000/"), [allowed]) is not None
     if ":" in allowed:
@@ -124,9 +124,7 @@ def test_a_host_that_is_allowed_may_be_private_and_without_tls(allowed: str) -> 
         ("a, b ,", "http://b/"),
     ],
 )
-def test_hosts_that_are_allowed_are_found_however_they_are_written(
-    listed: str, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_allowed_hosts_match_in_every_notation(listed: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNO_WEBHOOK_ALLOWED_HOSTS", listed)
     allowed = Settings().webhook_allowed_hosts
     assert reject_reason(parse_webhook_url(url), allowed) is None
@@ -148,9 +146,9 @@ def test_hosts_that_are_allowed_are_found_however_they_are_written(
         ".lan",
     ],
 )
-def test_an_allowed_host_that_no_webhook_can_have_stops_the_start(listed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_allowed_host_is_refused(listed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNO_WEBHOOK_ALLOWED_HOSTS", f"hooks.lan,{listed}")
-    with pytest.raises(ValidationError, match=r"host of a webhook|port|IPv6"):
+    with pytest.raises(ValidationError, match=r"webhook host|port|IPv6"):
         Settings()
 
 

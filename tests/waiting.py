@@ -1,6 +1,6 @@
-"""How every test waits: for a condition, with a deadline, never for a time.
+"""How every test waits: for a condition with a deadline, never for a fixed time.
 
-Deadlines are for what never comes. They allow for a machine that others keep busy, and cost nothing otherwise.
+Deadlines only catch conditions that never hold. They are long enough for a busy machine, and cost nothing otherwise.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# What docs/promises.md promises within seconds is held to the second by `make verify` alone. A machine that is slow, or
-# that others keep busy, is given three times as long, which is still less than it takes where the promise is broken.
+# Only `make verify` checks the times in docs/promises.md to the second. Other runs allow three times as long, for slow
+# or busy machines, which is still less than a broken promise takes.
 _ALLOWANCE = 1 if "DYNO_TEST_TO_THE_SECOND" in os.environ else 3
 
-# A look costs milliseconds of a core that what is waited for may need: the longer it takes, the fewer of them.
+# A check costs milliseconds of a core that the tested processes may need, so checks get rarer with time.
 _LEAST_PAUSE_S, _MOST_PAUSE_S, _OF_WAITED = 0.01, 0.1, 0.05
 
 
 def promised(within_s: float) -> float:
-    """How long a test allows for what is promised within `within_s`."""
+    """How long a test waits for something that Dyno promises within `within_s`."""
     return _ALLOWANCE * within_s
 
 
 def eventually(condition: Callable[[], T], within_s: float = 60, what: str = "the condition holds") -> T:
-    """What `condition` returns as soon as it is true; fails the test after `within_s`."""
+    """Wait until `condition` returns a true value, and return it. Fails the test after `within_s`."""
     began_s = time.monotonic()
     while not (found := condition()):
         waited_s = time.monotonic() - began_s

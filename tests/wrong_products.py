@@ -1,4 +1,4 @@
-"""Chains of products that are wrong on purpose, each in a way of its own."""
+"""Product chains with deliberate errors, one kind per class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dyno.workloads.matmul import Chain
 
 
 class Unread(Chain):
-    """Waits for nothing."""
+    """Doesn't wait for the results."""
 
     def execute(self, count: int) -> None:
         for _ in range(count):
@@ -20,7 +20,7 @@ class Unread(Chain):
 
 
 class Folded(Chain):
-    """Its operands are constants of the graph: the compiler multiplies them, once."""
+    """Its operands are constants of the graph, so the compiler multiplies them once."""
 
     def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
         framework = self._framework
@@ -35,7 +35,7 @@ class Folded(Chain):
 
 
 class Dropped(Chain):
-    """Nobody needs the product."""
+    """Its product is unused, so the compiler may drop it."""
 
     def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
         framework = self._framework
@@ -48,7 +48,7 @@ class Dropped(Chain):
 
 
 class Once(Chain):
-    """Remembers what it has executed before."""
+    """Executes once and then only returns the old product."""
 
     def execute(self, count: int) -> None:
         if self._product is None:
@@ -63,14 +63,14 @@ class Recompiling(Chain):
 
 
 class Shorter(Chain):
-    """One product too few."""
+    """Computes one product too few."""
 
     def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
         return super()._of(repeats - 1)
 
 
 class _Changed(Chain):
-    """Its operands are changed once they are on the device."""
+    """Changes its operands once they are on the device."""
 
     def compile(self) -> None:
         self._change()
@@ -91,7 +91,7 @@ class Overflowing(_Changed):
 
 
 class Coarse(Chain):
-    """The compiled chain computes in bfloat16 what was asked for in float32; one product alone wouldn't."""
+    """The compiled chain computes in bfloat16 instead of float32. A single product is still in float32."""
 
     def _of(self, repeats: int) -> Callable[[Any, Any], tuple[Any, Any]]:
         framework = self._framework
@@ -107,7 +107,7 @@ class Coarse(Chain):
 
 @contextmanager
 def in_the_background(framework: Framework) -> Iterator[None]:
-    """TensorFlow waits for each call on a CPU unless it is told otherwise; the others never do."""
+    """Run calls asynchronously. On a CPU, TensorFlow waits for each call by default; the other frameworks never do."""
     if framework.name != "tensorflow":
         yield
         return

@@ -1,4 +1,4 @@
-"""The real TensorFlow, whose training step is wrong in one way: none of them may pass for the training asked for."""
+"""The real TensorFlow with a wrong training step. Dyno must detect each kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Spoil = Callable[[Any, Dataset], Dataset]
 
 
 class Wrong(TensorFlow):
-    """`spoil(model, samples)` spoils either before there is a step; what it gives is trained on."""
+    """`spoil(model, samples)` corrupts the model or the samples before the step is built, and returns the samples."""
 
     def __init__(self, sound: TensorFlow, spoil: Spoil) -> None:
         super().__init__()
@@ -34,13 +34,13 @@ def without_gradients(model: Any, samples: Dataset) -> Dataset:
 
 
 def with_the_last_layer_s_alone(model: Any, samples: Dataset) -> Dataset:
-    """Its kernel's and its bias's."""
+    """Keep only the gradients of the last layer's kernel and bias."""
     _changed(model, lambda gradients: [*(0 * each for each in gradients[:-2]), *gradients[-2:]])
     return samples
 
 
 def on_shuffled_targets(model: Any, samples: Dataset) -> Dataset:
-    """Once and for all."""
+    """Shuffle the targets once, before the training."""
     return replace(samples, targets=np.random.default_rng(3).permutation(samples.targets))
 
 
@@ -64,13 +64,13 @@ def on_three_quarters_of_each_batch(model: Any, samples: Dataset) -> Dataset:
 
 
 def _changed(model: Any, change: Callable[[list[Any]], list[Any]]) -> None:
-    """All gradients, before the optimiser applies them."""
+    """Apply `change` to all gradients before the optimiser gets them."""
     apply = model.optimizer.apply
     model.optimizer.apply = lambda gradients, variables: apply(change([*map(_dense, gradients)]), variables)
 
 
 def _dense(gradient: Any) -> Any:
-    """Those of an embedding are rows and their numbers."""
+    """The gradient as a dense tensor. An embedding's gradient is a set of indexed rows."""
     import tensorflow as tf
 
     return tf.convert_to_tensor(gradient)

@@ -1,8 +1,8 @@
 """The files of one attempt: its scratch folder, the weights that it starts from, and the upload of its artifacts.
 
-Files go to the shared store where there is one, else through the API. By the upload the work is done and measured: a
-store that fails costs the files alone, as a warning, and never the result. So the store is tried before the first
-run. Scratch folders of killed workers are deleted when the next attempt begins.
+Files go to the shared store if one is configured, else through the API. By the time of the upload, the job is measured.
+So a failing store costs only the files, with a warning, and never the result. The worker therefore tests the store
+before the first run. The next attempt deletes the scratch folders of killed workers.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from workers.outcome import Dropped, Failed, HandedBack
 
 @contextmanager
 def scratch_folder(run_dir: Path) -> Iterator[Path]:
-    """An empty folder under `run_dir`, deleted with all that is in it at the end of the block.
+    """An empty folder under `run_dir`, deleted with its contents at the end of the block.
 
-    Its owner holds a lock on it, which ends with the process however it dies: by that others know what is left over.
-    Raises OSError where there can be none.
+    Its owner holds a lock on it that ends with the process. Other workers delete folders without a lock. Raises OSError
+    if the folder can't be created.
     """
     root = run_dir / "scratch"
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(root):  # or a new folder could be taken for a left-over before its owner has locked it
+    with _locked(root):  # else another worker could delete a new folder before its owner locks it
         _delete_left_overs(root)
         folder = Path(tempfile.mkdtemp(dir=root))
         descriptor = _lock(folder)
@@ -101,7 +101,7 @@ def _delete_left_overs(root: Path) -> None:
     for folder in root.iterdir():
         try:
             descriptor = _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # its owner lives, or has just deleted it
+        except OSError:  # its owner is alive, or has just deleted it
             continue
         shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
@@ -113,21 +113,24 @@ _PAUSE_S = 0.5
 
 
 class ArtifactStoreUnreachable(ArtifactStoreUnavailable):
-    """Nobody answers there: it may just be starting again."""
+    """The store didn't respond; it may be restarting."""
 
 
 class ArtifactTransport(Protocol):
-    """Both may be repeated. They raise ArtifactStoreUnavailable, and StoreUnavailable while Redis is away."""
+    """Both methods are idempotent.
+
+    They raise ArtifactStoreUnavailable, and StoreUnavailable if Redis is unreachable.
+    """
 
     def put(self, claim: Claim, name: str, sha256: str, source: Path) -> None:
         """Store a file of the claimed job. Raises StaleToken, ArtifactTooLarge."""
 
     def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
-        """Fetch a file that the claimed job starts from, and check it. Raises ArtifactNotFound, DownloadDamaged."""
+        """Download and verify a file that the claimed job starts from. Raises ArtifactNotFound, DownloadDamaged."""
 
 
 def artifact_transport(settings: Settings, leases: Leases) -> ArtifactTransport:
-    """To the shared store where there is one, else through the API. Raises ArtifactStoreUnfit."""
+    """The transport to the shared store if one is configured, else to the API. Raises ArtifactStoreUnfit."""
     store = shared_store(settings)
     if store is not None:
         return SharedStoreTransport(store, leases)
@@ -136,15 +139,17 @@ def artifact_transport(settings: Settings, leases: Leases) -> ArtifactTransport:
 
 @dataclass(frozen=True)
 class ArtifactSender:
-    """Puts files of one claimed job, each again and again for what passes."""
+    """Uploads files of one claimed job, and retries temporary errors."""
 
     transport: ArtifactTransport
     claim: Claim
     clock: Callable[[], float]
 
     def send(self, source: Path, patience_s: float, passing: TransientErrors, abandoned: threading.Event) -> Artifact:
-        """Under the name of `source`. Raises what is not `passing`, and what still fails `patience_s` after the first
-        failure: a transfer that goes well may take as long as it does.
+        """Upload `source` under its own name.
+
+        `passing` errors are retried until `patience_s` after the first failure, then raised; a transfer without errors
+        isn't limited. Other errors are raised at once.
         """
         name, size_bytes, sha256 = source.name, source.stat().st_size, sha256_of(source)
         deadline_s = math.inf
@@ -161,7 +166,8 @@ class ArtifactSender:
 
 
 class SharedStoreTransport:
-    """No token guards the store: names by content do (`dyno.artifact_store.stored_name`)."""
+    """Writes directly to the store. It needs no token: stored names derive from the content
+    (`dyno.artifact_store.stored_name`)."""
 
     def __init__(self, store: ArtifactStore, leases: Leases) -> None:
         self._store, self._leases = store, leases
@@ -177,11 +183,15 @@ class SharedStoreTransport:
                 file.write(piece)
                 digest.update(piece)
         if digest.hexdigest() != artifact.sha256:
-            raise DownloadDamaged(f"{artifact.name} of {job_id} has another SHA-256 than its result lists")
+            raise DownloadDamaged(
+                f"the SHA-256 of {artifact.name} of {job_id} differs from the one in the job's result"
+            )
 
 
 class ApiTransport:
-    """The API checks the attempt's token; connections are made anew for each file, so that none is held meanwhile."""
+    """Sends files through the API, which checks the attempt's token. Each file uses a new connection, so that none
+    stays open during runs.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -190,7 +200,7 @@ class ApiTransport:
         with self._errors(), self._client(claim) as client:
             kept = client.upload(name, source)
         if kept.sha256 != sha256:
-            raise ArtifactStoreUnavailable(f"{self._url} got {name} with another SHA-256 than it has here")
+            raise ArtifactStoreUnavailable(f"{self._url} received {name} with a different SHA-256 than the local file")
 
     def get(self, claim: Claim, job_id: str, artifact: Artifact, to: Path) -> None:
         with self._errors(), self._client(claim) as client:
@@ -205,8 +215,8 @@ class ApiTransport:
             yield
         except ServerUnreachable as error:
             raise ArtifactStoreUnreachable(
-                f"the API can't be reached to store or fetch files: {error.detail}. DYNO_API_URL says where it is; "
-                "DYNO_ARTIFACT_URL names a store that needs no API"
+                f"the API can't be reached to store or fetch files: {error.detail}. Set DYNO_API_URL to its address, "
+                "or DYNO_ARTIFACT_URL to a shared store"
             ) from error
         except Refused as error:
             raise _error_of(error) from error
@@ -234,14 +244,17 @@ WEIGHTS_UNAVAILABLE = "weights_unavailable"
 def fetch_weights(
     ref: WeightsRef, claim: Claim, leases: Leases, transport: ArtifactTransport, folder: Path, max_bytes: int
 ) -> Path | Failure:
-    """A file in `folder`, checked against what the other job's result lists, its name and suffix kept; or why not."""
+    """Download the file into `folder` under its own name and verify it against the other job's result.
+
+    Returns its path, or the failure.
+    """
     try:
         listed = leases.artifacts(ref.job)
         artifact = _named(ref, listed)
         if isinstance(artifact, str):
             return _weights_failure(FailureClass.UNSUPPORTED, artifact)
         if artifact.bytes > max_bytes:
-            why = f"{ref.name} has {artifact.bytes} bytes, at most {max_bytes} are loaded"
+            why = f"{ref.name} has {artifact.bytes} bytes, the limit is {max_bytes}"
             return _weights_failure(FailureClass.RESOURCE, why)
         path = folder / artifact.name
         transport.get(claim, ref.job, artifact, path)
@@ -254,33 +267,33 @@ def fetch_weights(
 
 
 def _named(ref: WeightsRef, listed: list[Artifact] | None) -> Artifact | str:
-    """The artifact, or why there is none: the job was there when this one was accepted, and may have expired since."""
+    """The artifact, or an error message. The referenced job existed at submit, but may have expired since."""
     if listed is None:
         return f"{ref.job} and its files are gone"
     if not (is_artifact_name(ref.name) and is_weights(ref.name)):
-        return f'"{ref.name}" is no file of weights'
+        return f'"{ref.name}" is not a weights file'
     found = next((artifact for artifact in listed if artifact.name == ref.name), None)
-    return found or f"{ref.job} left no {ref.name}"
+    return found or f"{ref.job} has no file {ref.name}"
 
 
 def _weights_failure(failure_class: FailureClass, message: str) -> Failure:
     return Failure(
-        failure_class=failure_class, reason=WEIGHTS_UNAVAILABLE, message=f"the weights can't be had: {message}"
+        failure_class=failure_class, reason=WEIGHTS_UNAVAILABLE, message=f"the weights are unavailable: {message}"
     )
 
 
-MAX_FILES = 100  # of one job: every one of them is in its result
-UPLOAD_PHASE = "artifacts"  # as progress shows it
+MAX_FILES = 100  # per job: its result lists all of them
+UPLOAD_PHASE = "artifacts"  # the phase in progress reports
 
 _TRANSIENT_ERRORS = (ArtifactStoreUnavailable, StoreUnavailable)
-_SLOWEST_BYTES_PER_S = 2**20  # a transfer that is slower than this is taken for one that hangs
+_SLOWEST_BYTES_PER_S = 2**20  # slower transfers count as hanging
 _LEAST_S = 60.0
-_NAMED = 3  # files in the warning's sentence; its evidence has up to MAX_FILES
+_NAMED = 3  # files in the warning's message; its evidence lists up to MAX_FILES
 
 
 @dataclass(frozen=True)
 class LostArtifact:
-    """A file that the job left and nobody will find; `size_bytes` is null for what is no regular file."""
+    """A file of the job that wasn't stored. `size_bytes`: None if it isn't a regular file."""
 
     name: str
     size_bytes: int | None
@@ -294,33 +307,36 @@ class UploadedArtifacts:
 
     @property
     def warnings(self) -> list[ResultWarning]:
-        """ARTIFACTS_NOT_STORED with names, sizes and reasons, where there are any."""
+        """ARTIFACTS_NOT_STORED with names, sizes and reasons, if files were lost."""
         if not self.not_stored:
             return []
         lost, count = self.not_stored, len(self.not_stored)
-        told = "; ".join(f"{each.name}: {each.why}" for each in lost[:_NAMED])
+        reasons = "; ".join(f"{each.name}: {each.why}" for each in lost[:_NAMED])
         more = f"; and {count - _NAMED} more" if count > _NAMED else ""
         files: list[JsonValue] = [
             {"name": each.name, "bytes": each.size_bytes, "why": each.why} for each in lost[:MAX_FILES]
         ]
-        message = f"{count} of the files that the job left could not be stored and are lost: {told}{more}"
+        message = f"{count} of the job's files could not be stored and are lost: {reasons}{more}"
         return [warning("ARTIFACTS_NOT_STORED", message, count=count, files=files)]
 
 
 class ArtifactUpload:
-    """`keep` once. Raises AttemptEnded where the job is canceled meanwhile, or another attempt has it."""
+    """Uploads the files of one attempt; call `keep` once.
+
+    It raises AttemptEnded if the job is canceled meanwhile, or another attempt owns it.
+    """
 
     def __init__(
         self, sender: Callable[[], ArtifactSender], claim: Claim, heartbeat: Heartbeat, context: WorkerContext, run: int
     ) -> None:
-        """`run`: the number of the last one, for the heartbeats that go on."""
+        """`run`: the number of the last run, for the heartbeats during the upload."""
         self._sender, self._claim, self._heartbeat, self._context, self._run = sender, claim, heartbeat, context, run
         self._patience_s = context.settings.artifact_patience_s
         self._given_up: str | None = None
         self._kept = UploadedArtifacts()
 
     def keep(self, folder: Path) -> UploadedArtifacts:
-        """Store every regular file in `folder` that has a valid name, in the order of names."""
+        """Store every regular file in `folder` that has a valid name, sorted by name."""
         try:
             entries = _entries(folder)
         except OSError as error:
@@ -338,7 +354,7 @@ class ArtifactUpload:
         self._kept.not_stored.append(LostArtifact(_printable(path.name), size_bytes, _printable(why)))
 
     def _store(self, path: Path) -> str | None:
-        """None once it is stored, or else why it isn't."""
+        """Store one file; returns None, or why it failed."""
         try:
             self._kept.artifacts.append(self._send(path))
         except StaleToken as error:
@@ -346,17 +362,17 @@ class ArtifactUpload:
         except AttemptEnded as early:
             if not isinstance(early.ending, HandedBack):
                 raise
-            self._given_up = "the worker had to end before the store had taken it"
+            self._given_up = "the worker shut down before the upload finished"
             return self._given_up
         except ArtifactTooLarge as error:
             return error.detail
         except CallTimedOut as error:
-            self._given_up = f"the store hangs: {error}"
+            self._given_up = f"the artifact store doesn't respond: {error}"
             return self._given_up
         except _TRANSIENT_ERRORS as error:
-            self._patience_s = 0.0  # spent: each further file has one try
+            self._patience_s = 0.0  # used up: each further file is tried once
             return error.detail
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with a file, the measurement stands
+        except Exception as error:  # noqa: BLE001 - a problem with a file must not cost the measurement
             LOG.exception("file-broke job=%s file=%s", self._claim.job_id, path.name)
             return f"{type(error).__name__}: {error}"
         self._patience_s = self._context.settings.artifact_patience_s
@@ -365,7 +381,7 @@ class ArtifactUpload:
     def _send(self, path: Path) -> Artifact:
         size_bytes, limit = path.stat().st_size, self._context.settings.artifact_max_bytes
         if size_bytes > limit:
-            raise ArtifactTooLarge(f"it has {size_bytes} bytes, at most {limit} are kept")
+            raise ArtifactTooLarge(f"it has {size_bytes} bytes, the limit is {limit}")
         patience_s = self._patience_s
         while True:
             within_s = _LEAST_S + 2 * (patience_s + size_bytes / _SLOWEST_BYTES_PER_S)
@@ -375,57 +391,59 @@ class ArtifactUpload:
             except (*_TRANSIENT_ERRORS, CallTimedOut):
                 if self._heartbeat.heard:
                     raise
-                patience_s = _LEAST_S  # while Redis is away the result can't be written either: nothing is lost by this
+                patience_s = (
+                    _LEAST_S  # while Redis is unreachable, the result can't be written either: waiting costs nothing
+                )
 
 
 def _under_unique_name(path: Path) -> Path:
-    """The file under a name that only one try has.
+    """A hard link to the file for one try only.
 
-    A store may rename away what it is given, and a try that was left behind may do so while the next one is at it.
+    A store may move the file that it is given. An abandoned try may do so while the next try reads the file.
     """
     try:
         own = Path(tempfile.mkdtemp(prefix=".", dir=path.parent)) / path.name
         own.hardlink_to(path)
-    except OSError:  # a full disk, or a file system without such links: then at least the first try may succeed
+    except OSError:  # a full disk, or a file system without hard links: then at least the first try may succeed
         return path
     return own
 
 
 def _entries(folder: Path) -> list[tuple[Path, str | None]]:
-    """What is in the folder, by name, and why not to store it."""
+    """The folder's entries sorted by name, each with the reason not to store it, or None."""
     found: list[tuple[Path, str | None]] = []
     fit = 0
     for path in sorted(folder.iterdir()):
         refused = _refusal(path)
         fit += refused is None
-        over = f"at most {MAX_FILES} files of a job are kept" if fit > MAX_FILES else None
+        over = f"the limit is {MAX_FILES} files per job" if fit > MAX_FILES else None
         found.append((path, refused or over))
     return found
 
 
 def _refusal(path: Path) -> str | None:
     if not path.is_file() or path.is_symlink():  # a link could lead anywhere on this host
-        return "it is no regular file"
+        return "it is not a regular file"
     if not is_artifact_name(path.name):
-        return "its name is none: letters, digits, dot, dash and underscore, a letter or digit first"
+        return "invalid name: use letters, digits, dot, dash and underscore, beginning with a letter or digit"
     return None
 
 
 def _printable(text: str) -> str:
-    """A file's name can hold bytes that are no UTF-8, and a result is JSON."""
+    """Escape bytes that aren't UTF-8: a file's name can contain them, but the result is JSON."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 T = TypeVar("T")
 
-_PREPARE_PHASE = "files"  # the phase, as progress shows it
-_PROBE = "probe"  # in no result, so that nobody ever sees it, and swept when the job is done
-_PROBE_BYTES = 64 * 1024  # an empty file would have room on a full disk
-_PROBE_PATIENCE_S = 5.0  # before the first run little is lost by giving up: an API that just starts again is waited for
+_PREPARE_PHASE = "files"  # the phase in progress reports
+_PROBE = "probe"  # no result lists it, so cleanup deletes it when the job is done
+_PROBE_BYTES = 64 * 1024  # an empty file would fit on a full disk
+_PROBE_PATIENCE_S = 5.0  # enough for an API that restarts; before the first run, little is lost by failing
 
 
 class JobFiles:
-    """Deletes its files on this host at the end of the block. Methods raise AttemptEnded with how the attempt ends."""
+    """The local files of one attempt, deleted at the end of the block. Methods raise AttemptEnded with the ending."""
 
     def __init__(self, claim: Claim, heartbeat: Heartbeat, context: WorkerContext) -> None:
         self._claim, self._heartbeat, self._context = claim, heartbeat, context
@@ -437,7 +455,7 @@ class JobFiles:
         try:
             self._folder = self._stack.enter_context(scratch_folder(self._settings.run_dir))
         except OSError as error:
-            detail = f"no folder for the job's files in {self._settings.run_dir}: {error}"
+            detail = f"can't create a folder for the job's files in {self._settings.run_dir}: {error}"
             raise AttemptEnded(_failed(FailureClass.INFRASTRUCTURE, "artifact_store_unavailable", detail)) from error
         return self
 
@@ -452,11 +470,11 @@ class JobFiles:
 
     @property
     def scratch(self) -> Path:
-        """The folder of all of them, which goes with the attempt."""
+        """The folder of all files, deleted with the attempt."""
         return self._folder
 
     def empty(self) -> Path:
-        """The folder for run 0, without what one that died in between has left in it."""
+        """The folder for the files of run 0, emptied of what a failed start of that run left."""
         folder = self._folder / "artifacts"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -464,7 +482,7 @@ class JobFiles:
 
     @contextmanager
     def room(self) -> Iterator[Path]:
-        """An empty folder for what one run puts aside, deleted after it: a hundred runs leave no more than one."""
+        """An empty folder for temporary files of one run, deleted after it, so that they don't accumulate over runs."""
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder))
         try:
             yield folder
@@ -472,9 +490,9 @@ class JobFiles:
             shutil.rmtree(folder, ignore_errors=True)
 
     def prepare(self, params: Params, *, leaves_files: bool = True) -> None:
-        """Before the first run: try the store where the job will leave files, and fetch the weights it starts from.
+        """Before the first run, test the store if the job will upload files, and fetch the weights that it starts from.
 
-        A training that can't keep its weights is found out now, and not after its hours: `deliver` can only warn.
+        This way a training whose weights can't be stored fails now, and not hours later, when `deliver` can only warn.
         """
         if isinstance(params, TrainingParams):
             if leaves_files:
@@ -502,7 +520,7 @@ class JobFiles:
         self.weights = found
 
     def deliver(self, run: int) -> UploadedArtifacts:
-        """After the last run, number `run`: store every file that run 0 left. A store that fails ends no attempt."""
+        """After the last run, number `run`, store the files of run 0. A failing store doesn't end the attempt."""
         return ArtifactUpload(self._sender, self._claim, self._heartbeat, self._context, run).keep(
             self._folder / "artifacts"
         )

@@ -1,6 +1,6 @@
-"""One attempt at one job: its runs, each in a fresh process, and the result that they make together.
+"""One attempt at a job: its runs, each in a fresh process, and the result assembled from them.
 
-Before a result is written, it is checked against what devices of the same model gave for the same work.
+Before a result is written, it is compared with earlier results of the same work on devices of the same model.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from workers.variants import Variant, run_order, variants_of
 
 
 def check_history(result: Result, spec: Spec, params: Params, leases: Leases) -> tuple[Result, Headline | None]:
-    """The result with what its peers say of it, and the figure that later ones are held against, if it is to be.
+    """The result with the check against its peers, and its figure for later checks, or None if it must not be used.
 
-    A Redis that is away costs this check and nothing else; it couldn't have taken the result meanwhile either.
+    If Redis is unreachable, only this check is skipped; the result couldn't be written either.
     """
     own = headline(result, spec, params)
     if own is None:
@@ -55,14 +55,14 @@ def _read_history(series: str, job_id: str, leases: Leases) -> list[Peer] | None
 
 
 _LEAST_TIMEOUT_S = 600.0
-_ESTIMATE_FACTOR = 3  # an estimate is honest to about that
-_SIGNAL_SPREAD_S = 0.5  # a TERM to every process of a worker reaches them one by one
+_ESTIMATE_FACTOR = 3  # the accuracy of an estimate
+_SIGNAL_SPREAD_S = 0.5  # a TERM to all processes of a worker doesn't reach them at the same moment
 _HEALTH_CHECK_PHASE = "second_look"
 _KILLED = ("runner_killed", "runner_not_started")
 
 
 class JobAttempt:
-    """`run()` once; it says how the job ends and writes nothing itself but heartbeats."""
+    """Runs one attempt. Call `run()` once; it returns the ending, and writes only heartbeats to the store."""
 
     def __init__(self, claim: Claim, context: WorkerContext) -> None:
         self._claim, self._spec, self._context = claim, claim.spec, context
@@ -85,14 +85,14 @@ class JobAttempt:
                 return self._measure(variants)
         except AttemptEnded as early:
             return early.ending
-        except Exception as error:  # noqa: BLE001 - a fault of ours: the job must not wait for its lease to run out
+        except Exception as error:  # noqa: BLE001 - a bug in the worker: the job must not wait until its lease runs out
             LOG.exception("attempt-broke job=%s", self._claim.job_id)
             message = f"the worker failed: {type(error).__name__}: {error}"
             return Failed(Failure(failure_class=FailureClass.INFRASTRUCTURE, reason="worker_error", message=message))
 
-    def tell_log(self) -> None:
-        """What its runners printed last, before its ending is told."""
-        self._heartbeat.tell_log()
+    def send_log(self) -> None:
+        """Send the last output of the runners, before the ending is written."""
+        self._heartbeat.send_log()
 
     def _new_files(self) -> JobFiles:
         return JobFiles(self._claim, self._heartbeat, self._context)
@@ -109,7 +109,10 @@ class JobAttempt:
         return self._succeeded(variants)
 
     def _succeeded(self, variants: Sequence[Variant]) -> Succeeded:
-        """Files are kept of a lone variant: those of several would have the same names."""
+        """Assemble the result.
+
+        Files are stored for single specs only: those of A/B variants would have the same names.
+        """
         first = variants[0]
         kept = first.files.deliver(len(first.records) - 1) if first.name is None else UploadedArtifacts()
         device = self._context.launcher.describe(self._context.device)
@@ -124,13 +127,13 @@ class JobAttempt:
         )
 
     def _pace(self, variants: Sequence[Variant]) -> ExpectedDuration:
-        """What was to be expected of the attempt, for its series to learn from what it really took."""
+        """The estimated duration of the attempt; the store records it with the actual one."""
         device = self._context.device
         expected_s = math.fsum(variant.estimate(device).in_all_s(variant.spec.measure) for variant in variants)
         return ExpectedDuration(duration_series(self._spec, device), expected_s)
 
     def _early(self, ended: RunEnd, variant: Variant, number: int, limits: RunLimits) -> Ending | None:
-        """How the job ends with this run, if it does."""
+        """The ending if this run ends the job, else None."""
         if ended.stopped_for is StopReason.SUPERSEDED:
             return Dropped()
         if ended.stopped_for is StopReason.CANCEL:
@@ -141,11 +144,11 @@ class JobAttempt:
             return HandedBack("worker_shutdown")
         failure = failure_of(ended, limits.deadline_s - self._began_s, limits.stall_s)
         assert failure is not None
-        if failure.reason == DEVICE_BUSY:  # someone else's runner still lives there: no fault of this job
+        if failure.reason == DEVICE_BUSY:  # another worker's runner still uses it, which isn't the job's fault
             event("device-busy", logging.WARNING, job=self._claim.job_id, why=failure.message)
             return HandedBack(DEVICE_BUSY)
         if failure.reason in _KILLED and self._context.stop.comes_within(_SIGNAL_SPREAD_S):
-            return HandedBack("worker_shutdown")  # whoever ends this worker ended its runner or zygote too
+            return HandedBack("worker_shutdown")  # the signal that ends this worker also ended its runner or zygote
         if gone := background_call(
             lambda _: self._context.gone(), _HEALTH_CHECK_PHASE, number, self._heartbeat, self._context
         ):
@@ -156,12 +159,15 @@ class JobAttempt:
         return Failed(failure)
 
     def _run_once(self, variant: Variant, number: int, limits: RunLimits) -> RunEnd:
-        """One runner, from start to end; if its zygote dies first, one from a new zygote; if none forks, spawned."""
+        """Run one runner to its end.
+
+        If its zygote dies first, try a new zygote; if that can't fork, spawn the runner.
+        """
         ended = self._watch(variant, number, limits)
         if ended.exit.lost and _unforked(ended):
             ended = self._watch(variant, number, limits)
         refused = _unforked(ended)
-        if refused is None or ended.exit.passing:  # a host that is full has no room for a spawned one either
+        if refused is None or ended.exit.passing:  # on a full host, spawning would fail as well
             return ended
         if not self._context.launcher.fall_back(variant.spec.framework, refused):
             return ended
@@ -202,18 +208,19 @@ class JobAttempt:
         )
 
     def _deadline_s(self, variants: Sequence[Variant]) -> float:
-        """A timeout as asked for, else three times the estimate, from when the attempt began."""
+        """The deadline: the spec's timeout, or three times the estimate (at least 600 s), after the attempt's start."""
         estimate_s = math.fsum(variant.time_s(self._context.device) for variant in variants)
         return self._began_s + (self._spec.timeout_s or max(_LEAST_TIMEOUT_S, _ESTIMATE_FACTOR * estimate_s))
 
     def _limits(self, variant: Variant, deadline_s: float) -> RunLimits:
-        """No frame comes while one execution lasts, so a run may be silent for three times its estimate."""
+        """The limits of a run. A runner sends no frames during an execution, so a run may be silent for three times the
+        estimate of one."""
         settings, one = self._context.settings, variant.estimate(self._context.device)
         return RunLimits(max(settings.stall_s, _ESTIMATE_FACTOR * one.time_s), settings.term_grace_s, deadline_s)
 
 
 def _unforked(ended: RunEnd) -> str | None:
-    """Why the zygote didn't fork, where it wasn't told to stop."""
+    """Why the zygote didn't fork; None if it did, or if the run was stopped."""
     return ended.exit.refused if ended.start == "forked" and ended.stopped_for is None else None
 
 

@@ -1,8 +1,8 @@
-"""Checks of a device in a process of their own: its peaks at a worker's start, its presence after a failed run.
+"""Device checks in a separate process: peak figures at a worker's start, presence of the device after a failed run.
 
-The worker stays clean: no numerical library, none of its threads, nothing pinned. And a driver may hang for ever. In
-the worker, a call that does would keep all other calls to the driver waiting; where it hangs in the kernel, not even
-the worker's own end would end it.
+This keeps numerical libraries, their threads and pinning out of the worker. It also isolates calls to a driver that may
+hang forever. In the worker, such a call would block all other calls to the driver, and a call that hangs in the kernel
+would keep even a killed worker from exiting.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIGURES = TypeAdapter(dict[str, PeakFigure])
 
 
 def measured_peaks(launcher: Launcher, device: Device, locks: list[str]) -> dict[str, PeakFigure]:
-    """By dtype; empty where they couldn't be measured, which a warning says. Accelerators bring theirs along."""
+    """Peak figures by dtype; empty, with a warning, if the measurement fails. Those of accelerators are known."""
     if device.kind != "cpu":
         return device.peak
     try:
@@ -42,33 +42,36 @@ def measured_peaks(launcher: Launcher, device: Device, locks: list[str]) -> dict
 
 
 def write_peaks(cores: list[int], locks: list[str]) -> None:
-    """The command's part: measure, and write the figures to stdout as JSON."""
+    """In the command's process: measure the peaks and write them to stdout as JSON."""
     try:
         hold_locks(locks, _LOCK_TIMEOUT_S)
     except DeviceUnavailable as busy:
         sys.exit(busy.detail)
-    os.sched_setaffinity(0, cores)  # before a library is imported that sizes itself by the cores it sees
+    os.sched_setaffinity(0, cores)  # before importing libraries, which size themselves by the available cores
     from dyno.devices.cpu_speed import measure_cpu_peaks
 
     sys.stdout.write(_FIGURES.dump_json(measure_cpu_peaks(cores)).decode())
 
 
-ANSWER_TIMEOUT_S = 30.0  # without persistence mode NVML takes seconds for each GPU, all one after the other
+ANSWER_TIMEOUT_S = 30.0  # without persistence mode, NVML takes seconds for each GPU, one after the other
 
 
 def device_loss(launcher: Launcher, device_id: str) -> str | None:
-    """Why it is gone, or None. One that doesn't answer is: it serves no job. A look that breaks says nothing of it."""
+    """Why the device is gone, or None. A device that doesn't respond counts as gone.
+
+    If the check fails, returns None.
+    """
     try:
         return launcher.run("workers.health_check", ["presence", device_id], ANSWER_TIMEOUT_S) or None
     except subprocess.TimeoutExpired:
-        return f"{device_id} didn't answer within {ANSWER_TIMEOUT_S:g} s"
+        return f"{device_id} didn't respond within {ANSWER_TIMEOUT_S:g} s"
     except (OSError, subprocess.SubprocessError) as error:
         event("device-not-looked-for", logging.WARNING, device=device_id, why=str(error))
         return None
 
 
 def write_loss(device_id: str) -> None:
-    """The command's part: write to stdout why the device is gone, nothing where it is there."""
+    """In the command's process: write to stdout why the device is gone, or nothing if it is present."""
     try:
         discover(device_id, Settings())
     except DeviceUnavailable as error:

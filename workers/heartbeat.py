@@ -1,7 +1,7 @@
-"""The heartbeat of an attempt: keeps the lease over all runs, carries progress and log, brings back orders.
+"""The heartbeat of an attempt: extends the lease over all runs, sends progress and log, returns cancel requests.
 
-`background_call` runs what blocks for long, such as a transfer, on a thread of its own, while heartbeats go on and a
-cancel is obeyed. `WorkerContext` holds what a supervisor shares with its attempts.
+`background_call` runs a long blocking call, such as a transfer, on its own thread. Meanwhile heartbeats continue and a
+cancel takes effect. `WorkerContext` holds what a supervisor shares with its attempts.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ from workers.log import event
 from workers.monitor import StopReason, StopSwitch
 from workers.outcome import Dropped, Ending, HandedBack, Stopped
 
-_LEAST_FRACTION = 0.05  # before that the start of the first run weighs too much: measured, 237 s for the last 10
-_TRAINING_SHARE = 0.5  # of a run that trains in full before it samples: a guess that only the bar sees
+_LEAST_FRACTION = 0.05  # below, the first run's startup distorts the ETA (measured: 237 s when 10 s were left)
+_TRAINING_SHARE = 0.5  # share of a run that trains in full before it samples: a guess, for the progress bar only
 
 
 class JobProgress:
-    """Fraction over all runs, never falling within a run. `runs` is the most there may be."""
+    """Progress over all runs; the fraction never falls within a run. `runs`: the maximum number of runs."""
 
     def __init__(self, runs: int) -> None:
         self._runs = runs
-        self._trained: int | None = None  # the last run that did
+        self._trained: int | None = None  # the last run that trained
 
     def of(self, frame: ProgressFrame | None, run: int, elapsed_s: float) -> Progress | None:
-        """`run` counts from 0, `elapsed_s` from the claim; None before the first frame of all."""
+        """The progress to report; None before the first frame of run 0.
+
+        `run` counts from 0, `elapsed_s` from the claim.
+        """
         if frame is None and run == 0:
             return None
         frame = frame or ProgressFrame(phase="starting")
@@ -68,15 +71,15 @@ class JobProgress:
         return 1.0 if frame.phase in ("verify", "artifacts", "second_look") else before
 
 
-PIECE_BYTES = 16 * 1024  # in one heartbeat; of a flood only the end is kept
+PIECE_BYTES = 16 * 1024  # per heartbeat; of more output, only the end is kept
 
 
 class JobLog:
-    """Bounded: one piece that is on its way, and what has come since."""
+    """Buffers the runners' output for heartbeats. It is bounded: one pending piece, and the output since."""
 
     def __init__(self, attempt: int) -> None:
         self._attempt = attempt
-        self._begins = b""  # said before the first word of a run
+        self._begins = b""  # header, added before the first output of a run
         self._waiting = b""
         self._left_out_bytes = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -84,7 +87,7 @@ class JobLog:
         self._number = 0
 
     def begin(self, run: int) -> None:
-        """What comes now is of this run, from 0."""
+        """Start the output of a run; `run` counts from 0."""
         self._begins = f"[attempt {self._attempt}, run {run + 1}]\n".encode()
 
     def add(self, data: bytes) -> None:
@@ -94,7 +97,7 @@ class JobLog:
         self._waiting = waiting[-PIECE_BYTES:]
 
     def piece(self) -> LogPiece | None:
-        """What to send now: the same, under the same number, until it is `sent`."""
+        """The piece to send; the same one, with the same number, until `sent` is called."""
         if self._piece is None and self._waiting:
             text = self._decoder.decode(self._waiting)
             if self._left_out_bytes:
@@ -104,13 +107,16 @@ class JobLog:
         return self._piece
 
     def sent(self) -> None:
-        """The store has it, or has another attempt's."""
+        """Drop the piece: the store has it, or has rejected it because another attempt owns the job."""
         self._number += 1
         self._piece = None
 
 
 class Heartbeat:
-    """One per attempt, so that many short runs don't put it off. `due_s` is on `clock`; `heard`: the last one was."""
+    """The heartbeat of one attempt; it spans all runs, so that many short runs can't delay it.
+
+    `due_s`: time of the next one on `clock`. `heard`: whether the last one reached the store.
+    """
 
     def __init__(self, claim: Claim, leases: Leases, heartbeat_s: float, clock: Callable[[], float]) -> None:
         self._claim, self._leases, self._heartbeat_s, self._clock = claim, leases, heartbeat_s, clock
@@ -121,7 +127,7 @@ class Heartbeat:
         self.due_s = self._claimed_s + heartbeat_s
 
     def beat(self, frame: ProgressFrame | None, run: int) -> StopReason | None:
-        """Send one; an answer may order a stop. With Redis away the run goes on: only a superseded token ends it."""
+        """Send a heartbeat; returns the reason if the run has to stop. If Redis is unreachable, the run continues."""
         progress = self._progress.of(frame, run, self._clock() - self._claimed_s)
         piece = self.log.piece()
         try:
@@ -139,8 +145,11 @@ class Heartbeat:
             return StopReason.SUPERSEDED
         return StopReason.CANCEL if orders.cancel_requested else None
 
-    def tell_log(self) -> None:
-        """Send what was printed last, before the end is told. While Redis is away it stays here: call again."""
+    def send_log(self) -> None:
+        """Send the last output, before the ending is written.
+
+        While Redis is unreachable it is kept; call again then.
+        """
         while piece := self.log.piece():
             try:
                 self._leases.heartbeat(self._claim, None, piece)
@@ -151,9 +160,9 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """`clock` is monotonic, in seconds; the deadlines of `stop` are on it.
+    """What a supervisor shares with its attempts. `clock`: monotonic, in seconds; the deadlines of `stop` refer to it.
 
-    `gone` looks whether the device is still there: why it isn't, or None. It may take as long as a driver does.
+    `gone`: checks the device and returns why it is gone, or None. It may block for as long as the driver does.
     """
 
     device: Device
@@ -171,7 +180,7 @@ T = TypeVar("T")
 
 
 class AttemptEnded(Exception):
-    """The attempt ends before it has a result, and how."""
+    """Ends the attempt before it has a result; `ending` says how."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(type(ending).__name__)
@@ -179,7 +188,7 @@ class AttemptEnded(Exception):
 
 
 class CallTimedOut(Exception):
-    """Nothing was heard of it for as long as it may take at most: a mount, for one, can hang for ever."""
+    """The call didn't return in time. A hanging mount, for example, can block forever."""
 
 
 def background_call(
@@ -190,10 +199,10 @@ def background_call(
     context: WorkerContext,
     within_s: float = math.inf,
 ) -> T:
-    """What `work(abandoned)` returns or raises.
+    """Run `work(abandoned)` on a thread, and return its value or raise its error.
 
-    Raises AttemptEnded where the job is canceled, lost or handed back first, and CallTimedOut after `within_s`: then
-    `abandoned` is set, and the outcome of `work` is ignored.
+    Raises AttemptEnded if the job is canceled, lost or handed back first, and CallTimedOut after `within_s`. In these
+    cases `abandoned` is set and the outcome of `work` is ignored.
     """
     abandoned, outcome = threading.Event(), Future[T]()
     deadline_s = context.clock() + within_s
@@ -206,7 +215,7 @@ def background_call(
             if not outcome.done() and context.clock() >= context.stop.deadline_s:
                 raise AttemptEnded(HandedBack("worker_shutdown"))
             if not outcome.done() and context.clock() >= deadline_s:
-                raise CallTimedOut(f"no end after {within_s:.0f} s")
+                raise CallTimedOut(f"timed out after {within_s:.0f} s")
         return outcome.result()
     finally:
         abandoned.set()
@@ -215,7 +224,7 @@ def background_call(
 def _run_call(outcome: Future[T], work: Callable[[threading.Event], T], abandoned: threading.Event) -> None:
     try:
         outcome.set_result(work(abandoned))
-    except BaseException as error:  # noqa: BLE001 - whoever waits for the outcome raises it
+    except BaseException as error:  # noqa: BLE001 - raised by the thread that waits for the outcome
         outcome.set_exception(error)
 
 

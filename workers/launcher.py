@@ -1,10 +1,10 @@
-"""Starts runners, forked from a zygote or spawned, and speaks with both processes over pipes and a socket.
+"""Starts runners, forked from a zygote or spawned, and communicates with both processes over pipes and a socket.
 
-The parent-death signal follows the *thread* that started a process, not the process. A zygote started on a pool's
-thread would die when that thread does, and the runner in it. So every zygote is started and restarted on one thread
-of the launcher's own, which lives as long as the worker.
+The kernel sends the parent-death signal when the *thread* that started a process ends. A zygote started on a pool's
+thread would die with that thread, and its runners with it. So the launcher starts every zygote on one thread of its
+own, which lives as long as the worker.
 
-Stdout and stderr of a runner are a pipe of which the end is kept, so a flood of output fills no disk.
+Stdout and stderr of a runner go to a pipe, and only the end of the output is kept, so that it can't fill a disk.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from workers.zygote import FRAMES_FD, REQUEST_FD
 
 TAIL_BYTES = 4096
 _READ_BYTES = 65536
-_MOST_READS = 32  # a pipe holds 1 MiB at most
+_MOST_READS = 32  # 2 MiB; a pipe holds 1 MiB at most
 
 
 class LogTail:
-    """Keeps the last `TAIL_BYTES`. `write_fd` is given to the runner and closed here afterwards.
+    """Keeps the last `TAIL_BYTES` of a runner's output. The launcher passes `write_fd` to the runner, then closes it.
 
-    `pass_on` is told of all that is read.
+    `pass_on` is called with all data read.
     """
 
     def __init__(self) -> None:
@@ -56,9 +56,9 @@ class LogTail:
         self._tail = b""
 
     def read(self) -> int | None:
-        """Read what is there, at most a pipe full, so that a flood can't hold its reader.
+        """Read the available data, 64 KiB at most, so that a flood of output can't block the reader.
 
-        Returns the number of bytes, 0 once nobody can write any more, None if there is nothing now.
+        Returns the number of bytes, 0 once all writers have closed the pipe, None if there is no data now.
         """
         try:
             data = os.read(self.read_fd, _READ_BYTES)
@@ -70,32 +70,32 @@ class LogTail:
         return len(data)
 
     def drain(self) -> None:
-        """Read what a dead writer left in the pipe; one that escaped and still floods it is not waited for."""
+        """Read what a dead writer left in the pipe. Bounded, because an escaped process may still be writing."""
         for _ in range(_MOST_READS):
             if not self.read():
                 return
 
     def text(self) -> str | None:
-        """What was kept, None if nothing was printed. Bytes that aren't UTF-8 are replaced."""
+        """The kept output; None if there was none. Invalid UTF-8 is replaced."""
         return self._tail.decode("utf-8", "replace") or None
 
     def close(self) -> None:
         os.close(self.read_fd)
 
 
-# What may hold one: a URL a password, headers for a collector of traces a token.
+# Variables that may hold secrets: URLs contain passwords, headers for trace collectors contain tokens.
 _SECRET = re.compile(r"^DYNO_(REDIS|ARTIFACT)_URL$|API_KEY|SECRET|PASSWORD|_(TOKEN|HEADERS)$")
-_GRACE_S = 3.0  # it waits itself for 2 s at most, for what it kills
+_GRACE_S = 3.0  # a zygote waits up to 2 s for the processes that it kills
 
 
 class ZygoteProcess:
-    """Started by the constructor, on the thread whose life its own is tied to. Loading goes on in the background."""
+    """A zygote. The constructor starts it and returns while it loads; it dies with the thread that constructs it."""
 
     def __init__(self, framework: str | None, cores: Sequence[int], doors: Sequence[str] = ()) -> None:
-        """`doors`: the files through which it joins the groups of its runners."""
+        """`doors`: the `cgroup.procs` files through which it joins its runners' cgroups."""
         self.framework = framework
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # TensorFlow greets everybody who imports it; that is kept from the worker's stderr until it matters.
+        # TensorFlow prints messages on import. They stay out of the worker's stderr, and are logged if the zygote dies.
         self._log_fd = os.memfd_create("zygote-log", os.MFD_CLOEXEC)
         with theirs:
             self._process = subprocess.Popen(
@@ -105,7 +105,7 @@ class ZygoteProcess:
                 stdout=self._log_fd,
                 stderr=self._log_fd,
                 env=_environment(framework),
-                start_new_session=True,  # Ctrl-C in the worker's terminal is the supervisor's to handle
+                start_new_session=True,  # the supervisor alone handles Ctrl-C in the worker's terminal
             )
 
     @property
@@ -113,14 +113,15 @@ class ZygoteProcess:
         return self._process.pid
 
     def ask(self, argv: list[str] | None, fds: list[int]) -> None:
-        """Ask for a child with `fds` = frames, log, request, status; `argv` is what a spawned one executes.
+        """Request a child with `fds` = frames, log, request, status. `argv`: the arguments that a spawned child
+        executes.
 
         Raises BrokenPipeError or ConnectionResetError if the zygote is gone.
         """
         socket.send_fds(self._control, [json.dumps({"argv": argv}).encode()], fds)
 
     def end(self) -> None:
-        """End it and with it its children and what they orphaned; reap it. One that doesn't hear is killed."""
+        """End and reap the zygote, with its children and their orphans. It is killed if it doesn't end by itself."""
         self._control.close()
         self._process.terminate()
         try:
@@ -131,7 +132,7 @@ class ZygoteProcess:
         os.close(self._log_fd)
 
     def obituary(self) -> str | None:
-        """Of a zygote that died by itself: how, and its last words; None while it lives."""
+        """Exit code and last output of a zygote that died; None while it is alive."""
         code = self._process.poll()
         if code is None:
             return None
@@ -160,7 +161,7 @@ def _command(framework: str | None, socket_fd: int, cores: Sequence[int], doors:
 
 
 def _environment(framework: str | None) -> dict[str, str]:
-    """The worker's, without what a runner has no use for and may hold a secret, with Keras' backend."""
+    """The worker's environment without possible secrets, which runners don't need, and with Keras' backend."""
     environment = {name: value for name, value in os.environ.items() if _SECRET.search(name) is None}
     if framework is not None:
         environment["KERAS_BACKEND"] = framework
@@ -174,9 +175,9 @@ _LINE_BYTES = 64 * 1024 * 1024  # a record with 100,000 samples takes 10 MB
 
 @dataclass(frozen=True)
 class RunnerExit:
-    """How a runner ended: its exit code or signal, or `lost` because the zygote died and the runner with it.
+    """How a runner ended: its exit code or signal, or `lost` if the zygote died and the runner with it.
 
-    `refused` says why it was never begun, where the zygote wouldn't or couldn't; `passing`: only for the moment.
+    `refused`: why the zygote didn't start the runner. `passing`: the reason is temporary.
     """
 
     code: int | None = None
@@ -188,9 +189,9 @@ class RunnerExit:
 
 @dataclass
 class RunnerProcess:
-    """One process that runs one spec once. Descriptors never block.
+    """A process that runs one spec once. Its descriptors are non-blocking.
 
-    `kill_zygote` is for one without a pid yet, or whose end isn't told.
+    `kill_zygote` ends a runner whose pid isn't known yet, or whose end the zygote doesn't report.
     """
 
     start: Literal["forked", "spawned"]
@@ -206,7 +207,7 @@ class RunnerProcess:
     _status: bytes = b""
 
     def read_frames(self) -> list[AnyFrame] | None:
-        """The frames that have arrived; None: nothing to read now. A line that is no frame is left out."""
+        """The frames that have arrived; None if there is no data now. Lines that aren't frames are skipped."""
         try:
             data = os.read(self.frames_fd, _READ_BYTES)
         except BlockingIOError:
@@ -220,14 +221,14 @@ class RunnerProcess:
         return [frame for line in lines[:-1] if (frame := _parse_frame(line)) is not None]
 
     def read_status(self) -> None:
-        """Take in what the zygote says: sets `pid`, then `exit`."""
+        """Read the zygote's status messages; sets `pid`, then `exit`."""
         data = os.read(self.status_fd, _READ_BYTES)
         *lines, self._status = (self._status + data).split(b"\n")
         for line in lines:
             self._learn(json.loads(line))
         if not data and self.exit is None:
             began = self.pid is not None
-            self.exit = RunnerExit(lost=True, refused=None if began else "the zygote died before it had forked")
+            self.exit = RunnerExit(lost=True, refused=None if began else "the zygote died before it forked the runner")
 
     def _learn(self, word: dict[str, int | str]) -> None:
         if "pid" in word:
@@ -239,7 +240,7 @@ class RunnerProcess:
             self.exit = RunnerExit(signal=-code) if code < 0 else RunnerExit(code=code)
 
     def send(self, number: signal.Signals) -> None:
-        """Signal the runner's whole process group; a runner that hasn't begun takes its zygote with it."""
+        """Signal the runner's process group. If the runner hasn't started, end its zygote instead."""
         if self.exit is not None:
             return
         if self.pid is None:
@@ -249,7 +250,7 @@ class RunnerProcess:
             os.killpg(self.pid, number)
 
     def give_up(self) -> None:
-        """End its zygote: of a runner that even KILL doesn't end, or whose end the zygote doesn't tell."""
+        """End the zygote, if KILL doesn't end the runner or the zygote doesn't report its end."""
         if self.exit is None:
             self.kill_zygote()
 
@@ -257,7 +258,7 @@ class RunnerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.send(signal.SIGKILL)  # only what an exception left running
+        self.send(signal.SIGKILL)  # only needed after an exception
         for fd in (self.frames_fd, self.status_fd):
             os.close(fd)
         self.log.close()
@@ -270,21 +271,21 @@ def _parse_frame(line: bytes | bytearray) -> AnyFrame | None:
         return None
 
 
-# The one whose zygote is there before the first job; the others' come with their first.
+# The framework whose zygote starts before the first job. Zygotes of the others start with their first job.
 DEFAULT_FRAMEWORK = next(iter(installed_frameworks()), "tensorflow")
 
-# -P keeps the working directory out of sys.path; faulthandler puts the Python stack of a crash into the log.
+# -P keeps the working directory out of sys.path; faulthandler writes the Python stack of a crash to the log.
 _RUNNER = ["-P", "-X", "faulthandler", "-m", "dyno.runner"]
 _RUNNER += ["--request-fd", str(REQUEST_FD), "--frames-fd", str(FRAMES_FD)]
 
-_KILLED_WITHIN_S = 2.0  # what is still there then hangs in the kernel, and nobody is to wait for that
+_KILLED_WITHIN_S = 2.0  # a process that survives KILL for longer hangs in the kernel, and isn't waited for
 
 
 class Launcher:
-    """One per worker, for one runner at a time; call it from one thread at a time.
+    """Starts the runners of a worker, one at a time. Call it from one thread at a time.
 
-    `worker_start` "spawn" forks never, "fork" always, "auto" until `fall_back` is called for a framework. `cgroup` is
-    what its runners are born in; it goes with the launcher.
+    `worker_start`: "spawn" never forks, "fork" always forks, "auto" forks until `fall_back` is called for a framework.
+    `cgroup`: the cgroup of its runners; `close` removes it.
     """
 
     def __init__(self, worker_start: str, cores: Sequence[int], cgroup: Cgroup | None = None) -> None:
@@ -295,26 +296,26 @@ class Launcher:
         self._reasons: dict[str, str] = {}  # framework -> why its runners are spawned
         self._prove: Callable[[str], None] | None = None
         self._proven: set[str] = set()
-        # One worker thread that never ends before shutdown: see above.
+        # A single thread that lives until shutdown; see the module docstring.
         self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-starter")
 
     def forks(self, framework: str) -> tuple[bool, str | None]:
-        """Whether runners of this framework are forked, and if they aren't, why."""
+        """Whether runners of this framework are forked; if not, also the reason."""
         if self._worker_start == "spawn":
             return False, "settings: worker_start is spawn"
         reason = self._reasons.get(framework)
         return reason is None, reason
 
     def prove_with(self, prove: Callable[[str], None], proven: str) -> None:
-        """Have `prove(framework)` called once for each framework but `proven`, before its first runner is forked.
+        """Call `prove(framework)` once for each framework except `proven`, before its first runner is forked.
 
-        It starts a runner of that framework itself, and calls `fall_back` if that doesn't work.
+        `prove` starts a runner of that framework, and calls `fall_back` if that fails.
         """
         self._prove = prove
         self._proven.add(proven)
 
     def fall_back(self, framework: str, reason: str) -> bool:
-        """Spawn from now on; False: the settings insist on forking."""
+        """Spawn this framework's runners from now on. False: the settings require forking."""
         if self._worker_start == "fork":
             return False
         self._reasons.setdefault(framework, reason)
@@ -322,18 +323,18 @@ class Launcher:
         return True
 
     def describe(self, device: Device) -> Device:
-        """`device` with how its runners start; the default framework speaks for all."""
+        """`device` with the way its runners start, which is that of the default framework."""
         forks, reason = self.forks(DEFAULT_FRAMEWORK)
         return device.model_copy(update={"started_with": "fork" if forks else "spawn", "started_with_reason": reason})
 
     def prepare(self, framework: str) -> None:
-        """Start the zygote, so that the first job doesn't wait for the import. Returns before it has loaded."""
+        """Start the zygote, so that the first job doesn't have to wait for the import. Returns before it has loaded."""
         self._zygote(framework if self.forks(framework)[0] else None)
 
     def start(self, request: RunRequest) -> RunnerProcess:
-        """Start one runner of the request's spec: its status says when it lives, or why not.
+        """Start a runner for the request. Its status reports when it has started, or why it hasn't.
 
-        Returns at once, but for a framework that is still to be proven.
+        Returns at once, unless the framework has to be proven first.
         """
         framework = request.spec.framework
         if request.spec.measure.cold_start or not self._forks_proven(framework):
@@ -343,14 +344,14 @@ class Launcher:
         return self._launch(framework, None, forked.model_dump_json().encode())
 
     def spawn(self, arguments: list[str], request: bytes) -> RunnerProcess:
-        """A fresh interpreter with `arguments`; it finds `request` at REQUEST_FD and writes frames to FRAMES_FD."""
+        """Start a new interpreter with `arguments`. It reads `request` from REQUEST_FD, writes frames to FRAMES_FD."""
         return self._launch(None, arguments, request)
 
     def run(self, module: str, arguments: Sequence[str], timeout_s: float) -> str:
-        """What `python -P -m module arguments…` prints. Raises OSError, or subprocess.SubprocessError with what it said
-        last on stderr; never waits on.
+        """Run `python -P -m module --parent <pid> arguments…` and return its stdout.
 
-        `--parent <pid>` comes first, for `dyno.processes.die_with_parent`.
+        Raises OSError, or subprocess.SubprocessError with the last line of stderr; doesn't wait beyond `timeout_s`. The
+        module needs `--parent` for `dyno.processes.die_with_parent`.
         """
         command = [sys.executable, "-P", "-m", module, "--parent", str(os.getpid()), *arguments]
         process = self._starter.submit(
@@ -375,11 +376,11 @@ class Launcher:
                     pipe.close()
         if process.returncode != 0:
             last = complaints.strip().rpartition("\n")[2]
-            raise subprocess.SubprocessError(f"{module} ended with exit code {process.returncode}: {last}")
+            raise subprocess.SubprocessError(f"{module} failed with exit code {process.returncode}: {last}")
         return printed
 
     def close(self) -> None:
-        """End the zygotes and with them every runner."""
+        """End the zygotes, and every runner with them."""
         for framework in list(self._zygotes):
             self._drop(framework)
         self._starter.shutdown()
@@ -399,7 +400,7 @@ class Launcher:
         request_fd = _file_of(request)
         given = [frames_write, log.write_fd, request_fd, status_write]
         zygote_pid = None
-        for _ in range(2):  # it may have died since it was looked at: once more, with a new one
+        for _ in range(2):  # the zygote may have died since the last check: retry once with a new one
             try:
                 zygote = self._zygote(framework)
                 zygote.ask(argv, given)
@@ -407,7 +408,7 @@ class Launcher:
                 break
             except (BrokenPipeError, ConnectionResetError):
                 self._drop(framework)
-        for fd in given:  # a request that nobody took shows as a status pipe that nobody can write
+        for fd in given:  # if no zygote took the request, the status pipe now has no writer, which reports the failure
             os.close(fd)
         start: Literal["forked", "spawned"] = "spawned" if framework is None else "forked"
         return RunnerProcess(start, frames_read, status_read, log, lambda: self._drop(framework), zygote_pid)
@@ -430,7 +431,7 @@ class Launcher:
 
 
 def _file_of(data: bytes) -> int:
-    """`data` as an open file of its own: unlike a pipe it takes any length without a reader."""
+    """`data` as an open anonymous file: unlike a pipe, it holds any amount of data without a reader."""
     fd = os.memfd_create("request", os.MFD_CLOEXEC)
     with open(fd, "wb", closefd=False) as file:
         file.write(data)

@@ -1,13 +1,13 @@
-"""Limits of a runner's memory, processes and files: a cgroup where the kernel allows one, else looks at /proc.
+"""Limits on a runner's memory, processes and files: a cgroup if the kernel allows one, else checks of /proc.
 
-A look comes with a heartbeat, every 2 s at most. Zygotes join the cgroup once, after they have imported; a fork
-inherits it. So it costs no run anything, and what a zygote took before isn't counted.
+The checks run with the heartbeats, every 2 s at most. A zygote joins the cgroup once, after its imports, and forks
+inherit it. So the cgroup costs the runs nothing, and the memory of the imports isn't counted.
 
-Version 1 (cgroup-v1/memory.rst, cgroup-v1/pids.rst of the kernel) allows a cgroup where the worker may write to its
-own. Version 2 (cgroup-v2.rst) has no process beside a cgroup with a memory limit, except in the host's root: a worker
-in any other cgroup, in a container say, is in the way itself.
+cgroup v1 (cgroup-v1/memory.rst, cgroup-v1/pids.rst of the kernel) allows a child cgroup if the worker may write to its
+own cgroup. cgroup v2 (cgroup-v2.rst) allows a child with a memory limit only if the parent holds no processes, except
+in the host's root. In any other cgroup, such as a container's, the worker itself prevents it.
 
-The kernel's count of out-of-memory kills is the only thing that tells its SIGKILL from any other.
+Only the kernel's count of out-of-memory kills distinguishes their SIGKILL from any other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VMSTAT = Path("/proc/vmstat")
 
 
 def oom_kills(mount: Path = CGROUP_MOUNT, membership: Path = CGROUP_MEMBERSHIP, vmstat: Path = VMSTAT) -> int:
-    """Processes killed so far in this process's cgroup of memory, or on the host where none counts them.
+    """Out-of-memory kills so far in this process's memory cgroup, or on the host if no cgroup counts them.
 
     memory.events (cgroup v2), memory.oom_control (v1), /proc/vmstat: each has a line `oom_kill <count>`.
     """
@@ -41,7 +41,7 @@ def oom_kills(mount: Path = CGROUP_MOUNT, membership: Path = CGROUP_MEMBERSHIP, 
 
 
 def read_counter(path: Path, name: str) -> int | None:
-    """The number behind `name` in a file of such lines; None where there is none."""
+    """The number in the line `<name> <number>` of a file; None if there is no such line."""
     counts = dict(line.split(" ", 1) for line in _lines(path) if " " in line)
     return int(counts[name]) if name in counts else None
 
@@ -59,15 +59,15 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-_ZYGOTES = 8  # of one worker, at most: they count as tasks, too
+_ZYGOTES = 8  # at most, per worker; they count as tasks, too
 _LIMITS = {"memory": ("memory.max", "memory.limit_in_bytes"), "pids": ("pids.max",)}
 _SWAP = {"memory.max": ("memory.swap.max", 0), "memory.limit_in_bytes": ("memory.memsw.limit_in_bytes", 1)}
-_SHARED = "cgroup.subtree_control"  # of version 2: the controllers that cgroups below may use
+_SHARED = "cgroup.subtree_control"  # cgroup v2: the controllers that child cgroups may use
 _numbers = itertools.count()
 
 
 class Cgroup:
-    """What `runner_cgroup` has made; `Cgroup()` limits nothing. A task is a process or a thread."""
+    """A cgroup made by `runner_cgroup`; `Cgroup()` has no limits. A task is a process or a thread."""
 
     def __init__(self, memory: Path | None = None, pids: Path | None = None) -> None:
         self._memory, self._pids = memory, pids
@@ -81,7 +81,7 @@ class Cgroup:
         return self._pids is not None
 
     def holds_memory_of(self, pid: int) -> bool:
-        """Whether that process is in it, and so are those that it forks."""
+        """Whether the cgroup limits the memory of that process, and thus of its forks."""
         return _is_in(pid, self._memory)
 
     def holds_tasks_of(self, pid: int) -> bool:
@@ -89,20 +89,20 @@ class Cgroup:
 
     @property
     def doors(self) -> list[str]:
-        """The files that a process writes "0" into to join."""
+        """The files that a process writes "0" to, to join."""
         return [str(folder / "cgroup.procs") for folder in self._folders()]
 
     def oom_kills(self) -> int:
-        """Processes in it that the kernel has killed for want of memory, so far."""
+        """Out-of-memory kills in this cgroup so far."""
         files = [] if self._memory is None else [self._memory / "memory.events", self._memory / "memory.oom_control"]
         return next((found for file in files if (found := read_counter(file, "oom_kill")) is not None), 0)
 
     def refused_tasks(self) -> int:
-        """Processes and threads that could not be started for its limit, so far."""
+        """Starts of processes and threads that the limit has prevented so far."""
         return 0 if self._pids is None else read_counter(self._pids / "pids.events", "max") or 0
 
     def close(self) -> None:
-        """Remove it, if nobody is in it any more."""
+        """Remove the cgroup, unless it still has processes."""
         for folder in self._folders():
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -114,7 +114,7 @@ class Cgroup:
 def runner_cgroup(
     memory_bytes: int, max_tasks: int, mount: Path = CGROUP_MOUNT, membership: Path = CGROUP_MEMBERSHIP
 ) -> Cgroup:
-    """A cgroup with these limits below this process's own, as far as one can be made here."""
+    """Create a child cgroup with these limits; without those that the system doesn't allow."""
     name = f"dyno-{os.getpid()}-{next(_numbers)}"
     most = {"memory": memory_bytes, "pids": max_tasks + _ZYGOTES}
     return Cgroup(**{controller: _made(controller, most[controller], name, mount, membership) for controller in most})
@@ -124,7 +124,7 @@ def _made(controller: str, most: int, name: str, mount: Path, membership: Path) 
     for base in _bases(controller, mount, membership):
         _delete_left_overs(base)
         folder = base / name
-        new = not folder.exists()  # of version 2 one folder has both limits
+        new = not folder.exists()  # in cgroup v2, one folder has both limits
         enabled = False
         try:
             enabled = _enable(base, controller)
@@ -134,12 +134,12 @@ def _made(controller: str, most: int, name: str, mount: Path, membership: Path) 
         except OSError:
             _undo(folder if new else None, base if enabled else None, controller)
             continue
-        return folder  # what was enabled stays so: by now others may rely on it
+        return folder  # the controller stays enabled: other workers may rely on it by now
     return None
 
 
 def _bases(controller: str, mount: Path, membership: Path) -> Iterator[Path]:
-    """This process's own cgroup where it may have others below it; in a container the mount may begin at it."""
+    """This process's cgroup if it may have children. In a container, the mount itself may be that cgroup."""
     for _, folder in own_cgroups(controller, mount, membership):
         for base in (folder, mount / controller):
             if os.access(base / "cgroup.procs", os.W_OK):
@@ -147,18 +147,21 @@ def _bases(controller: str, mount: Path, membership: Path) -> Iterator[Path]:
 
 
 def _enable(base: Path, controller: str) -> bool:
-    """For cgroups below `base`, where that is asked for (version 2): whether it wasn't yet. Raises OSError."""
+    """Enable the controller for children of `base`, which cgroup v2 requires. True if it wasn't enabled.
+
+    Raises OSError.
+    """
     shared = base / _SHARED
     if not shared.exists() or controller in shared.read_text().split():
         return False
-    shared.write_text(f"+{controller}")  # of memory the kernel refuses it, where `base` has processes
+    shared.write_text(f"+{controller}")  # the kernel refuses this for memory if `base` has processes
     return True
 
 
 def _require_domain(folder: Path) -> None:
-    """Raises OSError where no process can join.
+    """Raises OSError if processes can't join the cgroup.
 
-    To pids version 2 says yes though the base has processes, makes it a "threaded" one, and ours "domain invalid".
+    For pids, cgroup v2 accepts a base with processes, but makes the base "threaded" and the child "domain invalid".
     """
     kind = folder / "cgroup.type"
     if kind.exists() and kind.read_text().strip() != "domain":
@@ -166,7 +169,7 @@ def _require_domain(folder: Path) -> None:
 
 
 def _undo(folder: Path | None, base: Path | None, controller: str) -> None:
-    """Leave no trace of what came to nothing; else the base stays "threaded"."""
+    """Undo a failed attempt; otherwise the base stays "threaded"."""
     with contextlib.suppress(OSError):
         if folder is not None:
             folder.rmdir()
@@ -176,19 +179,19 @@ def _undo(folder: Path | None, base: Path | None, controller: str) -> None:
 
 
 def _limit(folder: Path, controller: str, most: int) -> None:
-    """Raises OSError where the controller isn't here."""
+    """Set the limit. Raises OSError if the folder doesn't have the controller."""
     limit = next((name for name in _LIMITS[controller] if (folder / name).exists()), None)
     if limit is None:
         raise FileNotFoundError(folder / controller)
     (folder / limit).write_text(str(most))
-    if limit in _SWAP:  # else a runner over its limit would go on, from the disk
+    if limit in _SWAP:  # else a runner over its limit would continue in swap
         swap, factor = _SWAP[limit]
-        with contextlib.suppress(OSError):  # a kernel that doesn't count swap
+        with contextlib.suppress(OSError):  # a kernel without swap accounting
             (folder / swap).write_text(str(factor * most))
 
 
 def _delete_left_overs(base: Path) -> None:
-    """Of workers that were killed; a cgroup that anybody is in can't be removed."""
+    """Remove cgroups of killed workers. The kernel refuses to remove those with processes."""
     for folder in base.glob("dyno-*-*"):
         if not Path(f"/proc/{folder.name.split('-')[1]}").exists():
             with contextlib.suppress(OSError):
@@ -202,26 +205,29 @@ def _is_in(pid: int, folder: Path | None) -> bool:
         return False
 
 
-MOST_FILES = 10_000  # so that a look stays one: 20 ms at most
+MOST_FILES = 10_000  # limits the time of a check to 20 ms
 
-_SECTOR_BYTES = 512  # of st_blocks, whatever the file system has
+_SECTOR_BYTES = 512  # the unit of st_blocks on every file system
 
 
 @dataclass(frozen=True)
 class Excess:
-    """What there was too much of, as a failure's reason of class `resource` and a sentence."""
+    """An exceeded limit: the failure's reason, of class `resource`, and its message."""
 
     reason: Literal["out_of_memory", "too_many_processes", "artifacts_too_large"]
     message: str
 
 
 def host_share_bytes(settings: Settings) -> int:
-    """The memory that a runner may have: all of the host's or the container's, unless settings say less."""
+    """A runner's memory limit: the setting, or all memory of the host or the container."""
     return settings.runner_memory_bytes or memory_bytes()
 
 
 class RunnerLimits:
-    """Of one runner; made before it starts, as it counts from then on. `folder` is where its files go."""
+    """The limits of one runner. Create it before the runner starts: it counts from then on.
+
+    `folder`: the runner's files.
+    """
 
     def __init__(self, settings: Settings, cgroup: Cgroup, folder: Path | None) -> None:
         self._memory_bytes = host_share_bytes(settings)
@@ -230,16 +236,17 @@ class RunnerLimits:
         self._oom_kills, self._refused_tasks = cgroup.oom_kills(), cgroup.refused_tasks()
 
     def exceeded(self, zygote_pid: int | None) -> Excess | None:
-        """A look at all that the kernel doesn't see to, and at what it counted."""
+        """Check the kernel's counters, and all limits that the kernel doesn't enforce."""
         return self.counted() or self._files() or self._processes(zygote_pid)
 
     def counted(self) -> Excess | None:
-        """What the kernel had to refuse the runner so far."""
+        """The limit that the kernel has enforced on the runner so far, if any."""
         if self._cgroup.oom_kills() > self._oom_kills:
-            message = f"the kernel killed a process of a runner that may have {self._memory_bytes} bytes of memory"
+            message = f"the kernel killed a process of the runner, whose memory limit is {self._memory_bytes} bytes"
             return Excess("out_of_memory", message)
         if self._cgroup.refused_tasks() > self._refused_tasks:
-            return Excess("too_many_processes", f"the runner may have {self._tasks} processes and threads at once")
+            message = f"the runner reached its limit of {self._tasks} processes and threads"
+            return Excess("too_many_processes", message)
         return None
 
     def _files(self) -> Excess | None:
@@ -247,10 +254,10 @@ class RunnerLimits:
             return None
         count, held_bytes = _files_in(self._folder)
         if held_bytes > self._files_bytes:
-            message = f"its files had {held_bytes} bytes, at most {self._files_bytes} are allowed while it runs"
+            message = f"the runner's files had {held_bytes} bytes; the limit while it runs is {self._files_bytes}"
             return Excess("artifacts_too_large", message)
         if count > MOST_FILES:
-            return Excess("artifacts_too_large", f"it had more than {MOST_FILES} files")
+            return Excess("artifacts_too_large", f"the runner had more than {MOST_FILES} files")
         return None
 
     def _processes(self, zygote_pid: int | None) -> Excess | None:
@@ -261,19 +268,19 @@ class RunnerLimits:
             return None
         found = descendants(zygote_pid)
         if (tasks := sum(found.values())) > self._tasks:
-            message = f"the runner had {tasks} processes and threads at once, at most {self._tasks} are allowed"
+            message = f"the runner had {tasks} processes and threads at once; the limit is {self._tasks}"
             return Excess("too_many_processes", message)
         if memory_held or resident_bytes(found) <= self._memory_bytes:
             return None
-        held_bytes = proportional_bytes(found)  # a forked runner's shares most of what it has with its zygote
+        held_bytes = proportional_bytes(found)  # a forked runner shares most of its memory with its zygote
         if held_bytes <= self._memory_bytes:
             return None
-        message = f"the runner held {held_bytes} bytes of memory, at most {self._memory_bytes} are allowed"
+        message = f"the runner used {held_bytes} bytes of memory; the limit is {self._memory_bytes}"
         return Excess("out_of_memory", message)
 
 
 def _files_in(folder: Path) -> tuple[int, int]:
-    """(how many, bytes on the disk) of all below; stops counting beyond MOST_FILES. What goes meanwhile is left out."""
+    """(number of files, bytes on disk) below `folder`. Stops counting beyond MOST_FILES; ignores files that vanish."""
     count = held_bytes = 0
     waiting: list[str | Path] = [folder]
     while waiting and count <= MOST_FILES:
@@ -294,5 +301,5 @@ def _files_in(folder: Path) -> tuple[int, int]:
 def _held_bytes(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat(follow_symlinks=False).st_blocks * _SECTOR_BYTES
-    except OSError:  # it alone has gone: those beside it still count
+    except OSError:  # only this file has vanished; the others still count
         return 0

@@ -1,4 +1,6 @@
-"""One line an event on stderr: `time level event key=value …`, or JSON. Quiet by default: warnings and errors only."""
+"""The worker's log on stderr, one line per event: `time level event key=value …`, or JSON. The default is warnings and
+errors only.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ LOG = logging.getLogger("dyno.worker")
 
 
 def event(name: str, level: int = logging.INFO, **facts: object) -> None:
-    """Say that `name` happened."""
+    """Log the event `name` with its facts."""
     log_event(LOG, level, name, facts)
 
 
 def set_up(log_format: LogFormat, *, verbose: bool) -> None:
-    """Send the worker's events to stderr, from INFO on if `verbose`; other libraries' from WARNING on."""
+    """Log the worker's events to stderr, from INFO if `verbose`, else from WARNING; other libraries' from WARNING."""
     set_up_logging(log_format, plain="%(asctime)s %(levelname)s %(message)s")
     LOG.setLevel(logging.INFO if verbose else logging.WARNING)

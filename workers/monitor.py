@@ -1,6 +1,7 @@
-"""Monitors one runner from its start to its last byte, asleep between frames and heartbeats, and stops it.
+"""Monitors a runner from its start to its last byte of output, and stops it; sleeps between frames and heartbeats.
 
-A cancel, a timeout or a shutdown ends a run here: TERM, then KILL, then the end of its zygote.
+A cancel or a timeout sends TERM, then KILL; other reasons send KILL at once. If KILL has no effect, the zygote is
+ended.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class StopReason(StrEnum):
     CANCEL = "cancel"
     TIMEOUT = "timeout"
     STALL = "stall"
-    EXCESS = "excess"  # it took more of its host than it may; `Ended.excess` says what
+    EXCESS = "excess"  # the runner exceeded a limit; see `RunEnd.excess`
     SHUTDOWN = "shutdown"
 
 
 class StopSwitch:
-    """How a signal handler tells the supervisor to end: a number and a descriptor, no lock to be caught in.
+    """Lets a signal handler stop the supervisor. It uses a number and a descriptor, because a lock could deadlock.
 
-    Readable (`fileno`) from the first `stop` on; `deadline_s` is when what still runs is handed back.
+    `fileno` becomes readable with the first `stop`. `deadline_s`: when a job that still runs is handed back.
     """
 
     def __init__(self) -> None:
@@ -53,13 +54,14 @@ class StopSwitch:
         return self.deadline_s < math.inf
 
     def comes_within(self, patience_s: float) -> bool:
-        """Whether a stop has been asked for, or is in `patience_s`."""
+        """Whether a stop has been requested, or is requested within `patience_s`."""
         return bool(select.select([self._fd], [], [], patience_s)[0])
 
     def stop(self, deadline_s: float) -> None:
-        """Ask for the end by `deadline_s` on the supervisor's clock; only ever brings it forward.
+        """Request the end by `deadline_s` on the supervisor's clock. A later deadline than the current one has no
+        effect.
 
-        Added in one step: what compares and then writes could undo a stop that comes between the two.
+        The append is atomic: to compare and then write could undo a stop from a signal in between.
         """
         self._deadlines_s.append(deadline_s)
         os.eventfd_write(self._fd, 1)
@@ -71,9 +73,10 @@ class StopSwitch:
 def shutdown_handler(
     patience_s: float, stop: Callable[[float], None], hear_no_more: Callable[[], None]
 ) -> Callable[[Signals], None]:
-    """What a signal does: the first lets the job at hand finish within `patience_s`, the next hands it back at once.
+    """The signal handler: the first signal gives the current job `patience_s` to finish, the next hands it back at
+    once.
 
-    Which is the first is settled in one step: a signal may come at any instruction of handling another.
+    `next` picks the first signal atomically, because a signal may interrupt the handler of another at any instruction.
     """
     patiences_s = chain([patience_s], repeat(0.0))
 
@@ -86,7 +89,7 @@ def shutdown_handler(
     return end
 
 
-KILL_TIMEOUT_S = 10.0  # what is still there then, after KILL, hangs in the kernel, or its zygote does
+KILL_TIMEOUT_S = 10.0  # a runner that survives KILL for longer hangs in the kernel, or its zygote does
 
 
 class HeartbeatSource(Protocol):
@@ -98,7 +101,7 @@ class HeartbeatSource(Protocol):
 
 
 class LimitCheck(Protocol):
-    """What a runner may take of its host; see `workers.limits.RunnerLimits`."""
+    """Checks a runner's limits; see `workers.limits.RunnerLimits`."""
 
     def exceeded(self, zygote_pid: int | None) -> Excess | None: ...
 
@@ -107,7 +110,7 @@ class LimitCheck(Protocol):
 
 @dataclass(frozen=True)
 class RunLimits:
-    """`deadline_s` is on the watch's clock, the others are durations."""
+    """Time limits of a run. `deadline_s` is a time on the monitor's clock, the others are durations."""
 
     stall_s: float
     term_grace_s: float
@@ -116,7 +119,7 @@ class RunLimits:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """All that is known of a run that is over."""
+    """The outcome of a run."""
 
     start: Literal["forked", "spawned"]
     exit: RunnerExit
@@ -126,11 +129,14 @@ class RunEnd:
     stopped_for: StopReason | None
     log_tail: str | None
     oom_killed: bool
-    excess: Excess | None = None  # it may have given a record all the same
+    excess: Excess | None = None  # the run may have a record all the same
 
 
 class RunnerMonitor:
-    """`run` is the run's number in its job, for the heartbeats; with each of them it is held against `bounds`."""
+    """Monitors one run. `run`: its number in the job, for heartbeats.
+
+    `bounds`: limits that are checked with each one.
+    """
 
     def __init__(
         self,
@@ -154,7 +160,7 @@ class RunnerMonitor:
         self._last: DoneFrame | FailedFrame | None = None
 
     def until_ended(self) -> RunEnd:
-        """Returns when the runner is gone, with its frames and log read to the end."""
+        """Wait until the runner has ended, and read its frames and log to the end."""
         oom_kills_before = oom_kills()
         with selectors.DefaultSelector() as selector:
             selector.register(self._runner.frames_fd, selectors.EVENT_READ, self._on_frames)
@@ -196,7 +202,7 @@ class RunnerMonitor:
             self._first_op_at_s = frame.at_s
         elif isinstance(frame, DoneFrame | FailedFrame):
             self._last = frame
-            # Nothing more will come: an end that hangs must not hold the device.
+            # This is the last frame. A process that then hangs must not block the device.
             self._kill_at_s = min(self._kill_at_s, self._last_frame_s + self._limits.term_grace_s)
 
     def _look_around(self) -> None:
@@ -212,7 +218,7 @@ class RunnerMonitor:
             self._stop(reason)
 
     def _on_beat(self) -> StopReason | None:
-        """Its bounds first: a store that is slow mustn't put that off."""
+        """Check the limits, then send a heartbeat: a slow store mustn't delay the check."""
         if self._bounds is not None and self._stopped_for is None and self._last is None:
             self._excess = self._bounds.exceeded(self._runner.zygote_pid)
             if self._excess is not None:

@@ -1,7 +1,8 @@
-"""Outcomes that Redis couldn't take: kept on disk and retried, by this process or its successors on the host.
+"""Outcomes that Redis couldn't accept: stored on disk and retried, by this process or by later workers on the host.
 
-An outcome is written again and again while Redis is away. From the first failure on it is in a file too: the first
-line says whose outcome it is, the second what it is. Damaged files are set aside, files of a newer Dyno left to one.
+While Redis is unreachable, the worker retries the write. After the first failure it also stores the outcome in a file.
+The first line identifies the attempt, the second is the outcome. Damaged files are set aside; files written by a newer
+Dyno are left for it.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ _KINDS: Final[dict[str, TypeAdapter[Any]]] = {
 
 
 class _Writer(Stored):
-    """What is understood of the first line of a file, however much newer the Dyno is that wrote it."""
+    """The fields of a file's first line that every later version of Dyno keeps."""
 
     schema_version: int = Field(alias="schema")
     version: str = ""
 
 
 class _Header(_Writer):
-    """The first line of a file: whose ending the second one is."""
+    """The first line of a file: the attempt that the ending in the second line belongs to."""
 
     namespace: str
     job: str
@@ -66,7 +67,7 @@ class OutboxEntry:
 
 
 class NewerVersion(Exception):
-    """A file of a newer Dyno, or with a kind of ending that isn't known here."""
+    """The file was written by a newer Dyno, or has an unknown kind of ending."""
 
     def __init__(self, version: str) -> None:
         super().__init__(version)
@@ -90,7 +91,10 @@ def encode_entry(ending: Ending, claim: Claim, namespace: str, version: str) -> 
 
 
 def read_entry(path: Path, namespace: str, most_bytes: int, version: str) -> OutboxEntry | None:
-    """None for another namespace's. Raises NewerVersion (than `version`), OSError, whatever else damage leads to."""
+    """Read a file; None if it belongs to another namespace.
+
+    Raises NewerVersion if it is newer than `version`, OSError, and various errors for a damaged file.
+    """
     first, _, second = _content(path, most_bytes).partition(b"\n")
     writer = _Writer.model_validate_json(first)
     if writer.schema_version > SCHEMA or _release(writer.version) > _release(version):
@@ -104,7 +108,7 @@ def read_entry(path: Path, namespace: str, most_bytes: int, version: str) -> Out
 
 
 def _release(version: str) -> list[int]:
-    """[1, 2] of "1.2.dev3"; [] of what says no release."""
+    """The release as numbers: [1, 2] for "1.2.dev3"; [] if there is none."""
     found = re.match(r"\d+(\.\d+)*", version)
     return [int(part) for part in found[0].split(".")] if found else []
 
@@ -123,25 +127,25 @@ def _claim(header: _Header) -> Claim:
 
 
 def _content(path: Path, most_bytes: int) -> bytes:
-    """Raises OSError, also for what is no plain file: a pipe would be waited for."""
+    """The file's content. Raises OSError, also for files that aren't regular: reading a pipe would block."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
-            raise OSError(f"{path.name} is no file of a spool")
+            raise OSError(f"{path.name} is not a regular file of at most {most_bytes} bytes")
         return file.read()
 
 
-MAX_OUTBOX_BYTES: Final = 2**30  # of the whole folder; the largest ending known, 100,000 samples, takes 10 MB
-_UNFINISHED_S = 3600  # what is older was begun by a process that died
+MAX_OUTBOX_BYTES: Final = 2**30  # for the whole folder; the largest known ending, with 100,000 samples, takes 10 MB
+_UNFINISHED_S = 3600  # an older unfinished file is from a process that died
 _ENDING, _ASIDE, _UNFINISHED = ".ending", ".aside", ".part"
 
 
 class Outbox:
-    """One folder for all workers of a host, who may all write the same ending: the store takes it once.
+    """The folder of undelivered endings, shared by all workers of a host.
 
-    What is damaged is set aside (`.aside`), what a newer Dyno wrote is left to one; neither stands in the way of the
-    others. `version`: of the Dyno that uses it.
+    Several workers may write the same ending, as the store accepts it once. Damaged files are renamed to `.aside`, and
+    files written by a newer Dyno are left for it; neither blocks the other files. `version`: of the Dyno that uses it.
     """
 
     def __init__(
@@ -151,7 +155,7 @@ class Outbox:
         self._passed_over: set[str] = set()
 
     def keep(self, ending: Ending, claim: Claim) -> Path:
-        """The file that the ending is in, safe from a loss of power. Raises OSError where there is no room for it."""
+        """Store the ending in a crash-safe file and return its path. Raises OSError if there is no room for it."""
         text = encode_entry(ending, claim, self._namespace, self._version)
         atomic_files.make_folder(self._folder)
         self._make_room(len(text))
@@ -168,7 +172,7 @@ class Outbox:
         return path
 
     def waiting(self) -> Iterator[OutboxEntry]:
-        """All endings of this namespace, but those that were passed over; none where the folder can't be read."""
+        """All endings of this namespace, except those passed over; none if the folder can't be read."""
         try:
             names = sorted(path.name for path in self._folder.iterdir())
         except FileNotFoundError:
@@ -184,37 +188,37 @@ class Outbox:
                 self._drop_left_over(self._folder / name)
 
     def drop(self, path: Path) -> None:
-        """The ending is told, or counts no more."""
-        with suppress(OSError):  # another worker was quicker; or it is told once more, which changes nothing
+        """Delete the file: the ending is written, or doesn't count any more."""
+        with suppress(OSError):  # another worker has deleted it; or it is written once more, which does no harm
             path.unlink()
 
     def pass_over(self, path: Path) -> None:
-        """Not a matter for this process: another store's, say. It stays for the next one."""
+        """Ignore the file in this process; another one may handle it, for example with another store."""
         self._passed_over.add(path.name)
 
     def _read(self, path: Path) -> OutboxEntry | None:
         try:
             found = read_entry(path, self._namespace, self._most_bytes, self._version)
-        except FileNotFoundError:  # another worker was quicker
+        except FileNotFoundError:  # another worker has handled it
             return None
         except NewerVersion as error:
             event("spool-newer", logging.WARNING, file=path, version=error.version, own=self._version)
             found = None
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one file, the others go on
+        except Exception as error:  # noqa: BLE001 - a damaged file mustn't block the others
             self._set_aside(path, error)
             return None
-        if found is None:  # another namespace's, or for a newer Dyno to tell
+        if found is None:  # of another namespace, or of a newer Dyno
             self.pass_over(path)
         return found
 
     def _set_aside(self, path: Path, error: Exception) -> None:
         event("spool-set-aside", logging.ERROR, file=path, why=f"{type(error).__name__}: {error}"[:500])
-        self.pass_over(path)  # where it can't be renamed either
+        self.pass_over(path)  # in case it can't be renamed
         with suppress(OSError):
             path.replace(path.with_suffix(_ASIDE))
 
     def _make_room(self, size: int) -> None:
-        """Endings that wait are kept; files set aside and endings of expired jobs are thrown away, the oldest first."""
+        """Delete files set aside and endings of expired jobs, oldest first. Endings of other jobs are kept."""
         found = [(path, status) for path in self._folder.iterdir() if (status := _status(path))]
         used = sum(status.st_size for _, status in found)
         useless = sorted((status.st_mtime, status.st_size, path) for path, status in found if _useless(path, status))
@@ -225,7 +229,7 @@ class Outbox:
             self.drop(path)
             used -= freed
         if used + size > self._most_bytes:
-            raise OSError(f"{self._folder} holds {used} bytes, and may hold {self._most_bytes}")
+            raise OSError(f"{self._folder} is full: it holds {used} bytes, the limit is {self._most_bytes}")
 
     def _drop_left_over(self, path: Path) -> None:
         with suppress(OSError):
@@ -234,7 +238,7 @@ class Outbox:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """None where another worker has told it, or thrown it away, since it was listed."""
+    """The file's status; None if another worker has deleted it since it was listed."""
     try:
         return path.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -242,7 +246,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _useless(path: Path, status: os.stat_result) -> bool:
-    """No job is known for longer than it may ask for, so what nobody has taken until then nobody will."""
+    """Whether the file was set aside, or is older than the maximum life of a job, so that no store can accept it."""
     old = time.time() - status.st_mtime > MAX_EXPIRES_IN_S
     return path.suffix == _ASIDE or (path.suffix == _ENDING and old)
 
@@ -258,22 +262,22 @@ def deliver_ending(
     outbox: Outbox,
     stop: StopSwitch,
     clock: Callable[[], float],
-    tell_log: Callable[[], None] = lambda: None,
+    send_log: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Write the ending, again and again while Redis is away; False: it didn't count, or the worker had to end first.
+    """Write the ending, with retries while Redis is unreachable. False: it didn't count, or the worker had to end
+    first.
 
-    `tell_log` is called before each try: it writes what it can of the attempt's log.
-
-    From the first failure on it is spooled too, so that a worker that dies meanwhile leaves it to its successor.
+    `send_log` is called before each try, to write the rest of the attempt's log. After the first failure the ending is
+    also stored in the outbox, so that another worker can deliver it if this one dies.
     """
     pause_s, kept = _FIRST_PAUSE_S, None
     while True:
         try:
-            tell_log()
+            send_log()
             counted = ending.write(leases, claim)
         except StoreUnavailable as error:
             event("ending-not-written", logging.WARNING, job=claim.job_id, why=error.detail, again_s=pause_s)
-        except redis.RedisError:  # refused for good, by missing rights say: for whoever looks into that
+        except redis.RedisError:  # refused permanently, for example by missing rights: kept for after the repair
             _keep(ending, claim, outbox)
             raise
         else:
@@ -289,14 +293,14 @@ def deliver_ending(
 
 
 def deliver_waiting(outbox: Outbox, leases: Leases) -> None:
-    """Write all that waits in the outbox; what can't be written now goes on waiting."""
+    """Write all endings in the outbox. Those that can't be written now stay there."""
     for spooled in outbox.waiting():
         try:
             _write(spooled, outbox, leases)
         except StoreUnavailable as error:
             event("spool-not-written", logging.WARNING, why=error.detail)
             return
-        except redis.RedisError as error:  # it refuses this one: the others may still be taken
+        except redis.RedisError as error:  # Redis refuses this one, but may accept the others
             outbox.pass_over(spooled.path)
             event("spool-refused", logging.ERROR, file=spooled.path, why=repr(error))
 
@@ -305,18 +309,18 @@ def _write(spooled: OutboxEntry, outbox: Outbox, leases: Leases) -> None:
     claim = spooled.claim
     counted = spooled.ending.write(leases, claim)
     if not counted and not leases.knows(claim.job_id):
-        outbox.pass_over(spooled.path)  # of another store with the same namespace, or this one has lost the job
+        outbox.pass_over(spooled.path)  # it belongs to another store with the same namespace, or the store lost the job
         event("spool-foreign", logging.WARNING, job=claim.job_id, file=spooled.path)
         return
     outbox.drop(spooled.path)
-    level = logging.INFO if counted else logging.WARNING  # not counted: another attempt owns the job, or ended it
+    level = logging.INFO if counted else logging.WARNING  # not counted: another attempt owns the job or has ended it
     event("unspooled", level, job=claim.job_id, ending=type(spooled.ending).__name__, counted=counted)
 
 
 def _keep(ending: Ending, claim: Claim, outbox: Outbox) -> Path | None:
     try:
         return outbox.keep(ending, claim)
-    except OSError as error:  # the disk is full: then there is still the next attempt to write it
+    except OSError as error:  # the disk is full; the next retry may still succeed
         event("not-spooled", logging.ERROR, job=claim.job_id, why=str(error))
         return None
 

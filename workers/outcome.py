@@ -1,4 +1,4 @@
-"""How an attempt can end, how the store records it, and which failure a run that gave no record was."""
+"""The endings of an attempt, how each is written to the store, and the failure of a run without a record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Succeeded:
 
 @dataclass(frozen=True)
 class Failed:
-    """An infrastructure failure goes back to the queue while attempts are left; the others would only repeat."""
+    """After an infrastructure failure, the job is requeued while attempts are left.
+
+    Other failures would only repeat.
+    """
 
     failure: Failure
 
@@ -40,7 +43,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A cancel was obeyed."""
+    """The attempt was stopped because of a cancel."""
 
     def write(self, leases: Leases, claim: Claim) -> bool:
         return leases.finish(claim, "stop")
@@ -48,7 +51,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """For no fault of the job: costs no attempt."""
+    """The job is requeued for a reason that isn't its fault; the attempt doesn't count."""
 
     reason: str
 
@@ -58,7 +61,7 @@ class HandedBack:
 
 @dataclass(frozen=True)
 class Dropped:
-    """Another attempt owns the job: nothing that is said here counts."""
+    """Another attempt owns the job, so this one writes nothing."""
 
     def write(self, leases: Leases, claim: Claim) -> bool:
         return False
@@ -67,19 +70,22 @@ class Dropped:
 Ending = Succeeded | Failed | Stopped | HandedBack | Dropped
 
 
-# What ends a process from outside. A request to end that the supervisor made comes with its StopReason.
+# Signals from outside the runner. If the supervisor sent the signal, `RunEnd.stopped_for` is set.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def failure_of(ended: RunEnd, timeout_s: float, stall_s: float) -> Failure | None:
-    """Why the run gave no record; None if it gave one. Cancel, shutdown and a lost lease are no failures: ask first."""
+    """The failure of a run without a record; None if it has one.
+
+    Cancel, shutdown and a lost lease aren't failures; the caller handles them before.
+    """
     if ended.record is not None:
         return None
     if ended.stopped_for is StopReason.TIMEOUT:
-        return _failure(ended, FailureClass.TIMEOUT, "timeout", f"the job took longer than its {timeout_s:g} s")
+        return _failure(ended, FailureClass.TIMEOUT, "timeout", f"the job exceeded its timeout of {timeout_s:g} s")
     if ended.stopped_for is StopReason.STALL:
-        return _failure(ended, FailureClass.BENCHMARK, "stalled", f"the runner said nothing for {stall_s:g} s")
-    if ended.excess is not None:  # before the runner's own words, which only say what that led to
+        return _failure(ended, FailureClass.BENCHMARK, "stalled", f"the runner sent nothing for {stall_s:g} s")
+    if ended.excess is not None:  # before the runner's own error, which is only a consequence
         return _failure(ended, FailureClass.RESOURCE, ended.excess.reason, ended.excess.message)
     if ended.failed is not None:
         return _failure(ended, ended.failed.failure_class, ended.failed.reason, ended.failed.message)
@@ -87,14 +93,14 @@ def failure_of(ended: RunEnd, timeout_s: float, stall_s: float) -> Failure | Non
 
 
 def lost_device(why: str, failure: Failure) -> Failure:
-    """`failure`, of a run whose device is not there any more: whatever it looked like, another device may do it."""
-    message = f"the device is gone: {why}. The run on it ended so: {failure.reason}: {failure.message}"
+    """`failure` as an infrastructure failure, because the run's device is gone and another device may run the job."""
+    message = f"the device is gone: {why}. The run on it failed: {failure.reason}: {failure.message}"
     lost = {"failure_class": FailureClass.INFRASTRUCTURE, "reason": NO_SUCH_DEVICE, "message": message}
     return failure.model_copy(update=lost)
 
 
 def has_lost_device(failure: Failure) -> bool:
-    """Not so where a framework doesn't know the device: that is `unsupported`, and others may."""
+    """Whether the device is gone. If only a framework doesn't find it, the failure is `unsupported` instead."""
     return (failure.failure_class, failure.reason) == (FailureClass.INFRASTRUCTURE, NO_SUCH_DEVICE)
 
 
@@ -102,23 +108,23 @@ def _of_exit(ended: RunEnd) -> Failure:
     if ended.exit.refused is not None:
         return _failure(ended, FailureClass.INFRASTRUCTURE, "runner_not_started", ended.exit.refused)
     if ended.exit.lost:
-        return _failure(ended, FailureClass.INFRASTRUCTURE, "runner_killed", "the zygote died, and the runner with it")
+        return _failure(ended, FailureClass.INFRASTRUCTURE, "runner_killed", "the zygote died and the runner with it")
     if ended.exit.signal is not None:
         return _of_signal(ended, signal.Signals(ended.exit.signal))
     if ended.exit.code:
-        message = f"the runner ended with exit code {ended.exit.code}"
+        message = f"the runner exited with code {ended.exit.code}"
         return _failure(ended, FailureClass.BENCHMARK, "runner_crashed", message)
     return _failure(ended, FailureClass.BENCHMARK, "no_result", "the runner ended without a result")
 
 
 def _of_signal(ended: RunEnd, number: signal.Signals) -> Failure:
     if number not in _FROM_OUTSIDE:
-        message = f"the runner died of {number.name}: {signal.strsignal(number)}"
+        message = f"the runner was killed by {number.name}: {signal.strsignal(number)}"
         return _failure(ended, FailureClass.BENCHMARK, "runner_crashed", message)
     if ended.oom_killed and number is signal.SIGKILL:
-        message = "the kernel killed a process for want of memory while this one ran, and this one died of SIGKILL"
+        message = "the runner died of SIGKILL, and meanwhile the kernel killed a process because memory ran out"
         return _failure(ended, FailureClass.RESOURCE, "out_of_memory", message)
-    message = f"something outside ended the runner with {number.name}"
+    message = f"another process ended the runner with {number.name}"
     return _failure(ended, FailureClass.INFRASTRUCTURE, "runner_killed", message)
 
 

@@ -1,4 +1,4 @@
-"""Self-test, on a worker's own device: forked runners of a framework work, or runners are spawned.
+"""Self-test on a worker's own device: if forked runners of a framework fail, its runners are spawned instead.
 
 The default framework is tested at the worker's start, every other one just before its first runner is forked.
 """
@@ -22,8 +22,8 @@ from workers.monitor import RunLimits, RunnerMonitor, StopReason, StopSwitch
 from workers.outcome import failure_of
 
 PROOF_TIMEOUT_S = 45.0  # an import without compiled bytecode takes 6 s on an idle machine
-_LEASE_SHARE = 0.75  # a job waits for a proof with nobody renewing its lease
-# The smallest job there is: it starts the device, multiplies, reads the result back and checks it.
+_LEASE_SHARE = 0.75  # of the lease: no heartbeat extends a job's lease while it waits for a self-test
+# The smallest possible job: it starts the device, multiplies, reads the result back and checks it.
 _SPEC = Spec(
     workload="matmul",
     params={"n": 64, "repeats": 1},
@@ -32,7 +32,7 @@ _SPEC = Spec(
 
 
 class _NoHeartbeat:
-    """Nobody leases a proof."""
+    """A self-test has no lease, so it needs no heartbeats."""
 
     due_s = math.inf
 
@@ -41,10 +41,10 @@ class _NoHeartbeat:
 
 
 def prove_fork(launcher: Launcher, device: Device, settings: Settings, deadline_s: float = PROOF_TIMEOUT_S) -> None:
-    """Prove the default framework now, and have the launcher prove each other one before its first runner.
+    """Test the default framework now, and let the launcher test each other one before its first runner.
 
-    Falls back to spawning if a tiny forked job fails, or hasn't ended after `deadline_s`. A device that someone else's
-    runner still holds, or a full host, proves nothing: forking is then left to the first job.
+    Falls back to spawning if a tiny forked job fails, or hasn't ended after `deadline_s`. If another runner still holds
+    the device, or the host is full, the test is inconclusive: the first job then forks.
     """
     if DEFAULT_FRAMEWORK in device.frameworks and launcher.forks(DEFAULT_FRAMEWORK)[0]:
         _prove(launcher, device, settings, deadline_s, DEFAULT_FRAMEWORK)
@@ -68,7 +68,7 @@ def _prove(launcher: Launcher, device: Device, settings: Settings, deadline_s: f
         ended = RunnerMonitor(runner, 0, limits, _NoHeartbeat(), StopSwitch(), time.monotonic).until_ended()
     failure = failure_of(ended, deadline_s, deadline_s)
     if failure is None or (ended.failed is not None and ended.first_op_at_s is not None):
-        event("fork-proved", framework=framework, device=device.id)  # an error told in order is no fork's fault
+        event("fork-proved", framework=framework, device=device.id)  # a regular error frame isn't caused by the fork
     elif failure.reason == DEVICE_BUSY or ended.exit.passing:
         event("fork-not-proved", logging.WARNING, framework=framework, device=device.id, why=failure.message)
     else:

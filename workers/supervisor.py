@@ -1,4 +1,4 @@
-"""Claims jobs for one device and runs each of them to its end. Never imports a framework."""
+"""Claims jobs for one device and runs each of them to its end. This module never imports a framework."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from workers.tracing import attempt_span, note_attempt
 
 
 def claim_filter(device: Device, workloads: Mapping[str, Workload]) -> ClaimFilter:
-    """A job with something wrong with it is taken, whatever it needs: its attempt tells what is wrong."""
+    """The filter for claims on `device`. It accepts invalid jobs, so that their attempts report the error."""
 
     def fits(spec: Spec) -> bool:
-        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # of the first the queue tells it
+        has_all = all(arm.framework in device.frameworks for arm in spec.arms[1:])  # the queue implies the first one's
         return has_all and all(_fits(arm, device, workloads) for arm in spec.arms)
 
     return ClaimFilter(profile(device), fits)
@@ -46,26 +46,26 @@ def _fits(spec: Spec, device: Device, workloads: Mapping[str, Workload]) -> bool
         return can_run(workload, params, spec.replicas, spec.framework, device)
     except InvalidSpec:
         return True
-    except Exception:  # noqa: BLE001 - a fault of the workload's: it must not keep the jobs behind this one waiting
+    except Exception:  # noqa: BLE001 - a bug in the workload must not block the jobs behind this one
         LOG.exception("fit-unknown workload=%s", spec.workload)
         return True
 
 
-_TURN_POLL_S = 0.1  # 30 microseconds each, on cores that another one's benchmark has
-_LOOK_AGAIN_S = 5.0  # while the device is held: jobs may have come, gone or been canceled
+_TURN_POLL_S = 0.1  # a poll takes 30 microseconds, on cores that run another worker's benchmark
+_LOOK_AGAIN_S = 5.0  # while another process holds the device: jobs may be queued, claimed or canceled meanwhile
 
 
 class ShowState(Protocol):
-    """Publishes what the worker does."""
+    """Publishes the worker's state."""
 
     def __call__(self, state: WorkerState, job: str | None = None, held_by: Holder | None = None) -> object: ...
 
 
 class Supervisor:
-    """`wake(queue)` calls the next worker.
+    """Claims and runs jobs. `wake(queue)` wakes the next worker.
 
-    `leave` is called when the device is gone: there is nothing left to serve. `prepare` is called once, before the
-    first job, while no other process uses the device; it returns what is known of the device then.
+    `leave` is called when the device is gone, so the worker can end. `prepare` is called once before the first job,
+    while no other process uses the device; it returns the updated device.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Supervisor:
         self._serving = threading.Lock()
 
     def serve(self) -> int:
-        """Run jobs until none is left that fits this device; returns how many. What a wake-up calls, and a start."""
+        """Run jobs until none that fits this device is left. Returns their number. Called at each wake-up."""
         served = 0
         with self._serving:
             try:
@@ -106,7 +106,7 @@ class Supervisor:
         return served
 
     def catch_up(self) -> None:
-        """Write what a worker of this host has spooled, unless a job runs here: no benchmark is to notice that."""
+        """Write the endings in this host's outbox, unless a job runs here: that could disturb its benchmark."""
         if self._serving.acquire(blocking=False):
             try:
                 deliver_waiting(self._outbox, self._context.leases)
@@ -114,14 +114,14 @@ class Supervisor:
                 self._serving.release()
 
     def stop(self, within_s: float) -> None:
-        """Claim nothing more, and hand back what still runs after `within_s`. Safe to call from a signal handler."""
+        """Stop claiming, and hand back a job that still runs after `within_s`. Safe to call from a signal handler."""
         self._context.stop.stop(self._context.clock() + within_s)
 
     def _take_turn(self) -> HeldLocks | None:
-        """The device, waited for as long as jobs do; None where none waits, or this worker is to end."""
+        """Lock the device; wait for it while jobs wait. None if no job waits, or this worker is stopping."""
         holder: Holder | None = None
         while not self._context.stop.stopping:
-            deliver_waiting(self._outbox, self._context.leases)  # it may end a lease that this device still has
+            deliver_waiting(self._outbox, self._context.leases)  # an ending in it may free this device's lease
             try:
                 found = self._look_at_device(unlike=holder)
             except DeviceUnavailable as error:
@@ -135,12 +135,12 @@ class Supervisor:
             if found != holder:
                 event("device-held", logging.WARNING, why=str(found))
                 self._show("busy", held_by=found)
-                self._call_next(queue)  # another device may take it
+                self._wake_next(queue)  # another device may take the job
             holder = found
         return None
 
     def _look_at_device(self, unlike: Holder | None) -> HeldLocks | Holder:
-        """This worker's turn; or who holds the device, after a while where that is the same as before."""
+        """This worker's turn, or the device's holder. Waits up to 5 s for a change if the holder is `unlike`."""
         until_s = time.monotonic() + (_LOOK_AGAIN_S if unlike else 0)
         while True:
             found = self._turn.take()
@@ -149,7 +149,7 @@ class Supervisor:
             time.sleep(_TURN_POLL_S)
 
     def _pass_over(self, held_by: Holder) -> str | None:
-        """The queue of the job that waits for this device and says now who holds it, if one does."""
+        """Record the holder in the job that waits for this device. Returns the job's queue; None if no job waits."""
         try:
             return self._context.leases.pass_over(held_by, self._queues, self._taker)
         except StoreUnavailable as error:
@@ -172,11 +172,11 @@ class Supervisor:
             return None
         event("claimed", job=claim.job_id, attempt=claim.attempt, queue=claim.queue, left_behind=claim.left_behind)
         if claim.left_behind:
-            self._call_next(claim.queue)
+            self._wake_next(claim.queue)
         return claim
 
     def _pass_on(self) -> None:
-        """Jobs may wait that don't fit this device: call those resting workers that haven't looked at them."""
+        """Forward the wake-up: if jobs that don't fit this device wait, wake idle workers that haven't checked them."""
         try:
             queues = self._context.leases.queues_to_notify(self._context.device)
         except StoreUnavailable as error:
@@ -184,26 +184,27 @@ class Supervisor:
             return
         for queue in queues:
             event("passed-on", queue=queue)
-            self._call_next(queue)
+            self._wake_next(queue)
 
-    def _call_next(self, queue: str) -> None:
+    def _wake_next(self, queue: str) -> None:
         try:
             self._wake(queue)
-        except Exception as error:  # noqa: BLE001 - a lost wake-up is sent again by the reconciler; the job at hand goes first
+        except Exception as error:  # noqa: BLE001 - the current job goes first; maintenance repeats a lost wake-up
             event("wake-failed", logging.WARNING, queue=queue, why=repr(error))
 
     def _see_through(self, claim: Claim) -> bool:
-        """Run the job to its end; False: don't claim again now, what was handed back would come back at once.
+        """Run the job to its end. False: don't claim again now, because a job handed back would return at once.
 
-        At a shutdown another worker is called to it. A job whose device is busy waits for the reconciler's slower
-        wake-up: one sent now would come straight back here. It is there for what holds the device without a turn.
+        At a shutdown, another worker is woken for the job. A job whose device is busy waits for maintenance to send the
+        wake-up, because one sent now would return here at once. That happens if a process uses the device without a
+        turn.
         """
         context = self._context
         attempt = JobAttempt(claim, context)
         with attempt_span(claim, context) as span:
             ending = attempt.run()
             counted = deliver_ending(
-                ending, claim, context.leases, self._outbox, context.stop, context.clock, attempt.tell_log
+                ending, claim, context.leases, self._outbox, context.stop, context.clock, attempt.send_log
             )
             note_attempt(span, ending, counted)
         event("ended", job=claim.job_id, attempt=claim.attempt, ending=type(ending).__name__, counted=counted)
@@ -211,10 +212,10 @@ class Supervisor:
             event("device-gone", logging.ERROR, device=context.device.full_id, why=ending.failure.message)
             self.stop(0)
             self._leave()
-            self._call_next(claim.queue)
+            self._wake_next(claim.queue)
             return False
         if not isinstance(ending, HandedBack):
             return True
         if ending.reason == "worker_shutdown":
-            self._call_next(claim.queue)
+            self._wake_next(claim.queue)
         return False

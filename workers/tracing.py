@@ -16,7 +16,9 @@ from workers.outcome import Ending, Failed
 
 @contextmanager
 def attempt_span(claim: Claim, context: WorkerContext) -> Iterator[Span]:
-    """The attempt, and before it the time for which the job has waited. All is sent at its end: not beside a run."""
+    """The span of an attempt, preceded by one for the job's time in the queue. Spans are sent after the attempt, so
+    that sending can't disturb a run.
+    """
     traces = context.traces
     if not traces.on:
         yield Span()
@@ -34,7 +36,7 @@ def attempt_span(claim: Claim, context: WorkerContext) -> Iterator[Span]:
 
 
 def note_attempt(span: Span, ending: Ending, counted: bool) -> None:
-    """`counted`: whether the store took it; another attempt may have owned the job."""
+    """Add the ending to the span. `counted`: whether the store accepted it; another attempt may have owned the job."""
     failure = ending.failure if isinstance(ending, Failed) else None
     span.note(
         {
@@ -47,12 +49,12 @@ def note_attempt(span: Span, ending: Ending, counted: bool) -> None:
 
 
 def run_span(traces: Tracer, number: int, variant: str | None) -> AbstractContextManager[Span]:
-    """`number` counts from 0, what is told from 1. `variant`: which spec of a comparison it is of."""
+    """The span of a run. `number` counts from 0, the span's attribute from 1. `variant`: the A/B variant of the run."""
     return traces.span("run", {"dyno.run": number + 1, "dyno.arm": variant})
 
 
 def note_run(span: Span, ended: RunEnd) -> None:
-    """How the process was started, how long each of its phases took, and why it gave no figures."""
+    """Add to the span how the process was started, the durations of its phases, and the error of a failed run."""
     phases = ended.record.summary.phases.model_dump() if ended.record else {}
     span.note(
         {"dyno.process_start": ended.start, **{f"dyno.phase.{name}": seconds for name, seconds in phases.items()}},
@@ -67,7 +69,7 @@ def _why(ended: RunEnd) -> str:
 def _waited(claim: Claim, context: WorkerContext) -> Carrier:
     try:
         origin = context.leases.origin(claim)
-    except StoreUnavailable:  # the trace is cut in two; the job isn't
+    except StoreUnavailable:  # only the link to the request's trace is lost
         return {}
     follows = {"traceparent": origin.traceparent} if origin.traceparent else {}
     facts = {"dyno.job": claim.job_id, "dyno.queue": claim.queue}

@@ -26,9 +26,9 @@ _NAMES: tuple[VariantName, ...] = ("first", "second", "control")
 
 @dataclass
 class Variant:
-    """One spec with what its runs have measured so far. `name` is None where it is all that the job has.
+    """One spec and the records of its runs so far. `name`: None for a job with a single spec.
 
-    `repeats`: the variant that it runs once more as a control, with what that one chose in its first run.
+    `repeats`: the variant that an A/A control repeats; it reuses what that variant's first run tuned.
     """
 
     name: VariantName | None
@@ -41,21 +41,21 @@ class Variant:
 
     @property
     def enough(self) -> bool:
-        """Whether it needs no other run."""
+        """Whether no further run is needed."""
         return bool(self.records) and enough_runs(self.spec.measure, self.records)
 
     @property
     def tuned(self) -> dict[str, JsonValue]:
-        """What its first run chose by measuring, or that of the variant which it repeats."""
+        """The parameters tuned by the first run of this variant, or of the variant that it repeats."""
         records = (self.repeats or self).records
         return records[0].tuned if records else {}
 
     def estimate(self, device: Device) -> Estimate:
-        """Of one run there."""
+        """The estimate of one run on `device`."""
         return self.workload.estimate(self.params, device, self.spec.replicas, self.spec.framework)
 
     def time_s(self, device: Device) -> float:
-        """By that estimate: every run that may come, sampled as long as it may."""
+        """The estimated maximum time: the maximum number of runs, each sampled for as long as allowed."""
         one, measure = self.estimate(device), self.spec.measure
         return measure.processes.max * (one.time_s + measure.max_s) + one.train_s
 
@@ -67,9 +67,9 @@ class Variant:
 
 
 def variants_of(spec: Spec, context: WorkerContext, new_files: Callable[[], JobFiles]) -> list[Variant]:
-    """In the order of their first runs.
+    """The variants of a spec, in the order of their first runs.
 
-    Raises UnknownWorkload, and InvalidSpec for what this worker or its device can't run.
+    Raises UnknownWorkload, and InvalidSpec if this worker or its device can't run the spec.
     """
     specs = spec.arms
     names: Sequence[VariantName | None] = _NAMES if len(specs) > 1 else [None]
@@ -82,7 +82,7 @@ def variants_of(spec: Spec, context: WorkerContext, new_files: Callable[[], JobF
 
 
 def run_order(variants: Sequence[Variant]) -> Iterator[Variant]:
-    """Whose run is next: rounds of all variants, every other one backwards, until each has enough."""
+    """The order of runs: rounds of all variants, every other round reversed, until each variant has enough runs."""
     for number in itertools.count():
         waiting = [variant for variant in variants if not variant.enough]
         if not waiting:

@@ -44,11 +44,14 @@ from workers.outbox import Outbox, deliver_waiting
 from workers.self_test import prove_fork
 from workers.supervisor import Supervisor
 
-_UPDATES_PER_TTL = 3  # two may get lost before the device counts as gone
+_UPDATES_PER_TTL = 3  # two lost updates don't make the device count as gone
 
 
 class Registration:
-    """Publishes from a thread of its own, and at once when something changes. `device()` is what is known of it now."""
+    """Publishes the worker from its own thread, periodically and at each change.
+
+    `device()` returns the current device.
+    """
 
     def __init__(
         self, client: redis.Redis, settings: Settings, worker: WorkerRecord, device: Callable[[], Device]
@@ -65,7 +68,7 @@ class Registration:
         self._changed.set()
 
     def stop(self) -> None:
-        """Take the device off the list. Returns when that is written, or Redis couldn't be reached."""
+        """Remove the device from the list. Returns when that is written, or if Redis can't be reached."""
         self._ended = True
         self._changed.set()
         self._thread.join()
@@ -88,29 +91,29 @@ class Registration:
 
 
 class Worker:
-    """Everything in the order it starts.
+    """A worker with all its parts, in the order of their start.
 
-    Raises DeviceUnavailable, FrameworkMissing, TracingMissing, WorkloadFault, StoreUnfit or ArtifactStoreUnfit before
-    anything has started; a store that is away may come.
+    The constructor raises DeviceUnavailable, FrameworkMissing, TracingMissing, WorkloadFault, StoreUnfit or
+    ArtifactStoreUnfit before anything is started. An unreachable store isn't an error; it may become available.
     """
 
     def __init__(self, device: str, name: str | None, settings: Settings, emulate: str | None = None) -> None:
         self._settings = settings
         self._device = discover(device, settings, emulate)
         if not self._device.frameworks:  # it would serve no queue
-            raise FrameworkMissing('no framework is installed beside this worker: pip install "tensordyno[cpu]"')
+            raise FrameworkMissing('no framework is installed; install one with: pip install "tensordyno[cpu]"')
         self._workloads = registry()
         self._traces = tracer_for(settings, "dyno-worker", sends_by_itself=False)
-        shared_store(settings)  # only to hear now that it can't be used
+        shared_store(settings)  # only to fail now if it can't be used
         self._client = sync_client(settings)
         _check_store(self._client, settings)
         self._name = name or f"{self._device.full_id}.{secrets.token_hex(3)}"
         _keep_off(self._device, settings)
 
     def run(self) -> int:
-        """Returns the exit code when a signal has ended it."""
+        """Run until a signal or the loss of the device ends the worker. Returns the exit code."""
         on_signals(_leave)
-        # Before the seconds that preparing takes: a lease that ran out may be taken any moment.
+        # Before the preparation, which takes seconds: an expired lease may be taken at any moment.
         deliver_waiting(
             Outbox(self._settings.spool_dir, self._settings.namespace), Leases(self._client, self._settings)
         )
@@ -139,7 +142,7 @@ class Worker:
             return self._serve(launcher, stack)
 
     def _prepare(self, launcher: Launcher) -> Device:
-        """Peaks first: nothing else should run on the device's cores meanwhile."""
+        """Measure the peaks, then start the zygote and the self-test: both would disturb the measurement."""
         locks = lock_paths(self._device, self._settings)
         self._device = self._device.model_copy(update={"peak": measured_peaks(launcher, self._device, locks)})
         if DEFAULT_FRAMEWORK in self._device.frameworks:
@@ -167,7 +170,9 @@ class Worker:
         return consumer.run()
 
     def _gone(self, launcher: Launcher) -> str | None:
-        """Of an accelerator. Cores that a runner can't have it says itself, and this process may have others."""
+        """Why the accelerator is gone, or None. CPUs aren't checked: a runner reports missing cores itself, and this
+        process may have different ones.
+        """
         return None if self._device.driven_as == "cpu" else device_loss(launcher, self._device.id)
 
     def _record(self) -> WorkerRecord:
@@ -191,14 +196,14 @@ def _check_store(client: redis.Redis, settings: Settings) -> None:
 
 
 def _leave(number: signal.Signals) -> None:
-    """A signal while starting: nothing has been claimed, so unwind and go."""
+    """Handle a signal during startup: no job has been claimed, so exit."""
     sys.exit(128 + number)
 
 
 def _keep_off(device: Device, settings: Settings) -> None:
     """Keep this process off the cores that it measures on.
 
-    That is the threads it has (OpenBLAS' came with an import); a thread to come starts on its starter's cores.
+    This moves all existing threads, including those that OpenBLAS starts on import. New threads inherit the cores.
     """
     if settings.reserved_cores is None or device.driven_as != "cpu":
         return

@@ -1,19 +1,20 @@
 """A single-threaded process that has imported one framework and forks runners: `python -P -m workers.zygote`.
 
-Without `--framework` it has imported nothing, and its children execute a new interpreter: that is how a runner is
-spawned. So all processes start in one way, with the same parent-death signal, process group and reaping.
+Without `--framework` it imports nothing, and its children exec a new interpreter: this is how runners are spawned. So
+all runners start in the same way, with the same parent-death signal, process group and reaping.
 
-A request is one message on the control socket with four descriptors: frames, log, request, status. On the status pipe
-the zygote writes one JSON object a line: `{"pid": …}` or `{"refused": …}` (with `"passing": true` where it may work
-later), and `{"status": …}` at the end (as of `waitpid`). A status pipe that closes without that last line means that
-the zygote died.
+A request is one message on the control socket with four descriptors: frames, log, request, status. The zygote writes
+JSON objects to the status pipe, one per line. The first is `{"pid": …}` or `{"refused": …}`, with `"passing": true` if
+a retry may succeed. The last is `{"status": …}`, as returned by `waitpid`. If the status pipe closes without it, the
+zygote has died.
 
-Orphans: a process that left its runner's process group is adopted by the zygote (PR_SET_CHILD_SUBREAPER, prctl(2))
-and ends with the runner. That costs a runner's start nothing, and neither `setsid` nor a second fork gets past it.
-Descendants are found through `children` of each thread in /proc, so a look costs by the runner's threads, not by the
-processes of the host. A kernel without CONFIG_PROC_CHILDREN lists none: then each process is asked for its parent.
+Orphans: the zygote adopts processes that left their runner's process group (PR_SET_CHILD_SUBREAPER, prctl(2)), and ends
+them with the runner. This doesn't slow down a runner's start, and neither `setsid` nor a second fork escapes it.
+Descendants are found through `children` of each thread in /proc, so the cost depends on the runner's threads, not on
+the host's processes. A kernel without CONFIG_PROC_CHILDREN doesn't list children; then the parent of each process is
+read.
 
-Import nothing heavy here, and nothing that starts a thread: forks need a process with one thread.
+Import nothing heavy here, and nothing that starts a thread: only a process with one thread can fork safely.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def descendants(root: int) -> dict[int, int]:
-    """pid -> number of its threads, of every process below `root`; those that are gone meanwhile are left out."""
+    """pid -> number of threads, of every descendant of `root`. Processes that end meanwhile are left out."""
     children = _children()
     found: dict[int, int] = {}
     waiting = list(children(root))
@@ -60,17 +61,17 @@ def descendants(root: int) -> dict[int, int]:
 
 
 def children_of(pid: int) -> set[int]:
-    """Those of all its threads."""
+    """The children of all threads of the process."""
     return set(_children()(pid))
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Together; what several of them share is counted for each."""
+    """Resident memory of the processes. Memory that several of them share is counted for each."""
     return sum(int(words[1]) * _PAGE_BYTES for pid in pids if len(words := _text(_PROC / f"{pid}/statm").split()) > 1)
 
 
 def proportional_bytes(pids: Iterable[int]) -> int:
-    """Together, with what processes share divided among them. The kernel walks all their pages for it: some 10 ms."""
+    """Memory of the processes, with shared memory divided among its users. The kernel walks all pages: about 10 ms."""
     return sum(_pss_bytes(_text(_PROC / f"{pid}/smaps_rollup")) for pid in pids)
 
 
@@ -86,17 +87,17 @@ def _threads(pid: int) -> list[Path]:
 
 
 def _children() -> Callable[[int], Iterable[int]]:
-    return _listed_children if _LISTS_CHILDREN else _asked_children()
+    return _listed_children if _LISTS_CHILDREN else _children_by_parent()
 
 
 def _listed_children(pid: int) -> list[int]:
     return [int(child) for thread in _threads(pid) for child in _text(thread / "children").split()]
 
 
-def _asked_children() -> Callable[[int], Iterable[int]]:
+def _children_by_parent() -> Callable[[int], Iterable[int]]:
     below: dict[int, list[int]] = defaultdict(list)
     for folder in _PROC.glob("[0-9]*"):
-        _, _, behind_the_name = _text(folder / "stat").rpartition(")")  # which may hold anything, spaces too
+        _, _, behind_the_name = _text(folder / "stat").rpartition(")")  # the name may contain any character
         if words := behind_the_name.split():
             below[int(words[1])].append(int(folder.name))
     return lambda pid: below.get(pid, [])
@@ -111,24 +112,24 @@ def _text(path: Path) -> str:
 
 PR_SET_CHILD_SUBREAPER = 36
 
-_PATIENCE_S = 2.0  # a process in an uninterruptible call outlives SIGKILL: it is left to the reaping to come
+_PATIENCE_S = 2.0  # a process in an uninterruptible call survives SIGKILL; a later reaping handles it
 _ASK_AGAIN_S = 0.01
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all below whose own parent dies. A fork doesn't pass it on, an exec keeps it."""
+    """Become the parent of descendants whose parent dies. A fork doesn't inherit this, an exec keeps it."""
     if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def end_adopted(own: Collection[int]) -> None:
-    """Kill and reap every child of this process (which has one thread) but `own`; whatever those leave, too."""
+    """Kill and reap every child of this process except `own`, and their orphans. This process must have one thread."""
     deadline_s = time.monotonic() + _PATIENCE_S
     while strangers := children_of(os.getpid()) - set(own):
-        for pid in strangers:  # all before any is waited for: they may be starting more of themselves
-            with contextlib.suppress(OSError):  # it may be gone, or run under another user's id
+        for pid in strangers:  # kill all of them before waiting: they may be forking
+            with contextlib.suppress(OSError):  # it may be gone, or run as another user
                 os.kill(pid, signal.SIGKILL)
         for pid in strangers:
             _reap(pid, deadline_s)
@@ -143,7 +144,7 @@ def _reap(pid: int, deadline_s: float) -> None:
 
 
 def _wait(pid: int, deadline_s: float) -> None:
-    """Raises ChildProcessError where it is no child of ours."""
+    """Wait for the child to end. Raises ChildProcessError if it isn't a child of this process."""
     try:
         ended = os.pidfd_open(pid)
     except OSError:  # a sandbox may forbid it
@@ -162,13 +163,13 @@ FRAMES_FD = 3
 REQUEST_FD = 4
 
 _ABOVE_OWN_FDS = 16
-_OOM_SCORE = "700"  # under memory pressure the kernel takes the runner first, not Redis or the supervisor
+_OOM_SCORE = "700"  # when memory runs out, the kernel kills the runner first, not Redis or the supervisor
 
 
 def become_runner(zygote_pid: int, frames: int, log: int, request: int) -> None:
-    """Cut every tie with the zygote: afterwards 0 is /dev/null, 1 and 2 the log, 3 the frames, 4 the request."""
+    """Detach from the zygote. Afterwards descriptor 0 is /dev/null, 1 and 2 the log, 3 the frames, 4 the request."""
     die_with_parent(zygote_pid)
-    with contextlib.suppress(PermissionError):  # the zygote sets it too, so that neither has to wait for the other
+    with contextlib.suppress(PermissionError):  # the zygote does the same, so that neither has to wait for the other
         os.setpgid(0, 0)
     _reset_signals()
     _arrange_fds(frames, log, request)
@@ -190,24 +191,24 @@ def _reset_signals() -> None:
 def _arrange_fds(frames: int, log: int, request: int) -> None:
     import fcntl
 
-    # First out of the way, so that no dup2 below overwrites one that is still needed.
+    # Move the descriptors up first, so that no dup2 below overwrites one that is still needed.
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_OWN_FDS) for fd in (log, log, frames, request)]
     for target, source in enumerate([os.open(os.devnull, os.O_RDONLY), *high]):
         os.dup2(source, target)
     for entry in list(Path("/proc/self/fd").iterdir()):
         if int(entry.name) > REQUEST_FD:
-            with contextlib.suppress(OSError):  # the listing's own descriptor is closed already
+            with contextlib.suppress(OSError):  # the descriptor of the listing is closed already
                 os.close(int(entry.name))
 
 
 _MESSAGE_BYTES = 4096
 _RUNNER_FAILED = 70  # EX_SOFTWARE of sysexits.h
 _HANDLED_SIGNALS = (signal.SIGCHLD, signal.SIGTERM)
-_TRANSIENT_ERRNOS = (errno.EAGAIN, errno.ENOMEM)  # no processes or memory left, for now
+_TRANSIENT_ERRNOS = (errno.EAGAIN, errno.ENOMEM)  # out of processes or memory
 
 
 class Zygote:
-    """Serves `control` until it closes, then takes its children with it. `fault`: why it can't fork runners."""
+    """Serves `control` until it closes, then ends with its children. `fault`: why it can't fork runners."""
 
     def __init__(self, control: socket.socket, fault: str | None) -> None:
         self._control = control
@@ -215,7 +216,7 @@ class Zygote:
         self._children: dict[int, int] = {}  # pid -> status pipe
 
     def serve(self) -> NoReturn:
-        # A signal between select and its return must not get lost: the wake-up pipe keeps it.
+        # The wake-up pipe keeps signals that arrive between two calls of select.
         signals_read, signals_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(signals_write, warn_on_full_buffer=False)
         for number in _HANDLED_SIGNALS:
@@ -248,13 +249,13 @@ class Zygote:
             os.close(fd)
 
     def _why_not(self) -> str | None:
-        """Why a fork would be unsafe now: a lock held by another thread stays locked in the child for ever."""
+        """Why a fork would be unsafe now: a lock held by another thread would stay locked in the child forever."""
         threads = len(list(Path("/proc/self/task").iterdir()))
         return self._fault or (f"the zygote has {threads} threads" if threads > 1 else None)
 
     def _start(self, order: dict[str, Any], fds: list[int], status: int) -> None:
         zygote_pid = os.getpid()
-        # Held back until a child hears them itself: one that came before would be taken for the zygote's, and be lost.
+        # Block signals until the child has its own handlers: the zygote's inherited handlers would swallow them.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
         try:
             pid = os.fork()
@@ -273,7 +274,7 @@ class Zygote:
         _write_status(status, {"pid": pid})
 
     def _reap(self) -> None:
-        """Runners, and what they orphaned while they lived."""
+        """Reap ended runners, and orphans of living ones."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if ended.si_pid in self._children:
@@ -282,7 +283,7 @@ class Zygote:
                     os.waitpid(ended.si_pid, 0)
 
     def _bury(self, pid: int) -> None:
-        # Not yet reaped, so its process group's number can't be anyone else's: what it left behind ends here.
+        # The pid isn't reaped yet, so the kernel can't have reused its process group: killing the rest of it is safe.
         _kill_group(pid)
         _, code = os.waitpid(pid, 0)
         status = self._children.pop(pid)
@@ -298,7 +299,7 @@ class Zygote:
 
 
 def _run_child(zygote_pid: int, argv: list[str] | None, frames: int, log: int, request: int) -> NoReturn:
-    """Never returns into the zygote's loop, whatever happens."""
+    """Become the runner. Never returns to the zygote's loop."""
     code = _RUNNER_FAILED
     try:
         become_runner(zygote_pid, frames, log, request)
@@ -306,7 +307,7 @@ def _run_child(zygote_pid: int, argv: list[str] | None, frames: int, log: int, r
             os.execv(sys.executable, [sys.executable, *argv])
         _run_forked()
         code = 0
-    except BaseException:  # noqa: BLE001 - the log's tail is where this is read
+    except BaseException:  # noqa: BLE001 - reported in the log's tail
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):
@@ -324,7 +325,7 @@ def _run_forked() -> None:
 
 
 def _write_status(status: int, message: dict[str, Any]) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+    with contextlib.suppress(BrokenPipeError):  # the launcher has closed its end
         os.write(status, json.dumps(message).encode() + b"\n")
 
 
@@ -334,7 +335,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _load(name: str) -> str | None:
-    """Import all that a runner needs; returns why that failed, or None."""
+    """Import all that a runner needs. Returns why that failed, or None."""
     from dyno.errors import DynoError
     from dyno.frameworks import framework
 
@@ -344,7 +345,7 @@ def _load(name: str) -> str | None:
     except (DynoError, ImportError) as error:
         return f"{type(error).__name__}: {error}"
     _end_library_threads()
-    # What is here stays: no collection in a child walks it, so its pages stay shared.
+    # Freeze the objects: a garbage collection in a child doesn't touch them, so their pages stay shared.
     gc.collect()
     gc.freeze()
     return None
@@ -370,17 +371,21 @@ def main() -> None:
     parser.add_argument("--framework")
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True, help="pid of the process that starts it")
-    parser.add_argument("--cores", default="", help="comma-separated: libraries size themselves at import by these")
-    parser.add_argument("--join", action="append", default=[], help="cgroup.procs of a cgroup for it and its runners")
+    parser.add_argument(
+        "--cores", default="", help="comma-separated cores; libraries size themselves by them at import"
+    )
+    parser.add_argument(
+        "--join", action="append", default=[], help="cgroup.procs of a cgroup for the zygote and its runners"
+    )
     args = parser.parse_args()
     die_with_parent(args.parent)
     if args.cores:
         os.sched_setaffinity(0, [int(core) for core in args.cores.split(",")])
     fault = _load(args.framework) if args.framework else None
-    for door in args.join:  # only now: what it has imported is not the runners'
-        with contextlib.suppress(OSError):  # then the supervisor sees that it isn't in, and looks itself
+    for door in args.join:  # after the imports, whose memory doesn't count towards the runners' limit
+        with contextlib.suppress(OSError):  # the supervisor notices, and checks the limits itself
             Path(door).write_text("0")
-    # From here on it hears a TERM, and takes along what has left its runners' groups; a KILL would let that escape.
+    # From here on, TERM lets the zygote end processes that left their runners' groups. After a KILL they would escape.
     die_with_parent(args.parent, signal.SIGTERM)
     Zygote(socket.socket(fileno=args.socket_fd), fault).serve()
 

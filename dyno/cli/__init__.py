@@ -1,4 +1,4 @@
-"""The `dyno` command. `dyno/cli/app.py` has its exit codes."""
+"""The `dyno` command. Its exit codes are in `dyno/cli/app.py`."""
 
 from __future__ import annotations
 

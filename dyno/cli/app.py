@@ -1,4 +1,4 @@
-"""The frame of the `dyno` command: the Typer app, common options, consoles, and errors as exit codes."""
+"""What all `dyno` commands share: the Typer app, common options, consoles, and errors as exit codes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ app = typer.Typer(
 console = Console()
 error_console = Console(stderr=True)
 USAGE = 2
-_START = "; start a Dyno with `dyno up`, or name another: --url, DYNO_URL"
-_KEY = "; this command sends what DYNO_API_KEY holds"
-_NO_RESULT = "no-result"  # the job failed: what `dyno run` of it ended with, `dyno result` does, too
+_START = "; start Dyno with `dyno up`, or set --url or DYNO_URL"
+_KEY = "; set DYNO_API_KEY to a valid key"
+_NO_RESULT = "no-result"  # the job failed; `dyno result` exits with the same code as its `dyno run` did
 P = ParamSpec("P")
 
 
@@ -43,18 +43,19 @@ def dyno(
 ) -> None:
     """Benchmarks on demand: start Dyno, submit jobs, read and compare results.
 
-    DYNO_URL and DYNO_API_KEY name the service to ask and the key to send.
+    DYNO_URL is the URL of the service, DYNO_API_KEY your API key.
 
-    Exit codes: 0 fine, 1 failed, 2 wrong usage, 3 refused, 4 nobody there, 5 slower than the first, 130 Ctrl-C.
+    Exit codes: 0 success, 1 failed, 2 wrong usage, 3 refused, 4 service unreachable, 5 slower than the first,
+    130 Ctrl-C.
     """
 
 
-Url = Annotated[str, typer.Option("--url", envvar="DYNO_URL", help="Where the API is.")]
+Url = Annotated[str, typer.Option("--url", envvar="DYNO_URL", help="URL of the API.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
 def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
-    """Dyno's errors become one line on stderr and the exit code that scripts can rely on."""
+    """Turn Dyno's errors into one line on stderr and an exit code that scripts can rely on."""
 
     @wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -72,9 +73,9 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
             _fail(error.detail, USAGE)
         except DynoError as error:
             _fail(error.detail, CommandExit.FAILED)
-        except BrokenPipeError:  # whoever reads has had enough, as `head` has
+        except BrokenPipeError:  # the reader closed the pipe, as `head` does
             raise
-        except OSError as error:  # a file or folder that was named
+        except OSError as error:  # a file or folder of an option or argument
             _fail(str(error), CommandExit.FAILED)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
@@ -92,12 +93,12 @@ def print_error(detail: str) -> None:
 
 
 def print_line(console: Console, sentence: str) -> None:
-    """Of any length on one line, and as it is."""
+    """Print a sentence of any length on one line, without markup."""
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_result(data: Any, as_json: bool, human: Callable[[], None]) -> None:
-    """`data` as JSON on stdout, or what `human` prints."""
+    """Print `data` as JSON on stdout, or call `human` to print it."""
     if as_json:
         typer.echo(json.dumps(data, indent=2))
     else:
@@ -105,8 +106,8 @@ def print_result(data: Any, as_json: bool, human: Callable[[], None]) -> None:
 
 
 def expand_home(path: Path | None) -> Path | None:
-    """With `~` written out: most shells leave it as it is in `--data-dir=~/x`. Raises BadParameter."""
+    """Expand `~`, which most shells don't do in `--data-dir=~/x`. Raises BadParameter."""
     try:
         return None if path is None else path.expanduser()
-    except RuntimeError as error:  # no HOME, and a user without an entry
-        raise typer.BadParameter(f"{path}: there is no such home, name it in full") from error
+    except RuntimeError as error:  # no HOME, and no passwd entry for the user
+        raise typer.BadParameter(f"{path}: can't expand ~ to a home directory; name the path in full") from error

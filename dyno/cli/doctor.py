@@ -1,4 +1,4 @@
-"""`dyno doctor`: check what a Dyno needs, as seen from this host, and say how to fix each problem."""
+"""`dyno doctor`: check what Dyno needs, as seen from this host, and say how to fix each problem."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dyno.settings import Settings, load_settings
 from dyno.store.embedded import url_file
 from dyno.store.redis import check_server, store_errors, sync_client
 
-CLOCKS_APART_S = 30.0  # what is signed, and TLS, bear minutes; events of two hosts are told apart by less
+CLOCKS_APART_S = 30.0  # signatures and TLS tolerate minutes, but the order of two hosts' events needs less
 LEAST_FREE_BYTES = 2**30
 
 
 class Check(Stored):
-    """`to_do` is null where all is well."""
+    """The outcome of one check. `to_do` is null if the check passed."""
 
     name: str
     is_well: bool
@@ -36,7 +36,7 @@ class Check(Stored):
 
 
 def diagnose(client: Client, settings: Settings, data_dir: Path) -> Iterator[Check]:
-    """One after the other; `data_dir` is that of `dyno up`."""
+    """Run all checks. `data_dir` is that of `dyno up`."""
     yield from _of_redis(settings, data_dir)
     yield from _of_api(client)
     yield from _of_folders(settings, data_dir)
@@ -45,7 +45,7 @@ def diagnose(client: Client, settings: Settings, data_dir: Path) -> Iterator[Che
 def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
     url = settings.redis_url or _read_or_none(url_file(data_dir))
     if url is None:
-        yield _check("redis", True, f"not known here: DYNO_REDIS_URL is unset, and no `dyno up` runs on {data_dir}")
+        yield _check("redis", True, f"unknown: DYNO_REDIS_URL is unset, and no `dyno up` runs with {data_dir}")
         return
     try:
         with sync_client(settings.model_copy(update={"redis_url": url})) as redis:
@@ -53,51 +53,56 @@ def _of_redis(settings: Settings, data_dir: Path) -> Iterator[Check]:
             with store_errors():
                 seconds, micros = redis.time()
     except DynoError as error:
-        yield _check("redis", False, error.detail, "start it, or name it: DYNO_REDIS_URL; see docs/operations.md")
+        yield _check("redis", False, error.detail, "start Redis, or set DYNO_REDIS_URL; see docs/operations.md")
         return
-    found = "; ".join(complaints) or "reachable, keeps its data, evicts nothing"
-    yield _check("redis", not complaints, found, "change its configuration, see docs/operations.md")
+    found = "; ".join(complaints) or "reachable, persists its data, evicts nothing"
+    yield _check("redis", not complaints, found, "change its configuration; see docs/operations.md")
     apart_s = time.time() - (seconds + micros / 1e6)
-    found = f"this host's clock is {apart_s:+.1f} s from Redis'"
-    yield _check("clock", abs(apart_s) <= CLOCKS_APART_S, found, "let NTP set both clocks")
+    found = f"this host's clock is {apart_s:+.1f} s from Redis's clock"
+    yield _check("clock", abs(apart_s) <= CLOCKS_APART_S, found, "run NTP on both hosts")
 
 
 def _of_api(client: Client) -> Iterator[Check]:
     if not client.alive():
-        found = f"nobody answers at {client.url}"
-        yield _check("api", False, found, "start one: `dyno up`, or name it: --url, DYNO_URL")
+        found = f"no response from {client.url}"
+        yield _check("api", False, found, "start one with `dyno up`, or set --url or DYNO_URL")
         return
     complaint = client.not_ready_because()
     found = complaint or f"{client.url} is ready"
-    yield _check("api", complaint is None, found, "mend what it names, see docs/operations.md")
+    yield _check("api", complaint is None, found, "fix the reported problem; see docs/operations.md")
     try:
         workers, devices = client.workers(), client.devices()
     except (Refused, ServerUnreachable) as error:
-        yield _check("workers", False, error.detail, "set DYNO_API_KEY where a key is needed: `dyno keys create`")
+        yield _check(
+            "workers",
+            False,
+            error.detail,
+            "if the service needs a key, make one with `dyno keys create` and set DYNO_API_KEY",
+        )
         return
-    to_start = "start one: `dyno worker --device cpu`, with the Redis of the API"
+    to_start = "start one with `dyno worker --device cpu`, on the API's Redis"
     yield _check("workers", bool(workers), f"{len(workers)} live", to_start)
-    taking = [each.full_id for each in devices if not each.cordoned and each.state != "draining"]
-    found = f"{len(taking)} of {len(devices)} take jobs: {', '.join(taking) or '-'}"
-    yield _check("devices", bool(taking), found, "`dyno uncordon` one" if devices else to_start)
+    available = [each.full_id for each in devices if not each.cordoned and each.state != "draining"]
+    found = f"{len(available)} of {len(devices)} take jobs: {', '.join(available) or '-'}"
+    yield _check("devices", bool(available), found, "uncordon one with `dyno uncordon`" if devices else to_start)
     held = "; ".join(str(each.held_by) for each in devices if each.held_by)
-    to_end = "wait for that process, end it, or give each Dyno cores of its own: `--device cpu:0-1`"
+    to_end = "wait for the process, end it, or give each Dyno its own cores with `--device cpu:0-1`"
     yield _check("locks", not held, held or "no other process uses a device that jobs wait for", to_end)
 
 
 def _of_folders(settings: Settings, data_dir: Path) -> Iterator[Check]:
     sets = settings.data_dir
     if sets is None:
-        yield _check("data sets", True, "DYNO_DATA_DIR is unset: Keras' cache, then what ships")
+        yield _check("data sets", True, "DYNO_DATA_DIR is unset: Dyno uses Keras' cache, then the data it ships with")
     else:
         is_well = sets.is_dir() and os.access(sets, os.R_OK | os.X_OK)
-        found = f"{sets} " + ("can be read" if is_well else "is no folder that can be read")
-        yield _check("data sets", is_well, found, "mend DYNO_DATA_DIR, or unset it")
+        found = f"{sets} is " + ("readable" if is_well else "not a readable folder")
+        yield _check("data sets", is_well, found, "set DYNO_DATA_DIR to a readable folder, or unset it")
     wrong = write_error(data_dir)
     free = 0 if wrong else shutil.disk_usage(nearest(data_dir)).free
     found = f"{data_dir} can't be used: {wrong}" if wrong else f"{data_dir}: {free / 2**30:.1f} GiB free"
     yield _check(
-        "data folder", free >= LEAST_FREE_BYTES, found, "make room, or name another folder: `dyno up --data-dir`"
+        "data folder", free >= LEAST_FREE_BYTES, found, "free space, or choose another folder with `dyno up --data-dir`"
     )
 
 
@@ -112,7 +117,7 @@ def _read_or_none(file: Path) -> str | None:
         return None
 
 
-_KEPT = "Where `dyno up` keeps jobs and results."
+_KEPT = "Folder in which `dyno up` keeps jobs and results."
 
 
 @app.command()
@@ -122,7 +127,7 @@ def doctor(
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Look at Redis, API, workers, devices, folders and the clock. Exit code 1 where anything is amiss."""
+    """Check Redis, API, workers, devices, folders and the clock. Exit code 1 if a check fails."""
     with Client(url) as client:
         checks = list(diagnose(client, load_settings(), data_dir))
     print_result([each.model_dump(mode="json") for each in checks], as_json, lambda: _print(checks))
@@ -131,5 +136,5 @@ def doctor(
 
 
 def _print(checks: list[Check]) -> None:
-    cells = ((each.name, "well" if each.is_well else "amiss", each.found, each.to_do) for each in checks)
-    render.print_table(console, ("part", "state", "found", "to do"), cells)
+    cells = ((each.name, "ok" if each.is_well else "problem", each.found, each.to_do) for each in checks)
+    render.print_table(console, ("check", "state", "found", "to do"), cells)

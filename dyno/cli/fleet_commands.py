@@ -1,4 +1,4 @@
-"""`dyno workloads`, `devices`, `workers`, `cordon`, `uncordon`: what there is to run, and to run it on."""
+"""`dyno workloads`, `devices`, `workers`, `cordon`, `uncordon`: list the inventory, and cordon devices."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dyno.cli.app import AsJson, Url, app, console, exit_codes, print_line, prin
 from dyno.client import DEFAULT_URL, Client
 from dyno.models.inventory import AwayDevice, DeviceStatus
 
-DeviceName = Annotated[str, typer.Argument(help="As `dyno devices` lists it; with @host where several hosts have one.")]
+DeviceName = Annotated[str, typer.Argument(help="Device id from `dyno devices`, with @host if several hosts have it.")]
 
 
 @app.command()
 @exit_codes
 def devices(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """List the devices that live workers offer, and those that are cordoned while their workers are away."""
+    """List the devices of live workers, and cordoned devices without a live worker."""
     with Client(url) as client:
         rows: list[DeviceStatus | AwayDevice] = [*client.devices(), *client.cordoned_away()]
     print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.devices(console, rows))
@@ -26,7 +26,7 @@ def devices(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 @app.command()
 @exit_codes
 def workers(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """List the live workers, and what each is doing."""
+    """List the live workers and their jobs."""
     with Client(url) as client:
         rows = client.workers()
     print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.workers(console, rows))
@@ -35,11 +35,11 @@ def workers(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 @app.command()
 @exit_codes
 def workloads(
-    name: Annotated[str | None, typer.Argument(help="One of them, with its params.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show one workload, with its params.")] = None,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """List what there is to run; of one workload the params, which are options of `dyno run`."""
+    """List workloads, or the params of one, which are options of `dyno run`."""
     with Client(url) as client:
         if name is None:
             rows = client.workloads()
@@ -58,7 +58,7 @@ def workloads(
 @app.command()
 @exit_codes
 def cordon(device: DeviceName, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Let a device finish what it runs and take no other job, until it is uncordoned."""
+    """Cordon a device: it finishes its current job and takes no new ones until you uncordon it."""
     with Client(url) as client:
         answer = client.cordon(device)
     print_result(

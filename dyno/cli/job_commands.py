@@ -1,7 +1,7 @@
 """Commands that submit jobs and wait for them, and commands about jobs, their files and their webhooks.
 
 `run`, `rerun` and `compare` submit under an idempotency key, so that Ctrl-C during the submit can cancel the job.
-While they wait, Ctrl-C cancels the job; an unreachable service doesn't.
+While they wait, Ctrl-C cancels the job. If the service becomes unreachable, the job goes on.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _WORDS = "dyno.words"
 
 
 class WorkloadCommand(TyperCommand):
-    """A command whose help has the params of the workload that is named beside `--help`. No service is asked."""
+    """A command whose help includes the params of a workload named beside `--help`. It calls no service."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[_WORDS] = tuple(args)  # help is printed before any of them is taken
+        ctx.meta[_WORDS] = tuple(args)  # Typer prints help before it parses the arguments
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -60,12 +60,12 @@ class WorkloadCommand(TyperCommand):
 
 
 def parse_params(pairs: list[str] | None) -> dict[str, JsonValue]:
-    """Of words such as `n=4096`. Raises BadParameter."""
+    """Parse words such as `n=4096`. Raises BadParameter."""
     return {name: parse_value(text) for name, text in parse_pairs(pairs).items()}
 
 
 def parse_pairs(pairs: list[str] | None) -> dict[str, str]:
-    """Of words such as `team=vision`, each name once. Raises BadParameter."""
+    """Parse words such as `team=vision`, each name once. Raises BadParameter."""
     values: dict[str, str] = {}
     for pair in pairs or []:
         name, equals, text = pair.partition("=")
@@ -78,7 +78,7 @@ def parse_pairs(pairs: list[str] | None) -> dict[str, str]:
 
 
 def parse_workload_options(workload: WorkloadEntry, words: Sequence[str]) -> dict[str, JsonValue]:
-    """Of words such as `--n 4096`, `--batch-size=32` or `--jit-compile`. Raises BadParameter that names them all."""
+    """Parse words such as `--n 4096`, `--batch-size=32` or `--jit-compile`. Raises BadParameter with all params."""
     known: dict[str, Any] = workload.params.get("properties", {})
     values: dict[str, JsonValue] = {}
     left = list(words)
@@ -86,7 +86,7 @@ def parse_workload_options(workload: WorkloadEntry, words: Sequence[str]) -> dic
         option, equals, text = left.pop(0).partition("=")
         name = option.removeprefix("--").replace("-", "_")
         if not option.startswith("--") or name not in known:
-            raise typer.BadParameter(f"{workload.name} has no {option}; its params: {_option_names(known)}")
+            raise typer.BadParameter(f"{workload.name} has no {option}; use one of: {_option_names(known)}")
         if equals or (left and not left[0].startswith("--")):
             values[name] = parse_value(text if equals else left.pop(0), known[name])
         elif known[name].get("type") == "boolean":
@@ -97,7 +97,7 @@ def parse_workload_options(workload: WorkloadEntry, words: Sequence[str]) -> dic
 
 
 def parse_value(text: str, schema: dict[str, Any] | None = None) -> JsonValue:
-    """JSON, or a word: the latter always where nothing but text is allowed."""
+    """Parse JSON, or else take the text as a string, which it always is if the schema allows only strings."""
     if schema is not None and schema.get("type") == "string":
         return text
     try:
@@ -115,14 +115,15 @@ T = TypeVar("T")
 
 
 def retrying_client(url: str) -> Client:
-    """Says on stderr, once each time, that it waits for the service."""
+    """A client that says on stderr when a call starts to wait for the service."""
     return Client(url, away=lambda error: print_line(error_console, f"waiting for the service: {error.detail}"))
 
 
 def submit_once(client: Client, ask: Callable[..., T], job_of: Callable[[T], str]) -> T:
-    """What `ask` comes to, a call that queues a job under an `idempotency_key`.
+    """Call `ask`, which queues a job, under a new `idempotency_key`.
 
-    Ctrl-C amid that may come behind the queueing: it is asked once more, which makes no second job, and that canceled.
+    Ctrl-C may come when the service has already queued the job. Then call `ask` again under the same key, which returns
+    the same job, and cancel it.
     """
     under_one_key = partial(ask, idempotency_key=new_ulid())
     try:
@@ -131,61 +132,61 @@ def submit_once(client: Client, ask: Callable[..., T], job_of: Callable[[T], str
         try:
             print_line(error_console, _cancel_message(client, job_of(under_one_key())))
         except Refused:
-            pass  # so there is no job
+            pass  # the service has queued no job
         except ServerUnreachable as error:
-            print_line(error_console, f"it isn't known whether a job was queued: {error.detail}")
+            print_line(error_console, f"a job may have been queued; check with `dyno jobs`: {error.detail}")
         raise
 
 
 def wait_for_result(client: Client, job_id: str, as_json: bool) -> Result:
-    """Once it is there; see `cancel_on_interrupt` for the rest."""
+    """Wait for the job and return its result; see `cancel_on_interrupt` for errors."""
     with render.live_progress(error_console if as_json else console) as follow, cancel_on_interrupt(client, job_id):
         return client.outcome(job_id, follow)
 
 
 @contextmanager
 def cancel_on_interrupt(client: Client, job_id: str) -> Iterator[None]:
-    """Ctrl-C cancels the job; the service's being away doesn't."""
+    """Cancel the job on Ctrl-C, but not if the service becomes unreachable."""
     try:
         yield
     except KeyboardInterrupt:
         print_line(error_console, _cancel_message(client, job_id))
         raise
     except ServerUnreachable as error:
-        left = f"{job_id} goes on without this command: `dyno result {job_id}`, once the service is back"
-        raise ServerUnreachable(f"{error.detail}\n{left}") from error
+        hint = f"{job_id} goes on; run `dyno result {job_id}` once the service is back"
+        raise ServerUnreachable(f"{error.detail}\n{hint}") from error
 
 
 def _cancel_message(client: Client, job_id: str) -> str:
     try:
-        return f"{client.cancel(job_id).id}: cancel asked for"
+        return f"{client.cancel(job_id).id}: cancel requested"
     except Refused:
-        return f"{job_id}: had ended before it could be canceled"
+        return f"{job_id}: ended before it could be canceled"
     except ServerUnreachable as error:
         return f"{job_id}: not canceled, it goes on: {error.detail}"
 
 
 _DEVICE = '"cpu", "gpu", "tpu", "any", an id, or JSON such as {"model": "NVIDIA L4"}.'
-_QUEUE_IF_ABSENT = "Wait where no live worker has such a device, too."
+_QUEUE_IF_ABSENT = "Queue the job even if no live worker has such a device."
 _MEASURED = ", ".join(name for name in Measure.model_fields if name != "processes")
-_TIME = "ISO 8601 with its zone: 2026-11-22T04:05:06Z."
-JobId = Annotated[str, typer.Argument(help="As `dyno jobs` lists it.")]
-Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 where the verdict is less than this.")]
+_TIME = "ISO 8601 with a time zone: 2026-11-22T04:05:06Z."
+JobId = Annotated[str, typer.Argument(help="Job id from `dyno jobs`.")]
+Require = Annotated[Verdict | None, typer.Option(help="Exit with 1 if the verdict is lower than this.")]
 
 
 @app.command(cls=WorkloadCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 @exit_codes
 def run(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(help="As `dyno workloads` lists them.")],
-    param: Annotated[list[str] | None, typer.Option(help="name=value; the value is JSON or a word.")] = None,
+    workload: Annotated[str, typer.Argument(help="Name from `dyno workloads`.")],
+    param: Annotated[list[str] | None, typer.Option(help="name=value; the value is JSON or text.")] = None,
     device: Annotated[str, typer.Option(help=_DEVICE)] = "any",
     framework: Annotated[str, typer.Option(help="tensorflow, jax or torch.")] = "tensorflow",
-    replicas: Annotated[int, typer.Option(help="Copies of the model, the batch split evenly.")] = 1,
-    processes: Annotated[int, typer.Option(help="Fresh processes the result rests on.")] = 5,
+    replicas: Annotated[int, typer.Option(help="Copies of the model; the batch is split evenly.")] = 1,
+    processes: Annotated[int, typer.Option(help="Number of fresh processes to measure in.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 0,
     measure: Annotated[list[str] | None, typer.Option(help=f"name=value; one of {_MEASURED}.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="name=value, to find it by; may be repeated.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="name=value, to find the job by; may be repeated.")] = None,
     queue_if_absent: Annotated[bool, typer.Option("--queue-if-absent", help=_QUEUE_IF_ABSENT)] = False,
     require: Require = None,
     url: Url = DEFAULT_URL,
@@ -193,10 +194,10 @@ def run(
 ) -> None:
     """Submit a job, wait for it, print its result. Ctrl-C cancels the job.
 
-    The workload's own params are options, too: --n 4096, --batch-size 32. `dyno run NAME --help` lists them.
+    The workload's own params are options too: --n 4096, --batch-size 32. `dyno run NAME --help` lists them.
     """
     if workload.startswith("-"):
-        raise typer.BadParameter(f"name the workload first, {workload} and other options behind it")
+        raise typer.BadParameter(f"name the workload first, then {workload} and other options")
     with retrying_client(url) as client:
         given = parse_params(param)
         if context.args:
@@ -220,7 +221,7 @@ def run(
 @app.command()
 @exit_codes
 def rerun(job_id: JobId, require: Require = None, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Submit what a job was asked for as a new job, wait for it, print its result. Ctrl-C cancels the new one."""
+    """Submit a job's spec as a new job, wait for it, print its result. Ctrl-C cancels the new job."""
     with retrying_client(url) as client:
         again = submit_once(client, partial(client.rerun, job_id), lambda job: job.id)
         found = wait_for_result(client, again.id, as_json)
@@ -228,21 +229,21 @@ def rerun(job_id: JobId, require: Require = None, url: Url = DEFAULT_URL, as_jso
 
 
 def _print_job_result(found: Result, as_json: bool, require: Verdict | None) -> None:
-    """Exit code 1 where the verdict is less than what is required."""
+    """Print the result. Exit code 1 if the verdict is lower than required."""
     print_result(found.model_dump(mode="json"), as_json, lambda: render.result(console, found))
     if require is not None and found.verdict.rank < require.rank:
-        raise DynoError(f"{require} is required; the result of {found.job} is {found.verdict}: {_reasons(found)}")
+        raise DynoError(f"{require} is required, but the result of {found.job} is {found.verdict}: {_reasons(found)}")
 
 
 def _reasons(found: Result) -> str:
-    """What keeps the verdict from being better."""
+    """The reasons why the verdict isn't higher."""
     codes = [raised.code for raised in found.warnings if raised.severity in "AB"]
     few = ["fewer than five runs"] if len(found.runs) < MIN_PROCESSES else []
     return ", ".join(codes + [f"{code} unchecked" for code in found.unchecked] + few)
 
 
 def _selector(text: str) -> JsonValue:
-    """A shorthand, or the selector itself."""
+    """Parse a device selector: JSON, or a shorthand."""
     try:
         found: JsonValue = json.loads(text)
     except json.JSONDecodeError:
@@ -253,18 +254,18 @@ def _selector(text: str) -> JsonValue:
 @app.command()
 @exit_codes
 def jobs(
-    status: Annotated[Status | None, typer.Option(help="Only jobs of this status.")] = None,
-    workload: Annotated[str | None, typer.Option(help="Only those of this workload.")] = None,
+    status: Annotated[Status | None, typer.Option(help="Only jobs with this status.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Only jobs of this workload.")] = None,
     device: Annotated[str | None, typer.Option(help="A kind, or an id with or without its host.")] = None,
     framework: Annotated[str | None, typer.Option(help="tensorflow, jax or torch.")] = None,
     label: Annotated[str | None, typer.Option(help="name, or name=value.")] = None,
     created_after: Annotated[str | None, typer.Option(help=_TIME)] = None,
     created_before: Annotated[str | None, typer.Option(help=_TIME)] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of jobs.")] = 50,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """List the newest jobs that fit all filters."""
+    """List the newest jobs that match all filters."""
     with Client(url) as client:
         rows = client.jobs(
             status=status,
@@ -299,7 +300,7 @@ def artifacts(
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """List the files that a job has left behind; with --save, download them."""
+    """List the files that a job has stored; with --save, download them."""
     with Client(url) as client:
         rows = client.artifacts(job_id)
         if save is not None:
@@ -310,24 +311,24 @@ def artifacts(
 def _download_all(client: Client, job_id: str, rows: list[Artifact], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for row in rows:
-        if not is_artifact_name(row.name):  # it names a file here, and the service may be anybody's
-            raise DynoError(f"{client.url} lists a file with a name that no artifact has: {row.name!r}")
+        if not is_artifact_name(row.name):  # the name becomes a local path, and the service may be hostile
+            raise DynoError(f"{client.url} lists a file with an invalid name, so nothing is saved: {row.name!r}")
         client.download(job_id, row, folder / row.name)
 
 
-JobIds = Annotated[list[str], typer.Argument(help="As `dyno jobs` lists them.")]
-JobOutcome = tuple[JsonValue, str]  # what came of it, as JSON and as a sentence
+JobIds = Annotated[list[str], typer.Argument(help="Job ids from `dyno jobs`.")]
+JobOutcome = tuple[JsonValue, str]  # the outcome as JSON and as a sentence
 
 
 @app.command()
 @exit_codes
 def cancel(job_ids: JobIds, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Cancel jobs: those that wait at once, those that run within 5 s. Exit code 3 where any had ended otherwise."""
+    """Cancel queued jobs at once and running jobs within 5 s. Exit code 3 if a job had succeeded or failed before."""
     with Client(url) as client:
 
         def one(job_id: str) -> JobOutcome:
             job = client.cancel(job_id)
-            return job.model_dump(mode="json"), f"{job.id}: {'canceled' if job.done else 'cancel asked for'}"
+            return job.model_dump(mode="json"), f"{job.id}: {'canceled' if job.done else 'cancel requested'}"
 
         _for_each_job(job_ids, one, as_json)
 
@@ -335,7 +336,7 @@ def cancel(job_ids: JobIds, url: Url = DEFAULT_URL, as_json: AsJson = False) -> 
 @app.command()
 @exit_codes
 def delete(job_ids: JobIds, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
-    """Delete jobs that are done, with their results, files and all. Exit code 3 where any isn't done."""
+    """Delete done jobs with their results, files and logs. Exit code 3 if a job isn't done."""
     with Client(url) as client:
 
         def one(job_id: str) -> JobOutcome:
@@ -349,12 +350,12 @@ def delete(job_ids: JobIds, url: Url = DEFAULT_URL, as_json: AsJson = False) -> 
 @exit_codes
 def logs(
     job_id: JobId,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until the job is done.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Print new output until the job is done.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Print what a job's runners have printed, the last 256 KiB at most. Ctrl-C ends the reading, not the job.
+    """Print the output of a job's runners, the last 256 KiB at most. Ctrl-C stops printing, not the job.
 
-    Exit code 0 where all was read that there is, however the job has ended.
+    Exit code 0 if all output was read, even if the job failed.
     """
     with Client(url) as client:
         for text in client.follow_logs(job_id) if follow else [client.logs(job_id)]:
@@ -362,8 +363,8 @@ def logs(
 
 
 def _for_each_job(job_ids: list[str], ask: Callable[[str], JobOutcome], as_json: bool) -> None:
-    """Ask it of each, also behind one that is refused, and tell what came of all that were asked."""
-    came, refused = list[JsonValue](), False
+    """Call `ask` for each job, even after a refusal, and print all outcomes."""
+    outcomes, refused = list[JsonValue](), False
     try:
         for job_id in dict.fromkeys(job_ids):
             try:
@@ -372,35 +373,35 @@ def _for_each_job(job_ids: list[str], ask: Callable[[str], JobOutcome], as_json:
                 refused = True
                 print_error(f"{job_id}: {error.detail}")
                 continue
-            came.append(document)
+            outcomes.append(document)
             if not as_json:
                 print_line(console, sentence)
     finally:
         if as_json:
-            typer.echo(json.dumps(came, indent=2))
+            typer.echo(json.dumps(outcomes, indent=2))
     if refused:
         raise typer.Exit(CommandExit.REFUSED)
 
 
-_BARS = "A file to save the bars to, as SVG."
+_BARS = "File to save a bar chart to, as SVG."
 _JOB = re.compile("job_[0-9A-Z]{26}")
 
 
 @app.command()
 @exit_codes
 def compare(
-    first: Annotated[str, typer.Argument(help="What the others are compared with: a job, or a file with a spec.")],
-    others: Annotated[list[str], typer.Argument(help="Jobs of the same work; or one file with a spec, to run both.")],
-    metric: Annotated[str | None, typer.Option(help="A metric of them; the workload's first if not given.")] = None,
-    margin: Annotated[float, typer.Option(help="What counts as the same: 0.02 is ±2 %.")] = MARGIN,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = CONFIDENCE,
-    pairs: Annotated[int, typer.Option(help="Of specs: runs of each, in turns; an even number.")] = PAIRS,
-    control: Annotated[bool, typer.Option(help="Of specs: run the first twice, to show the noise.")] = True,
+    first: Annotated[str, typer.Argument(help="The baseline: a job, or a file with a spec.")],
+    others: Annotated[list[str], typer.Argument(help="Jobs of the same work, or one file with a second spec.")],
+    metric: Annotated[str | None, typer.Option(help="Metric to compare; the workload's first by default.")] = None,
+    margin: Annotated[float, typer.Option(help="Ratios that count as the same: 0.02 is ±2 %.")] = MARGIN,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = CONFIDENCE,
+    pairs: Annotated[int, typer.Option(help="For specs: runs of each, in turns; an even number.")] = PAIRS,
+    control: Annotated[bool, typer.Option(help="For specs: run the first twice, to show the noise.")] = True,
     bars: Annotated[Path | None, typer.Option(dir_okay=False, callback=expand_home, help=_BARS)] = None,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Compare results with the first of them, or run two specs in turns. Exit code 5 where any is SLOWER.
+    """Compare results with the first, or run two specs in turns and compare them. Exit code 5 if any is SLOWER.
 
     A spec is the body of POST /v1/jobs, as a JSON file. Ctrl-C cancels the job that runs them.
     """
@@ -425,15 +426,15 @@ def _read_spec(name: str) -> dict[str, Any]:
     try:
         document = json.loads(Path(name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"{name} is neither a job nor a file with a spec: {error}") from error
+        raise typer.BadParameter(f"{name} is neither a job id nor a readable file with a spec: {error}") from error
     if not isinstance(document, dict):
-        raise typer.BadParameter(f"{name} holds no JSON object")
+        raise typer.BadParameter(f"{name} must contain a JSON object")
     return document
 
 
 def _run_specs(client: Client, specs: list[dict[str, Any]], as_json: bool, options: dict[str, Any]) -> Comparison:
     if len(specs) != 2:
-        raise typer.BadParameter("two specs can be run in turns, no more")
+        raise typer.BadParameter(f"{len(specs)} specs given; name exactly two")
     begun = submit_once(client, partial(client.begin_comparison, *specs, **options), lambda begun: begun.job)
     with cancel_on_interrupt(client, begun.job):
         with render.live_progress(error_console if as_json else console) as follow:
@@ -441,20 +442,20 @@ def _run_specs(client: Client, specs: list[dict[str, Any]], as_json: bool, optio
         return client.comparison(begun.id)
 
 
-webhooks = typer.Typer(no_args_is_help=True, help="What the webhooks of done jobs were sent.")
+webhooks = typer.Typer(no_args_is_help=True, help="Deliveries of webhooks.")
 app.add_typer(webhooks, name="webhooks")
 
 
 @webhooks.command()
 @exit_codes
 def deliveries(
-    status: Annotated[DeliveryStatus | None, typer.Option(help="Only deliveries of this status.")] = None,
-    job: Annotated[str | None, typer.Option(help="Only that of this job.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    status: Annotated[DeliveryStatus | None, typer.Option(help="Only deliveries with this status.")] = None,
+    job: Annotated[str | None, typer.Option(help="Only the delivery of this job.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of deliveries.")] = 50,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """List the newest deliveries that fit all filters."""
+    """List the newest deliveries that match all filters."""
     with Client(url) as client:
         rows = client.deliveries(status=status, job=job, limit=limit)
     print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.deliveries(console, rows))
@@ -463,11 +464,11 @@ def deliveries(
 @webhooks.command()
 @exit_codes
 def redeliver(
-    delivery_id: Annotated[str, typer.Argument(help="As `dyno webhooks deliveries` lists it: msg_…")],
+    delivery_id: Annotated[str, typer.Argument(help="Id from `dyno webhooks deliveries`: msg_…")],
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
-    """Send one again at once, whatever became of it."""
+    """Send a delivery again at once, whatever its status."""
     with Client(url) as client:
         row = client.redeliver(delivery_id)
     print_result(row.model_dump(mode="json"), as_json, lambda: render.deliveries(console, [row]))

@@ -25,35 +25,35 @@ from dyno.store.redis import async_client
 
 T = TypeVar("T")
 keys = typer.Typer(
-    no_args_is_help=True, help="API keys. Needs DYNO_REDIS_URL, or a `dyno up` that runs, and its --data-dir."
+    no_args_is_help=True, help="API keys. Needs DYNO_REDIS_URL, or a running `dyno up` and its --data-dir."
 )
 app.add_typer(keys, name="keys")
 
 HOST = "host"
-KeyId = Annotated[str, typer.Argument(help="As `dyno keys list` lists it: key_…")]
-_WHOSE = "Of the `dyno up` whose keys these are; ignored with DYNO_REDIS_URL."
-DataDir = Annotated[Path, typer.Option(callback=expand_home, help=_WHOSE)]
+KeyId = Annotated[str, typer.Argument(help="Id from `dyno keys list`: key_…")]
+_DATA_DIR_HELP = "The --data-dir of the running `dyno up`; ignored with DYNO_REDIS_URL."
+DataDir = Annotated[Path, typer.Option(callback=expand_home, help=_DATA_DIR_HELP)]
 
 
 @keys.command()
 @exit_codes
 def create(
-    name: Annotated[str, typer.Option(help="What it is for, for people.")],
-    scope: Annotated[Scope, typer.Option(help="read; submit, which may read; admin, which may do everything.")],
-    queued_jobs: Annotated[int | None, typer.Option(help="Limit: jobs that wait at the same time.")] = None,
-    device_s_per_day: Annotated[int | None, typer.Option(help="Limit: seconds of devices in a day of UTC.")] = None,
-    requests_per_s: Annotated[int | None, typer.Option(help="Limit: requests in a second.")] = None,
+    name: Annotated[str, typer.Option(help="The purpose of the key, for people.")],
+    scope: Annotated[Scope, typer.Option(help="read; submit, which includes read; admin, which includes everything.")],
+    queued_jobs: Annotated[int | None, typer.Option(help="Limit: number of queued jobs.")] = None,
+    device_s_per_day: Annotated[int | None, typer.Option(help="Limit: device time per UTC day, in seconds.")] = None,
+    requests_per_s: Annotated[int | None, typer.Option(help="Limit: requests per second.")] = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print its secret, this once. From the first one on, the service asks for a key."""
+    """Create a key and print its secret, this once. Once there is a key, requests to the service need one."""
     limits = {"queued_jobs": queued_jobs, "device_s_per_day": device_s_per_day, "requests_per_s": requests_per_s}
     try:
-        asked = NewKey(name=name, scope=scope.value, limits=Limits(**limits))
+        request = NewKey(name=name, scope=scope.value, limits=Limits(**limits))
     except ValidationError as invalid:
         wrong = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in invalid.errors())
         raise typer.BadParameter(wrong) from invalid
-    key, secret = _ask(data_dir, lambda store: store.create(asked))
+    key, secret = _call_store(data_dir, lambda store: store.create(request))
     _audit("key-created", key=key.id, name=key.name, scope=key.scope)
     print_result({**key.model_dump(mode="json"), "secret": secret}, as_json, lambda: typer.echo(secret))
 
@@ -61,8 +61,8 @@ def create(
 @keys.command(name="list")
 @exit_codes
 def list_keys(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
-    """List all keys, revoked ones too: jobs name them as their owners."""
-    rows = _ask(data_dir, lambda store: store.list())
+    """List all keys, including revoked ones, which jobs may name as their owners."""
+    rows = _call_store(data_dir, lambda store: store.list())
     print_result([row.model_dump(mode="json") for row in rows], as_json, lambda: render.keys(console, rows))
 
 
@@ -70,37 +70,39 @@ def list_keys(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> 
 @exit_codes
 def revoke(key_id: KeyId, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
     """Revoke a key at once. Its jobs go on."""
-    if _ask(data_dir, lambda store: store.revoke(key_id)):
+    if _call_store(data_dir, lambda store: store.revoke(key_id)):
         _audit("key-revoked", key=key_id)
     else:
-        error_console.print(f"{key_id} was revoked before", markup=False, highlight=False)
+        error_console.print(f"{key_id} was already revoked", markup=False, highlight=False)
     print_result({"key": key_id, "revoked": True}, as_json, lambda: None)
 
 
 @keys.command(name="open")
 @exit_codes
 def open_again(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
-    """Forget all keys, once they are revoked, and let requests without a key in again."""
-    if not _ask(data_dir, lambda store: store.open_again()):
-        raise DynoError("there are keys that aren't revoked: `dyno keys list`, `dyno keys revoke`")
+    """Delete all keys, which must be revoked, and accept requests without a key again."""
+    if not _call_store(data_dir, lambda store: store.open_again()):
+        raise DynoError(
+            "some keys aren't revoked; find them with `dyno keys list`, revoke them with `dyno keys revoke`"
+        )
     _audit("keys-opened")
     print_result({"open": True}, as_json, lambda: None)
 
 
-def _ask(data_dir: Path, question: Callable[[ApiKeys], Awaitable[T]]) -> T:
-    named = load_settings()
-    settings = named if named.redis_url else named.model_copy(update={"redis_url": _url(data_dir)})
+def _call_store(data_dir: Path, command: Callable[[ApiKeys], Awaitable[T]]) -> T:
+    configured = load_settings()
+    settings = configured if configured.redis_url else configured.model_copy(update={"redis_url": _url(data_dir)})
 
-    async def asked() -> T:
+    async def run() -> T:
         async with async_client(settings) as client:
-            return await question(ApiKeys(client, settings))
+            return await command(ApiKeys(client, settings))
 
     try:
-        return asyncio.run(asked())
+        return asyncio.run(run())
     except StoreUnavailable as error:
-        if named.redis_url:
+        if configured.redis_url:
             raise
-        raise StoreUnavailable(f"{error.detail}; does the `dyno up` on {data_dir} still run?") from error
+        raise StoreUnavailable(f"{error.detail}; is the `dyno up` with --data-dir {data_dir} still running?") from error
 
 
 def _url(data_dir: Path) -> str:
@@ -108,17 +110,16 @@ def _url(data_dir: Path) -> str:
         return url_file(data_dir).read_text()
     except (NotADirectoryError, PermissionError) as error:
         raise WrongSettings(
-            f"the data folder {data_dir} can't be used: {error.strerror}; name that of `dyno up`: --data-dir"
+            f"the data folder {data_dir} can't be used: {error.strerror}; pass the --data-dir of `dyno up`"
         ) from None
     except OSError:
         raise DynoError(
-            f"no `dyno up` has run on {data_dir}: start it first, give its --data-dir here, too, where it has one, "
-            "or set DYNO_REDIS_URL"
+            f"no `dyno up` has run with --data-dir {data_dir}; start it, pass its --data-dir, or set DYNO_REDIS_URL"
         ) from None
 
 
 def _audit(action: str, **facts: object) -> None:
-    """On stderr, so that stdout is the secret alone."""
+    """Log to stderr, so that stdout has only the secret."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PlainFormatter(PLAIN_FORMAT))
     AUDIT_LOG.addHandler(handler)

@@ -1,6 +1,6 @@
 """Jobs, results, comparisons and lists for people, in a terminal.
 
-Tables never cut a cell: an id that has lost its end, or is split over two lines, is copied wrong.
+Tables never truncate or split a word, since people copy ids out of them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _BORDER, _PADDING = 1, 2
 
 
 def print_table(console: Console, headings: Sequence[str], rows: Iterable[Cells], title: str | None = None) -> None:
-    """A table as wide as its longest lines: in a pipe or a file always, so that a row is a line of it.
+    """Print a table as wide as its longest lines. In a pipe or a file, each row is therefore one line.
 
-    In a terminal it is as wide as that is, folded between words; where a word has no room either, each cell is a line.
-    What is in the cells is nobody's markup.
+    A terminal's table is at most as wide as the terminal and wraps between words. If a word doesn't fit, each cell is
+    printed on a line of its own. Cells contain no markup.
     """
     texts = [[cell or "" for cell in row] for row in rows]
     columns = list(zip(headings, *texts, strict=True))
@@ -59,7 +59,7 @@ def _longest(parts: Iterable[Sequence[str]]) -> int:
 
 
 def _shared(room: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
-    """The width of each column: those that want little more than they need have it, the others share what is left."""
+    """The width of each column: columns that need little more than their minimum get it, the others share the rest."""
     widths, left = list(least), room - sum(least)
     by_want = sorted(range(len(widths)), key=lambda at: most[at] - least[at])
     for served, at in enumerate(by_want):
@@ -70,7 +70,7 @@ def _shared(room: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
 
 
 def _as_lines(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | None) -> None:
-    """The terminal folds what is longer than it is wide; what is marked and copied is whole."""
+    """Print each cell on a line. The terminal wraps long lines itself, so copied text stays whole."""
     if title is not None:
         console.print(Text(title), soft_wrap=True)
     width = max(map(len, headings))
@@ -83,7 +83,7 @@ def _as_lines(console: Console, headings: Sequence[str], rows: Iterable[Sequence
 
 @contextmanager
 def live_progress(console: Console) -> Iterator[Callable[[Job], None]]:
-    """A callback for `Client.wait`: in a terminal its id and a live bar, else one line per status and phase."""
+    """A callback for `Client.wait`: in a terminal the job's id and a live bar, else one line per status and phase."""
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console, transient=True) as bars:
@@ -132,7 +132,7 @@ def _fraction(job: Job) -> float:
 
 
 def result(console: Console, answer: Result) -> None:
-    """The whole answer: metrics with their intervals, peak, phases, training, verdict and its reasons."""
+    """Print a result: metrics with their intervals, peak, phases, training, verdict and its reasons."""
     title = f"{answer.workload} on {answer.device.get('model')} ({answer.device.get('id')})"
     print_table(
         console, ("metric", "value", "95 % interval", "runs", "samples"), map(_metric_cells, answer.metrics), title
@@ -147,12 +147,12 @@ def result(console: Console, answer: Result) -> None:
     for warning in answer.warnings:
         console.print(f"  {warning.severity} {warning.code}: {warning.message}", markup=False, highlight=False)
     if answer.unchecked:
-        console.print(f"  not checked yet, so never better than indicative: {', '.join(answer.unchecked)}", style="dim")
+        console.print(f"  unchecked, so the verdict is at most indicative: {', '.join(answer.unchecked)}", style="dim")
 
 
 def comparison(console: Console, answer: Comparison) -> None:
-    """Ratios to the first, what else differs, and what to know before believing it."""
-    of_ratio = ("times as good", f"{100 * answer.confidence:g} % interval", "verdict", "would have shown")
+    """Print the ratios to the first result, other differences, warnings and caveats."""
+    of_ratio = ("times as good", f"{100 * answer.confidence:g} % interval", "verdict", "smallest effect")
     headings = ("job", "device", "value", *of_ratio, "result")
     title = f"{answer.workload}: {answer.metric}, {answer.better} is better"
     print_table(console, headings, (_compared_cells(row, answer.unit) for row in answer.results), title)
@@ -172,7 +172,7 @@ def _compared_cells(row: Compared, unit: str) -> tuple[str, ...]:
     known = row.arm or row.job, f"{row.device_model or row.device}, {row.framework}", format_quantity(row.value, unit)
     ratio = row.ratio
     if ratio is None:
-        return *known, "1", "–", "the first", "–", row.verdict
+        return *known, "1", "–", "baseline", "–", row.verdict
     value = "–" if ratio.value is None else f"{ratio.value:.4g}"
     interval = _bounds(ratio) or ratio.reason or "–"
     effect = "–" if ratio.smallest_effect is None else f"{1 + ratio.smallest_effect:.4g} times"
@@ -191,7 +191,7 @@ def _ratio(ratio: Ratio) -> str:
 def _metric_cells(metric: Metric) -> tuple[str, ...]:
     interval = metric.reason or "–"
     if metric.low is not None and metric.high is not None and metric.value:
-        half = (metric.high - metric.value) / abs(metric.value)  # the lower half may be cut off at zero
+        half = (metric.high - metric.value) / abs(metric.value)  # the lower half may be truncated at zero
         low, high = format_quantity(metric.low, metric.unit), format_quantity(metric.high, metric.unit)
         interval = f"{low} to {high} (±{half:.1%})"
     return metric.name, format_quantity(metric.value, metric.unit), interval, str(metric.runs), str(metric.samples)
@@ -200,7 +200,7 @@ def _metric_cells(metric: Metric) -> tuple[str, ...]:
 def _peak_line(answer: Result) -> str:
     peak = answer.peak
     if peak.fraction is None:
-        return f"fraction of peak: not known ({peak.reason})"
+        return f"fraction of peak: unknown ({peak.reason})"
     return f"fraction of peak: {peak.fraction:.1%} of {format_quantity(peak.value, peak.unit)} ({peak.provenance})"
 
 
@@ -218,10 +218,10 @@ def _training(console: Console, training: Training) -> None:
     first, steady = training.epochs[:1], training.epochs[1:]
     for epoch in first:
         took = format_quantity(epoch.time_s, "s")
-        console.print(f"first epoch {took} (with compiling), loss {epoch.loss:.3f}", highlight=False)
+        console.print(f"first epoch {took} (with compilation), loss {epoch.loss:.3f}", highlight=False)
     if steady:
         times = ", ".join(format_quantity(epoch.time_s, "s") for epoch in steady)
-        console.print(f"further epochs {times}, last loss {steady[-1].loss:.3f}", highlight=False)
+        console.print(f"later epochs {times}, last loss {steady[-1].loss:.3f}", highlight=False)
     data = training.data
     if training.accuracy is not None:
         interval = ""
@@ -234,12 +234,12 @@ def _training(console: Console, training: Training) -> None:
     for name, value in training.test.items():
         console.print(f"{name} {value:.4g} on the test set", highlight=False)
     for name, value in training.baselines.items():
-        console.print(f"{name} {value:.4g}, without any training", highlight=False)
+        console.print(f"{name} {value:.4g} without training", highlight=False)
     console.print(f"data: {data.name}, {data.kind}", highlight=False)
 
 
 def _wrong(training: Training) -> str:
-    """After an accuracy: how many were wrong, in each trial where there are several."""
+    """The number of wrong samples, per trial if there are several."""
     by_trial = [str(trial.wrong) for trial in training.trials if trial.wrong is not None]
     if by_trial:
         return f", mean of {len(training.trials)} trials ({', '.join(by_trial)} wrong)"
@@ -274,16 +274,16 @@ def workers(console: Console, rows: Iterable[WorkerRecord]) -> None:
     def cells(row: WorkerRecord) -> Cells:
         return row.id, row.device, row.state, row.job, row.version, _second(row.last_heartbeat)
 
-    print_table(console, ("worker", "device", "state", "job", "version", "last heard of"), map(cells, rows))
+    print_table(console, ("worker", "device", "state", "job", "version", "last heartbeat"), map(cells, rows))
 
 
 def workloads(console: Console, rows: Iterable[WorkloadEntry]) -> None:
     cells = ((row.name, row.description, ", ".join(row.frameworks)) for row in rows)
-    print_table(console, ("workload", "what runs", "frameworks"), cells)
+    print_table(console, ("workload", "description", "frameworks"), cells)
 
 
 def params(console: Console, name: str, description: str, schema: Mapping[str, Any]) -> None:
-    """Of a workload, as options of `dyno run`; `schema` is the JSON Schema of all of them."""
+    """Print a workload's params as options of `dyno run`. `schema` is the JSON Schema of all params."""
 
     def cells(param: str, of: Mapping[str, Any]) -> Cells:
         default = json.dumps(of["default"]) if "default" in of else None
@@ -291,7 +291,7 @@ def params(console: Console, name: str, description: str, schema: Mapping[str, A
 
     console.print(f"{name}: {description}", markup=False, highlight=False, soft_wrap=True)
     known = schema.get("properties", {}).items()
-    print_table(console, ("option", "default", "values", "what it is"), (cells(*each) for each in known))
+    print_table(console, ("option", "default", "values", "description"), (cells(*each) for each in known))
 
 
 def deliveries(console: Console, rows: Iterable[Delivery]) -> None:
@@ -300,7 +300,8 @@ def deliveries(console: Console, rows: Iterable[Delivery]) -> None:
         last = f"{ended[-1].outcome} {ended[-1].status_code or ''}".rstrip() if ended else None
         return row.id, row.job, row.type, row.status, str(row.attempts_made), last, _second(row.next_attempt_at)
 
-    print_table(console, ("delivery", "job", "what", "status", "attempts", "last outcome", "next"), map(cells, rows))
+    headings = ("delivery", "job", "event", "status", "attempts", "last outcome", "next attempt")
+    print_table(console, headings, map(cells, rows))
 
 
 def keys(console: Console, rows: Iterable[ApiKey]) -> None:
@@ -310,7 +311,7 @@ def keys(console: Console, rows: Iterable[ApiKey]) -> None:
         ended = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else used
         return key.id, key.prefix, key.name, key.scope, limits, f"{key.created_at:%Y-%m-%d}", ended
 
-    print_table(console, ("key", "begins", "name", "scope", "limits", "made", "last used"), map(cells, rows))
+    print_table(console, ("key", "prefix", "name", "scope", "limits", "created", "last used"), map(cells, rows))
 
 
 def _second(moment: datetime | None) -> str | None:
@@ -318,7 +319,7 @@ def _second(moment: datetime | None) -> str | None:
 
 
 def _known_peak(peaks: Mapping[str, PeakFigure]) -> str:
-    """The first that is known, float32 before all others: a TPU's data sheet has none of it."""
+    """The float32 peak if known, or else the first known peak. A TPU's data sheet has no float32 figure."""
     known = [(dtype, figure) for dtype, figure in peaks.items() if figure.value]
     if not known:
         return format_quantity(None, "FLOP/s")

@@ -1,7 +1,7 @@
 """Start Dyno's processes: `dyno up`, `demo`, `serve`, `worker`.
 
-`up` runs a whole Dyno in the foreground: an embedded server, the API and workers. `demo` runs the main job end to end
-on such a Dyno, over HTTP. `serve` and `worker` replace this process with one part.
+`up` runs an embedded server, the API and workers in the foreground. `demo` starts the same, runs two jobs over HTTP and
+prints their results. `serve` and `worker` replace this process with the API or a worker.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ def run_stack(
     say: Callable[[str], None],
     emulated: Sequence[str] = (),
 ) -> Iterator[tuple[Stack, str]]:
-    """Start everything; yields the processes and the API's URL, ends all of them on leaving.
+    """Start all processes, yield them and the API's URL, and stop all processes at the end of the block.
 
-    A worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, …
-    `port` 0: a free one. `data_dir` null: nothing is kept. `DYNO_REDIS_URL` set: that server is used, none is started.
-    Raises WrongSettings before it starts anything: also where the port is taken, `data_dir` can't be written to, or the
-    API would speak TLS (it is asked over plain HTTP here).
+    Starts a worker for each of `devices`, and one for each of `emulated`, such as "tpu:8": tpu:0, tpu:1, … Port 0
+    stands for a free port. Without `data_dir`, Dyno keeps no data. If `DYNO_REDIS_URL` is set, Dyno uses that server
+    and starts none. Raises WrongSettings before it starts a process, also if the port is taken, `data_dir` isn't
+    writable, or the API would speak TLS (`up` and `demo` call it over plain HTTP).
     """
     settings = load_settings()
     if settings.tls_cert_file or settings.tls_key_file:
-        raise WrongSettings("DYNO_TLS_CERT_FILE, DYNO_TLS_KEY_FILE: for `dyno serve` alone; here the API speaks HTTP")
+        raise WrongSettings("unset DYNO_TLS_CERT_FILE and DYNO_TLS_KEY_FILE; only `dyno serve` supports TLS")
     if wrong := bind_error(settings.host, port):
         raise WrongSettings(wrong)
     if data_dir is not None and (wrong := write_error(data_dir)):
-        raise WrongSettings(f"the data folder {data_dir} can't be used: {wrong}; name another one: --data-dir")
+        raise WrongSettings(f"the data folder {data_dir} can't be used: {wrong}; choose another with --data-dir")
     port = port or free_port(settings.host)
     stack = Stack(say)
     url = api_url(settings.host, port)
     with _interrupt_on_signals(), _data_folder(data_dir) as files_dir, _server(settings, data_dir, stack) as redis_url:
-        # Who presses Ctrl-C wants out: a running job is handed back soon, and runs at the next start.
+        # Ctrl-C should end `dyno up` quickly: workers hand back running jobs after 1 s, for the next start.
         env = {"DYNO_SHUTDOWN_S": "1", **os.environ}
         env = {"DYNO_ARTIFACT_DIR": str(files_dir / "artifacts"), "DYNO_SPOOL_DIR": str(files_dir / "spool")} | env
         env |= {"DYNO_REDIS_URL": redis_url, "DYNO_PORT": str(port), "DYNO_API_URL": url}
@@ -80,12 +80,12 @@ def run_stack(
 
 
 def api_url(host: str, port: int) -> str:
-    """An address of IPv6 is in brackets there."""
+    """The API's URL. It has an IPv6 address in brackets."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def number_emulated(emulated: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(id, what it emulates): those of one kind are numbered from 0."""
+    """Yields (device id, emulated device). Ids of one kind are numbered from 0."""
     count: Counter[str] = Counter()
     for what in emulated:
         kind = what.partition(":")[0]
@@ -95,7 +95,7 @@ def number_emulated(emulated: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _data_folder(data_dir: Path | None) -> Iterator[Path]:
-    """`data_dir`, or a folder that goes with what is kept nowhere."""
+    """`data_dir`, or a temporary folder."""
     if data_dir is not None:
         yield data_dir
         return
@@ -105,7 +105,7 @@ def _data_folder(data_dir: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator[str]:
-    """The URL of the server in use: the configured one, or an embedded one for as long as the block runs."""
+    """Yields the URL of the configured Redis, or of an embedded server that runs during the block."""
     if settings.redis_url:
         yield settings.redis_url
         return
@@ -113,8 +113,8 @@ def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator
     def revive() -> None:
         try:
             if server.revive():
-                stack.say("server died; started again with its data")
-        except ServerUnavailable as error:  # tried again at the next turn
+                stack.say("server died; restarted it with its data")
+        except ServerUnavailable as error:  # the next call of the chore tries again
             stack.say(f"server died; {error.detail}")
 
     with EmbeddedServer(data_dir, appendfsync=settings.durability) as server:
@@ -124,9 +124,9 @@ def _server(settings: Settings, data_dir: Path | None, stack: Stack) -> Iterator
 
 
 def wait_ready(stack: Stack, client: Client, *, want_devices: int) -> None:
-    """Until the API answers and every worker offers its device; says what else is amiss.
+    """Wait until the API answers and every worker offers its device. Prints why the API isn't ready, if it isn't.
 
-    Raises ServerUnavailable when a part ends, or at the deadline.
+    Raises ServerUnavailable if a process ends, or after READY_S.
     """
     deadline_s = time.monotonic() + READY_S
     while time.monotonic() < deadline_s:
@@ -136,23 +136,24 @@ def wait_ready(stack: Stack, client: Client, *, want_devices: int) -> None:
             if complaint := client.not_ready_because():
                 stack.say(f"not ready: {complaint}")
             return
-        time.sleep(0.05)  # start-up only: there is nothing to wait on before the API listens
-    raise ServerUnavailable(f"not up after {READY_S:.0f} s: {client.not_ready_because() or 'a worker is missing'}")
+        time.sleep(0.05)  # at start-up only, since no event signals that the API listens
+    reason = client.not_ready_because() or "a worker is missing"
+    raise ServerUnavailable(f"Dyno didn't start within {READY_S:.0f} s: {reason}")
 
 
-def _devices(client: Client, hoped_for: int) -> int:
-    """How many devices are offered; none while the store is away. Whoever has no key can't see them."""
+def _devices(client: Client, expected: int) -> int:
+    """The number of devices, 0 while the store is away. Assumes `expected` if the service needs a key to list them."""
     try:
         return len(client.devices())
     except Refused as error:
-        return hoped_for if error.status == HTTPStatus.UNAUTHORIZED else 0
+        return expected if error.status == HTTPStatus.UNAUTHORIZED else 0
     except ServerUnreachable:
         return 0
 
 
 @contextmanager
 def _interrupt_on_signals() -> Iterator[None]:
-    """TERM ends the block as Ctrl-C does, and a second signal can't cut the clean-up short."""
+    """Let TERM end the block like Ctrl-C, and ignore further signals during the clean-up."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         for each in STOP_SIGNALS:
@@ -174,10 +175,10 @@ MATMUL: dict[str, JsonValue] = {
     "measure": {"max_s": 3},
     "labels": {"from": "demo"},
 }
-# A short run on the digits that ship: 8,000 to train on. Three processes, to stay well under 90 s in all.
+# A short run on the digits that Dyno ships with: 8,000 for training. Three processes keep the demo well under 90 s.
 MNIST: dict[str, JsonValue] = {
     "workload": "mnist_cnn",
-    "params": {"epochs": 3, "batch_size": 256, "jit_compile": False},  # to measure it would take 5 s
+    "params": {"epochs": 3, "batch_size": 256, "jit_compile": False},  # choosing it by a measurement takes 5 s
     "device": "cpu",
     "measure": {"processes": 3, "max_s": 4},
     "labels": {"from": "demo"},
@@ -185,17 +186,17 @@ MNIST: dict[str, JsonValue] = {
 
 
 def _show_while_alive(stack: Stack, show: Callable[[Job], None], job: Job) -> None:
-    """Nobody starts a dead part of a demo again, so waiting on would be for ever."""
+    """Show the job, or raise if a process died: the demo doesn't restart processes, so its job would wait forever."""
     if (part := stack.dead()) is not None:
         raise ServerUnavailable(f"{part.name} has ended")
     show(job)
 
 
 def run_demo(console: Console, *, device: str = "cpu") -> None:
-    """Start a Dyno of its own, run both jobs, print what they answer. Leaves no process behind."""
+    """Start a temporary Dyno, run both jobs, print their results. Leaves no process behind."""
     with run_stack(port=0, data_dir=None, devices=[device], say=console.print) as (stack, url):
         with Client(url) as client:
-            with console.status("starting the API and one CPU worker (the worker imports TensorFlow once)"):
+            with console.status("starting the API and one CPU worker, which imports TensorFlow"):
                 wait_ready(stack, client, want_devices=1)
             console.print(f"API on {url}")
             for spec in (MATMUL, MNIST):
@@ -205,7 +206,7 @@ def run_demo(console: Console, *, device: str = "cpu") -> None:
                     result = client.run(spec, partial(_show_while_alive, stack, show))
                 render.result(console, result)
         console.rule()
-        console.print("This was one Dyno of its own, gone now. `dyno up` starts one that stays, on port 8000.")
+        console.print("The demo has stopped its Dyno. `dyno up` starts one that keeps running, on port 8000.")
 
 
 DEFAULT_DATA_DIR = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "dyno"
@@ -228,28 +229,28 @@ def up(
         Path,
         typer.Option(
             callback=expand_home,
-            help="Where jobs and results are kept; `dyno keys` and `dyno doctor` then need the same.",
+            help="Folder for jobs and results; pass the same one to `dyno keys` and `dyno doctor`.",
         ),
     ] = DEFAULT_DATA_DIR,
-    device: Annotated[list[str] | None, typer.Option(help="A device to serve; may be repeated.")] = None,
-    emulate: Annotated[list[str] | None, typer.Option(help="A device to emulate on the CPU: tpu:8, gpu:1.")] = None,
+    device: Annotated[list[str] | None, typer.Option(help="Device to serve; may be repeated.")] = None,
+    emulate: Annotated[list[str] | None, typer.Option(help="Device to emulate on the CPU: tpu:8, gpu:1.")] = None,
 ) -> None:
-    """Run embedded server, API and workers in the foreground, until Ctrl-C. A part that dies is started again."""
+    """Run an embedded server, the API and workers in the foreground until Ctrl-C. Restarts processes that die."""
     devices = list(dict.fromkeys(device or ([] if emulate else ["cpu"])))
     emulated = emulate or []
     with run_stack(port=port, data_dir=data_dir, devices=devices, emulated=emulated, say=console.print) as (stack, url):
         with Client(url) as client:
             wait_ready(stack, client, want_devices=len(devices) + len(emulated))
-        console.print(f"Dyno is up: {url}/v1/devices    (Ctrl-C ends it)")
+        console.print(f"Dyno is up: {url}/v1/devices    (stop it with Ctrl-C)")
         stack.watch()
 
 
 @app.command()
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to bind; loopback unless told otherwise.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to bind; loopback by default.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to bind.")] = None,
 ) -> None:
-    """Run the API alone. Needs DYNO_REDIS_URL."""
+    """Run only the API. Needs DYNO_REDIS_URL."""
     env = {"DYNO_HOST": host, "DYNO_PORT": None if port is None else str(port)}
     _become("service", [], {name: value for name, value in env.items() if value is not None})
 
@@ -258,8 +259,8 @@ def serve(
 def worker(
     device: Annotated[str | None, typer.Option(help='"cpu", "cpu:0-1", "gpu:0", …')] = None,
     emulate: Annotated[str | None, typer.Option(help='"tpu:8": a TPU made of 8 virtual CPU devices.')] = None,
-    name: Annotated[str | None, typer.Option(help="Its id in the fleet; made up by default.")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log a line for each event, not only warnings.")] = False,
+    name: Annotated[str | None, typer.Option(help="Id of the worker; generated by default.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log every event, not only warnings.")] = False,
 ) -> None:
     """Run one worker, pinned to one device, the CPU by default. Needs DYNO_REDIS_URL."""
     given = {"--device": device, "--emulate": emulate, "--name": name}
@@ -268,5 +269,5 @@ def worker(
 
 
 def _become(module: str, args: list[str], env: dict[str, str]) -> NoReturn:
-    """Turn this process into a part of Dyno, so that signals reach it directly."""
+    """Replace this process with a Dyno module, so that signals reach the module directly."""
     os.execve(sys.executable, [sys.executable, "-P", "-m", module, *args], {**os.environ, **env})

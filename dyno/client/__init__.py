@@ -1,6 +1,6 @@
 """The typed clients: submit a job over HTTP, wait for it, read its result.
 
-They know no workload and share no code with the server, except for the models.
+The clients contain no workload code. They share only the models with the server.
 """
 
 from __future__ import annotations

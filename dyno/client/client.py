@@ -1,7 +1,7 @@
-"""The clients: `Client` blocks, `AsyncClient` is awaited, `AttemptClient` is a worker's.
+"""The clients: `Client` blocks, `AsyncClient` is awaited, workers use `AttemptClient`.
 
-The mixins hold one method per route, as steps (see `dyno.client.http_transport`), so that all clients have the same
-methods.
+The mixins have one method per route, written as steps (see `dyno.client.http_transport`), so that all clients have the
+same methods.
 """
 
 from __future__ import annotations
@@ -69,35 +69,38 @@ from dyno.models.spec import CONFIDENCE, MARGIN, Spec
 from dyno.models.webhook import Delivery, DeliveryStatus
 from dyno.settings import WrongSettings
 
-LONG_POLL_S = 20  # well under the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
+LONG_POLL_S = 20  # below the 60 s that the API allows, so that proxies with a 30 s limit don't cut it off
 
 OnProgress = Callable[[Job], None]
 AnySpec = Spec | Mapping[str, JsonValue]
 
 
 class JobPage(ListPage[Job]):
-    """Of a list of jobs."""
+    """A page of the list of jobs."""
 
 
 class JobCalls:
-    """Of both clients."""
+    """Calls about jobs, for all clients."""
 
     @call
     def submit(self, spec: AnySpec, *, idempotency_key: str | None = None) -> Steps[Job]:
-        """Queue a job; with a key of the caller's own, the one that an earlier submit of it has made.
+        """Queue a job. If an earlier submit had the same `idempotency_key`, returns that submit's job.
 
-        Goes on for some seconds while the service is away. Raises Refused with every wrong field, or ServerUnreachable.
+        Retries for some seconds while the service is away. Raises Refused with every wrong field, or ServerUnreachable.
         """
         return submit_job(spec, idempotency_key)
 
     @call
     def validate(self, spec: AnySpec) -> Steps[Validation]:
-        """The spec as it would run, what that would take, and what there is to say of it. Raises as `submit` does."""
+        """Check a spec without queueing it: the spec as it would run, its estimated cost and warnings.
+
+        Raises as `submit` does.
+        """
         return request_model(Validation, "POST", "/v1/jobs", json=spec_document(spec), params={"validate_only": True})
 
     @call
     def job(self, job_id: str) -> Steps[Job]:
-        """The job as it is now."""
+        """The job's current record."""
         return get_job(job_id)
 
     @call
@@ -113,49 +116,52 @@ class JobCalls:
         created_before: datetime | str | None = None,
         limit: int | None = DEFAULT_LIMIT,
     ) -> Steps[list[Job]]:
-        """The newest `limit` jobs that fit all filters, null for all of them; a label as `name` or `name=value`."""
+        """The newest `limit` jobs (None: all) that match all filters. A label is `name` or `name=value`."""
         filters = {"status": status, "workload": workload, "device": device, "framework": framework, "label": label}
         times = {"created_after": created_after, "created_before": created_before}
         return list_pages(JobPage, "/v1/jobs", filters | times, limit)
 
     @call
     def wait(self, job_id: str, progress: OnProgress | None = None) -> Steps[Job]:
-        """Long-poll until the job is done; `progress` is called with each new version of the record.
+        """Long-poll until the job is done, and call `progress` with each new version of the record.
 
-        Goes on for a minute while nobody answers.
+        Retries for a minute while the service is away.
         """
         return wait_for_job(job_id, progress)
 
     @call
     def result(self, job_id: str) -> Steps[Result]:
-        """Of a job that succeeded. Raises Refused: `result-not-ready` before, `no-result` where it ended otherwise."""
+        """The result of a job that succeeded.
+
+        Raises Refused: `result-not-ready` while the job isn't done, `no-result` if it failed or was canceled.
+        """
         return _result_of(job_id)
 
     @call
     def run(
         self, spec: AnySpec, progress: OnProgress | None = None, *, idempotency_key: str | None = None
     ) -> Steps[Result]:
-        """Submit, wait, read the result. Raises JobNotSucceeded when there is none."""
+        """Submit a job, wait for it, and read its result. Raises JobNotSucceeded if it has none."""
         return (yield from _outcome((yield from submit_job(spec, idempotency_key)), progress))
 
     @call
     def outcome(self, job_id: str, progress: OnProgress | None = None) -> Steps[Result]:
-        """Wait, read the result. Raises JobNotSucceeded when there is none."""
+        """Wait for a job and read its result. Raises JobNotSucceeded if it has none."""
         return (yield from _outcome((yield from with_retries(partial(get_job, job_id))), progress))
 
     @call
     def cancel(self, job_id: str) -> Steps[Job]:
-        """A queued job at once, a running one within 5 s. Raises Refused: `job-finished` where it is done."""
+        """Cancel a queued job at once, a running one within 5 s. Raises Refused: `job-finished` if it is done."""
         return request_model(Job, "POST", f"/v1/jobs/{path_segment(job_id)}/cancel")
 
     @call
     def rerun(self, job_id: str, *, idempotency_key: str | None = None) -> Steps[Job]:
-        """Queue the job's spec once more, as a new job; otherwise as `submit`."""
+        """Queue the job's spec again, as a new job. Otherwise like `submit`."""
         return post_once(Job, f"/v1/jobs/{path_segment(job_id)}/rerun", key=idempotency_key)
 
     @call
     def delete(self, job_id: str) -> Steps[None]:
-        """Delete a done job with all that it left. Raises Refused: `job-live` while it isn't done."""
+        """Delete a done job with its result and files. Raises Refused: `job-live` while it isn't done."""
         check_status((yield from send_request("DELETE", f"/v1/jobs/{path_segment(job_id)}")))
 
 
@@ -168,11 +174,11 @@ def get_job(job_id: str) -> Steps[Job]:
 
 
 def wait_for_job(job_id: str, progress: OnProgress | None) -> Steps[Job]:
-    return (yield from _followed((yield from with_retries(partial(get_job, job_id))), progress))
+    return (yield from _wait_until_done((yield from with_retries(partial(get_job, job_id))), progress))
 
 
 def spec_document(spec: AnySpec, *, exclude_unset: bool = False) -> dict[str, JsonValue]:
-    """As it is sent. `exclude_unset`: a second spec of two takes what it leaves out from the first."""
+    """The spec as JSON. `exclude_unset`: the second of two specs takes the fields that it omits from the first."""
     return spec.model_dump(mode="json", exclude_unset=exclude_unset) if isinstance(spec, Spec) else dict(spec)
 
 
@@ -181,24 +187,24 @@ def _result_of(job_id: str) -> Steps[Result]:
 
 
 def _outcome(job: Job, progress: OnProgress | None) -> Steps[Result]:
-    job = yield from _followed(job, progress)
+    job = yield from _wait_until_done(job, progress)
     if job.status is not Status.SUCCEEDED:
         raise JobNotSucceeded(job)
     return (yield from with_retries(partial(_result_of, job.id)))
 
 
-def _followed(job: Job, progress: OnProgress | None) -> Steps[Job]:
+def _wait_until_done(job: Job, progress: OnProgress | None) -> Steps[Job]:
     """The job once it is done."""
     while True:
         if progress:
             progress(job)
         if job.done:
             return job
-        job = yield from with_retries(partial(_changed, job))
+        job = yield from with_retries(partial(_next_version, job))
 
 
-def _changed(job: Job) -> Steps[Job]:
-    """As it is at its next version, or after a while. A proxy may not wait for so long."""
+def _next_version(job: Job) -> Steps[Job]:
+    """The job at its next version, or after the long poll. Proxies may end the long poll earlier."""
     answer = yield from send_request(
         "GET",
         f"/v1/jobs/{job.id}",
@@ -210,53 +216,55 @@ def _changed(job: Job) -> Steps[Job]:
         return (yield from get_job(job.id))
     changed = job if answer.status_code == httpx.codes.NOT_MODIFIED else read_model(Job, answer)
     if not answer.is_error and (after_s := answer.headers.get("retry-after", "")).isdigit():
-        yield Pause(float(after_s))  # too many wait already, so it was answered at once
+        yield Pause(float(after_s))  # the service has too many waiting requests, so it answered at once
     return changed
 
 
 class FileCalls:
-    """Of both clients."""
+    """Calls about a job's files, for all clients."""
 
     @call
     def samples(self, job_id: str) -> Steps[list[RunSamples]]:
-        """Every reading that the result rests on, run by run."""
+        """All readings behind the result, run by run."""
         return (yield from request_model(SampleList, "GET", f"/v1/jobs/{path_segment(job_id)}/samples")).data
 
     @call
     def logs(self, job_id: str) -> Steps[str]:
-        """What the job's runners have printed, the last 256 KiB at most."""
+        """The output of the job's runners, the last 256 KiB at most."""
         return request_text(f"/v1/jobs/{path_segment(job_id)}/logs")
 
     @call
     def artifacts(self, job_id: str) -> Steps[list[Artifact]]:
-        """The files that a job has left behind."""
+        """The files that a job has stored."""
         return (yield from request_model(ArtifactList, "GET", f"/v1/jobs/{path_segment(job_id)}/artifacts")).data
 
     @call
     def download(self, job_id: str, artifact: Artifact, to: Path) -> Steps[None]:
-        """One of them, written to the file `to`. Raises DownloadDamaged where size or SHA-256 aren't as listed."""
+        """Download an artifact to the file `to`. Raises DownloadDamaged if its SHA-256 isn't the listed one."""
         unchecked = to.with_name(f"{to.name}.part")
         try:
             with unchecked.open("wb") as file:
                 digest = yield Download(file_path(job_id, artifact.name), file)
             if digest != artifact.sha256:
-                raise DownloadDamaged(f"{artifact.name} of {job_id} arrived with another SHA-256 than its result lists")
+                raise DownloadDamaged(
+                    f"the download of {artifact.name} of {job_id} has another SHA-256 than the result lists; try again"
+                )
             unchecked.replace(to)
         finally:
             unchecked.unlink(missing_ok=True)
 
 
 def file_path(job_id: str, name: str) -> str:
-    """Of a file that a job left."""
+    """The path of a job's file in the API."""
     return f"/v1/jobs/{path_segment(job_id)}/artifacts/{path_segment(name)}"
 
 
 class AnyComparison(RootModel[Annotated[Comparison | UnfinishedComparison, Field(discriminator="status")]]):
-    """Made, or not yet, or not any more."""
+    """A comparison, finished or not."""
 
 
 class ComparisonCalls:
-    """Of both clients."""
+    """Calls about comparisons, for all clients."""
 
     @call
     def compare(
@@ -267,7 +275,7 @@ class ComparisonCalls:
         margin: float = MARGIN,
         confidence: float = CONFIDENCE,
     ) -> Steps[Comparison]:
-        """The results of these jobs, each beside the first's. Raises Refused: `not-comparable` says what differs."""
+        """Compare the jobs' results with the first one's. Raises Refused: `not-comparable` names the differences."""
         wanted = {"jobs": list(job_ids), "metric": metric, "margin": margin, "confidence": confidence}
         return request_model(Comparison, "POST", "/v1/comparisons", json=wanted)
 
@@ -275,9 +283,9 @@ class ComparisonCalls:
     def compare_specs(
         self, /, first: AnySpec, second: AnySpec, progress: OnProgress | None = None, **options: JsonValue
     ) -> Steps[Comparison]:
-        """Run both in turns on one device, wait, and compare them; options as in `begin_comparison`.
+        """Run both specs in turns on one device, wait, and compare them. Options as in `begin_comparison`.
 
-        Raises Refused (`not-comparable` says what differs), and ComparisonNotMade where the job fails or is canceled.
+        Raises Refused (`not-comparable` names the differences), or ComparisonNotMade if the job fails or is canceled.
         """
         begun = yield from begun_comparison(first, second, options)
         yield from wait_for_job(begun.job, progress)
@@ -287,17 +295,17 @@ class ComparisonCalls:
     def begin_comparison(
         self, /, first: AnySpec, second: AnySpec, *, idempotency_key: str | None = None, **options: JsonValue
     ) -> Steps[UnfinishedComparison]:
-        """Queue the job that runs both in turns. Options, as in the API: pairs, control, metric, margin, confidence."""
+        """Queue a job that runs both specs in turns. Options: pairs, control, metric, margin, confidence."""
         return begun_comparison(first, second, options, idempotency_key)
 
     @call
     def comparison(self, comparison_id: str) -> Steps[Comparison]:
-        """Raises ComparisonNotMade where its specs still run, or have failed."""
+        """A comparison. Raises ComparisonNotMade if its specs still run, failed or were canceled."""
         return comparison_of(comparison_id)
 
     @call
     def bars(self, comparison_id: str) -> Steps[str]:
-        """The comparison as a picture: SVG."""
+        """The comparison as an SVG chart."""
         return request_text(f"/v1/comparisons/{path_segment(comparison_id)}/bars.svg")
 
 
@@ -316,79 +324,76 @@ def comparison_of(comparison_id: str) -> Steps[Comparison]:
 
 
 class FleetCalls:
-    """Of both clients."""
+    """Calls about workloads, devices and workers, for all clients."""
 
     @call
     def workloads(self) -> Steps[list[WorkloadEntry]]:
-        """What there is to run."""
+        """All workloads."""
         return (yield from request_model(WorkloadList, "GET", "/v1/workloads")).data
 
     @call
     def workload(self, name: str) -> Steps[WorkloadEntry]:
-        """One of them, with its params. Raises Refused where there is none of that name."""
+        """One workload, with its params. Raises Refused for an unknown name."""
         return request_model(WorkloadEntry, "GET", f"/v1/workloads/{path_segment(name)}")
 
     @call
     def devices(self) -> Steps[list[DeviceStatus]]:
-        """What live workers offer."""
+        """The devices of the live workers."""
         return (yield from request_model(DeviceList, "GET", "/v1/devices")).data
 
     @call
     def cordoned_away(self) -> Steps[list[AwayDevice]]:
-        """The cordoned devices whose workers are away."""
+        """The cordoned devices without a live worker."""
         names = (yield from request_model(DeviceList, "GET", "/v1/devices")).cordoned_away
         return [AwayDevice(id=name.partition("@")[0], host=name.partition("@")[2]) for name in names]
 
     @call
     def workers(self) -> Steps[list[WorkerRecord]]:
-        """The live workers; the job that one runs is null where it is another key's."""
+        """The live workers. A worker's `job` is null if another key owns the job."""
         return (yield from request_model(WorkerList, "GET", "/v1/workers")).data
 
     @call
     def cordon(self, device: str) -> Steps[Cordon]:
-        """Let the device finish what it runs and take no other job.
-
-        Raises Refused where there is none of that name.
-        """
+        """Cordon a device: it finishes its current job and takes no new ones. Raises Refused for an unknown device."""
         return request_model(Cordon, "POST", f"/v1/devices/{path_segment(device)}/cordon")
 
     @call
     def uncordon(self, device: str) -> Steps[Cordon]:
-        """Let it take jobs again; otherwise as `cordon`."""
+        """Let a cordoned device take jobs again. Raises Refused for an unknown device."""
         return request_model(Cordon, "POST", f"/v1/devices/{path_segment(device)}/uncordon")
 
 
 class KeyCalls:
-    """Of both clients."""
+    """Calls about API keys, for all clients."""
 
     @call
     def me(self) -> Steps[Me]:
-        """The key that is sent, what it may do, and its limits."""
+        """This client's key, its scopes and its limits."""
         return request_model(Me, "GET", "/v1/me")
 
     @call
     def keys(self) -> Steps[list[ApiKey]]:
-        """All keys, revoked ones too: jobs name them as their owners."""
+        """All keys, including revoked ones, since jobs name them as their owners."""
         return (yield from request_model(KeyList, "GET", "/v1/keys")).data
 
     @call
     def create_key(self, name: str, scope: Scope | str, limits: Limits | None = None) -> Steps[CreatedKey]:
-        """Make a key: its secret is in this answer and nowhere else. Raises Refused with every wrong field."""
+        """Create a key. Only this response contains its secret. Raises Refused with every wrong field."""
         wanted = {"name": name, "scope": scope, "limits": (limits or Limits()).model_dump(mode="json")}
         return request_model(CreatedKey, "POST", "/v1/keys", json=wanted)
 
     @call
     def revoke_key(self, key_id: str) -> Steps[None]:
-        """Let no further request through with it; its jobs go on. Repeating it changes nothing."""
+        """Revoke a key, so that the service refuses it. Its jobs go on. Repeating this changes nothing."""
         check_status((yield from send_request("DELETE", f"/v1/keys/{path_segment(key_id)}")))
 
 
 class DeliveryPage(ListPage[Delivery]):
-    """Of a list of deliveries."""
+    """A page of the list of deliveries."""
 
 
 class WebhookCalls:
-    """Of both clients."""
+    """Calls about webhook deliveries, for all clients."""
 
     @call
     def deliveries(
@@ -400,21 +405,21 @@ class WebhookCalls:
         created_before: datetime | str | None = None,
         limit: int | None = DEFAULT_LIMIT,
     ) -> Steps[list[Delivery]]:
-        """What webhooks were sent, the newest `limit` that fit all filters, null for all; by when the jobs ended."""
+        """The newest `limit` webhook deliveries (None: all) that match all filters, ordered by when the jobs ended."""
         times = {"created_after": created_after, "created_before": created_before}
         return list_pages(DeliveryPage, "/v1/webhook-deliveries", {"status": status, "job": job, **times}, limit)
 
     @call
     def redeliver(self, delivery_id: str) -> Steps[Delivery]:
-        """Send it again at once, whatever became of it. Raises Refused where there is none."""
+        """Send a delivery again at once, whatever its status. Raises Refused for an unknown delivery."""
         return request_model(Delivery, "POST", f"/v1/webhook-deliveries/{path_segment(delivery_id)}/redeliver")
 
 
-_ALIVE_WITHIN_S = 2.0  # it asks nobody else; what keeps a port and says nothing is no service
+_ALIVE_WITHIN_S = 2.0  # /livez needs no other service, so Dyno answers sooner
 
 
 class Calls(JobCalls, FileCalls, ComparisonCalls, FleetCalls, KeyCalls, WebhookCalls):
-    """What Client and AsyncClient have alike; see `dyno.client.http_transport`."""
+    """The calls that all clients share; see `dyno.client.http_transport`."""
 
     @call
     def results(
@@ -428,13 +433,13 @@ class Calls(JobCalls, FileCalls, ComparisonCalls, FleetCalls, KeyCalls, WebhookC
         created_before: datetime | str | None = None,
         limit: int | None = DEFAULT_LIMIT,
     ) -> Steps[list[ResultRow]]:
-        """A row for each metric of the newest `limit` jobs that succeeded, null for all of them, as a flat table."""
+        """A flat table with a row for each metric of the newest `limit` jobs that succeeded (None: all)."""
         filters = {"workload": workload, "device": device, "metric": metric, "label": label}
         return list_rows({**filters, "from": created_after, "to": created_before}, limit)
 
     @call
     def alive(self) -> Steps[bool]:
-        """Whether the service answers at all, and soon. It isn't told the key: another program may have its port."""
+        """Whether the service answers within 2 s. Sends no API key, since another program may listen on the port."""
         try:
             answer: httpx.Response = yield ApiRequest("GET", "/livez", {"timeout": _ALIVE_WITHIN_S}, to_strangers=True)
         except ConnectionBroken:
@@ -443,7 +448,7 @@ class Calls(JobCalls, FileCalls, ComparisonCalls, FleetCalls, KeyCalls, WebhookC
 
     @call
     def not_ready_because(self) -> Steps[str | None]:
-        """Why not to rely on the service now: Redis is away, or keeps nothing; None if it is ready."""
+        """Why the service isn't ready, for example because Redis is away or doesn't persist. None if it is ready."""
         try:
             check_status((yield from send_request("GET", "/readyz")))
         except (Refused, ServerUnreachable) as error:
@@ -455,11 +460,11 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 class Client(Calls, Blocking):
-    """One connection pool to one Dyno, with an API key. Use it as a context manager.
+    """A blocking client with one connection pool and an API key. Use it as a context manager.
 
-    `url` is by default that of `DYNO_URL`, or this host's, and `key` that of `DYNO_API_KEY`. A submit is retried while
-    the service is away, under one idempotency key, so that it makes one job at most. `away` is called with what goes
-    wrong, once each time that a call begins to wait for the service.
+    `url` defaults to `DYNO_URL`, then to this host; `key` defaults to `DYNO_API_KEY`. The client retries a submit while
+    the service is away. All tries have one idempotency key, so they create one job at most. The client calls `away`
+    with the error each time a call starts to wait for the service.
     """
 
     def __init__(
@@ -480,25 +485,26 @@ class Client(Calls, Blocking):
         self._http.close()
 
     def events(self, job_id: str | None = None, after: str | None = None) -> Iterator[AnyEvent]:
-        """What happens to the job until it is done, or without one to any, for ever; each event once.
+        """The events of a job until it is done, or of all jobs without end. Each event is yielded once.
 
-        A connection that breaks is made anew, behind the last event; `after` is the `id` of one to begin behind.
-        Without it a job is told from its beginning, and all jobs from now on. Raises as `wait` does.
+        The client reconnects after a broken connection and resumes after the last event. `after` is the `id` of the
+        event to start after. By default a job's events start at its beginning, and those of all jobs now. Raises as
+        `wait` does.
         """
         return follow_events(self._http, _event_follower(job_id, after))
 
     def follow_logs(self, job_id: str) -> Iterator[str]:
-        """What `logs` has, and what comes, until the job is done.
+        """The output in `logs` and all new output until the job is done.
 
-        Raises Refused and ServerUnreachable, also where it is cut off before the job is done.
+        Raises Refused and ServerUnreachable, the latter also if the stream ends before the job is done.
         """
         return follow_log(self._http, job_id)
 
 
 class AsyncClient(Calls, Awaiting):
-    """The same for asyncio: each call is awaited, events come by `async for`, and it is an async context manager.
+    """The same client for asyncio: await each call, read events by `async for`, use it as an async context manager.
 
-    `progress` and `away` are called as Client does, and must not block.
+    The callbacks `progress` and `away` must not block.
     """
 
     def __init__(
@@ -519,11 +525,11 @@ class AsyncClient(Calls, Awaiting):
         await self._http.close()
 
     def events(self, job_id: str | None = None, after: str | None = None) -> AsyncIterator[AnyEvent]:
-        """As of Client."""
+        """As in Client."""
         return follow_events_async(self._http, _event_follower(job_id, after))
 
     def follow_logs(self, job_id: str) -> AsyncIterator[str]:
-        """As of Client."""
+        """As in Client."""
         return follow_log_async(self._http, job_id)
 
 
@@ -532,10 +538,10 @@ def _url(given: str | None) -> str:
 
 
 def _headers(key: str | None) -> dict[str, str]:
-    """Raises WrongSettings for what can be no key, and doesn't show it."""
+    """Raises WrongSettings for an invalid key, without showing the key."""
     key = (key or os.environ.get("DYNO_API_KEY") or "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise WrongSettings("DYNO_API_KEY, or the key given in its place: a key has printable ASCII characters only")
+        raise WrongSettings("invalid API key (DYNO_API_KEY or the argument): use printable ASCII characters only")
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
@@ -544,13 +550,13 @@ def _event_follower(job_id: str | None, after: str | None) -> EventFollower:
     return EventFollower(path, after, ends=job_id is not None)
 
 
-UPLOAD_S = 60.0  # for each piece, and for the answer: the service writes the file to its disk first
+UPLOAD_S = 60.0  # for each piece and for the response, which the service sends after it has written the file
 
 
 class AttemptClient(Client):
-    """A client that shows the token of an attempt in place of a key.
+    """A client that sends an attempt's token in place of an API key.
 
-    That lets it store files of its job, and download those of another one that its job starts from.
+    The token permits storing files of its job, and downloading files of another job that its job starts from.
     """
 
     def __init__(self, url: str, job_id: str, token: str, *, timeout_s: float = 10.0) -> None:

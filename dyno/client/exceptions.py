@@ -1,4 +1,4 @@
-"""The exceptions that calls of the clients raise."""
+"""The exceptions that the clients raise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from dyno.models.job import Job
 
 
 class ServerUnreachable(DynoError):
-    """No answer from the URL, or none that is Dyno's; `status` and `retry_after_s` as of Refused, null without one."""
+    """The URL sent no response, or a response that doesn't come from Dyno.
+
+    `status` and `retry_after_s` are as in Refused, and None without a response.
+    """
 
     code = "server-unreachable"
 
@@ -21,15 +24,15 @@ class ServerUnreachable(DynoError):
 
 
 class ConnectionBroken(ServerUnreachable):
-    """The connection failed; whether the request arrived isn't known."""
+    """The connection failed. The request may or may not have reached the service."""
 
     code = "connection-broken"
 
 
 class Refused(DynoError):
-    """The service answered with a problem (RFC 9457); `problem` is the whole of it.
+    """The service answered with a problem document (RFC 9457), which is in `problem`.
 
-    `status` is the answer's. `retry_after_s`: when it may be otherwise; null where the answer doesn't say.
+    `status` is the response's. `retry_after_s`: when to retry, in seconds, or None if the response doesn't say.
     """
 
     code = "refused"
@@ -41,7 +44,7 @@ class Refused(DynoError):
 
 
 class JobNotSucceeded(DynoError):
-    """The job ended without a result; `job` says how."""
+    """The job ended without a result. `job` is its record."""
 
     code = "job-not-succeeded"
 
@@ -52,27 +55,27 @@ class JobNotSucceeded(DynoError):
 
 
 class ComparisonNotMade(DynoError):
-    """The two specs still run, or have ended without a comparison; `comparison` says how."""
+    """The two specs still run, or ended without a comparison. `comparison` has the status and the failure."""
 
     code = "comparison-not-made"
 
     def __init__(self, comparison: UnfinishedComparison) -> None:
         failure = f": {comparison.failure.message}" if comparison.failure else ""
-        super().__init__(f"{comparison.id} by {comparison.job} {comparison.status}{failure}")
+        super().__init__(f"{comparison.id} (job {comparison.job}) {comparison.status}{failure}")
         self.comparison = comparison
 
 
 class DownloadDamaged(DynoError):
-    """What arrived isn't the file that the result lists."""
+    """The downloaded file differs from the one that the result lists."""
 
     code = "download-damaged"
 
 
 def _describe(problem: Mapping[str, Any]) -> str:
-    """The detail, and a line for each wrong field that it doesn't tell of."""
+    """The problem's detail, and a line for each wrong field that the detail doesn't name."""
     detail = str(problem.get("detail") or problem.get("title") or "refused")
     errors = problem.get("errors")
     errors = errors if isinstance(errors, list) else []
     fields = [(e.get("pointer") or "the body", e.get("detail")) for e in errors if isinstance(e, dict)]
-    untold = [f"{at}: {told}" for at, told in fields if told != detail and f"{at}: {told}" not in detail]
-    return "\n".join([detail, *(f"  {each}" for each in untold)])
+    others = [f"{at}: {message}" for at, message in fields if message != detail and f"{at}: {message}" not in detail]
+    return "\n".join([detail, *(f"  {each}" for each in others)])

@@ -2,9 +2,9 @@
 
 A call is a generator of steps: requests to send, downloads, pauses. `Transport` runs each step and blocks,
 `AsyncTransport` awaits it. Both send the outcome back into the generator, or throw one of the client's exceptions
-into it; nothing else of a call differs. `call` makes a method of either client from such a generator.
+into it. `call` turns such a generator into a method of both clients.
 
-Responses that don't come from Dyno raise `ServerUnreachable`. Ids from elsewhere stay one segment of a path.
+Responses that don't come from Dyno raise `ServerUnreachable`. Ids are quoted, so each stays one segment of a path.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _PROBLEM_FIELDS = ("code", "title", "detail")
 
 
 def read_model(kind: type[M], answer: httpx.Response) -> M:
-    """What is answered. Raises Refused for a problem, ServerUnreachable for what Dyno can't have sent."""
+    """Parse the response. Raises Refused for a problem, ServerUnreachable if the response doesn't come from Dyno."""
     check_status(answer)
     try:
         return kind.model_validate(_json(answer))
     except ValidationError as error:
-        raise _not_from_dyno(answer, f"with no {kind.__name__}") from error
+        raise _not_from_dyno(answer, f"without a {kind.__name__}") from error
 
 
 def check_status(answer: httpx.Response) -> None:
-    """Raises as `read_model` does where the answer is no success."""
+    """Raises like `read_model` unless the response is a success."""
     if answer.is_success:
         return
     problem = _json(answer)
@@ -54,7 +54,7 @@ def check_status(answer: httpx.Response) -> None:
 
 
 def check_stream(answer: httpx.Response) -> None:
-    """Raises as `read_model` does where these are no events; an empty answer says that there won't be any more."""
+    """Raises like `read_model` unless the response is an event stream. An empty response (204) means no more events."""
     check_status(answer)
     media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip()
     if answer.status_code != httpx.codes.NO_CONTENT and media_type != "text/event-stream":
@@ -63,7 +63,7 @@ def check_stream(answer: httpx.Response) -> None:
 
 @contextmanager
 def http_errors(url: str) -> Iterator[None]:
-    """While the block talks to `url`. Raises ConnectionBroken in place of all that HTTPX raises."""
+    """Raise ConnectionBroken in place of HTTPX's errors in the block, which talks to `url`."""
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -73,7 +73,7 @@ def http_errors(url: str) -> Iterator[None]:
 def _json(answer: httpx.Response) -> Any:
     try:
         return answer.json()
-    except (ValueError, RecursionError) as error:  # ValueError: no JSON, or no UTF-8
+    except (ValueError, RecursionError) as error:  # ValueError: invalid JSON or UTF-8
         raise _not_from_dyno(answer, "without JSON") from error
 
 
@@ -83,7 +83,7 @@ def _not_from_dyno(answer: httpx.Response, how: str) -> ServerUnreachable:
 
 
 def _retry_after_s(answer: httpx.Response) -> float | None:
-    """Seconds, which the header has as such or as a date; null without it."""
+    """The Retry-After header in seconds; it may also be a date. None without the header."""
     text = answer.headers.get("Retry-After", "")
     if text.isascii() and text.isdigit():
         return float(text)
@@ -94,30 +94,28 @@ def _retry_after_s(answer: httpx.Response) -> float | None:
 
 
 def path_segment(name: str) -> str:
-    """`name` as one segment. HTTPX takes `..` for the way back, so dots alone are written out, too."""
+    """Quote `name` as one path segment. HTTPX resolves `..`, so a name of dots only has its dots quoted too."""
     quoted = quote(name, safe="")
     return quoted if quoted.strip(".") else quoted.replace(".", "%2E")
 
 
-SUBMIT_TRIES = 5  # half a second, one, two and four apart: a service that starts again has come back
-PATIENCE_S = (
-    60.0  # how long `with_retries` goes on without an answer: the service comes back, and the job runs meanwhile
-)
+SUBMIT_TRIES = 5  # 0.5, 1, 2 and 4 s apart, which is enough for a service that restarts
+PATIENCE_S = 60.0  # how long `with_retries` retries; the job runs on while the service restarts
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 RATE_LIMITED = httpx.codes.TOO_MANY_REQUESTS
 UNAVAILABLE = (
     httpx.codes.BAD_GATEWAY,
     httpx.codes.SERVICE_UNAVAILABLE,
     httpx.codes.GATEWAY_TIMEOUT,
-)  # so say proxies, too
+)  # proxies send these too
 
 T = TypeVar("T")
 
 
 class ApiRequest(NamedTuple):
-    """A request; its outcome is the answer, problems too. `options` as of `httpx.Client.build_request`.
+    """A request. Its outcome is the response, even a problem. `options` are those of `httpx.Client.build_request`.
 
-    `to_strangers`: the key isn't told, since another program may have the service's port.
+    `to_strangers`: omit the API key, since another program may listen on the service's port.
     """
 
     method: str
@@ -127,20 +125,20 @@ class ApiRequest(NamedTuple):
 
 
 class Download(NamedTuple):
-    """What is there, written to `file` as it comes; the outcome is its SHA-256."""
+    """A download into `file`. Its outcome is the SHA-256."""
 
     path: str
     file: BinaryIO
 
 
 class Pause(NamedTuple):
-    """Doing nothing for a while."""
+    """A pause before the next step."""
 
     time_s: float
 
 
 class RetryNotice(NamedTuple):
-    """Nothing to do, only to know: over this the call pauses now, and asks again."""
+    """Tells the client's `away` callback that the call pauses because of this error, and then retries."""
 
     error: Refused | ServerUnreachable
 
@@ -150,67 +148,67 @@ Steps = Generator[IoStep, Any, T]
 
 
 def send_request(method: str, path: str, **options: Any) -> Steps[httpx.Response]:
-    """The answer as it comes, problems too."""
+    """Send a request. Returns the response, even a problem."""
     answer: httpx.Response = yield ApiRequest(method, path, options)
     return answer
 
 
 def request_model(kind: type[M], method: str, path: str, **options: Any) -> Steps[M]:
-    """What is answered."""
+    """Send a request and parse the response."""
     return read_model(kind, (yield from send_request(method, path, **options)))
 
 
 def request_text(path: str) -> Steps[str]:
-    """What is there, where it is no JSON."""
+    """GET a resource that is text, not JSON."""
     answer = yield from send_request("GET", path)
     check_status(answer)
     return answer.text
 
 
 def post_once(kind: type[M], path: str, document: Any = None, key: str | None = None) -> Steps[M]:
-    """POST it, a few times while the service is away, under one idempotency key."""
+    """POST the document under one idempotency key, with a few retries while the service is away."""
     headers = {"Idempotency-Key": secrets.token_hex(16) if key is None else key}
     ask = partial(request_model, kind, "POST", path, json=document, headers=headers)
     return with_retries(ask, is_unavailable, SUBMIT_TRIES)
 
 
 def is_unavailable(error: Refused | ServerUnreachable) -> bool:
-    """Whether nobody is there to answer now."""
+    """Whether the service is away now."""
     return isinstance(error, ConnectionBroken) or error.status in UNAVAILABLE
 
 
 def is_transient(error: Refused | ServerUnreachable) -> bool:
-    """Whether it may be otherwise soon: the service is away, or the caller has asked too often."""
+    """Whether a retry may succeed soon: the service is away, or the caller is over its rate limit."""
     return is_unavailable(error) or error.status == RATE_LIMITED
 
 
 def with_retries(
     ask: Callable[[], Steps[T]],
-    passing: Callable[[Refused | ServerUnreachable], bool] = is_transient,
+    is_retryable: Callable[[Refused | ServerUnreachable], bool] = is_transient,
     tries: float = math.inf,
 ) -> Steps[T]:
-    """Ask again while what goes wrong is `passing`: a minute at most, and not before the service says.
+    """Retry while errors are `is_retryable`, for a minute at most, and never before the time that Retry-After asks for.
 
-    Before the first pause it says over what.
+    Sends a RetryNotice before the first pause.
     """
     deadline_s = time.monotonic() + PATIENCE_S
-    pause_s, is_told = FIRST_PAUSE_S, False
+    pause_s, has_noticed = FIRST_PAUSE_S, False
     while True:
         tries -= 1
         try:
             return (yield from ask())
         except (Refused, ServerUnreachable) as error:
             wait_s = max(pause_s, error.retry_after_s or 0.0)
-            if not passing(error) or tries <= 0 or time.monotonic() + wait_s > deadline_s:
+            if not is_retryable(error) or tries <= 0 or time.monotonic() + wait_s > deadline_s:
                 raise
-            if not is_told:
+            if not has_noticed:
                 yield RetryNotice(error)
-        is_told = True
+        has_noticed = True
         yield Pause(wait_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
-_TRIES_TO_CONNECT = 1  # beyond the first
+_TRIES_TO_CONNECT = 1  # retries after the first attempt
 OnRetry = Callable[[Refused | ServerUnreachable], None]
 
 
@@ -218,7 +216,7 @@ class Transport:
     """One connection pool to one service. Raises ConnectionBroken, ServerUnreachable or Refused."""
 
     def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str], away: OnRetry | None = None) -> None:
-        """`headers` go with each request, and so to `url` alone: redirects aren't followed. Raises ConnectionBroken."""
+        """`headers` are sent with each request to `url`. Redirects aren't followed. Raises ConnectionBroken."""
         self._url, self._away = url, away
         transport = httpx.HTTPTransport(retries=_TRIES_TO_CONNECT)
         with http_errors(url):
@@ -228,13 +226,13 @@ class Transport:
         self._http.close()
 
     def through(self, steps: Steps[T]) -> T:
-        """What the steps come to."""
+        """Run the steps and return their result."""
         with closing(steps):
             try:
                 step = next(steps)
                 while True:
                     try:
-                        outcome = self._take(step)
+                        outcome = self._run_step(step)
                     except DynoError as error:
                         step = steps.throw(error)
                     else:
@@ -245,14 +243,14 @@ class Transport:
 
     @contextmanager
     def open(self, path: str, **options: Any) -> Iterator[httpx.Response]:
-        """What is there, to be read as it comes."""
+        """GET a response to read as a stream."""
         with http_errors(self._url), self._http.stream("GET", path, **options) as answer:
             if not answer.is_success:
                 answer.read()
                 check_status(answer)
             yield answer
 
-    def _take(self, step: IoStep) -> Any:
+    def _run_step(self, step: IoStep) -> Any:
         match step:
             case ApiRequest():
                 with http_errors(self._url):
@@ -271,7 +269,7 @@ class Transport:
 
 
 class AsyncTransport:
-    """The same, awaited."""
+    """As Transport, but awaited."""
 
     def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str], away: OnRetry | None = None) -> None:
         self._url, self._away = url, away
@@ -288,7 +286,7 @@ class AsyncTransport:
                 step = next(steps)
                 while True:
                     try:
-                        outcome = await self._take(step)
+                        outcome = await self._run_step(step)
                     except DynoError as error:
                         step = steps.throw(error)
                     else:
@@ -306,7 +304,7 @@ class AsyncTransport:
                     check_status(answer)
                 yield answer
 
-    async def _take(self, step: IoStep) -> Any:
+    async def _run_step(self, step: IoStep) -> Any:
         match step:
             case ApiRequest():
                 with http_errors(self._url):
@@ -335,7 +333,7 @@ P = ParamSpec("P")
 
 
 class Blocking:
-    """A client whose calls return what they come to."""
+    """A client whose calls block."""
 
     _http: Transport
 
@@ -347,7 +345,7 @@ class Awaiting:
 
 
 class call(Generic[P, T]):
-    """Of a method that returns Steps, one that returns what they come to, or in an Awaiting client awaits it."""
+    """Turn a method that returns Steps into one that runs them: blocking, or awaited in an Awaiting client."""
 
     def __init__(self, steps: Callable[Concatenate[Any, P], Steps[T]]) -> None:
         self._steps = steps
@@ -374,24 +372,24 @@ class call(Generic[P, T]):
 
 
 DEFAULT_LIMIT = 50
-_MOST = 200  # of one page, as the API has it
+_MAX_PAGE_SIZE = 200  # the API's limit for a page
 
 Filters = Mapping[str, str | datetime | None]
 
 
 class ListPage(Stored, Generic[M]):
-    """One page; `next_cursor` is null at the end."""
+    """One page of a list. `next_cursor` is null on the last page."""
 
     data: list[M]
     next_cursor: str | None = None
 
 
 def list_pages(kind: type[ListPage[M]], path: str, filters: Filters, limit: int | None) -> Steps[list[M]]:
-    """The first `limit`, null for all, over as many pages as that takes: one may be short and not the last."""
+    """The first `limit` items (None: all), over as many pages as necessary. Any page may be short."""
     found: list[M] = []
     wanted = _parameters(filters)
     while True:
-        page = yield from request_model(kind, "GET", path, params=wanted | {"limit": _left(limit, len(found))})
+        page = yield from request_model(kind, "GET", path, params=wanted | {"limit": _page_size(limit, len(found))})
         found += page.data
         if page.next_cursor is None or (limit is not None and len(found) >= limit):
             return found
@@ -399,12 +397,12 @@ def list_pages(kind: type[ListPage[M]], path: str, filters: Filters, limit: int 
 
 
 def list_rows(filters: Filters, limit: int | None) -> Steps[list[ResultRow]]:
-    """Of `/v1/results`, whose pages count jobs: `limit` of those that have a row."""
+    """The rows of `/v1/results` for the first `limit` jobs that have a row. Its pages count jobs, not rows."""
     found: list[ResultRow] = []
     wanted = _parameters(filters)
     while True:
         jobs = len({row.job for row in found})
-        answer = yield from send_request("GET", "/v1/results", params=wanted | {"limit": _left(limit, jobs)})
+        answer = yield from send_request("GET", "/v1/results", params=wanted | {"limit": _page_size(limit, jobs)})
         page = read_model(ResultRows, answer).root
         found += page
         cursor = httpx.URL(answer.links.get("next", {}).get("url", "")).params.get("cursor")
@@ -413,8 +411,8 @@ def list_rows(filters: Filters, limit: int | None) -> Steps[list[ResultRow]]:
         wanted["cursor"] = cursor
 
 
-def _left(limit: int | None, found: int) -> int:
-    return _MOST if limit is None else min(_MOST, limit - found)
+def _page_size(limit: int | None, found: int) -> int:
+    return _MAX_PAGE_SIZE if limit is None else min(_MAX_PAGE_SIZE, limit - found)
 
 
 def _parameters(filters: Filters) -> dict[str, str | int]:

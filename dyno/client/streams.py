@@ -1,7 +1,7 @@
-"""Streams of both clients: Server-Sent Events, resumed over new connections, and logs that are followed.
+"""Streams of both clients: Server-Sent Events, resumed over new connections, and live logs.
 
-A connection may be cut at any byte. `SseParser` yields complete messages only; the service sends the rest again after
-the last id.
+A connection may break at any byte. `SseParser` yields complete messages only. After a reconnect, the service sends all
+messages after the last id again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EVENT_KINDS = frozenset({"status", "progress", "metric", "log", "gap"})
 
 
 class SseMessage(NamedTuple):
-    """`id` is where to go on; null where it is where it was."""
+    """One SSE message. `id` is the position to resume from; None leaves the position unchanged."""
 
     id: str | None
     kind: str
@@ -38,9 +38,9 @@ class SseMessage(NamedTuple):
 
 
 class SseParser:
-    """Of one connection, given piece by piece.
+    """Parses one connection's bytes, piece by piece, and yields complete messages only.
 
-    Only what has come whole: what a cut has left half is sent again to whoever asks for it by the last id.
+    If the connection breaks amid a message, the service sends the message again after a reconnect with the last id.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class SseParser:
         self._found: dict[str, list[str]] = {}
 
     def of(self, piece: bytes) -> Iterator[SseMessage]:
-        """Those that end with this piece."""
+        """The messages that this piece completes."""
         for line in self._lines(piece):
             if not line:
                 if found := self._found:
@@ -58,32 +58,35 @@ class SseParser:
                 self._found = {}
                 continue
             name, _, value = line.partition(":")
-            if name:  # else a comment: the connection lives
+            if name:  # a line without a name is a comment, which keeps the connection alive
                 self._found.setdefault(name, []).append(value.removeprefix(" "))
 
     def _lines(self, piece: bytes) -> Iterator[str]:
-        """Split at line feeds only: other separators may stand in what a runner printed."""
+        """Split at line feeds only, since a runner's output may contain other line separators."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         yield from (line.removesuffix(b"\r").decode(errors="replace") for line in lines)
 
 
 def parse_event(message: SseMessage) -> AnyEvent | None:
-    """None where there is none, or of a kind that this version doesn't know. Raises ServerUnreachable for no event."""
+    """The event of a message, or None for an empty message or a kind that this version doesn't know.
+
+    Raises ServerUnreachable if the data can't be parsed.
+    """
     if message.kind not in _EVENT_KINDS or not message.data:
         return None
     try:
         return EVENT.validate_python({**from_json(message.data), "kind": message.kind, "id": message.id})
-    except (TypeError, ValueError) as error:  # of JSON, or of the models
-        raise ServerUnreachable(f"no event can be read: not Dyno, or too new for this client? {error}") from error
+    except (TypeError, ValueError) as error:  # from the JSON parser or the models
+        raise ServerUnreachable(f"can't parse an event: not Dyno, or too new for this client? {error}") from error
 
 
-SILENT_S = 45.0  # the service says every 15 s that the connection lives
-PATIENCE_S = 60.0  # without any answer
+SILENT_S = 45.0  # the service sends a comment every 15 s
+PATIENCE_S = 60.0  # without any message
 RETRY_S = 0.5
 
 
 class EventFollower:
-    """Where a reader stands: each event behind `after` once; `ends`: with the job that is done."""
+    """A reader's position in a stream. It yields each event after `after` once. `ends`: stop when the job is done."""
 
     def __init__(self, path: str, after: str | None, *, ends: bool) -> None:
         self.path, self._after, self._ends = path, after, ends
@@ -92,17 +95,17 @@ class EventFollower:
         self.ended, self.pause_s = False, RETRY_S
 
     def options(self) -> dict[str, Any]:
-        """Of the next connection, which goes on behind the last event."""
+        """The request options for the next connection, which resumes after the last event."""
         return {"headers": {"Last-Event-ID": self._after} if self._after else {}, "timeout": SILENT_S}
 
     def connected(self, answer: httpx.Response) -> None:
-        """Raises ServerUnreachable where this is no stream of events."""
+        """Check the response of a new connection. Raises ServerUnreachable if it isn't an event stream."""
         check_stream(answer)
         self._messages = SseParser()
         self.ended = answer.status_code == httpx.codes.NO_CONTENT
 
     def events(self, piece: bytes) -> Iterator[AnyEvent]:
-        """Those that have come whole with this piece, up to the end of what is followed."""
+        """The events that this piece completes, up to the end of the stream."""
         for message in self._messages.of(piece):
             self._failing_since_s, self._after, self.pause_s = None, message.id or self._after, RETRY_S
             if not self.ended and (event := parse_event(message)) is not None:
@@ -110,7 +113,7 @@ class EventFollower:
                 yield event
 
     def broke(self, error: Refused | ServerUnreachable) -> None:
-        """Raises it where it won't pass, or won't have a minute after it began."""
+        """Raises the error unless it is transient and a retry is possible within a minute of the first failure."""
         now_s = time.monotonic()
         self._failing_since_s = self._failing_since_s or now_s
         self.pause_s = max(RETRY_S, error.retry_after_s or 0.0)
@@ -119,7 +122,7 @@ class EventFollower:
 
 
 def follow_events(http: Transport, following: EventFollower) -> Iterator[AnyEvent]:
-    """Raises Refused, and ServerUnreachable, where nobody answers after a minute."""
+    """Yield events over as many connections as necessary. Raises Refused and ServerUnreachable, as `broke` does."""
     while not following.ended:
         try:
             with http.open(following.path, **following.options()) as answer:
@@ -135,7 +138,7 @@ def follow_events(http: Transport, following: EventFollower) -> Iterator[AnyEven
 
 
 async def follow_events_async(http: AsyncTransport, following: EventFollower) -> AsyncIterator[AnyEvent]:
-    """The same."""
+    """As follow_events, but asynchronous."""
     while not following.ended:
         try:
             async with http.open(following.path, **following.options()) as answer:
@@ -155,14 +158,17 @@ _LOG_OPTIONS = {"params": {"follow": "true"}, "timeout": httpx.Timeout(10.0, rea
 
 
 def follow_log(http: Transport, job_id: str) -> Iterator[str]:
-    """Over one connection. Raises Refused and ServerUnreachable, also where it ends before the job is done."""
+    """Yield the log over one connection.
+
+    Raises Refused and ServerUnreachable, the latter also if the stream ends before the job is done.
+    """
     with http.open(_log_path(job_id), **_LOG_OPTIONS) as answer:
         yield from answer.iter_text()
     _check_done(http.through(request_model(Job, "GET", f"/v1/jobs/{path_segment(job_id)}")))
 
 
 async def follow_log_async(http: AsyncTransport, job_id: str) -> AsyncIterator[str]:
-    """The same."""
+    """As follow_log, but asynchronous."""
     async with http.open(_log_path(job_id), **_LOG_OPTIONS) as answer:
         async for text in answer.aiter_text():
             yield text
@@ -174,6 +180,8 @@ def _log_path(job_id: str) -> str:
 
 
 def _check_done(job: Job) -> None:
-    """The service ends an answer when it stops itself, too."""
+    """Raises ServerUnreachable if the job isn't done: the service also ends a stream when it stops itself."""
     if not job.done:
-        raise ServerUnreachable(f"the service has let go of the log of {job.id}, which goes on")
+        raise ServerUnreachable(
+            f"the service ended the log stream of {job.id} before the job was done; follow it again"
+        )

@@ -1,1 +1,1 @@
-"""Data sets: one module each, which reads the real files, the sample that ships or synthetic data."""
+"""Data sets. Each module reads the real files, the shipped sample or synthetic data."""

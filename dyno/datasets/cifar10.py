@@ -1,16 +1,16 @@
-"""CIFAR-10, 32 x 32 colour photographs of ten classes. A. Krizhevsky, 2009; no licence stated, so no sample ships.
+"""CIFAR-10, 32 x 32 colour photographs in ten classes. A. Krizhevsky, 2009; no licence stated, so no sample ships.
 
-Real files are looked for in `<data_dir>/cifar10/`, then in Keras' cache. Damaged files are an error. Without real
-files `auto` is synthetic. Two forms are read:
+Dyno searches for real files in `<data_dir>/cifar10/`, then in Keras' cache. Damaged files are an error. Without real
+files `auto` is synthetic. Two forms are supported:
 
-- Batches, binary or pickled, loose, packed or in the published archive. A binary batch is a series of records of 1
-  label byte and 3,072 bytes: 1,024 red, green, blue, row by row. Pickled ones hold the same in the same order, so
-  the sha256 of its records identifies a batch in any form. Some training batches may be missing, and part of the
-  test batch: `origin.note` says which.
-- Folders of pictures, `train/<class>/*.jpg` and `test/<class>/*.jpg` (or .png). Copies in JPEG have lost some of
-  the published pixels and have no published sums; `origin.note` says so, and how many there are where some are
-  missing. The sha256 is that of all names and files of a part, in order of their names. Pictures are taken class by
-  class in turn, so that any first part holds all classes alike.
+- Batches, binary or pickled, as single files, compressed files or the published archive. A binary batch is a series of
+  records of 1 label byte and 3,072 bytes: 1,024 each for red, green and blue, row by row. Pickled batches hold the same
+  data in the same order, so the SHA-256 of the records identifies a batch in any form. Some training batches and part
+  of the test batch may be missing; `origin.note` lists what is present.
+- Folders of pictures, `train/<class>/*.jpg` and `test/<class>/*.jpg` (or .png). JPEG copies have lost part of the
+  published pixels and have no published sums. `origin.note` says so, and gives the numbers if pictures are missing.
+  The SHA-256 covers all names and files of a part. Pictures alternate between the classes, so every leading part of
+  the data set is balanced.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _PUBLISHED_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_b
 _NAMES = (*_PUBLISHED_NAMES, "test_batch_first1000")
 _INSIDE = ("cifar-10-batches-bin", "cifar-10-batches-py")  # folders of the two archives
 _ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
-_MOST_BYTES = 64 << 20  # of one batch, twice what it takes: a packed file may claim anything
+_MOST_BYTES = 64 << 20  # limit for one batch, twice its size, because compressed files are untrusted
 
 FoundBatches = dict[str, tuple[Path, bytes]]
 
 
 def find_batches(folder: Path) -> FoundBatches:
-    """Batch name -> (file, binary records); loose files first, then those in the published archives."""
+    """Batch name -> (file, binary records); single files first, then the published archives."""
     for inside in (folder, *(folder / name for name in _INSIDE)):
         loose = _loose(inside)
         if loose:
@@ -76,7 +76,7 @@ def _content(path: Path) -> bytes:
 
 
 def _records(path: Path, content: bytes) -> bytes:
-    """Binary as it is; a pickled batch, which has no ending, put into the same form."""
+    """Binary records as they are, or converted from a pickled batch, whose file name has no suffix."""
     return content if ".bin" in path.name else _from_pickle(unpickle_plain(content, path), path)
 
 
@@ -85,7 +85,7 @@ def _from_pickle(batch: Any, path: Path) -> bytes:
         pixels, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"], dtype=np.uint8)
         return np.column_stack([labels, pixels.astype(np.uint8, casting="safe")]).tobytes()
     except (TypeError, KeyError, ValueError, OverflowError, IndexError) as error:
-        raise DatasetDamaged(f"{path}: no batch of labels and data: {error!r}") from error
+        raise DatasetDamaged(f"{path}: not a batch of labels and data: {error!r}") from error
 
 
 def _archived(path: Path) -> FoundBatches:
@@ -103,7 +103,7 @@ def _archived(path: Path) -> FoundBatches:
         raise DatasetDamaged(f"{path}: can't be unpacked: {error}") from error
     absent = [name for name in _PUBLISHED_NAMES if name not in found]
     if absent:
-        raise DatasetDamaged(f"{path}: incomplete, without {', '.join(absent)}")
+        raise DatasetDamaged(f"{path}: incomplete; missing: {', '.join(absent)}")
     return found
 
 
@@ -111,10 +111,10 @@ SIDE = 32
 CHANNELS = 3
 RECORD_BYTES = 1 + CHANNELS * SIDE * SIDE
 BATCH = 10_000
-FIRST = 1_000  # records of the test batch's first part
+FIRST = 1_000  # records in the first part of the test batch
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST, TEST_FIRST = "test_batch", "test_batch_first1000"
-# sha256 of the records of each batch: those of the published binary files, and of the first 1,000 of the test batch
+# SHA-256 of the records of each published binary file, and of the first 1,000 records of the test batch
 PUBLISHED = {
     "data_batch_1": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
     "data_batch_2": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
@@ -135,14 +135,14 @@ class _Batch:
 
 
 def read_batches(folder: Path, classes: tuple[str, ...]) -> Images | None:
-    """The batches in `folder`, or None where there is none. Raises DatasetDamaged, naming the file."""
+    """Read the batches in `folder`; None if it has none. Raises DatasetDamaged with the file's name."""
     found = find_batches(folder)
     train = [_batch(name, *found[name]) for name in TRAIN if name in found]
     tests = [_batch(name, *found[name]) for name in (TEST, TEST_FIRST) if name in found][:1]
     if not train and not tests:
         return None
     if not train or not tests:
-        raise DatasetDamaged(f"{folder}: incomplete, without any {'test' if train else 'training'} batch of CIFAR-10")
+        raise DatasetDamaged(f"{folder}: incomplete; no {'test' if train else 'training'} batch of CIFAR-10")
     test = tests[0]
     train_labels = np.concatenate([batch.labels for batch in train])
     origin = DataOrigin(
@@ -159,14 +159,14 @@ def read_batches(folder: Path, classes: tuple[str, ...]) -> Images | None:
 
 
 def _batch(name: str, path: Path, records: bytes) -> _Batch:
-    """Checks that these are the records of the batch `name`."""
+    """Parse the records. Raises DatasetDamaged unless they are those of batch `name`."""
     samples = FIRST if name == TEST_FIRST else BATCH
     if len(records) != samples * RECORD_BYTES:
-        raise DatasetDamaged(f"{path}: {len(records)} bytes, not {samples} records of {RECORD_BYTES}")
+        raise DatasetDamaged(f"{path}: {len(records)} bytes, expected {samples} records of {RECORD_BYTES}")
     sha256 = hashlib.sha256(records).hexdigest()
     if sha256 != PUBLISHED[name]:
         expected = PUBLISHED[name]
-        raise DatasetDamaged(f"{path}: not CIFAR-10's {name} as published: sha256 {sha256}, not {expected}")
+        raise DatasetDamaged(f"{path}: not CIFAR-10's published {name}: sha256 {sha256}, expected {expected}")
     table = np.frombuffer(records, np.uint8).reshape(samples, RECORD_BYTES)
     planes = table[:, 1:].reshape(samples, CHANNELS, SIDE, SIDE)
     return _Batch(name, np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), table[:, 0].copy(), sha256)
@@ -180,7 +180,7 @@ def _batches_note(batches: int, test: _Batch) -> str | None:
 
 
 _SHAPE = (32, 32, 3)
-_PUBLISHED_SAMPLES = (50_000, 10_000)  # for training, to test
+_PUBLISHED_SAMPLES = (50_000, 10_000)  # training, test
 _ENDINGS = (".jpg", ".jpeg", ".png")
 
 
@@ -192,7 +192,7 @@ class _Part:
 
 
 def read_pictures(folder: Path, classes: tuple[str, ...]) -> Images | None:
-    """The pictures under `folder`, or None without its two parts' folders. Raises DatasetDamaged."""
+    """Read the pictures under `folder`; None if it has neither `train` nor `test`. Raises DatasetDamaged."""
     parts = [folder / "train", folder / "test"]
     if not any(part.is_dir() for part in parts):
         return None
@@ -209,10 +209,11 @@ def read_pictures(folder: Path, classes: tuple[str, ...]) -> Images | None:
 
 
 def _pictures_note(train: int, test: int) -> str:
-    note = "pictures in folders: not proven to be the published pixels (JPEG loses some)"
+    note = "pictures in folders: may differ from the published pixels (JPEG is lossy)"
     if (train, test) == _PUBLISHED_SAMPLES:
         return note
-    return f"{note}; {train:,} of {_PUBLISHED_SAMPLES[0]:,} for training, {test:,} of {_PUBLISHED_SAMPLES[1]:,} to test"
+    of_train, of_test = _PUBLISHED_SAMPLES
+    return f"{note}; {train:,} of {of_train:,} for training, {test:,} of {of_test:,} for testing"
 
 
 def _part(folder: Path, classes: tuple[str, ...]) -> _Part:
@@ -229,7 +230,7 @@ def _part(folder: Path, classes: tuple[str, ...]) -> _Part:
 def _files(folder: Path) -> list[Path]:
     found = sorted(path for path in folder.glob("*") if path.suffix.lower() in _ENDINGS)
     if not found:
-        raise DatasetDamaged(f"{folder}: incomplete, without any picture ({', '.join(_ENDINGS)})")
+        raise DatasetDamaged(f"{folder}: incomplete; it has no picture ({', '.join(_ENDINGS)})")
     return found
 
 
@@ -244,7 +245,7 @@ def _pixels(path: Path, digest: hashlib._Hash) -> NDArray[np.uint8]:
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DatasetDamaged(f"{path}: can't be read as a picture: {error}") from error
     if pixels.shape != _SHAPE:
-        raise DatasetDamaged(f"{path}: {pixels.shape}, not {_SHAPE}")
+        raise DatasetDamaged(f"{path}: {pixels.shape}, expected {_SHAPE}")
     return pixels
 
 
@@ -261,16 +262,16 @@ ARCHIVE = Remote(
 
 
 def load(settings: Settings, kind: DataKind = "auto") -> Images:
-    """Images uint8 (n, 32, 32, 3), red, green, blue, of that kind; `auto` is real, else the synthetic twin.
+    """Load RGB images, uint8 (n, 32, 32, 3), of that kind; `auto` is real, else synthetic.
 
-    Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
+    Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
     """
     forms = Forms(
         NAME,
         real=lambda: _real(settings),
         sample=None,
         synthetic=lambda: image_sets.synthetic_images(NAME, CLASS_NAMES, SIDE, CHANNELS, TRAIN_SAMPLES, TEST_SAMPLES),
-        absent=f"no CIFAR-10 here: looked for its batches, its archives and its image folders in "
+        absent=f"CIFAR-10 not found: looked for its batches, its archives and its image folders in "
         f"{searched_folders(settings, NAME)}",
         remotes=[ARCHIVE],
     )
@@ -278,7 +279,7 @@ def load(settings: Settings, kind: DataKind = "auto") -> Images:
 
 
 def _real(settings: Settings) -> Images | None:
-    """The first place that has it in any form counts."""
+    """Read the first folder that has the data set in any form."""
     batches, pictures = read_batches, read_pictures
     places = [(read, folder) for folder in folders(settings, NAME) for read in (batches, pictures)]
     places += [(batches, folder) for folder in _keras_folders()]
@@ -286,5 +287,5 @@ def _real(settings: Settings) -> Images | None:
 
 
 def _keras_folders() -> list[Path]:
-    """Where Keras 3, and Keras before it, unpack the archive; its batches lie in a folder inside."""
+    """The folders where Keras 3 and older versions unpack the archive; the batches are in a subfolder."""
     return [keras_cache() / "cifar-10-batches-py-target", keras_cache()]

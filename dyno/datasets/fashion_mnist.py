@@ -1,7 +1,7 @@
-"""Fashion-MNIST, 28 x 28 pictures of clothes: the real set if it is here, else the sample that ships.
+"""Fashion-MNIST, 28 x 28 pictures of clothes: the real data set if available, else the shipped sample.
 
-Looked for in this order: the four original files in `<data_dir>/fashion-mnist/`, in Keras' cache, the shipped sample.
-What is there but damaged, incomplete or another set is an error. H. Xiao, K. Rasul, R. Vollgraf, arXiv 1708.07747; MIT.
+Search order: the four original files in `<data_dir>/fashion-mnist/`, then in Keras' cache, the shipped sample. A
+damaged, incomplete or different data set is an error. H. Xiao, K. Rasul, R. Vollgraf, arXiv 1708.07747; MIT.
 """
 
 from __future__ import annotations

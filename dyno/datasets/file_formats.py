@@ -1,10 +1,10 @@
-"""Safe readers for the files of data sets: idx, NumPy's .npz, and pickles of plain data.
+"""Safe readers for data set files: idx, NumPy's .npz, and pickles of plain data.
 
-Readers raise DatasetDamaged with the file's name and never return half of it. A pickle can run any code: here, only
-the names in `_ALLOWED` are looked up, and a pickle that asks for any other is refused before it does a thing. .npz
-archives are read without unpickling.
+Readers raise DatasetDamaged with the file's name and never return partial data. A pickle can run any code, so the
+unpickler resolves only the names in `_ALLOWED` and rejects all others before they run. .npz archives are read without
+unpickling.
 
-idx is the format of MNIST's files, gzipped. Layout, big-endian: two zero bytes, a type byte (8: unsigned byte), the
+idx is the gzipped format of MNIST's files. Layout, big-endian: two zero bytes, a type byte (8: unsigned byte), the
 number of dimensions, each dimension as uint32, then the values, last dimension fastest.
 http://yann.lecun.com/exdb/mnist/, "the IDX file format".
 """
@@ -29,19 +29,19 @@ from numpy.typing import NDArray
 from dyno.errors import DatasetDamaged
 
 _UNSIGNED_BYTE = 8
-_MOST_BYTES = 1 << 30  # a header may claim anything, and gzip packs a thousandfold
+_MOST_BYTES = 1 << 30  # headers are untrusted, and gzip compresses up to a thousandfold
 
 
 @dataclass(frozen=True)
 class IdxFile:
-    """`values`: uint8 in the file's dimensions; `sha256` is of the file as it lies there, packed."""
+    """`values`: uint8 in the file's dimensions. `sha256`: of the compressed file."""
 
     values: NDArray[np.uint8]
     sha256: str
 
 
 def read_idx(path: Path, dimensions: int) -> IdxFile:
-    """The file at `path`, which must hold unsigned bytes in so many `dimensions`. Raises DatasetDamaged."""
+    """Read a file of unsigned bytes with that number of dimensions. Raises DatasetDamaged."""
     try:
         packed = path.read_bytes()
         content = _unpacked(packed)
@@ -58,32 +58,32 @@ def _unpacked(packed: bytes) -> bytes:
 def _parsed(content: bytes, dimensions: int, path: Path) -> NDArray[np.uint8]:
     header_bytes = 4 + 4 * dimensions
     if len(content) < header_bytes:
-        raise DatasetDamaged(f"{path}: {len(content)} bytes are too short for a header of {header_bytes}")
+        raise DatasetDamaged(f"{path}: {len(content)} bytes are too few for a header of {header_bytes}")
     magic, *shape = struct.unpack(f">{1 + dimensions}I", content[:header_bytes])
     expected = _UNSIGNED_BYTE << 8 | dimensions
     if magic != expected:
         raise DatasetDamaged(
-            f"{path}: starts with {magic:#010x}; unsigned bytes in {dimensions}-D are {expected:#010x}"
+            f"{path}: starts with {magic:#010x}, expected {expected:#010x} (unsigned bytes, {dimensions} dimensions)"
         )
     if len(content) - header_bytes != math.prod(shape):
-        raise DatasetDamaged(f"{path}: {len(content) - header_bytes} values where its header says {shape}")
+        raise DatasetDamaged(f"{path}: {len(content) - header_bytes} values, but the header declares {shape}")
     return np.frombuffer(content, np.uint8, offset=header_bytes).reshape(shape)
 
 
 def read_npz(path: Path, names: Sequence[str], sha256: str | None = None) -> tuple[dict[str, NDArray[Any]], str]:
-    """The arrays `names` of the archive and the sum of its file, which must be `sha256` where that is known."""
+    """The arrays `names` of the archive, and the file's SHA-256. Raises DatasetDamaged if `sha256` differs from it."""
     found = file_sha256(path)
     if sha256 is not None and found != sha256:
-        raise DatasetDamaged(f"{path}: not {path.name} as published: sha256 {found}, not {sha256}")
+        raise DatasetDamaged(f"{path}: not the published {path.name}: sha256 {found}, expected {sha256}")
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in names}, found
-    except Exception as error:  # damaged bytes raise what they happen to lead to: BadZipFile, zlib.error, KeyError, …
+    except Exception as error:  # damaged bytes raise BadZipFile, zlib.error, KeyError and more
         raise DatasetDamaged(f"{path}: can't be read: {error!r}") from error
 
 
 def file_sha256(path: Path) -> str:
-    """The sha256 of a file. Raises DatasetDamaged where it can't be read."""
+    """The SHA-256 of a file. Raises DatasetDamaged if it can't be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -91,7 +91,7 @@ def file_sha256(path: Path) -> str:
         raise DatasetDamaged(f"{path}: {error}") from error
 
 
-# what NumPy's own pickles name, of versions 1 and 2; latin-1 text is how Python 2's bytes come
+# Names in the pickles of NumPy 1 and 2. `_codecs.encode` is for Python 2's bytes, stored as latin-1 text.
 _ALLOWED = {
     (f"numpy.{core}.{module}", name)
     for core in ("core", "_core")
@@ -102,20 +102,20 @@ _ALLOWED = {
 class _PlainData(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which plain data never does")
+            raise pickle.UnpicklingError(f"it contains {module}.{name}, which isn't plain data")
         return super().find_class(module, name)
 
 
 def unpickle_plain(content: bytes, path: Path) -> Any:
-    """The object pickled in `content`. Raises DatasetDamaged, naming `path`, for anything else than plain data."""
+    """Unpickle `content`. Raises DatasetDamaged with `path` for anything except plain data."""
     try:
         return _PlainData(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:
-        raise DatasetDamaged(f"{path}: no pickle of plain data: {error}") from error
+        raise DatasetDamaged(f"{path}: not a pickle of plain data: {error}") from error
 
 
 def read_object_array(content: bytes, path: Path) -> np.ndarray[Any, np.dtype[Any]]:
-    """An array in NumPy's .npy format, of objects or of numbers. Raises DatasetDamaged."""
+    """Read an array of objects or numbers in NumPy's .npy format. Raises DatasetDamaged."""
     stream = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(stream)
@@ -124,8 +124,8 @@ def read_object_array(content: bytes, path: Path) -> np.ndarray[Any, np.dtype[An
         if not dtype.hasobject:
             return np.asarray(np.load(io.BytesIO(content), allow_pickle=False))
     except (ValueError, EOFError, OSError) as error:
-        raise DatasetDamaged(f"{path}: no array: {error}") from error
+        raise DatasetDamaged(f"{path}: not an array: {error}") from error
     found = unpickle_plain(content[stream.tell() :], path)
     if not isinstance(found, np.ndarray):
-        raise DatasetDamaged(f"{path}: a {type(found).__name__} where an array belongs")
+        raise DatasetDamaged(f"{path}: contains a {type(found).__name__}, expected an array")
     return found

@@ -1,8 +1,8 @@
-"""What the image sets share: the arrays they load as, the four idx files, and synthetic images.
+"""Shared parts of the image data sets: their arrays, the four idx files, and synthetic images.
 
-MNIST and Fashion-MNIST have four gzipped idx files of the same names and shapes, told apart by their sums. A folder
-without any of the four is skipped; one with some of them, or with a damaged or another set's file, is an error.
-Synthetic images are one coarse pattern a class, shifted, under noise: learnable, always the same.
+MNIST and Fashion-MNIST have four gzipped idx files with the same names and shapes; their SHA-256 tells them apart. A
+folder with none of the four is skipped. A folder with some of them, or with a damaged file or one of another data set,
+is an error. Synthetic images are deterministic and learnable: one coarse pattern per class, shifted, with noise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dyno.settings import Settings
 
 @dataclass(frozen=True)
 class Images:
-    """Images uint8 (samples, height, width, channels), labels uint8 (samples,) that index `classes`."""
+    """Images are uint8 (samples, height, width, channels); labels are uint8 (samples,) and index `classes`."""
 
     train_images: NDArray[np.uint8]
     train_labels: NDArray[np.uint8]
@@ -34,7 +34,7 @@ class Images:
     origin: DataOrigin
 
     def limited(self, train_samples: int | None, test_samples: int | None) -> Images:
-        """The first so many of each; None or more than there are: all."""
+        """The first training and test samples, up to the limits. None means all."""
         train, test = self.train_images[:train_samples], self.test_images[:test_samples]
         counts = {"train_samples": len(train), "test_samples": len(test)}
         return replace(
@@ -49,12 +49,12 @@ class Images:
 
 _SHIFTS = range(-2, 3)  # pixels, each way
 _BLOCK = 4  # pixels of a pattern's squares
-_BRIGHT, _NOISE = np.uint8(128), np.uint8(127)  # of a pattern's set squares; at most, on every pixel
-_AT_ONCE = 4096  # images, so that little memory is needed beside theirs
+_BRIGHT, _NOISE = np.uint8(128), np.uint8(127)  # brightness of a pattern's squares; maximum noise of any pixel
+_AT_ONCE = 4096  # images per step, which limits the additional memory
 
 
 def synthetic_images(name: str, classes: tuple[str, ...], side: int, channels: int, train: int, test: int) -> Images:
-    """`train` + `test` images of `side` x `side` x `channels`; the seed is `side`."""
+    """Make `train` + `test` images of `side` x `side` x `channels`; the seed is `side`."""
     random = np.random.Generator(np.random.SFC64(side))
     patterns = _shifted_patterns(random, len(classes), side, channels)
     shifts = len(_SHIFTS) ** 2
@@ -88,14 +88,14 @@ Bytes = NDArray[np.uint8]
 SIDE = 28
 TRAIN_SAMPLES = 60_000
 TEST_SAMPLES = 10_000
-_TEST_EVERY = 5  # of a sample cut from the test files; why not its last part: samples/mnist/SOURCE.md
+_TEST_EVERY = 5  # every fifth image of the sample is for testing; samples/mnist/SOURCE.md says why
 SAMPLE_TEST = TEST_SAMPLES // _TEST_EVERY
 SAMPLE_TRAIN = TEST_SAMPLES - SAMPLE_TEST
 _TRAIN, _TEST = "train", "t10k"
 
 
 def samples(kind: DataKind) -> tuple[int, int]:
-    """(train, test) samples at most: with `auto` the real set may be there."""
+    """The maximum numbers of (train, test) samples: `auto` may find the real data set."""
     return (SAMPLE_TRAIN, SAMPLE_TEST) if kind == "sample" else (TRAIN_SAMPLES, TEST_SAMPLES)
 
 
@@ -115,8 +115,10 @@ class _Part:
 
 @dataclass(frozen=True)
 class IdxSet:
-    """`published`: sha256 of each file as its authors published it, and of Keras' copy where that is one file;
-    `sizes_bytes` of the four FILES, which lie at `address` too."""
+    """`published`: SHA-256 of each file as its authors published it, and of Keras' copy if that is a single file.
+
+    `sizes_bytes`: the sizes of the four FILES, which are also available at `address`.
+    """
 
     name: str
     title: str
@@ -132,9 +134,9 @@ class IdxSet:
         return [Remote(self.address + name, self.published[name], size_bytes) for name, size_bytes in sizes]
 
     def load(self, settings: Settings, kind: DataKind, shipped: Path) -> Images:
-        """Images uint8 (n, 28, 28, 1) of that kind; `auto` is real, else the sample, which lies in `shipped`.
+        """Load images, uint8 (n, 28, 28, 1), of that kind; `auto` is real, else the sample in `shipped`.
 
-        Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
+        Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
         """
         of_keras = f", and for {self._kerass_own}" if self._kerass_own else ""
         looked = searched_folders(settings, self.name)
@@ -143,7 +145,7 @@ class IdxSet:
             real=lambda: self._real(settings),
             sample=lambda: self.sample(shipped),
             synthetic=lambda: synthetic_images(self.name, self.classes, SIDE, 1, TRAIN_SAMPLES, TEST_SAMPLES),
-            absent=f"no {self.title} here: looked for its four files in {looked}{of_keras}",
+            absent=f"{self.title} not found: looked for its four files in {looked}{of_keras}",
             remotes=self.remotes,
         )
         return choose_form(settings, kind, forms)
@@ -154,22 +156,22 @@ class IdxSet:
 
     @property
     def _kerass_own(self) -> Path | None:
-        """Where Keras keeps its copy in one file; it has one of what it has published."""
+        """Keras' copy in a single file, if Keras publishes one."""
         name = f"{self.name}.npz"
         return keras_cache() / name if name in self.published else None
 
     def from_folder(self, folder: Path) -> Images | None:
-        """The four files, or None where there is not one of them. Raises DatasetDamaged."""
+        """Read the four files; None if the folder has none of them. Raises DatasetDamaged."""
         absent = [name for name in FILES if not (folder / name).exists()]
         if len(absent) == len(FILES):
             return None
         if absent:
-            raise DatasetDamaged(f"{folder}: incomplete, without {', '.join(absent)}")
+            raise DatasetDamaged(f"{folder}: incomplete; missing: {', '.join(absent)}")
         train, test = self._part(folder, _TRAIN, TRAIN_SAMPLES), self._part(folder, _TEST, TEST_SAMPLES)
         return self._images(train, test, "real", train.sha256 | test.sha256)
 
     def from_npz(self, path: Path) -> Images | None:
-        """Keras' copy in one file, None where it is not; read without Keras, and without unpickling anything."""
+        """Read Keras' single-file copy without Keras and without unpickling; None if it doesn't exist."""
         if not path.exists():
             return None
         arrays, found = file_formats.read_npz(
@@ -182,7 +184,7 @@ class IdxSet:
         return self._images(train, test, "real", sha256)
 
     def sample(self, folder: Path) -> Images:
-        """The two test files alone, every fifth image held out."""
+        """Read the shipped test files; every fifth image is held out."""
         part = self._part(folder, _TEST, TEST_SAMPLES)
         held_out = np.arange(len(part.labels)) % _TEST_EVERY == _TEST_EVERY - 1
         train, test = (_Part(part.images[these], part.labels[these], {}) for these in (~held_out, held_out))
@@ -199,18 +201,20 @@ class IdxSet:
     def _check(self, part: _Part, samples: int, of_images: str, of_labels: str) -> None:
         images, labels = part.images, part.labels
         if images.shape != (samples, SIDE, SIDE) or images.dtype != np.uint8:
-            raise DatasetDamaged(f"{of_images}: {images.dtype} {images.shape}, not uint8 {(samples, SIDE, SIDE)}")
+            raise DatasetDamaged(f"{of_images}: {images.dtype} {images.shape}, expected uint8 {(samples, SIDE, SIDE)}")
         if labels.shape != (samples,) or labels.dtype != np.uint8:
-            raise DatasetDamaged(f"{of_labels}: {labels.dtype} {labels.shape}, not uint8 {(samples,)}")
+            raise DatasetDamaged(f"{of_labels}: {labels.dtype} {labels.shape}, expected uint8 {(samples,)}")
         if labels.max() >= len(self.classes):
-            raise DatasetDamaged(f"{of_labels}: the label {labels.max()} is no class of {self.title}")
+            raise DatasetDamaged(f"{of_labels}: {self.title} has no class {labels.max()}")
 
     def _recognise(self, folder: Path, sha256: dict[str, str]) -> None:
-        """Raises DatasetDamaged for a file of the right name and shape with another content."""
+        """Raises DatasetDamaged if a file has the right name and shape but other content."""
         for name, found in sha256.items():
             if found != self.published[name]:
                 expected = self.published[name]
-                raise DatasetDamaged(f"{folder / name}: not {self.title} as published: sha256 {found}, not {expected}")
+                raise DatasetDamaged(
+                    f"{folder / name}: not the published {self.title} file: sha256 {found}, expected {expected}"
+                )
 
     def _images(self, train: _Part, test: _Part, kind: Literal["real", "sample"], sha256: dict[str, str]) -> Images:
         return Images(

@@ -1,15 +1,15 @@
-"""IMDB film reviews, good or bad: 25,000 + 25,000, as word ranks. Maas et al., ACL 2011; no licence, so none ships.
+"""IMDB film reviews, positive or negative: 25,000 + 25,000, as word ranks. Maas et al., ACL 2011.
 
-Looked for in `<data_dir>/imdb/`, then in Keras' cache. Damaged or incomplete files are an error. Without real files
-`auto` is synthetic: words drawn by rank, some of which lean to good or to bad. Three forms are read:
+No licence is stated, so Dyno ships no sample. It searches for real files in `<data_dir>/imdb/`, then in Keras' cache.
+Damaged or incomplete files are an error. Without real files `auto` is synthetic: words drawn by rank, some of which
+lean to positive or negative. Three forms are supported:
 
-- `imdb_sequences.npz`: flat word ranks and the offsets of the reviews, nothing pickled.
-- `imdb.npz`, Keras' own: arrays of lists, which NumPy pickles; identified by its sum, and still read by the
-  restricted unpickler. Shuffled as Keras does it.
-- The texts as published, `train/{pos,neg}/*.txt` and `test/…` (also inside `aclImdb/`), with
-  `imdb_word_index.json`. Words are what is left of the lower-case text when punctuation is made blank (the
-  apostrophe stays), as in Keras' tokenizer when the ranks were made; words outside the index are dropped. The order
-  is shuffled, always alike.
+- `imdb_sequences.npz`: flat word ranks and the offsets of the reviews, without pickles.
+- `imdb.npz`, Keras' own: arrays of lists, which NumPy pickles. Its SHA-256 must match, and the restricted unpickler
+  reads it. Shuffled as in Keras.
+- The published texts, `train/{pos,neg}/*.txt` and `test/…` (also inside `aclImdb/`), with `imdb_word_index.json`.
+  As in the Keras tokenizer that made the ranks, words are the lower-case text split at blanks, with punctuation except
+  the apostrophe replaced by blanks. Words outside the index are dropped. The shuffled order is always the same.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from dyno.models.result import DataOrigin
 from dyno.settings import Settings
 
 VOCABULARY = 88_584  # words of the published index
-REVIEWS = 25_000  # of each part, half of them good
+REVIEWS = 25_000  # per part, half of them positive
 SHUFFLE_SEED = 113  # Keras' own
 
 
 @dataclass(frozen=True)
 class ReviewPart:
-    """Review i is `ranks[offsets[i]:offsets[i + 1]]`; `labels` 1 for good, 0 for bad."""
+    """Review i is `ranks[offsets[i]:offsets[i + 1]]`. `labels`: 1 for positive, 0 for negative."""
 
     ranks: NDArray[np.uint32]
     offsets: NDArray[np.int64]
@@ -47,25 +47,25 @@ class ReviewPart:
 
     @classmethod
     def of(cls, reviews: list[NDArray[np.uint32]], labels: NDArray[np.uint8]) -> ReviewPart:
-        """From one array a review."""
+        """Build a part from one array per review."""
         lengths = [len(review) for review in reviews]
         return cls(np.concatenate(reviews), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), labels)
 
     def complaint(self) -> str | None:
-        """What is wrong with it, None if it is as published."""
+        """The first deviation from the published data; None if there is none."""
         ends_fit = len(self.offsets) == REVIEWS + 1 and self.offsets[0] == 0 and self.offsets[-1] == len(self.ranks)
         if not ends_fit or (np.diff(self.offsets) < 0).any():
-            return f"its offsets don't cut {len(self.ranks)} words into {REVIEWS} reviews"
+            return f"the offsets don't split {len(self.ranks)} words into {REVIEWS} reviews"
         if self.labels.shape != (REVIEWS,) or np.bincount(self.labels).tolist() != [REVIEWS // 2] * 2:
-            return f"its labels aren't {REVIEWS // 2} of 0 and as many of 1"
+            return f"expected {REVIEWS // 2} labels of 0 and as many of 1"
         if len(self.ranks) and not 1 <= self.ranks.min() <= self.ranks.max() <= VOCABULARY:
-            return f"ranks from {self.ranks.min()} to {self.ranks.max()}, not within 1 to {VOCABULARY}"
+            return f"ranks from {self.ranks.min()} to {self.ranks.max()}, expected 1 to {VOCABULARY}"
         return None
 
 
 @dataclass(frozen=True)
 class RankedReviews:
-    """Both parts and where they came from."""
+    """Both parts and their origin."""
 
     train: ReviewPart
     test: ReviewPart
@@ -81,18 +81,18 @@ _LABELS = {"neg": 0, "pos": 1}
 
 
 def read_texts(folder: Path) -> RankedReviews | None:
-    """The texts under `folder`, None without its folders `train` and `test`. Raises DatasetDamaged."""
+    """Read the texts under `folder`; None if it has neither `train` nor `test`. Raises DatasetDamaged."""
     if not (folder / "train").is_dir() and not (folder / "test").is_dir():
         return None
     index, of_index = _word_index(folder)
     random = np.random.RandomState(SHUFFLE_SEED)
     (train, of_train), (test, of_test) = (_text_part(folder / part, index, random) for part in ("train", "test"))
     sha256 = {"train/": of_train, "test/": of_test, INDEX: of_index}
-    return RankedReviews(train, test, "real", sha256, "words ranked here, from the reviews' texts")
+    return RankedReviews(train, test, "real", sha256, "Dyno ranked the words of the review texts")
 
 
 def _word_index(folder: Path) -> tuple[dict[bytes, int], str]:
-    """Word, in UTF-8, -> rank; it lies beside the two folders or one above."""
+    """UTF-8 word -> rank. The index is beside the two folders or one level above."""
     path = next((place / INDEX for place in (folder, folder.parent) if (place / INDEX).exists()), folder / INDEX)
     try:
         content = path.read_bytes()
@@ -100,7 +100,7 @@ def _word_index(folder: Path) -> tuple[dict[bytes, int], str]:
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise DatasetDamaged(f"{path}: can't be read as the word index: {error}") from error
     if len(index) != VOCABULARY or set(index.values()) != set(range(1, VOCABULARY + 1)):
-        raise DatasetDamaged(f"{path}: {len(index)} words that aren't ranked from 1 to {VOCABULARY}")
+        raise DatasetDamaged(f"{path}: {len(index)} words, expected ranks from 1 to {VOCABULARY}")
     return index, hashlib.sha256(content).hexdigest()
 
 
@@ -124,12 +124,12 @@ def _text_part(folder: Path, index: dict[bytes, int], random: np.random.RandomSt
 def _text_files(folder: Path) -> list[Path]:
     found = sorted(folder.glob("*.txt"))
     if len(found) != REVIEWS // 2:
-        raise DatasetDamaged(f"{folder}: {len(found)} reviews, not {REVIEWS // 2}")
+        raise DatasetDamaged(f"{folder}: {len(found)} reviews, expected {REVIEWS // 2}")
     return found
 
 
 def rank_words(text: bytes, index: dict[bytes, int]) -> NDArray[np.uint32]:
-    """The ranks of the words of a text in UTF-8 that the index knows."""
+    """The ranks of a UTF-8 text's words that are in the index."""
     words = text.lower().translate(_TO_BLANKS).split(b" ")
     return np.array([index[word] for word in words if word in index], np.uint32)
 
@@ -140,7 +140,7 @@ _ARRAYS = (("x", "_tokens"), ("x", "_offsets"), ("y", ""))
 
 
 def read_folder(folder: Path) -> RankedReviews | None:
-    """The first of the three forms in `folder`, None where there is none. Raises DatasetDamaged."""
+    """Read the first of the three forms in `folder`; None if there is none. Raises DatasetDamaged."""
     return (
         read_sequences(folder / "imdb_sequences.npz")
         or read_keras(folder / "imdb.npz")
@@ -150,7 +150,7 @@ def read_folder(folder: Path) -> RankedReviews | None:
 
 
 def read_sequences(path: Path) -> RankedReviews | None:
-    """The flat archive, None where it is not."""
+    """Read the flat archive; None if it doesn't exist."""
     if not path.exists():
         return None
     names = [f"{array}_{part}{what}" for part in _PARTS for array, what in _ARRAYS]
@@ -158,18 +158,18 @@ def read_sequences(path: Path) -> RankedReviews | None:
     parts = [[arrays[f"{array}_{part}{what}"] for array, what in _ARRAYS] for part in _PARTS]
     for name, of_part in zip(_PARTS, parts, strict=True):
         if any(array.ndim != 1 or array.dtype.kind != "u" for array in of_part):
-            raise DatasetDamaged(f"{path}: in {name}, arrays that aren't rows of unsigned numbers")
+            raise DatasetDamaged(f"{path}: {name}: arrays must be one-dimensional and unsigned")
     train, test = (ReviewPart(ranks, offsets.astype(np.int64), labels) for ranks, offsets, labels in parts)
     return _checked(path, train, test, {path.name: found})
 
 
 def read_keras(path: Path) -> RankedReviews | None:
-    """Keras' `imdb.npz`, in the order in which Keras hands it out; None where it is not."""
+    """Read Keras' `imdb.npz` in the order that Keras returns; None if it doesn't exist."""
     if not path.exists():
         return None
     sha256 = file_sha256(path)
     if sha256 != KERAS_PUBLISHED:
-        raise DatasetDamaged(f"{path}: not Keras' imdb.npz as published: sha256 {sha256}, not {KERAS_PUBLISHED}")
+        raise DatasetDamaged(f"{path}: not Keras' published imdb.npz: sha256 {sha256}, expected {KERAS_PUBLISHED}")
     random = np.random.RandomState(SHUFFLE_SEED)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -190,16 +190,16 @@ def _checked(path: Path, train: ReviewPart, test: ReviewPart, sha256: dict[str, 
     for name, part in (("train", train), ("test", test)):
         complaint = part.complaint()
         if complaint:
-            raise DatasetDamaged(f"{path}: in {name}, {complaint}")
+            raise DatasetDamaged(f"{path}: {name}: {complaint}")
     return RankedReviews(train, test, "real", sha256)
 
 
-_LEANING = (100, 1_100)  # ranks of the words that lean: even ones to good, odd ones to bad
-_TURNED = 0.35  # of those against the review's label, so many are turned into their neighbour
+_LEANING = (100, 1_100)  # ranks of the leaning words: even ones to positive, odd ones to negative
+_TURNED = 0.35  # share of the words against the review's label that are replaced by the neighbouring rank
 
 
 def synthetic_ranks() -> RankedReviews:
-    """As many reviews as the real set, of about its lengths; always the same, and learnable."""
+    """Deterministic, learnable reviews, in the number and approximate lengths of the real data set."""
     random = np.random.Generator(np.random.SFC64(VOCABULARY))
     return RankedReviews(_synthetic_part(random), _synthetic_part(random), "synthetic", {})
 
@@ -222,16 +222,16 @@ def _leant(ranks: NDArray[np.uint32], labels: NDArray[np.uint8], random: np.rand
 
 NAME = "imdb"
 WORDS, LENGTH = 15_000, 250
-REMOTE = Remote(  # Keras' own, which needs no tokenizer
+REMOTE = Remote(  # Keras' own file, which needs no tokenizer
     "https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb.npz", KERAS_PUBLISHED, 17_464_789
 )
-# Keras' numbering: what `keras.datasets.imdb.load_data` makes of its arguments' defaults
+# Keras' numbering, by the default arguments of `keras.datasets.imdb.load_data`
 _PADDING, _START, _RARE, _FROM = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
 class Reviews:
-    """Word numbers int32 (reviews, length), below `words`; labels uint8 (reviews,), 1 for a good one."""
+    """Word numbers below `words`, int32 (reviews, length); labels uint8 (reviews,), 1 for positive."""
 
     train: NDArray[np.int32]
     train_labels: NDArray[np.uint8]
@@ -241,19 +241,19 @@ class Reviews:
 
 
 def load(settings: Settings, kind: DataKind = "auto", words: int = WORDS, length: int = LENGTH) -> Reviews:
-    """The reviews of that kind; `auto` is real, else the synthetic twin.
+    """Load the reviews of that kind; `auto` is real, else synthetic.
 
-    As Keras numbers and pads them: 1 starts a review, a word is its rank + 3, or 2 from `words` on; the last `length`
-    are kept, and shorter reviews have 0 in front. `words` at least 4, `length` at least 1.
+    Numbering and padding are Keras': 1 starts a review, and a word is its rank + 3, or 2 from `words` on. Reviews keep
+    their last `length` numbers; shorter ones are padded with 0 in front. `words` >= 4, `length` >= 1.
 
-    Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
+    Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
     """
     forms = Forms(
         NAME,
         real=lambda: _real(settings, words, length),
         sample=None,
         synthetic=lambda: _reviews(synthetic_ranks(), words, length),
-        absent=f"no IMDB reviews here: looked for imdb_sequences.npz, imdb.npz and the folders train/ and test/ in "
+        absent=f"IMDB reviews not found: looked for imdb_sequences.npz, imdb.npz and the folders train/ and test/ in "
         f"{searched_folders(settings, NAME)}, and for {keras_cache() / 'imdb.npz'}",
         remotes=[REMOTE],
     )
@@ -283,7 +283,7 @@ def _reviews(ranks: RankedReviews, words: int, length: int) -> Reviews:
 
 
 def padded(part: ReviewPart, words: int, length: int) -> NDArray[np.int32]:
-    """Every review as one row, all at once: place by place the rank that belongs there, or the start, or padding."""
+    """Every review as one row of word numbers, start number and padding, computed for all reviews at once."""
     starts, ends = part.offsets[:-1, np.newaxis], part.offsets[1:, np.newaxis]
     places = ends - np.arange(length, 0, -1)
     numbers = part.ranks.astype(np.int32) + _FROM

@@ -1,7 +1,7 @@
-"""Where a data set comes from: its real files, a download, the sample that ships, or synthetic data.
+"""Sources of a data set: real files, a download, the shipped sample or synthetic data.
 
-DYNO_DOWNLOAD=1 allows a download from the set's official address: over https alone (redirects too), up to the known
-size, and with the known sum. The files appear under their names complete or not at all.
+DYNO_DOWNLOAD=1 allows downloads from the data set's official address. Downloads and redirects use https only and must
+match the known size and SHA-256. A download installs all files or none.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from dyno.errors import DatasetDamaged, RunFailed
 from dyno.models.result import DataOrigin
 from dyno.settings import Settings
 
-# auto: the real set if it is here, else the sample that ships, else the synthetic twin
+# auto: the real data set if available, else the shipped sample, else synthetic data
 DataKind = Literal["auto", "real", "sample", "synthetic"]
-UnsampledKind = Literal["auto", "real", "synthetic"]  # of a set that no licence allows to ship a sample of
-UNSAMPLED = "auto: the real set if the worker has it, else one that is made; no sample of it ships"
+UnsampledKind = Literal["auto", "real", "synthetic"]  # for data sets without a licence that allows shipping a sample
+SAMPLED = "auto: the real data set if the worker has it, else the shipped sample or synthetic data"
+UNSAMPLED = "auto: the real data set if the worker has it, else synthetic data; Dyno ships no sample"
 
 
 _CHUNK_BYTES = 1 << 20
@@ -35,7 +36,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Remote:
-    """One file at its official address, of exactly so many `size_bytes`."""
+    """One file at its official address, with its exact size."""
 
     url: str
     sha256: str
@@ -48,17 +49,17 @@ class Remote:
 
 @dataclass(frozen=True)
 class Fetcher:
-    """How files are fetched. `schemes` other than https are for tests against a server on the same host."""
+    """Downloads files. Only tests against a local server use `schemes` other than https."""
 
     schemes: frozenset[str] = frozenset({"https"})
-    patience_s: float = 15.0  # without a byte
-    deadline_s: float = 240.0  # for all files of a set: less than a silent runner is given
+    patience_s: float = 15.0  # timeout without a received byte
+    deadline_s: float = 240.0  # for all files of a data set; shorter than the stall timeout of a silent runner
 
     def into(self, folder: Path, remotes: Sequence[Remote]) -> None:
-        """All `remotes` as files of `folder`, or none of them.
+        """Download all `remotes` into `folder`, or none of them.
 
-        Raises RunFailed (unsupported, dataset_missing) naming the address that can't be had, and DatasetDamaged for
-        one that answers with something else than the known file.
+        Raises RunFailed (unsupported, dataset_missing) with the address that failed, and DatasetDamaged if an address
+        returns another file than the known one.
         """
         by_s = time.monotonic() + self.deadline_s
         try:
@@ -69,7 +70,7 @@ class Fetcher:
                 folder.mkdir(exist_ok=True)
                 for remote in remotes:
                     (Path(stage) / remote.name).replace(folder / remote.name)
-        except OSError as error:  # a full disk, a folder that may not be written
+        except OSError as error:  # a full disk, a read-only folder
             raise _missing(f"{folder}: can't be written: {error}") from error
 
     def _fetch(self, remote: Remote, path: Path, by_s: float) -> None:
@@ -79,14 +80,14 @@ class Fetcher:
                 digest.update(chunk)
                 size_bytes += file.write(chunk)
                 if size_bytes > remote.size_bytes:
-                    raise DatasetDamaged(f"{remote.url}: more than the {remote.size_bytes} bytes that were published")
+                    raise DatasetDamaged(f"{remote.url}: larger than the published {remote.size_bytes} bytes")
                 if time.monotonic() > by_s:
-                    raise _missing(f"{remote.url}: not all there after {self.deadline_s:g} s")
+                    raise _missing(f"{remote.url}: download incomplete after {self.deadline_s:g} s")
             if size_bytes < (announced_bytes := _announced_bytes(response, remote)):
-                raise _missing(f"{remote.url}: broke off after {size_bytes} of {announced_bytes} bytes")
+                raise _missing(f"{remote.url}: connection closed after {size_bytes} of {announced_bytes} bytes")
         if digest.hexdigest() != remote.sha256:
             raise DatasetDamaged(
-                f"{remote.url}: not the file as published: sha256 {digest.hexdigest()}, not {remote.sha256}"
+                f"{remote.url}: not the published file: sha256 {digest.hexdigest()}, expected {remote.sha256}"
             )
 
     @contextlib.contextmanager
@@ -96,14 +97,14 @@ class Fetcher:
         try:
             response = opener.open(url, timeout=self.patience_s)
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
-            raise _missing(f"{url}: can't be fetched: {error}") from error
+            raise _missing(f"{url}: download failed: {error}") from error
         with response:
             yield response
 
     def check(self, url: str) -> None:
-        """Raises RunFailed for an address of another scheme."""
+        """Raises RunFailed if the address has another scheme."""
         if urlsplit(url).scheme not in self.schemes:
-            raise _missing(f"{url}: only {', '.join(sorted(self.schemes))} is trusted")
+            raise _missing(f"{url}: only {', '.join(sorted(self.schemes))} is allowed")
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -128,7 +129,7 @@ def _chunks(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
         while chunk := response.read(_CHUNK_BYTES):
             yield chunk
     except (OSError, http.client.HTTPException) as error:
-        raise _missing(f"{url}: broke off: {error}") from error
+        raise _missing(f"{url}: connection lost: {error}") from error
 
 
 def _announced_bytes(response: http.client.HTTPResponse, remote: Remote) -> int:
@@ -141,7 +142,7 @@ def _missing(detail: str) -> RunFailed:
 
 
 class Loaded(Protocol):
-    """What every loader answers with: a dataclass that says where its content comes from."""
+    """The return type of every loader: a dataclass that records the origin of its content."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -149,34 +150,37 @@ class Loaded(Protocol):
     def origin(self) -> DataOrigin: ...
 
 
-_NAMED = 5  # entries of a folder that an error tells
+_NAMED = 5  # maximum folder entries in an error message
 
 Data = TypeVar("Data", bound=Loaded)
 
 
 def keras_cache() -> Path:
-    """Where `keras.datasets` keeps what it has downloaded."""
+    """The folder where `keras.datasets` stores its downloads."""
     home = os.environ.get("KERAS_HOME")
     return (Path(home) if home else Path.home() / ".keras") / "datasets"
 
 
 def folders(settings: Settings, name: str) -> list[Path]:
-    """Where the real files of the set `name` are looked for, in this order; none of them need exist."""
+    """The folders to search for the real files of data set `name`, in order. They need not exist."""
     roots = [settings.data_dir] if settings.data_dir else []
     return [root / name for root in (*roots, keras_cache())]
 
 
 def searched_folders(settings: Settings, name: str) -> str:
-    """Those folders, for an error's text."""
+    """The folders of `folders`, formatted for an error message."""
     unset = "" if settings.data_dir else " (DYNO_DATA_DIR is unset)"
     return " and ".join(f"{folder}/" for folder in folders(settings, name)) + unset
 
 
 @dataclass(frozen=True)
 class Forms(Generic[Data]):
-    """The forms of the set `name`: `real` answers None where none of its files is here, `sample` is None where none
-    ships. `absent` says what was looked for. `remotes` are the files that make up the real set, where addresses and
-    sums of them are known."""
+    """The available forms of data set `name`.
+
+    `real` returns None if no file of the real data set exists. `sample` is None if Dyno ships no sample. `absent`: the
+    error message that lists the searched files. `remotes`: the files of the real data set, if their addresses and sums
+    are known.
+    """
 
     name: str
     real: Callable[[], Data | None]
@@ -187,22 +191,24 @@ class Forms(Generic[Data]):
 
 
 def choose_form(settings: Settings, kind: DataKind, forms: Forms[Data], fetcher: Fetcher | None = None) -> Data:
-    """The data of that kind; `auto` is real (fetched, where the settings allow it), else sample, else synthetic.
+    """Load the data of that kind; `auto` is real (downloaded if the settings allow it), else sample, else synthetic.
 
-    A folder of the set's in which nothing is known is no reason to take another form: part of it may be missing.
-    Where `auto` would have fetched and could not, the origin's note says why. Raises DatasetDamaged for a file or
-    folder that is not what it should be, and RunFailed (unsupported, dataset_missing).
+    If the data set's folder contains only unknown files, `auto` doesn't fall back, because files may be missing. If a
+    download for `auto` fails, the origin's note gives the reason. Raises DatasetDamaged for an invalid file or folder,
+    and RunFailed (unsupported, dataset_missing).
     """
     if kind == "synthetic":
         return forms.synthetic()
     if kind == "sample":
         if forms.sample is None:
-            raise RunFailed("unsupported", "dataset_missing", f"of {forms.name} no sample ships: no licence allows it")
+            raise RunFailed(
+                "unsupported", "dataset_missing", f"Dyno ships no sample of {forms.name}, because no licence allows it"
+            )
         return forms.sample()
     found = _real(forms)
     if found is not None:
         return found
-    if not (settings.download and forms.remotes):  # what is missing would be fetched
+    if not (settings.download and forms.remotes):  # a download would add missing files
         _refuse_unknown_files(settings, forms)
     try:
         return _fetched(settings, forms, fetcher or Fetcher())
@@ -216,23 +222,23 @@ def choose_form(settings: Settings, kind: DataKind, forms: Forms[Data], fetcher:
 def _real(forms: Forms[Data]) -> Data | None:
     try:
         return forms.real()
-    except OSError as error:  # a folder that may not be looked into, a disk that fails
+    except OSError as error:  # an unreadable folder, a disk failure
         raise DatasetDamaged(f"{forms.name}: can't be read: {error}") from error
 
 
 def _refuse_unknown_files(settings: Settings, forms: Forms[Data]) -> None:
-    """A folder of the set's that holds something, but nothing that is read: unpacked in part, or otherwise named."""
+    """Raises DatasetDamaged if a folder of the data set contains only unknown files, or is a dangling link."""
     for folder in folders(settings, forms.name):
         try:
             held = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
         except FileNotFoundError:
             if folder.is_symlink():
-                raise DatasetDamaged(f"{folder} is a link to nowhere; {forms.absent}") from None
+                raise DatasetDamaged(f"{folder} is a dangling link; {forms.absent}") from None
             continue
         except OSError as error:
             raise DatasetDamaged(f"{forms.name}: can't be read: {error}") from error
         if held:
-            raise DatasetDamaged(f"{folder} holds {', '.join(held[:_NAMED])}; {forms.absent}")
+            raise DatasetDamaged(f"{folder} contains {', '.join(held[:_NAMED])}; {forms.absent}")
 
 
 def _fetched(settings: Settings, forms: Forms[Data], fetcher: Fetcher) -> Data:
@@ -241,7 +247,7 @@ def _fetched(settings: Settings, forms: Forms[Data], fetcher: Fetcher) -> Data:
         found = _real(forms)
         if found is not None:
             return found
-    hint = "" if settings.download or not forms.remotes else "; DYNO_DOWNLOAD=1 would fetch it"
+    hint = "" if settings.download or not forms.remotes else "; set DYNO_DOWNLOAD=1 to download it"
     raise RunFailed("unsupported", "dataset_missing", forms.absent + hint)
 
 
@@ -249,5 +255,5 @@ def _fallback(forms: Forms[Data], missing: str | None) -> Data:
     data = forms.synthetic() if forms.sample is None else forms.sample()
     if missing is None:
         return data
-    notes = [note for note in (data.origin.note, f"not the real set: {missing}") if note]
+    notes = [note for note in (data.origin.note, f"not the real data set: {missing}") if note]
     return replace(data, origin=data.origin.model_copy(update={"note": "; ".join(notes)}))

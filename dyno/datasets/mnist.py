@@ -1,8 +1,8 @@
-"""MNIST, 28 x 28 handwritten digits: the real set if it is here, else the sample that ships.
+"""MNIST, 28 x 28 handwritten digits: the real data set if available, else the shipped sample.
 
-Looked for in this order: the four original files in `<data_dir>/mnist/`, then in Keras' cache, Keras' own copy there,
-the shipped sample. A damaged or incomplete set, or another one (Fashion-MNIST has the same names and shapes), is an
-error and never skipped. Synthetic data only on request.
+Search order: the four original files in `<data_dir>/mnist/`, then in Keras' cache, Keras' own copy there, the shipped
+sample. A damaged or incomplete data set is an error and never skipped. So is another data set (Fashion-MNIST has the
+same names and shapes). Synthetic data is used only on request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["CLASSES", "SAMPLE_TEST", "SAMPLE_TRAIN", "TEST_SAMPLES", "TRAIN_SAMP
 
 CLASSES = 10
 SAMPLE_FOLDER = Path(__file__).parent / "samples" / "mnist"
-# sha256 of the four files as they were published, and of Keras' copy of them (keras.datasets.mnist verifies the same)
+# SHA-256 of the four published files, and of Keras' copy (keras.datasets.mnist verifies the same sum)
 SET = IdxSet(
     name="mnist",
     title="MNIST",

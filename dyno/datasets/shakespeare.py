@@ -1,7 +1,7 @@
-"""Tiny Shakespeare: 1,115,394 characters of plays, all ASCII. The whole set ships, so `auto` is always the real one.
+"""Tiny Shakespeare: 1,115,394 ASCII characters of plays. Dyno ships the complete data set, so `auto` is always real.
 
-`<data_dir>/tinyshakespeare/input.txt` is taken first; of another content than published it is an error. The file that
-ships is that very file, so its origin says `real` too, and `sample` names the same text. A. Karpathy, char-rnn (MIT).
+`<data_dir>/tinyshakespeare/input.txt` has priority and must match the published content. The shipped file is identical,
+so its origin is `real` too, and `sample` means the same text. A. Karpathy, char-rnn (MIT).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dyno.settings import Settings
 
 NAME = "tinyshakespeare"
 CHARACTERS = 1_115_394
-TRAIN_CHARACTERS = CHARACTERS * 9 // 10  # the first ones; the others are held out
+TRAIN_CHARACTERS = CHARACTERS * 9 // 10  # the first 90 %; the rest is held out
 SAMPLE_FOLDER = Path(__file__).parent / "samples" / NAME
 PUBLISHED = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 _FILE = "input.txt"
@@ -37,13 +37,13 @@ class Text:
 
 
 def load(settings: Settings, kind: DataKind = "auto") -> Text:
-    """The text of that kind. Raises DatasetDamaged, naming the file."""
+    """Load the text of that kind. Raises DatasetDamaged with the file's name."""
     forms = Forms(
         NAME,
         real=lambda: _real(settings),
         sample=lambda: _read(SAMPLE_FOLDER / _FILE),
         synthetic=_synthetic,
-        absent="",  # it is always here
+        absent="",  # the shipped file is always available
     )
     return choose_form(settings, kind, forms)
 
@@ -60,12 +60,12 @@ def _read(path: Path) -> Text:
         raise DatasetDamaged(f"{path}: {error}") from error
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != PUBLISHED:
-        raise DatasetDamaged(f"{path}: not Tiny Shakespeare as published: sha256 {sha256}, not {PUBLISHED}")
+        raise DatasetDamaged(f"{path}: not the published Tiny Shakespeare: sha256 {sha256}, expected {PUBLISHED}")
     return _text(np.frombuffer(content, np.uint8), "real", {_FILE: sha256})
 
 
 def _synthetic() -> Text:
-    """A Markov chain over 32 characters, each followed by one of four: as long as the real text, and learnable."""
+    """A learnable Markov chain as long as the real text: each of 32 characters is followed by one of four."""
     random = np.random.Generator(np.random.SFC64(len(NAME)))
     alphabet = np.frombuffer(b" abcdefghijklmnopqrstuvwxyz,.;!\n", np.uint8)
     following = np.argsort(random.random((len(alphabet), len(alphabet))), axis=1)[:, :4].tolist()

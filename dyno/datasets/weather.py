@@ -1,14 +1,14 @@
 """Hourly weather at five stations of Beijing, 2013-03-01 00:00 to 2017-02-28 23:00 local time: 20 signals.
 
-UCI data set 501 (S. Chen, doi 10.24432/C5RK5G, CC BY 4.0). Looked for in `<data_dir>/weather/`, then in Keras' cache,
-else the extract that ships. Only stations with a weather of their own: of the twelve some share one. Damaged or
-incomplete files are an error. Synthetic data (yearly and daily cycles, fronts that pass all stations, noise) only on
-request. Four forms are read; a missing value is NaN until `filled`:
+UCI data set 501 (S. Chen, doi 10.24432/C5RK5G, CC BY 4.0). Search order: `<data_dir>/weather/`, Keras' cache, the
+shipped extract. Dyno uses only stations with their own weather data: some of the twelve share it. Damaged or incomplete
+files are an error. Synthetic data (yearly and daily cycles, fronts that pass all stations, noise) is used only on
+request. Four forms are supported; a missing value is NaN until `filled`:
 
-- `beijing_weather_hourly_2013-2017.csv.gz`: one row an hour and station, the weather columns alone.
-- `PRSA_Data_<station>_20130301-20170228.csv`, one file a station, as published, in `weather/` or a folder of it.
-- UCI's archive, or the one inside it, which hold those.
-- The extract that ships: one line a signal, its name and its values in turn, in xz.
+- `beijing_weather_hourly_2013-2017.csv.gz`: one row per hour and station, weather columns only.
+- `PRSA_Data_<station>_20130301-20170228.csv`: one published file per station, in `weather/` or a subfolder.
+- UCI's archive, or the archive inside it, with those files.
+- The shipped extract: one line per signal with its name and values, xz-compressed.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ SIGNALS = tuple(f"{station} {quantity}" for station in STATIONS for quantity in 
 DIRECTIONS = frozenset(place for place, signal in enumerate(SIGNALS) if signal.endswith("wind_dir_deg"))
 START = datetime(2013, 3, 1)
 HOURS = 35_064
-TRAIN_HOURS = HOURS * 9 // 10  # the first ones; the others are held out
+TRAIN_HOURS = HOURS * 9 // 10  # the first 90 %; the rest is held out
 
 
 @cache
 def times() -> tuple[str, ...]:
-    """Each hour in its turn as "2013-03-01T00:00", local time, which in these years is never shifted."""
+    """All hours in order as "2013-03-01T00:00", in local time, which had no daylight saving in these years."""
     return tuple((START + timedelta(hours=hour)).isoformat(timespec="minutes") for hour in range(HOURS))
 
 
-# points of the compass, clockwise from north, each 22.5 degrees on
+# compass points, clockwise from north in steps of 22.5 degrees
 COMPASS = ("N", "NNE", "NE", "ENE", "E", "ESE", "SE", "SSE", "S", "SSW", "SW", "WSW", "W", "WNW", "NW", "NNW")
 _MISSING = {"", "NA"}
 _DEGREES = {point: str(place * 22.5) for place, point in enumerate(COMPASS)} | dict.fromkeys(_MISSING, "")
@@ -60,7 +60,7 @@ Row = tuple[str, str, list[str]]  # station, local time as "2013-03-01T00:00", t
 
 
 def combined_rows(content: bytes, path: Path) -> list[Row]:
-    """Rows `station,time,…` of the five stations."""
+    """Parse the rows `station,time,…` of the five stations."""
     try:
         lines = content.decode().splitlines()
         names = lines[0].split(",")
@@ -72,7 +72,7 @@ def combined_rows(content: bytes, path: Path) -> list[Row]:
 
 
 def published_rows(content: bytes, path: Path) -> list[Row]:
-    """Rows of one station's file as published: `No,year,month,day,hour,…,TEMP,PRES,…,wd,WSPM,station`."""
+    """Parse one station's published file: `No,year,month,day,hour,…,TEMP,PRES,…,wd,WSPM,station`."""
     try:
         return [
             (
@@ -87,35 +87,35 @@ def published_rows(content: bytes, path: Path) -> list[Row]:
 
 
 def station_table(rows: Sequence[Row], station: str, path: Path) -> NDArray[np.float32]:
-    """Values (hours, 4) of one station, whose hours must all be there, in order. Raises DatasetDamaged."""
+    """Values (hours, 4) of one station. Raises DatasetDamaged unless all hours are present and in order."""
     mine, expected = [row for row in rows if row[0] == station], times()
     if tuple(row[1] for row in mine) != expected:
         span = f"from {expected[0]} to {expected[-1]}"
-        raise DatasetDamaged(f"{path}: not the {len(expected)} hours of {station} {span}, in order")
+        raise DatasetDamaged(f"{path}: expected the {len(expected)} hours of {station} {span}, in order")
     return np.column_stack([parse_numbers([row[2][place] for row in mine], path) for place in range(len(QUANTITIES))])
 
 
 def parse_numbers(texts: Sequence[str], path: Path) -> NDArray[np.float32]:
-    """A missing one is NaN. Raises DatasetDamaged for what is no finite number, and where all are missing."""
+    """Parse numbers; missing ones become NaN. Raises DatasetDamaged for invalid or infinite ones, or if all miss."""
     try:
         values = np.array([np.nan if text in _MISSING else float(text) for text in texts])
     except (TypeError, ValueError) as error:
         raise DatasetDamaged(f"{path}: {error}") from error
     if np.isinf(values).any() or np.isnan(values).all():
-        raise DatasetDamaged(f"{path}: a column holds no number, or one that isn't finite")
+        raise DatasetDamaged(f"{path}: a column has no numbers or an infinite one")
     return values.astype(np.float32)
 
 
 COMBINED = "beijing_weather_hourly_2013-2017.csv.gz"
 ARCHIVES = ("beijing+multi+site+air+quality+data.zip", "PRSA2017_Data_20130301-20170228.zip")
 SAMPLE = Path(__file__).parent / "samples" / "weather" / "beijing_20_signals_hourly_2013-2017.csv.xz"
-_MOST_BYTES = 1 << 28  # of one file, unpacked
+_MOST_BYTES = 1 << 28  # limit for one decompressed file
 
 FoundWeather = tuple[NDArray[np.float32], dict[str, str]]  # values (hours, 20), sha256 by file name
 
 
 def read_folder(folder: Path) -> FoundWeather | None:
-    """The first of the three forms in `folder`, None where there is none. Raises DatasetDamaged, naming the file."""
+    """Read the first of the three forms in `folder`; None if there is none. Raises DatasetDamaged with a file name."""
     if (folder / COMBINED).exists():
         return _combined(folder / COMBINED)
     loose = {path: _content(path) for path in sorted(folder.rglob("PRSA_Data_*.csv")) if _station(path)}
@@ -128,14 +128,14 @@ def read_folder(folder: Path) -> FoundWeather | None:
 
 
 def read_sample() -> FoundWeather:
-    """The extract that ships: the 20 signals with all their hours."""
+    """Read the shipped extract: 20 signals with all their hours."""
     packed = _content(SAMPLE)
     try:
         lines = [line.split(",") for line in lzma.decompress(packed).decode().splitlines()]
     except (lzma.LZMAError, UnicodeDecodeError) as error:
         raise DatasetDamaged(f"{SAMPLE}: can't be unpacked: {error}") from error
     if [line[0] for line in lines] != list(SIGNALS) or {len(line) for line in lines} != {1 + HOURS}:
-        raise DatasetDamaged(f"{SAMPLE}: not the {len(SIGNALS)} signals of {HOURS} hours each")
+        raise DatasetDamaged(f"{SAMPLE}: expected {len(SIGNALS)} signals of {HOURS} hours each")
     values = np.column_stack([parse_numbers(line[1:], SAMPLE) for line in lines])
     return values, {SAMPLE.name: _sha256(packed)}
 
@@ -152,11 +152,11 @@ def _combined(path: Path) -> FoundWeather:
 
 
 def _by_station(place: Path, files: dict[Path, bytes]) -> FoundWeather:
-    """From one published file a station."""
+    """Combine the published files, one per station."""
     paths = {_station(path): path for path in files}
     absent = [station for station in STATIONS if station not in paths]
     if absent:
-        raise DatasetDamaged(f"{place}: incomplete, without PRSA_Data_*.csv of {', '.join(absent)}")
+        raise DatasetDamaged(f"{place}: incomplete; missing: PRSA_Data_*.csv of {', '.join(absent)}")
     tables = []
     for station in STATIONS:
         path = paths[station]
@@ -177,7 +177,7 @@ def _archived(path: Path) -> FoundWeather:
 
 
 def _inside(packed: bytes, path: Path) -> dict[Path, bytes]:
-    """The stations' files in a zip archive, or in the zip archive inside it."""
+    """The station files in a zip archive or in the zip archive inside it."""
     files: dict[Path, bytes] = {}
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         for member in archive.infolist():
@@ -206,11 +206,11 @@ def _sha256(content: bytes) -> str:
 
 
 _DAY, _YEAR = 24, 24 * 365.25  # hours
-_KEPT = 0.98  # of a front's strength from one hour to the next
+_KEPT = 0.98  # share of a front's strength that remains after an hour
 
 
 def synthetic_values() -> NDArray[np.float32]:
-    """Values (hours, 20) in the order and units of the real signals; always the same, and learnable."""
+    """Deterministic, learnable values (hours, 20) in the order and units of the real signals."""
     random = np.random.Generator(np.random.SFC64(HOURS))
     hours = np.arange(HOURS)
     year, day = np.cos(2 * np.pi * hours / _YEAR), np.cos(2 * np.pi * (hours - 15) / _DAY)
@@ -228,7 +228,7 @@ def synthetic_values() -> NDArray[np.float32]:
 
 
 def _drifting(random: np.random.Generator) -> NDArray[np.float64]:
-    """A random walk drawn back to 0, of standard deviation 1: what a forecast can know for a day or two."""
+    """A mean-reverting random walk with standard deviation 1, predictable for a day or two."""
     pushes = random.normal(0, np.sqrt(1 - _KEPT**2), HOURS).tolist()
     return np.fromiter(accumulate(pushes, lambda level, push: _KEPT * level + push), np.float64)
 
@@ -238,8 +238,10 @@ NAME = "weather"
 
 @dataclass(frozen=True)
 class Weather:
-    """`values` float32 (hours, 20) without gaps, one column a signal: °C, hPa, m/s, degrees from north; `start` the
-    first hour, local time. The first `origin.train_samples` hours are for training, the rest is held out."""
+    """`values`: float32 (hours, 20) without gaps, one column per signal: °C, hPa, m/s, degrees from north.
+
+    `start`: the first hour, local time. The first `origin.train_samples` hours are for training; the rest is held out.
+    """
 
     values: NDArray[np.float32]
     signals: tuple[str, ...]
@@ -248,16 +250,16 @@ class Weather:
 
 
 def load(settings: Settings, kind: DataKind = "auto") -> Weather:
-    """The weather of that kind; `auto` is real, else the sample, which holds the same values.
+    """Load the weather of that kind; `auto` is real, else the sample, which holds the same values.
 
-    Raises DatasetDamaged, naming the file, and RunFailed (unsupported, dataset_missing) where `real` is not here.
+    Raises DatasetDamaged with the file's name, and RunFailed (unsupported, dataset_missing) without real files.
     """
     forms = Forms(
         NAME,
         real=lambda: _real(settings),
         sample=lambda: _weather(*read_sample(), "sample"),
         synthetic=lambda: _weather(synthetic_values(), {}, "synthetic"),
-        absent=f"no weather here: looked for {COMBINED} and PRSA_Data_<station>_*.csv in "
+        absent=f"weather data not found: looked for {COMBINED} and PRSA_Data_<station>_*.csv in "
         f"{searched_folders(settings, NAME)}",
     )
     return choose_form(settings, kind, forms)
@@ -281,8 +283,8 @@ def _weather(
         sha256=sha256,
         train_samples=TRAIN_HOURS,
         test_samples=len(values) - TRAIN_HOURS,
-        note=f"{gaps:,} of {values.size:,} values missing: directions filled by the last one before, the others by "
-        "linear interpolation"
+        note=f"{gaps:,} of {values.size:,} values missing: directions filled with the previous value, others by linear "
+        "interpolation"
         if gaps
         else None,
     )
@@ -290,9 +292,9 @@ def _weather(
 
 
 def filled(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Without NaN: a direction is the last one before, others on the line between their neighbours in time.
+    """Replace NaN: directions by the previous value, others by linear interpolation in time.
 
-    At either end, where there is no neighbour, the nearest value.
+    At both ends, use the nearest value.
     """
     complete = values.copy()
     hours = np.arange(len(values))

@@ -32,23 +32,23 @@ _PART = re.compile(r"^(\d{1,5})(?:-(\d{1,5}))?$")
 
 
 def parse_cpulist(text: str) -> list[int]:
-    """The cores named by `text`, sorted, each once. Raises ValueError on anything that is no cpulist."""
+    """The cores in the cpulist `text`, sorted, without duplicates. Raises ValueError if `text` is not a cpulist."""
     cores: set[int] = set()
     for part in text.strip().split(","):
         match = _PART.match(part)
         if match is None:
-            raise ValueError(f'"{text}" is no list of cores such as "0-1,4"')
+            raise ValueError(f'"{text}" is not a list of cores; write it like "0-1,4"')
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise ValueError(f'"{part}" runs backwards')
+            raise ValueError(f'"{part}" is reversed; write the lower core first')
         cores.update(range(first, last + 1))
     return sorted(cores)
 
 
 def format_cpulist(cores: Iterable[int]) -> str:
-    """The shortest cpulist of `cores`: [0, 1, 2, 4] gives "0-2,4", [0] gives "0-0" (one core is a range too).
+    """The shortest cpulist of `cores`: [0, 1, 2, 4] gives "0-2,4", [0] gives "0-0".
 
-    A set of one core is written "0-0" when it is the whole set, so that a device id looks alike for any number.
+    A single core is written as a range too, so that device ids have one form for any number of cores.
     """
     runs: list[list[int]] = []
     for core in sorted(set(cores)):
@@ -70,7 +70,7 @@ _NO_LIMIT_BYTES = 2**62
 
 @dataclass(frozen=True)
 class CgroupLimits:
-    """`cpu_cores`: processor seconds per second; null where nothing limits it."""
+    """`cpu_cores` is processor seconds per second. None means no limit."""
 
     cpu_cores: float | None = None
     memory_bytes: int | None = None
@@ -87,8 +87,10 @@ def cgroup_limits(mount: Path = CGROUP_MOUNT, membership: Path = CGROUP_MEMBERSH
 def own_cgroups(
     controller: str, mount: Path = CGROUP_MOUNT, membership: Path = CGROUP_MEMBERSHIP
 ) -> Iterator[tuple[Path, Path]]:
-    """Where this process's cgroup of that controller may be, each with the root of its tree: of version 1, and of
-    version 2 with either mount."""
+    """Candidate folders of this process's cgroup for `controller`, each with the root of its tree.
+
+    Covers version 1 and both mount points of version 2.
+    """
     for line in _kernel_lines(membership):
         _, controllers, path = line.split(":", 2)
         names = controllers.split(",")
@@ -103,7 +105,7 @@ def own_cgroups(
 
 
 def _with_ancestors(controller: str, mount: Path, membership: Path) -> Iterator[Path]:
-    """This process's cgroup and those above it, the nearest first."""
+    """This process's cgroup and its ancestors, nearest first."""
     for root, folder in own_cgroups(controller, mount, membership):
         yield from _upwards(root, folder)
 
@@ -136,7 +138,7 @@ def _kernel_lines(path: Path) -> list[str]:
 
 
 def read_kernel_file(path: Path) -> str:
-    """The stripped text of a file below /proc or /sys; empty where it can't be read."""
+    """The stripped text of a file below /proc or /sys; empty if it can't be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -145,7 +147,7 @@ def read_kernel_file(path: Path) -> str:
 
 CPUINFO = Path("/proc/cpuinfo")
 
-# What decides how fast matrices multiply, in the kernel's spelling.
+# Instruction sets that affect the speed of matrix products, in the kernel's spelling.
 ISA_OF_INTEREST = (
     *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx_vnni_int8", "avx_ne_convert"),
     *("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
@@ -157,7 +159,7 @@ ISA_OF_INTEREST = (
 
 @dataclass(frozen=True)
 class Processor:
-    """`model` is for reading and for routing; family and model numbers are null off x86."""
+    """`model` is for display and routing. `family` and `number` (the model number) are None except on x86."""
 
     model: str
     vendor: str
@@ -167,7 +169,7 @@ class Processor:
 
 
 def processor(cpuinfo: Path = CPUINFO) -> Processor:
-    """The first processor that `cpuinfo` lists; where that says nothing, the machine's name stands for the model."""
+    """The first processor in `cpuinfo`. If the file names no model, `model` is the machine type, such as "x86_64"."""
     fields = _first_block(cpuinfo)
     flags = set((fields.get("flags") or fields.get("features") or "").split())
     isa = tuple(flag for flag in ISA_OF_INTEREST if flag in flags)
@@ -207,14 +209,14 @@ def _int_or_none(text: str) -> int | None:
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 MEMINFO = Path("/proc/meminfo")
-VIRTUAL_UNITS = 64  # of one processor; more were never tried
+VIRTUAL_UNITS = 64  # per processor; higher numbers are untested
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 def discover_cpu(index: str | None, host: str, settings: Settings) -> Device:
-    """The device made of the cores that `index` (a cpulist) names, or of all cores that are free for it.
+    """The CPU device of the cores in `index` (a cpulist), or of all free cores.
 
-    Raises DeviceUnavailable where a core is missing, reserved, or outside this process's affinity mask.
+    Raises DeviceUnavailable if a core is missing, reserved, or outside this process's affinity mask.
     """
     cores = _selected_cores(index, settings)
     facts = processor()
@@ -232,12 +234,12 @@ def discover_cpu(index: str | None, host: str, settings: Settings) -> Device:
 
 
 def free_cores(settings: Settings) -> list[int]:
-    """The cores this process may run on, without the reserved ones."""
+    """The cores that this process may run on, without reserved cores."""
     return sorted(os.sched_getaffinity(0) - _reserved(settings))
 
 
 def memory_bytes(meminfo: Path = MEMINFO) -> int:
-    """Physical memory, or the container's limit where that is less."""
+    """Physical memory, or the container's limit if that is less."""
     text = meminfo.read_text()
     match = re.search(r"^MemTotal:\s*(\d+) kB$", text, re.MULTILINE)
     if match is None:
@@ -247,16 +249,16 @@ def memory_bytes(meminfo: Path = MEMINFO) -> int:
 
 
 def last_cache_bytes(cores: list[int], topology: Path = TOPOLOGY) -> int | None:
-    """The last level of cache that `cores` reach, summed over its separate parts; null where sysfs has none.
+    """Total size of the last-level caches of `cores`; None if sysfs lists no cache.
 
-    Summed, because data spread over the cores stays in cache until all parts together are too small for it.
+    Separate caches are summed because data spread over the cores stays in cache until it exceeds all of them together.
     """
     parts = [part for core in cores if (part := _last_cache(topology / f"cpu{core}" / "cache")) is not None]
     return sum(dict(parts).values()) if parts else None
 
 
 def physical_cores(cores: list[int], topology: Path = TOPOLOGY) -> int:
-    """How many cores of silicon stand behind the logical `cores`: siblings of one core share its pipes."""
+    """Number of physical cores behind the logical `cores`. Hyperthreads of one core share its pipes."""
     siblings = {
         read_kernel_file(topology / f"cpu{core}" / "topology" / "thread_siblings_list") or str(core) for core in cores
     }
@@ -264,7 +266,7 @@ def physical_cores(cores: list[int], topology: Path = TOPOLOGY) -> int:
 
 
 def siblings(cores: Collection[int], topology: Path = TOPOLOGY) -> set[int]:
-    """The other logical cores (hyperthreads) on the silicon of `cores`; empty where sysfs doesn't say."""
+    """The other hyperthreads on the physical cores of `cores`; empty if sysfs doesn't list them."""
     lists = [read_kernel_file(topology / f"cpu{core}" / "topology" / "thread_siblings_list") for core in cores]
     return {sibling for text in lists if text for sibling in parse_cpulist(text)} - set(cores)
 
@@ -273,16 +275,17 @@ def _selected_cores(index: str | None, settings: Settings) -> list[int]:
     free = free_cores(settings)
     if index is None:
         if not free:
-            raise DeviceUnavailable(f"no core is left: {_affinity_mask()}; reserved are {settings.reserved_cores}")
+            reserved_cores = f"DYNO_RESERVED_CORES is {settings.reserved_cores}"
+            raise DeviceUnavailable(f"no core is left: {_affinity_mask()} and {reserved_cores}")
         return free
     try:
         wanted = parse_cpulist(index)
     except ValueError as error:
         raise DeviceUnavailable(f"cpu:{index}: {error}") from None
     if reserved := sorted(_reserved(settings) & set(wanted)):
-        raise DeviceUnavailable(f"cpu:{index}: DYNO_RESERVED_CORES keeps {format_cpulist(reserved)} free of runners")
+        raise DeviceUnavailable(f"cpu:{index}: DYNO_RESERVED_CORES reserves {format_cpulist(reserved)}")
     if missing := sorted(set(wanted) - set(free)):
-        raise DeviceUnavailable(f"cpu:{index}: no core {', '.join(map(str, missing))} here; {_affinity_mask()}")
+        raise DeviceUnavailable(f"cpu:{index}: no core {', '.join(map(str, missing))} available; {_affinity_mask()}")
     return wanted
 
 
@@ -300,7 +303,7 @@ def _affinity_mask() -> str:
 
 
 def _last_cache(folder: Path) -> tuple[str, int] | None:
-    """(the cores that share it, bytes) of the highest level, instruction caches left out."""
+    """(cores that share it, bytes) of the cache of the highest level, instruction caches excluded."""
     found: list[tuple[int, str, int]] = []
     for index in folder.glob("index[0-9]*"):
         match = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(index / "size"))
@@ -319,7 +322,7 @@ _SYSTEM_PATH, _CPUINFO_PATH, _MEMINFO_PATH = "sys/devices/system", "proc/cpuinfo
 
 @dataclass(frozen=True)
 class Cache:
-    """All caches of one level and kind ("data", "instruction", "unified"): `count` of `each_bytes`."""
+    """All caches of one level and kind ("data", "instruction", "unified"): `count` caches of `each_bytes`."""
 
     level: int
     kind: str
@@ -335,9 +338,10 @@ class Cache:
 
 @dataclass(frozen=True)
 class Topology:
-    """`cores` are those of silicon, `processors` what the kernel schedules on; `nodes`: NUMA node -> its processors.
+    """`cores` counts physical cores; `processors` lists the logical ones; `nodes`: NUMA node -> its processors.
 
-    `shown_hz` is what the kernel prints, which a hypervisor may make up; least and most are the governor's limits.
+    `shown_hz` is the clock that the kernel reports, which a hypervisor may make up. `least_hz` and `most_hz` are the
+    governor's limits.
     """
 
     architecture: str
@@ -360,7 +364,7 @@ class Topology:
 
 
 def read_topology(architecture: str, root: Path = ROOT) -> Topology:
-    """Of the host whose /proc and /sys lie under `root`. Raises OSError without a /proc/meminfo."""
+    """The topology of the host whose /proc and /sys lie under `root`. Raises OSError if /proc/meminfo is missing."""
     cpuinfo, folder = read_kernel_file(root / _CPUINFO_PATH), root / _SYSTEM_PATH / "cpu"
     facts = processor(root / _CPUINFO_PATH)
     numbers = _online(folder, cpuinfo)
@@ -399,7 +403,7 @@ def _nodes(folder: Path) -> dict[str, str]:
 
 
 def _caches(folders: Iterable[Path]) -> tuple[Cache, ...]:
-    """Each cache once, though every processor that shares it lists it."""
+    """Each cache once: sysfs lists a shared cache under every processor that shares it."""
     seen: dict[tuple[int, str, int, int | None, int | None], set[str]] = {}
     for index in _indices(folders):
         size = re.fullmatch(r"(\d+)([KMG]?)", read_kernel_file(index / "size"))

@@ -1,16 +1,15 @@
 """Measure the real clock and the peak FLOP/s of CPU cores.
 
-Loops in machine code whose speed is known in clock cycles are the only way to see a core's real clock:
-`/proc/cpuinfo` shows what a hypervisor reports (2.60 GHz where 3.66 was real), and a loop in Python or NumPy waits
-for memory, calls and interpreters. The loops are x86-64 only, System V calling convention: the iteration count is in
-rdi, all vector registers may be overwritten. The bytes are those that GNU as 2.40 makes of the source in the
-comments.
+Only machine-code loops of a known length in clock cycles show a core's real clock. `/proc/cpuinfo` shows what a
+hypervisor reports (2.60 GHz where 3.66 was real), and a loop in Python or NumPy waits for memory, calls and
+interpreters. The loops are for x86-64 with the System V calling convention: the iteration count is in rdi, and all
+vector registers may be overwritten. GNU as 2.40 assembles the source in the comments to these bytes.
 
-The table of known cores has floating-point operations per cycle in float32: vector width x pipes x 2 (a multiply-add
-counts as two). It leaves out Intel family 6 model 85, because Skylake-SP and Cascade Lake have one or two 512-bit
+The table of known cores lists float32 operations per cycle: vector width x pipes x 2 (a multiply-add counts as two).
+It leaves out Intel family 6 model 85, because Skylake-SP and Cascade Lake have one or two 512-bit
 pipes under the same number, and hybrids, whose cores differ.
 
-Measuring the peaks takes 0.2 s of all the cores: do it in a short-lived child while nothing else measures.
+Measuring the peaks keeps all cores busy for 0.2 s. Do it in a short-lived child process while no benchmark runs.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from dataclasses import dataclass
 from dyno.devices.cpu import Processor, physical_cores, processor
 from dyno.devices.device import PeakFigure
 
-MachineLoop = Callable[[int], object]  # runs so many iterations; ctypes lets go of the interpreter's lock meanwhile
-CHAINS = 12  # of independent multiply-adds: two pipes times a latency of 5 (Haswell) or 4 cycles need 10 or 8
+MachineLoop = Callable[[int], object]  # takes the number of iterations; ctypes releases the GIL during the call
+CHAINS = 12  # independent multiply-adds: two pipes with a latency of 5 (Haswell) or 4 cycles need 10 or 8
 
 
 @dataclass(frozen=True)
 class MachineCode:
-    """`amount` is what one iteration does: cycles for the clock loop, floating-point operations for the others."""
+    """`amount` per iteration: cycles for the clock loop, floating-point operations for the other loops."""
 
     name: str
-    flag: str | None  # the ISA flag it needs
+    flag: str | None  # the required ISA flag
     amount: int
     code: bytes
 
@@ -45,8 +44,8 @@ def _hex(*parts: str) -> bytes:
     return bytes.fromhex(" ".join(parts))
 
 
-# Sixteen additions, each waiting for the one before: one cycle each on every x86-64 core. Register to register,
-# because Golden Cove and later carry out additions of small constants while renaming, in no time at all.
+# Sixteen dependent additions take one cycle each on every x86-64 core. They add a register to a register, because
+# Golden Cove and later execute additions of small constants during register renaming, in zero cycles.
 CLOCK = MachineCode(
     "clock",
     None,
@@ -61,7 +60,7 @@ CLOCK = MachineCode(
     ),
 )
 
-# Multiply-adds of 1.0 in registers alone: acc = 1 x 1 + acc stays finite (it stops growing at 2**24).
+# Multiply-adds of 1.0, in registers only: acc = 1 x 1 + acc stays finite because it stops growing at 2**24.
 FMA_AVX2 = MachineCode(
     "avx2",
     "avx2",
@@ -101,29 +100,29 @@ FMA_AVX512 = MachineCode(
 
 
 class LoopUnavailable(Exception):
-    """This host can't run the loops; the text says why. For `dyno.devices` alone: callers see a null and a reason."""
+    """This host can't run the loops; the message says why. Only for `dyno.devices`: users see a null and a reason."""
 
 
 def load_loop(code: MachineCode) -> MachineLoop:
-    """`code` as a function. Raises NotHere off x86-64 or where the system allows no new executable memory.
+    """`code` as a function. Raises LoopUnavailable except on x86-64, or if the system forbids new executable memory.
 
-    The caller must have seen `code.flag` among the core's ISA flags: the wrong instruction ends the process.
+    The caller must check that the core has the ISA flag `code.flag`: an unsupported instruction ends the process.
     """
     if platform.machine() not in ("x86_64", "AMD64") or os.name != "posix":
-        raise LoopUnavailable(f"the clock is measured on x86-64 alone; this is {platform.machine()}")
+        raise LoopUnavailable(f"the clock is measured only on x86-64; this is {platform.machine()}")
     page = mmap.mmap(-1, mmap.PAGESIZE)
     page.write(code.code)
     address = ctypes.addressof(ctypes.c_char.from_buffer(page))
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     if libc.mprotect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
-        raise LoopUnavailable(f"no executable memory may be made here: {os.strerror(ctypes.get_errno())}")
+        raise LoopUnavailable(f"no executable memory: mprotect failed with {os.strerror(ctypes.get_errno())}")
     return _LoadedLoop(page, ctypes.CFUNCTYPE(None, ctypes.c_uint64)(address))
 
 
 @dataclass(frozen=True)
 class _LoadedLoop:
-    """Keeps the page alive as long as the function."""
+    """A function that keeps its memory page alive."""
 
     page: mmap.mmap
     function: Callable[[int], object]
@@ -132,19 +131,19 @@ class _LoadedLoop:
         return self.function(iterations)
 
 
-BURST_S = 0.004  # long against reading the clock and waking a thread (0.05 ms), short against a time slice
-ROUNDS = 10  # the first few raise the clock; a neighbour rarely spoils all others
+BURST_S = 0.004  # long compared with a clock reading and a thread's wake-up (0.05 ms), short compared with a time slice
+ROUNDS = 10  # the first few raise the clock; another process rarely disturbs all the others
 _PROBE_ITERATIONS = 100_000
 _PATIENCE_S = 10.0
 
 
 def best_rates_per_s(loop: MachineLoop, cores: Sequence[int], rounds: int = ROUNDS) -> list[float]:
-    """Iterations per second of each core, all cores running at the same time, in the round where they add up to most.
+    """Iterations per second of each core, with all cores running at once, in the round with the highest sum.
 
-    The best round, not the mean: whatever disturbs a loop of known length only makes it slower. One round, not each
-    core's own best: cores that boost in turns would add up to a rate that they never have together. Takes
-    (rounds + 2) x 4 ms on an idle machine, whatever the number of cores. With a busy process on each core it takes
-    longer and gives the same within 2 %.
+    The best round counts, not the mean: disturbances only make a loop of known length slower. All rates come from one
+    round: cores that boost in turns never reach the sum of their best rates together. Takes (rounds + 2) x 4 ms on an
+    idle machine, whatever the number of cores. With a busy process on each core it takes longer, and the rates agree
+    within 2 %.
     """
     barrier = threading.Barrier(len(cores), timeout=_PATIENCE_S)
     rates = [[0.0] * len(cores) for _ in range(rounds)]
@@ -152,12 +151,12 @@ def best_rates_per_s(loop: MachineLoop, cores: Sequence[int], rounds: int = ROUN
 
     def work(place: int, core: int) -> None:
         try:
-            os.sched_setaffinity(0, {core})  # of this thread alone
+            os.sched_setaffinity(0, {core})  # pins only this thread
             iterations = _iterations_per_burst(loop)
             for of_round in rates:
                 barrier.wait()
                 of_round[place] = iterations / _duration_s(loop, iterations)
-        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             failures.append(error)
             barrier.abort()
 
@@ -177,16 +176,16 @@ def _iterations_per_burst(loop: MachineLoop) -> int:
 
 
 def _duration_s(loop: MachineLoop, iterations: int) -> float:
-    """Of the thread's own processor time: beside a busy process the wall clock shows half the rate in every burst."""
+    """The thread's processor time: beside a busy process, the wall clock would show half the rate in every burst."""
     start_ns = time.thread_time_ns()
     loop(iterations)
     return (time.thread_time_ns() - start_ns) / 1e9
 
 
 def measure_clock_hz(core: int) -> float | None:
-    """Cycles per second of `core` under light load, at its fastest within 50 ms; None where it can't be measured.
+    """The highest clock of `core` under light load within 50 ms, in cycles per second; None if it can't be measured.
 
-    Runs on a thread of its own, so the caller stays on its cores.
+    Measures on a separate thread, so the caller's affinity doesn't change.
     """
     try:
         return clocks_hz([core])[0]
@@ -195,7 +194,7 @@ def measure_clock_hz(core: int) -> float | None:
 
 
 def clocks_hz(cores: Sequence[int]) -> list[float]:
-    """The same for several cores busy at once, which is when turbo is lowest. Raises NotHere, OSError."""
+    """Cycles per second of `cores`, all busy at once, when turbo is lowest. Raises LoopUnavailable or OSError."""
     return [rate * CLOCK.amount for rate in best_rates_per_s(load_loop(CLOCK), cores)]
 
 
@@ -204,7 +203,7 @@ _UOPS = "uops.info, VFMADD231PS throughput"
 
 @dataclass(frozen=True)
 class KnownCore:
-    """`models` are inclusive ranges of model numbers; `avx512` is None where the core has no 512-bit registers."""
+    """`models` are inclusive ranges of model numbers. `avx512` is None if the core has no 512-bit registers."""
 
     name: str
     vendor: str
@@ -250,7 +249,7 @@ KNOWN_CORES = (
 
 
 def flop_per_cycle(processor: Processor) -> int | None:
-    """Per core, with the widest vectors that the kernel shows; None for a core that isn't known for certain."""
+    """FLOP per cycle of one core with the widest vectors in its ISA flags; None if the table lacks the core."""
     for core in KNOWN_CORES:
         if core.fits(processor):
             wide = core.avx512 if "avx512f" in processor.isa else None
@@ -258,15 +257,15 @@ def flop_per_cycle(processor: Processor) -> int | None:
     return None
 
 
-# A table times a clock is believed if the loop reaches this share of it. Half would mean that two of the cores are
-# one (hyperthreads that the hypervisor doesn't show) or that this model has one pipe; a lower clock under wide
-# vectors costs less than a quarter.
+# The table's peak (FLOP per cycle x clock) counts if the loop reaches this share of it. Reaching only half would mean
+# that pairs of cores are hyperthreads, hidden by the hypervisor, or that this model has one pipe. A lower clock under
+# wide vectors costs less than a quarter.
 _MIN_CONFIRMED_SHARE = 0.75
 _DTYPE_FLAGS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "asimdhp")}
 
 
 def measure_cpu_peaks(cores: Sequence[int]) -> dict[str, PeakFigure]:
-    """Peak FLOP/s by dtype of `cores` working together; null with a reason where it isn't known."""
+    """Peak FLOP/s by dtype of `cores` working together; null with a reason if unknown."""
     facts = processor()
     return {
         "float32": _float32_peak(cores, facts),
@@ -275,7 +274,7 @@ def measure_cpu_peaks(cores: Sequence[int]) -> dict[str, PeakFigure]:
 
 
 def fma_rate_flop_per_s(cores: Sequence[int], facts: Processor) -> float | None:
-    """What a register-only multiply-add loop reaches on all `cores` at once; None without AVX2. Raises NotHere."""
+    """FLOP/s of a register-only multiply-add loop on all `cores` at once; None without AVX2. Raises LoopUnavailable."""
     fitting = [code for code in (FMA_AVX2, FMA_AVX512) if code.flag in facts.isa and "fma" in facts.isa]
     rates = [sum(best_rates_per_s(load_loop(code), cores)) * code.amount for code in fitting]
     return max(rates, default=None)
@@ -285,7 +284,7 @@ def _float32_peak(cores: Sequence[int], facts: Processor) -> PeakFigure:
     try:
         reached = fma_rate_flop_per_s(cores, facts)
         if reached is None:
-            return PeakFigure(value=None, reason="no AVX2 multiply-add here, and no loop for anything else")
+            return PeakFigure(value=None, reason="this core has no AVX2 multiply-add, which the measuring loop needs")
         per_cycle = flop_per_cycle(facts)
         table = per_cycle * _cycles_per_s(cores) if per_cycle else None
     except (LoopUnavailable, OSError) as error:
@@ -298,7 +297,7 @@ def _float32_peak(cores: Sequence[int], facts: Processor) -> PeakFigure:
 
 
 def _cycles_per_s(cores: Sequence[int]) -> float:
-    """Summed over cores of silicon: two logical cores of one share its pipes."""
+    """Summed over physical cores: two hyperthreads of one core share its pipes."""
     clocks = clocks_hz(cores)
     return sum(clocks) / len(clocks) * physical_cores(list(cores))
 

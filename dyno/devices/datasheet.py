@@ -3,7 +3,7 @@
 All figures are dense (no sparsity). `models` lists the names that NVML or the host gives the device, separated by
 "|", without "NVIDIA" or "Tesla". A name must match in full, so "A10" doesn't match an A100 and a MIG slice doesn't
 match a whole device. A figure is for `of_chips` chips of the named model. Rates are in 1e12 operations per second,
-`memory` in 1e9 bytes per second. A cell is empty where the source has no figure.
+`memory` in 1e9 bytes per second. A cell is empty if the source has no figure.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class DatasheetRow:
 
 @dataclass(frozen=True)
 class DatasheetPeaks:
-    """What `chips` of a device could do together: by dtype, and how fast their memory is read or written."""
+    """Peaks of several chips together: compute by dtype, and memory bandwidth."""
 
     by_dtype: dict[str, PeakFigure]
     memory: PeakFigure
 
 
 def datasheet_peaks(kind: str, model: str, chips: int) -> DatasheetPeaks:
-    """The data sheet's figures for `chips` of `model`; null, with a reason, where the table has none."""
+    """The data sheet's figures for `chips` chips of `model`; null with a reason if the table has none."""
     row = next((row for row in peak_table() if row.kind == kind and _plain(model) in row.models), None)
     memory = _figure(row, "memory", model, chips, "bytes/s")
     units = {dtype: "OP/s" if dtype.startswith("int") else "FLOP/s" for dtype in DTYPES}
@@ -52,7 +52,7 @@ def datasheet_peaks(kind: str, model: str, chips: int) -> DatasheetPeaks:
 
 
 def no_peaks(reason: str) -> DatasheetPeaks:
-    """All null, for the one `reason`."""
+    """All figures null, with `reason`."""
     return DatasheetPeaks(
         {dtype: PeakFigure(value=None, reason=reason) for dtype in DTYPES},
         PeakFigure(value=None, unit="bytes/s", reason=reason),
@@ -61,7 +61,7 @@ def no_peaks(reason: str) -> DatasheetPeaks:
 
 @cache
 def peak_table(path: Path = TABLE) -> tuple[DatasheetRow, ...]:
-    """All rows. Raises ValueError, naming the line, for a row that is incomplete, no number, or there twice."""
+    """All rows. Raises ValueError with the line for a row that is incomplete, not numeric or a duplicate."""
     with path.open(newline="") as stream:
         reader = csv.DictReader(stream, restkey="more")
         if tuple(reader.fieldnames or ()) != COLUMNS:
@@ -69,7 +69,7 @@ def peak_table(path: Path = TABLE) -> tuple[DatasheetRow, ...]:
         rows = tuple(_row(cells, f"{path.name}, line {reader.line_num}") for cells in reader)
     names = [(row.kind, name) for row in rows for name in (f"row {row.name}", *row.models)]
     if doubled := sorted({f"{kind} {name}" for kind, name in names if names.count((kind, name)) > 1}):
-        raise ValueError(f"{path.name}: there twice: {', '.join(doubled)}")
+        raise ValueError(f"{path.name}: duplicates: {', '.join(doubled)}")
     return rows
 
 
@@ -78,12 +78,12 @@ def _row(cells: dict[str, str], where: str) -> DatasheetRow:
         raise ValueError(f"{where}: empty: {', '.join(missing)}")
     if cells["kind"] not in ("gpu", "tpu") or not _DATE.match(cells["dated"]) or "more" in cells:
         raise ValueError(
-            f"{where}: no kind of accelerator, no date such as 2023 or 2023-05, or more cells than columns"
+            f"{where}: kind must be gpu or tpu, dated must look like 2023 or 2023-05, with one cell per column"
         )
     chips = _number(cells["of_chips"], where)
     figures = {dtype: _number(cells[dtype], where) * 1e12 / chips for dtype in DTYPES if cells[dtype]}
     if not figures:
-        raise ValueError(f"{where}: no figure at all")
+        raise ValueError(f"{where}: the row has no figure")
     if cells["memory"]:
         figures["memory"] = _number(cells["memory"], where) * 1e9 / chips
     models = tuple(_plain(model) for model in cells["models"].split("|"))
@@ -92,7 +92,7 @@ def _row(cells: dict[str, str], where: str) -> DatasheetRow:
 
 def _number(text: str, where: str) -> float:
     if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) == 0:
-        raise ValueError(f'{where}: "{text}" is no positive number')
+        raise ValueError(f'{where}: "{text}" is not a positive number')
     return float(text)
 
 
@@ -105,7 +105,7 @@ def _figure(row: DatasheetRow | None, column: str, model: str, chips: int, unit:
 
 
 def _plain(model: str) -> str:
-    """In lower case, without the maker: drivers before 465 left "NVIDIA" out, and newer ones "Tesla"."""
+    """In lower case, without the maker: drivers before 465 omit "NVIDIA", and newer ones omit "Tesla"."""
     plain = " ".join(model.casefold().split())
     for maker in _MAKERS:
         plain = plain.removeprefix(maker)

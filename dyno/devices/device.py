@@ -9,7 +9,7 @@ from dyno.models.spec import DeviceKind
 
 
 class PeakFigure(Stored):
-    """The most a device could do for one dtype; null with a reason where it isn't known. `source`: which data sheet."""
+    """A device's peak for one dtype; null with a reason if unknown. `source` names the data sheet."""
 
     value: float | None
     unit: str = "FLOP/s"
@@ -19,7 +19,7 @@ class PeakFigure(Stored):
 
 
 class Device(Stored):
-    """One thing that computes, on one host. `id` is "cpu:0-1" (cores as a cpulist), "gpu:0", …"""
+    """A compute device on one host. `id` is "cpu:0-1" (cores as a cpulist), "gpu:0", …"""
 
     id: str
     kind: DeviceKind
@@ -33,7 +33,7 @@ class Device(Stored):
     memory_bandwidth: PeakFigure | None = None  # bytes/s, of all units together
     frameworks: dict[str, str] = {}  # installed: name -> version
     emulated: bool = False
-    units: int = 1  # replicas it takes: cores of a TPU board, GPUs; on a CPU these are virtual devices
+    units: int = 1  # maximum replicas: cores of a TPU board, GPUs, or virtual devices on a CPU
     started_with: Literal["fork", "spawn"] | None = None
     started_with_reason: str | None = None
 
@@ -44,5 +44,5 @@ class Device(Stored):
 
     @property
     def driven_as(self) -> DeviceKind:
-        """What a framework is told to start: an emulated device is made of CPU cores."""
+        """The kind of device that the framework starts: "cpu" for an emulated device, which consists of CPU cores."""
         return "cpu" if self.emulated else self.kind

@@ -1,10 +1,10 @@
-"""Find a device on this host without importing any framework; create emulated devices.
+"""Discover the devices of this host without importing a framework; create emulated devices.
 
-Discovery is cheap: `dyno.devices.cpu_speed` measures peaks separately, and installed frameworks are read from the
-packages' metadata.
+Discovery is cheap: it reads installed frameworks from package metadata, and `dyno.devices.cpu_speed` measures peaks
+separately.
 
-An emulated GPU or TPU is made of virtual CPU devices, to try routing, replicas and a whole fleet on a laptop. It
-measures a CPU's speed under another name, so every result says `emulated` and is untrusted.
+An emulated GPU or TPU consists of virtual CPU devices, to test routing, replicas or a whole fleet on a laptop. It
+measures a CPU's speed under another name, so every result has `emulated` set and is untrusted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dyno.errors import DeviceUnavailable
 from dyno.models.spec import DEVICE_ID, DeviceKind, FrameworkName
 from dyno.settings import Settings
 
-# A framework's distributions in the order of preference; builds differ in name, not in what they import.
+# A framework's distributions in order of preference; the builds differ in name but import as the same package.
 _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-cpu-aws"),
     "jax": ("jax",),
@@ -30,12 +30,12 @@ _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-# JAX needs libtpu beside it, which its discovery insists on; why only JAX: docs/decisions/0012.
+# JAX also needs libtpu, which `discover_tpu` requires; docs/decisions/0012 says why TPUs run only JAX.
 _FOR_TPU: dict[str, tuple[str, ...]] = {"jax": ("jax",)}
 
 
 def installed_frameworks(kind: DeviceKind = "cpu") -> dict[str, str]:
-    """Framework name -> version, of those that could be imported here for a device of that kind."""
+    """Framework name -> version of the installed frameworks that can use a device of `kind`."""
     distributions = _FOR_TPU if kind == "tpu" else _DISTRIBUTIONS
     found = {name: _version(distributions.get(name, ())) for name in get_args(FrameworkName)}
     return {name: version for name, version in found.items() if version is not None}
@@ -59,20 +59,21 @@ def parse_emulated(text: str) -> tuple[DeviceKind, int]:
     match = _EMULATED_ID.match(text)
     if match is None or not 1 <= int(match["units"]) <= VIRTUAL_UNITS:
         form = f'"tpu:8" or "gpu:1", with 1 to {VIRTUAL_UNITS} virtual devices'
-        raise DeviceUnavailable(f'"{text}" can\'t be emulated; it would be {form}')
+        raise DeviceUnavailable(f'"{text}" can\'t be emulated; use {form}')
     return ("gpu" if match["kind"] == "gpu" else "tpu"), int(match["units"])
 
 
 def emulated_device(kind: DeviceKind, units: int, index: str | None, host: str, settings: Settings) -> Device:
-    """The device `kind`:`index` (0 by default) on all cores that are free for it, shared with other emulated ones.
+    """The emulated device `kind`:`index` (0 by default) on all free cores, which it shares with other emulated devices.
 
-    Raises DeviceUnavailable where no core is free, or `index` is no number.
+    Raises DeviceUnavailable if no core is free or `index` is not a number.
     """
     if index is not None and not index.isdigit():
         raise DeviceUnavailable(f"{kind}:{index}: an emulated device has one number, such as {kind}:0")
     cores = free_cores(settings)
     if not cores:
-        raise DeviceUnavailable(f"no core is left to emulate a {kind}; reserved are {settings.reserved_cores}")
+        reserved_cores = f"DYNO_RESERVED_CORES is {settings.reserved_cores}"
+        raise DeviceUnavailable(f"no core is left to emulate a {kind}; {reserved_cores}")
     return Device(
         id=f"{kind}:{int(index or 0)}",
         kind=kind,
@@ -89,10 +90,10 @@ def emulated_device(kind: DeviceKind, units: int, index: str | None, host: str, 
 
 
 def discover(device_id_or_kind: str, settings: Settings, emulate: str | None = None) -> Device:
-    """The device that "cpu", "cpu:0-1", "gpu", "gpu:0" or "tpu" means on this host, with its installed frameworks.
+    """Find the device "cpu", "cpu:0-1", "gpu", "gpu:0" or "tpu" on this host, with its installed frameworks.
 
-    An id may end in "@host" if that is this host. `emulate`: "tpu:8" makes the device of so many virtual CPU devices.
-    Raises DeviceUnavailable with what was looked at.
+    An id may end in "@host" if that is this host. `emulate="tpu:8"` emulates the device with 8 virtual CPU devices.
+    Raises DeviceUnavailable, whose message lists the sources it checked.
     """
     here = host_name()
     kind, index, host = _parse_device_id(device_id_or_kind)
@@ -115,16 +116,16 @@ def _real_device(kind: str, index: str | None, host: str, settings: Settings) ->
 
 
 def _emulated_device(what: str, kind: str, index: str | None, host: str, settings: Settings) -> Device:
-    """Raises DeviceUnavailable where a real device of that id is there: two may not share one id."""
+    """Raises DeviceUnavailable if this host has a real device with that id: ids must be unique."""
     emulated_kind, units = parse_emulated(what)
     if kind != emulated_kind:
-        raise DeviceUnavailable(f"{what} emulates no {kind}")
+        raise DeviceUnavailable(f"{what} doesn't emulate a {kind}; use --emulate {kind}:{units}")
     device = emulated_device(emulated_kind, units, index, host, settings)
     try:
         _real_device(kind, device.id.partition(":")[2], host, settings)
     except DeviceUnavailable:
         return device
-    raise DeviceUnavailable(f"{device.id} is a real {kind} here; an emulated one needs another number")
+    raise DeviceUnavailable(f"{device.id} is a real {kind} on this host; give the emulated device another number")
 
 
 def host_name() -> str:
@@ -137,5 +138,5 @@ def _parse_device_id(text: str) -> tuple[str, str | None, str | None]:
         return text, None, None
     match = DEVICE_ID.match(text)
     if match is None:
-        raise DeviceUnavailable(f'"{text}" names no device; it would be "cpu", "cpu:0-1", "gpu:0" or "tpu:0"')
+        raise DeviceUnavailable(f'unknown device "{text}"; use "cpu", "cpu:0-1", "gpu:0" or "tpu:0"')
     return match["kind"], match["index"], match["host"]

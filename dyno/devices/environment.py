@@ -1,6 +1,6 @@
 """The software environment of a result: versions, limits and flags, from an allow-list.
 
-Records nothing else, no user, path or unlisted variable, so that a result can be shown to anyone.
+It leaves out users, paths and all other variables, so that results can be published.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _PATH = re.compile(r"~?/[^\s,:;\"']*")
 def environment(kind: DeviceKind = "cpu") -> dict[str, Any]:
     """Python, platform, kernel, C library, package versions, governor, container limits and flags. JSON values only.
 
-    Beside a device of `kind` "gpu" also its driver: null where NVML doesn't tell. A TPU's is the package libtpu.
-    `governor` is null where the kernel shows none (most virtual machines). A path inside a flag reads "<path>".
+    For a "gpu", `driver` is added, null if NVML doesn't report it. A TPU's driver is the package libtpu. `governor` is
+    null if the kernel reports none (most virtual machines). Paths inside flags are replaced with "<path>".
     """
     found = _of_the_host()
     return found if kind != "gpu" else found | {"driver": _driver()}
@@ -63,9 +63,9 @@ def _of_the_host() -> dict[str, Any]:
 
 
 def hardware_id(device: Device) -> str:
-    """Equal for devices that should be equally fast: kind, model, units, number of cores, memory in whole GiB, ISA.
+    """Equal for devices of equal expected speed: same kind, model, units, number of cores, memory in GiB and ISA.
 
-    Whole GiB, because what a kernel keeps for itself changes with its version and not with the hardware.
+    Memory is rounded to GiB because the amount that a kernel reserves changes with its version.
     """
     memory_gib = round(device.memory_bytes / 2**30)
     facts: list[Any] = [device.kind, device.model, len(device.cores), memory_gib, device.isa, device.emulated]
@@ -73,7 +73,7 @@ def hardware_id(device: Device) -> str:
 
 
 def context_id(environment: dict[str, Any]) -> str:
-    """Equal for equal environments, whatever the order of their keys."""
+    """Equal for equal environments, independent of the order of keys."""
     return "ctx_" + _digest(environment)
 
 

@@ -15,14 +15,14 @@ from dyno.devices.device import Device
 from dyno.errors import DeviceUnavailable
 from dyno.settings import Settings
 
-_MIG_ENABLED = "MIG is on: a slice of a GPU is no whole one, and what it could do is in no data sheet"
+_MIG_ENABLED = "MIG is on: data sheets list the peaks of whole GPUs only"
 
 
 def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
-    """The GPU that NVML numbers `index`, by default the one that a framework here computes on.
+    """The GPU with NVML's number `index`, by default the GPU that frameworks use on this host.
 
-    Several of one model ("0-1") are one device that takes a replica on each; `memory_bytes` is that of one.
-    Raises DeviceUnavailable, saying what was looked at; also for GPUs where a framework would take others.
+    Several GPUs of one model ("0-1") form one device with a replica on each; `memory_bytes` is that of one GPU. Raises
+    DeviceUnavailable with the reason, also if a framework would run on other GPUs than `index`.
     """
     with nvml_session() as nvml:
         count = nvml.nvmlDeviceGetCount()
@@ -31,7 +31,7 @@ def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
         if numbers[-1] >= count:
             raise DeviceUnavailable(f"gpu:{numbers[-1]} not found: NVML lists {count} here")
         if numbers != (taken := sorted(visible[: len(numbers)])):
-            needed = f"a worker for it needs CUDA_VISIBLE_DEVICES={','.join(map(str, numbers))}"
+            needed = f"start its worker with CUDA_VISIBLE_DEVICES={','.join(map(str, numbers))}"
             raise DeviceUnavailable(f"gpu:{_listed(numbers)} would be measured on gpu:{_listed(taken)}: {needed}")
         handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in numbers]
         model = _one_model([_text(nvml.nvmlDeviceGetName(handle)) for handle in handles])
@@ -52,7 +52,7 @@ def discover_gpu(index: str | None, host: str, settings: Settings) -> Device:
 
 @contextmanager
 def nvml_session() -> Iterator[Any]:
-    """The pynvml module, initialised. Raises DeviceUnavailable where there is none, or a call in the block fails."""
+    """The pynvml module, initialised. Raises DeviceUnavailable if it is missing or a call in the block fails."""
     try:
         import pynvml
     except ImportError:
@@ -76,7 +76,7 @@ def _peaks(nvml: Any, handles: list[Any], model: str) -> DatasheetPeaks:
 
 
 def _mig_enabled(nvml: Any, handle: Any) -> bool:
-    """Whether the GPU is divided (MIG); a model that can't be has no such mode."""
+    """Whether the GPU is divided (MIG); False for models without MIG."""
     try:
         return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
     except nvml.NVMLError:
@@ -84,7 +84,7 @@ def _mig_enabled(nvml: Any, handle: Any) -> bool:
 
 
 def _capability(nvml: Any, handle: Any) -> list[str]:
-    """As compilers name it: "sm_80" is compute capability 8.0."""
+    """The compute capability as compilers name it: "sm_80" is 8.0."""
     try:
         major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
     except nvml.NVMLError:
@@ -93,7 +93,7 @@ def _capability(nvml: Any, handle: Any) -> list[str]:
 
 
 def _visible(count: int) -> list[int]:
-    """The numbers of the GPUs that a framework takes, in its order; NVML lists all `count`, whatever is visible."""
+    """NVML numbers of the GPUs visible to frameworks, in their order. NVML lists all `count` GPUs, visible or not."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return list(range(count)) or [0]
@@ -101,7 +101,7 @@ def _visible(count: int) -> list[int]:
     if names[0].startswith("GPU-") and count == 1:
         return [0]
     if not all(name.isdigit() for name in names):
-        raise DeviceUnavailable(f"CUDA_VISIBLE_DEVICES={given!r} gives no number of a GPU, such as 0")
+        raise DeviceUnavailable(f"CUDA_VISIBLE_DEVICES={given!r} lists no GPU number; set it to one such as 0")
     return [int(name) for name in names]
 
 
@@ -109,7 +109,7 @@ def _numbers(index: str) -> list[int]:
     try:
         return parse_cpulist(index)
     except ValueError:
-        raise DeviceUnavailable(f'gpu:{index}: GPUs are numbered, as in "gpu:0" or "gpu:0-1"') from None
+        raise DeviceUnavailable(f'gpu:{index}: name a GPU by its number, such as "gpu:0" or "gpu:0-1"') from None
 
 
 def _listed(numbers: list[int]) -> str:
@@ -118,7 +118,7 @@ def _listed(numbers: list[int]) -> str:
 
 def _one_model(names: list[str]) -> str:
     if len(set(names)) > 1:
-        raise DeviceUnavailable(f"GPUs of one device must be of one model; these are {', '.join(names)}")
+        raise DeviceUnavailable(f"the GPUs of a device must be of the same model; these are {', '.join(names)}")
     return names[0]
 
 
@@ -142,9 +142,9 @@ _FACTS: dict[str, Callable[[Any, Any], JsonValue]] = {
 
 
 def gpu_facts() -> list[dict[str, JsonValue]]:
-    """One entry per GPU, in NVML's order; a fact that a GPU or driver doesn't tell is null.
+    """One entry per GPU, in NVML's order; a fact that the GPU or its driver doesn't report is null.
 
-    Raises DeviceUnavailable where there is no NVML, with what was looked at.
+    Raises DeviceUnavailable with the reason if NVML isn't available.
     """
     with nvml_session() as nvml:
         driver = _text(nvml.nvmlSystemGetDriverVersion())
@@ -156,7 +156,7 @@ def gpu_facts() -> list[dict[str, JsonValue]]:
 
 
 def driver_versions() -> dict[str, str]:
-    """Of the driver itself and of the newest CUDA that it runs. Raises DeviceUnavailable where NVML can't be asked."""
+    """Versions of the driver and of the newest CUDA it supports. Raises DeviceUnavailable if NVML isn't available."""
     with nvml_session() as nvml:
         cuda = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
         return {
@@ -168,5 +168,5 @@ def driver_versions() -> dict[str, str]:
 def _read_fact(nvml: Any, handle: Any, read: Callable[[Any, Any], JsonValue]) -> JsonValue:
     try:
         return read(nvml, handle)
-    except nvml.NVMLError:  # not supported by this model, or not allowed for this user
+    except nvml.NVMLError:  # not supported by this model, or forbidden for this user
         return None

@@ -1,12 +1,13 @@
 """Device locks: one benchmark at a time, with a lock file per core or accelerator, held by the runner.
 
-`flock` ends with the process however it dies, and a live runner of a dead supervisor still blocks its successor. CPU
-devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other. GPU devices lock each GPU.
-Emulated devices share their cores with one another, but not with a CPU device, whose figures count.
+The kernel releases an `flock` when its process dies, and a runner that outlives its supervisor still blocks the next
+worker. CPU devices lock each of their cores, so that `cpu:0-1` and `cpu:1-1` exclude each other. GPU devices lock
+each GPU. Emulated devices share their cores with each other, but not with a CPU device, which needs undisturbed
+cores.
 
 A worker takes its turn before it claims a job: while a worker of another Dyno has these cores, this worker's jobs
-stay queued. The worker that has waited longest is next. A lock file names its holder: pid, job and command, a line
-each.
+stay queued. The worker that has waited longest is next. A lock file names its holder: pid, job and command, one per
+line.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from dyno.errors import DeviceBusy, DeviceUnavailable
 from dyno.models.job import Holder
 from dyno.settings import Settings
 
-# The kernel has no flock with a deadline; 10 ms is short against the 70 ms that a run's start takes.
+# flock has no timeout, so it is polled; 10 ms is short compared with the 70 ms that starting a run takes.
 _POLL_S = 0.01
 _RUNNER_EXIT_S = 0.5  # a runner dies within 30 ms of its worker
-_MOST_BYTES = 1024  # of what a lock file says
+_MOST_BYTES = 1024  # read from a lock file
 _COMMAND = " ".join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]])[:200]
 
 
 def lock_paths(device: Device, settings: Settings) -> list[str]:
-    """The files a runner must hold to use `device`, in the order in which every process takes them (no deadlock)."""
+    """The files a runner must lock to use `device`. Every process locks them in this order, to avoid deadlocks."""
     if device.kind == "cpu":
         return _of_cores(device, settings)
     numbers = parse_cpulist(device.id.partition(":")[2])
@@ -42,7 +43,7 @@ def lock_paths(device: Device, settings: Settings) -> list[str]:
 
 
 def shared_lock_paths(device: Device, settings: Settings) -> list[str]:
-    """The files that emulated devices lock in shared mode: one for each of their cores."""
+    """The files that an emulated device locks in shared mode: one per core."""
     return _of_cores(device, settings) if device.emulated else []
 
 
@@ -51,7 +52,7 @@ def _of_cores(device: Device, settings: Settings) -> list[str]:
 
 
 class DeviceTurn:
-    """A worker's turn on its device. One waiting worker at a time is first in line; the next turn is its own."""
+    """A worker's turn on its device. One waiting worker at a time is first in line and gets the next turn."""
 
     def __init__(self, device: Device, settings: Settings) -> None:
         self._device = device.full_id
@@ -59,9 +60,10 @@ class DeviceTurn:
         self._first_in_line: HeldLocks | None = None
 
     def take(self) -> HeldLocks | Holder:
-        """The device, or the process that has it or is first in line; then it stays in line until it has it or leaves.
+        """Lock the device, or return the process that holds it or is first in line.
 
-        Raises DeviceUnavailable where a lock file can't be opened.
+        In the latter case, this worker keeps its place in line until it gets the device or calls `leave`. Raises
+        DeviceUnavailable if a lock file can't be opened.
         """
         try:
             self._first_in_line = self._first_in_line or self._hold("next")
@@ -69,7 +71,7 @@ class DeviceTurn:
         except DeviceBusy as busy:
             return self._holder(busy)
         try:
-            # A runner that outlives its worker by a moment, or one of an older version, still has these.
+            # A runner that briefly outlives its worker, or a runner of an older version, still holds these locks.
             _locked(self._own, _RUNNER_EXIT_S, self._shared).release()
         except DeviceUnavailable as error:
             turn.release()
@@ -83,7 +85,7 @@ class DeviceTurn:
         return Holder(device=self._device, pid=busy.pid, command=busy.command, job=busy.job)
 
     def leave(self) -> None:
-        """Wait no longer."""
+        """Leave the line."""
         if self._first_in_line is not None:
             self._first_in_line.release()
             self._first_in_line = None
@@ -99,21 +101,21 @@ def _beside(path: str, what: str) -> str:
 
 
 class HeldLocks:
-    """Locks that are held until `release()`, the end of a `with` block, or the end of the process."""
+    """Locks held until `release()`, the end of a `with` block, or the end of the process."""
 
     def __init__(self, descriptors: list[int]) -> None:
         self._descriptors = descriptors
 
     def note(self, job: str) -> None:
-        """Write into the lock files for which job they are held."""
+        """Write this process and `job` into the lock files."""
         text = f"{os.getpid()}\n{job}\n{_COMMAND}\n".encode()
         for descriptor in self._descriptors:
-            with suppress(OSError):  # a full disk: they are held all the same
+            with suppress(OSError):  # the disk is full; the locks are held anyway
                 os.pwrite(descriptor, text, 0)
                 os.ftruncate(descriptor, len(text))
 
     def release(self) -> None:
-        """Let go; repeating it does nothing."""
+        """Release the locks; later calls do nothing."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -127,8 +129,8 @@ class HeldLocks:
 def hold_locks(paths: Sequence[str], timeout_s: float, shared: Sequence[str] = (), job: str = "") -> HeldLocks:
     """Lock every file of `paths`, then of `shared`, in order, within `timeout_s` for all. Creates files and folders.
 
-    Raises DeviceBusy, holding none, when one stays locked, and DeviceUnavailable when one can't be opened; the error
-    names the file, and the process that holds it or the reason.
+    Raises DeviceBusy if a file stays locked, and DeviceUnavailable if a file can't be opened; then none stays locked.
+    The error names the file, and its holder or the reason.
     """
     held = _locked(paths, timeout_s, shared)
     held.note(job)
@@ -136,7 +138,7 @@ def hold_locks(paths: Sequence[str], timeout_s: float, shared: Sequence[str] = (
 
 
 def _locked(paths: Sequence[str], timeout_s: float, shared: Sequence[str]) -> HeldLocks:
-    """As `hold`; the files still say who held them last."""
+    """Like `hold_locks`, but the files keep naming their last holder."""
     deadline_s = time.monotonic() + timeout_s
     held = HeldLocks(descriptors := [])
     try:
@@ -155,7 +157,7 @@ def _open(path: str) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:  # such as another user's file
         raise DeviceUnavailable(
-            f"the lock {path} can't be opened: {error.strerror}. DYNO_RUN_DIR names the folder of the locks"
+            f"the lock file {path} can't be opened: {error.strerror}. Set DYNO_RUN_DIR to another folder for lock files"
         ) from error
 
 
@@ -173,7 +175,7 @@ def _lock(descriptor: int, path: str, how: int, deadline_s: float) -> None:
 
 def _busy(descriptor: int, path: str) -> DeviceBusy:
     text = os.pread(descriptor, _MOST_BYTES, 0).decode(errors="replace")
-    pid, job, command = (text.split("\n") + 3 * [""])[:3]  # an older version wrote its pid alone
+    pid, job, command = (text.split("\n") + 3 * [""])[:3]  # older versions write only the pid
     what = f" ({command})" if command else ""
     detail = f"{path} is held by process {pid or 'unknown'}{what}" + (f", which runs {job}" if job else "")
     return DeviceBusy(detail, int(pid) if pid.isdecimal() else None, command or None, job or None)

@@ -35,9 +35,9 @@ from dyno.models.result import Sensors
 
 @dataclass(frozen=True)
 class SensorReading:
-    """All sensors at one moment; None where one doesn't tell.
+    """One reading of all sensors; None if a sensor reports nothing.
 
-    `energy_j` and `throttle_events` are counters: only their differences mean something.
+    `energy_j` and `throttle_events` are counters: only their differences are meaningful.
     """
 
     energy_j: float | None = None
@@ -49,14 +49,14 @@ class SensorReading:
 
 @dataclass(frozen=True)
 class DeviceUsage:
-    """Who else holds the device, and the share of time in which anything ran on it; None where nobody tells."""
+    """Other processes on the device, and the share of time in which it was busy; None if unknown."""
 
     other_processes: int | None = None
     utilisation: float | None = None
 
 
 class SensorSource(Protocol):
-    """`energy_of`: whose energy is counted. Below `least_energy_s` seconds its counter is too coarse."""
+    """`energy_of` names what the energy counter covers. Windows shorter than `least_energy_s` are too coarse for it."""
 
     energy_of: str
     least_energy_s: float
@@ -65,14 +65,14 @@ class SensorSource(Protocol):
         """Read all sensors; never raises."""
 
     def users(self) -> DeviceUsage:
-        """Asked once, after the last sample, while this process still holds the device; never raises."""
+        """Called once, after the last sample, while this process still holds the device; never raises."""
 
     def reasons(self) -> dict[str, str]:
-        """Field of `dyno.models.result.Sensors` -> why this source doesn't tell it."""
+        """Field of `dyno.models.result.Sensors` -> why this source doesn't report it."""
 
 
 class NoSensors:
-    """A device that tells nothing, for one reason."""
+    """The source for a device without sensors: every field is null for the same reason."""
 
     energy_of, least_energy_s = "nothing", 0.0
     _FIELDS = (
@@ -98,7 +98,7 @@ _THERMAL_ZONES = {"x86_pkg_temp", "cpu-thermal", "cpu_thermal", "TCPU"}
 
 
 def temperature_files(sys: Path) -> list[Path]:
-    """Those of the processor, in thousandths of a degree Celsius."""
+    """Temperature files of the processor, in thousandths of a degree Celsius."""
     monitors = [
         folder for folder in (sys / "class/hwmon").glob("hwmon*") if read_kernel_file(folder / "name") in _HWMON_DRIVERS
     ]
@@ -112,7 +112,7 @@ def temperature_files(sys: Path) -> list[Path]:
 
 
 def throttle_files(cores: Collection[int], sys: Path) -> list[Path]:
-    """Counters of `cores` and of the packages they are in, each time the clock was lowered for heat or power."""
+    """Counters of clock reductions for heat or power, of `cores` and of their packages."""
     folders = [sys / f"devices/system/cpu/cpu{core}/thermal_throttle" for core in cores]
     return sorted(file for folder in folders for file in folder.glob("*_count"))
 
@@ -123,7 +123,7 @@ def highest_temperature_c(files: Collection[Path]) -> float | None:
 
 
 def throttle_events(files: Collection[Path]) -> int | None:
-    """Their sum; a package's events count once per core of it, which doesn't matter to a difference of zero."""
+    """Sum of the counters. A package's events count once per core; only a difference from zero matters."""
     values = [int(text) for file in files if (text := read_kernel_file(file)).isdigit()]
     return sum(values) if values and len(values) == len(files) else None
 
@@ -133,9 +133,9 @@ _PACKAGE = re.compile(r"^package-(\d+)")
 
 
 class Rapl:
-    """The packages with the numbers `packages`, counted from the making on; a counter that wrapped is unwrapped.
+    """Energy of the processor packages `packages`, with counter wraps corrected.
 
-    It wraps after a quarter of an hour at least, so it must be read more often than that.
+    A counter wraps after 15 minutes at the earliest, so it must be read more often than that.
     """
 
     def __init__(self, packages: Collection[int], sys: Path) -> None:
@@ -146,7 +146,7 @@ class Rapl:
         self.reason: str | None = None if self._zones else "there is no energy counter (RAPL) in /sys/class/powercap"
 
     def energy_j(self) -> float | None:
-        """Joules since the first call; None, with `reason`, where a counter can't be read."""
+        """Joules since the first call; None, with `reason` set, if a counter can't be read."""
         if not self._zones:
             return None
         try:
@@ -154,7 +154,7 @@ class Rapl:
                 self._count(zone)
         except (OSError, ValueError) as error:
             detail = error.strerror if isinstance(error, OSError) else error
-            self.reason = f"the energy counter (RAPL) can't be read: {detail}; Linux lets root alone read it"
+            self.reason = f"the energy counter (RAPL) can't be read: {detail}; Linux lets only root read it"
             return None
         return self._used_uj / 1e6
 
@@ -168,7 +168,7 @@ class Rapl:
 
 
 def _package_of_zone(zone: Path) -> int | None:
-    """The number of the package that a zone counts; None for its parts ("core", "dram") and for the whole board."""
+    """The package number of a RAPL zone; None for its parts ("core", "dram") and for the whole board."""
     try:
         match = _PACKAGE.match((zone / "name").read_text())
     except OSError:
@@ -180,13 +180,13 @@ SYS = Path("/sys")
 _NO_TEMPERATURE = "the kernel shows no temperature of the processor (/sys/class/hwmon, /sys/class/thermal)"
 _NO_EVENTS = "the kernel counts no throttling here (cpu*/thermal_throttle); the measured clock of each run stands in"
 _NO_CLOCK = "a CPU's clock is measured after the samples of each run: see clock_hz of the run"
-_NO_REASONS = "a CPU gives no reasons: throttle_events counts"
-_SHARED = "a CPU is always shared: NOISY_NEIGHBOUR tells who disturbed"
-_NO_UTILISATION = "a CPU counts none by itself: see the processor time in cpu of the run"
+_NO_REASONS = "a CPU reports only a count: see throttle_events"
+_SHARED = "a CPU is always shared: see NOISY_NEIGHBOUR"
+_NO_UTILISATION = "a CPU reports no utilisation: see the processor time in cpu of the run"
 
 
 class HostSensors:
-    """Of the processor packages that `cores` are part of; what a virtual machine's host hides is null."""
+    """Sensors of the processor packages of `cores`. Values that a hypervisor hides are null."""
 
     energy_of, least_energy_s = "RAPL: the processor packages, all their cores, without memory", 0.0
 
@@ -206,19 +206,19 @@ class HostSensors:
         return DeviceUsage()
 
     def reasons(self) -> dict[str, str]:
-        told = {"clocks_hz": _NO_CLOCK, "throttle_reasons": _NO_REASONS}
-        told |= {"other_processes": _SHARED, "utilisation": _NO_UTILISATION}
+        reasons = {"clocks_hz": _NO_CLOCK, "throttle_reasons": _NO_REASONS}
+        reasons |= {"other_processes": _SHARED, "utilisation": _NO_UTILISATION}
         if self._rapl.reason is not None:
-            told["energy_j"] = self._rapl.reason
+            reasons["energy_j"] = self._rapl.reason
         if highest_temperature_c(self._temperatures) is None:
-            told["temperature_c"] = _NO_TEMPERATURE
+            reasons["temperature_c"] = _NO_TEMPERATURE
         if throttle_events(self._throttles) is None:
-            told["throttle_events"] = _NO_EVENTS
-        return told
+            reasons["throttle_events"] = _NO_EVENTS
+        return reasons
 
 
 def _package_of_core(core: int, sys: Path) -> int:
-    """Of the socket that `core` is in; 0 where the kernel doesn't say."""
+    """The package (socket) of `core`; 0 if the kernel doesn't report it."""
     try:
         return int((sys / f"devices/system/cpu/cpu{core}/topology/physical_package_id").read_text())
     except (OSError, ValueError):
@@ -227,8 +227,8 @@ def _package_of_core(core: int, sys: Path) -> int:
 
 T = TypeVar("T")
 
-# Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) that mean heat or power. Idle, clocks that somebody set, and
-# waiting for a slower GPU of the same group are no throttling.
+# Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) that mean heat or power. Idling, clocks set by a user and
+# waiting for a slower GPU of the same group don't count as throttling.
 THROTTLES = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -236,20 +236,20 @@ THROTTLES = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-_UNSEEN = "NVML lists no process on this GPU, not even this one: it can't see into this container"
+_UNSEEN = "NVML lists no process on this GPU, not even this one, because it can't see into this container"
 
 
 class GpuSensors:
-    """Several GPUs of one device are told as one: energies and users add up, the hottest and the slowest count.
+    """Sensors of the GPUs of one device: energy and processes add up; the hottest and the slowest GPU count.
 
-    The energy counter is updated about ten times a second (since Volta), which over 10 s is 1 %.
+    Since Volta, the energy counter is updated about ten times a second, which is 1 % of 10 s.
     """
 
     energy_of, least_energy_s = "NVML: the GPU with its memory and board", 10.0
 
     def __init__(self, nvml: Any, numbers: Sequence[int], pid: int) -> None:
         self._nvml, self._numbers, self._pid = nvml, numbers, pid
-        self._reasons: dict[str, str] = {"throttle_events": "NVML tells reasons, not events"}
+        self._reasons: dict[str, str] = {"throttle_events": "NVML reports reasons, not events"}
 
     def look(self) -> SensorReading:
         nvml = self._nvml
@@ -289,17 +289,17 @@ class GpuSensors:
     def _throttles(self, gpu: Any) -> frozenset[str]:
         try:
             bits = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
-        except self._nvml.NVMLError:  # drivers before 535 know it under its old name
+        except self._nvml.NVMLError:  # drivers before 535 have only its old name
             bits = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
         return frozenset(name for bit, name in THROTTLES.items() if bits & bit)
 
     def _others(self, gpu: Any) -> int | None:
-        """Processes on `gpu` besides this one, which in a container may be listed under its number outside."""
+        """Number of other processes on `gpu`. In a container, NVML may list this process under its pid on the host."""
         pids = {process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
         return len(pids - {self._pid}) if self._pid in pids else (len(pids) - 1 if pids else None)
 
     def _each(self, field: str, read: Callable[[Any], T]) -> list[T]:
-        """`read` of every GPU; empty, with a reason, unless all of them tell."""
+        """`read` of every GPU; empty, with a reason recorded, unless all GPUs support it."""
         try:
             return [read(self._nvml.nvmlDeviceGetHandleByIndex(number)) for number in self._numbers]
         except self._nvml.NVMLError as error:
@@ -307,19 +307,19 @@ class GpuSensors:
             return []
 
 
-# Looks take at most this share of the time: a slow sensor (NVML takes milliseconds on some drivers) is read rarely, so
-# that the device doesn't cool down between samples.
+# Maximum share of the time spent on readings. Slow sensors (NVML takes milliseconds on some drivers) are read rarely,
+# so that the device doesn't cool down between samples.
 COST_SHARE = 0.005
-_ONE_READING = "the sensors are so slow that they were read but once in the sampled window"
+_ONE_READING = "the sensors are so slow that they were read only once in the sampled window"
 _TimedReading = tuple[float, SensorReading]
 
 
 class SensorRecorder:
-    """`look` is called before each sample, warm-up included; `over` once, right after the last."""
+    """Call `look` before each sample, warm-up included, and `over` once, right after the last sample."""
 
     def __init__(self, source: SensorSource, now_s: Callable[[], float] = time.perf_counter) -> None:
         self._source, self._now_s = source, now_s
-        self._looks: list[tuple[int, _TimedReading]] = []  # (how many samples lay before it, when and what)
+        self._looks: list[tuple[int, _TimedReading]] = []  # (number of samples before it, time and reading)
         self._samples, self._rest_until_s = 0, 0.0
 
     def look(self) -> None:
@@ -328,13 +328,13 @@ class SensorRecorder:
         self._samples += 1
 
     def over(self, warmup: int) -> Sensors:
-        """What was seen from the sample after the first `warmup` ones to now."""
+        """Sensors over the window from the first sample after `warmup` samples until now."""
         last = self._timed()
         window = [timed for before, timed in self._looks if before >= warmup] + [last]
         looks, users = [look for _, look in window], self._source.users()
         reasons = self._source.reasons()
         joules, energy_s = _energy(window)
-        if len(window) < 2:  # the sensors rested when the first sample began, and counters need two looks
+        if len(window) < 2:  # no reading at the start of the window, and counters need two readings
             reasons |= {name: _ONE_READING for name in ("energy_j", "throttle_events") if name not in reasons}
         elif joules is not None and energy_s < self._source.least_energy_s:
             needed = f"{self._source.least_energy_s:g} s are needed (measure.min_s)"
@@ -364,7 +364,7 @@ class SensorRecorder:
 
 
 def _energy(window: Sequence[_TimedReading]) -> tuple[float | None, float]:
-    """(joules, seconds) between the first look and the last."""
+    """(joules, seconds) between the first reading and the last."""
     (first_s, first), (last_s, last) = window[0], window[-1]
     if first.energy_j is None or last.energy_j is None or len(window) < 2:
         return None, 0.0
@@ -385,14 +385,14 @@ def _counted(counts: Sequence[int | None]) -> int | None:
     return None if first is None or last is None or len(counts) < 2 else last - first
 
 
-_NONE_OF_A_TPU = "no sensor of a TPU is read"
+_NO_TPU_SENSORS = "Dyno reads no TPU sensors"
 
 
 @contextmanager
 def sensing(device: Device) -> Iterator[SensorSource]:
-    """The sensors of `device`, open for the block. Where there are none, the source says why; nothing is raised.
+    """The sensors of `device`, open for the block. Never raises: a source without sensors gives the reason.
 
-    An emulated device has those of the cores it is made of.
+    An emulated device has the sensors of its CPU cores.
     """
     with ExitStack() as stack:
         yield _source(device, stack)
@@ -402,7 +402,7 @@ def _source(device: Device, stack: ExitStack) -> SensorSource:
     if device.driven_as == "cpu":
         return HostSensors(device.cores)
     if device.driven_as == "tpu":
-        return NoSensors(_NONE_OF_A_TPU)
+        return NoSensors(_NO_TPU_SENSORS)
     try:
         nvml = stack.enter_context(nvml_session())
     except DeviceUnavailable as absent:

@@ -1,7 +1,7 @@
-"""The TPU chips of this host as one device, found without a framework: device nodes and PCI.
+"""Find the TPU chips of this host, as one device, through device nodes and PCI, without a framework.
 
-Keras on JAX uses them through libtpu. None of the authors had a TPU: discovery is tested on recorded folders,
-execution on virtual devices.
+Keras on JAX uses them through libtpu. The authors had no TPU: discovery is tested on recorded folders, execution on
+virtual devices.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _ADDRESSES = ("TPU_NAME", "COLAB_TPU_ADDR")
 
 @dataclass(frozen=True)
 class TpuGeneration:
-    """`cores` that a framework sees in a chip, and the memory of each; from Cloud TPU's system architecture pages."""
+    """The `cores` that a framework sees per chip, and memory per core; from Cloud TPU's system architecture pages."""
 
     name: str
     cores: int
     core_bytes: int
 
 
-# By PCI device number, as in JAX's hardware_utils; v2 has v3's number, and the smaller memory of the two is said.
+# By PCI device number, as in JAX's hardware_utils. v2 and v3 share a number; the entry has the smaller memory.
 _GENERATIONS = {
     "0x0027": TpuGeneration("v2 or v3", 2, 8 * _GIB),
     "0x005e": TpuGeneration("v4", 1, 32 * _GIB),
@@ -46,17 +46,17 @@ _GENERATIONS = {
 }
 
 
-# v2 and v3 by the name that the host of a cloud's machine is given, such as "v3-8".
+# v2 and v3 by the cloud's accelerator type, such as "v3-8".
 _BY_ACCELERATOR_TYPE = {"v2": TpuGeneration("v2", 2, 8 * _GIB), "v3": TpuGeneration("v3", 2, 16 * _GIB)}
-# A node without a number on PCI that is known: the least that any generation has.
+# A device node without a known PCI number: the smallest figures of all generations.
 _UNKNOWN = TpuGeneration("of an unknown generation", 1, 8 * _GIB)
 
 
 def tpu_facts(dev: Path = DEV, pci: Path = PCI) -> dict[str, JsonValue]:
-    """All that could tell of a TPU and what it said; null or [] where nothing was there.
+    """Every source of information about TPUs with its content; null or [] if it has none.
 
-    `nodes`, `vfio`: device files; `pci`: Google's device numbers; `libtpu`: its version; the variables that hold a
-    remote TPU's address; `generation`, `chips`, `cores` (of all chips), `memory_bytes` (of all cores).
+    `nodes`, `vfio`: device files. `pci`: Google's device numbers. `libtpu`: its version. `TPU_NAME`, `COLAB_TPU_ADDR`:
+    a remote TPU's address. `cores` are of all chips, `memory_bytes` of all cores.
     """
     numbers = _pci_numbers(pci)
     nodes = sorted(str(node) for node in dev.glob("accel[0-9]*"))
@@ -78,17 +78,15 @@ def tpu_facts(dev: Path = DEV, pci: Path = PCI) -> dict[str, JsonValue]:
 def discover_tpu(index: str | None, host: str, settings: Settings, dev: Path = DEV, pci: Path = PCI) -> Device:
     """All chips of this host as tpu:0; `memory_bytes` is that of one core, which holds one replica.
 
-    Raises DeviceUnavailable, which tells what was looked at and what was there.
+    Raises DeviceUnavailable, whose message lists the sources checked and their content.
     """
     found = tpu_facts(dev, pci)
     if not _chips(found):
         raise DeviceUnavailable(_absent(found))
     if found["libtpu"] is None:
-        raise DeviceUnavailable(
-            f"TPU can't be used: no libtpu is installed (it comes with jax[tpu]); {_present(found)}"
-        )
+        raise DeviceUnavailable(f"TPU can't be used: libtpu is missing; install jax[tpu]. Found {_present(found)}")
     if index not in (None, "0"):
-        raise DeviceUnavailable(f"tpu:{index} not found: the chips of a host are one device, tpu:0")
+        raise DeviceUnavailable(f"tpu:{index} not found: the chips of a host form one device; use tpu:0")
     generation = _generation(_pci_numbers(pci))
     model = f"TPU {generation.name}"
     peaks = datasheet_peaks("tpu", model, _chips(found))
@@ -111,13 +109,13 @@ def _absent(found: dict[str, JsonValue]) -> str:
     tried.append("no libtpu" if found["libtpu"] is None else f"libtpu {found['libtpu']}")
     tried += [f"{name} unset" for name in _ADDRESSES if not found[name]]
     if remote:
-        return f"TPU can't be used: {', '.join(remote)}, but a worker runs on chips of its own host; {', '.join(tried)}"
+        return f"TPU can't be used: {', '.join(remote)}, but workers use only local chips; {', '.join(tried)}"
     return f"TPU not found: {', '.join(tried)}"
 
 
 def _present(found: dict[str, JsonValue]) -> str:
     there = [*_as_list(found["nodes"]), *(f"PCI device {number}" for number in _as_list(found["pci"]))]
-    return f"there is {', '.join(there)}"
+    return ", ".join(there)
 
 
 def _chips(found: dict[str, JsonValue]) -> int:
@@ -129,15 +127,15 @@ def _as_list(value: JsonValue) -> list[str]:
 
 
 def _pci_numbers(pci: Path) -> list[str]:
-    """Device numbers of Google's TPUs, one for each chip."""
+    """PCI device numbers of the TPUs, one per chip."""
     google = [folder for folder in sorted(pci.glob("*")) if read_kernel_file(folder / "vendor") == _GOOGLE]
     return [number for folder in google if (number := read_kernel_file(folder / "device")) in _GENERATIONS]
 
 
 def _generation(numbers: list[str]) -> TpuGeneration:
-    told = os.environ.get("TPU_ACCELERATOR_TYPE", "").partition("-")[0]
+    declared = os.environ.get("TPU_ACCELERATOR_TYPE", "").partition("-")[0]
     found = _GENERATIONS[numbers[0]] if numbers else _UNKNOWN
-    return _BY_ACCELERATOR_TYPE.get(told, found) if found.name == "v2 or v3" else found
+    return _BY_ACCELERATOR_TYPE.get(declared, found) if found.name == "v2 or v3" else found
 
 
 def _libtpu() -> str | None:

@@ -1,4 +1,4 @@
-"""The frameworks that can execute a workload, by name. Nothing here imports one before `load`."""
+"""The frameworks that can execute a workload, by name. Only `load` imports a framework."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _FRAMEWORKS: dict[str, type[Framework]] = {"tensorflow": TensorFlow, "jax": Jax,
 
 
 def framework(name: str) -> Framework:
-    """A new, not yet loaded framework. Raises FrameworkMissing for one that this version can't drive."""
+    """A new framework that isn't loaded yet. Raises FrameworkMissing if this version doesn't support it."""
     try:
         return _FRAMEWORKS[name]()
     except KeyError:
-        raise FrameworkMissing(f'no framework "{name}" here; there is: {", ".join(sorted(_FRAMEWORKS))}') from None
+        raise FrameworkMissing(f'unknown framework "{name}"; supported: {", ".join(sorted(_FRAMEWORKS))}') from None
 
 
 def supported() -> list[str]:
-    """The names `framework` accepts, whether or not they are installed."""
+    """The names that `framework` accepts, installed or not."""
     return sorted(_FRAMEWORKS)

@@ -1,6 +1,6 @@
-"""The interface of a framework: what a workload may ask of it, and how replicas share a batch.
+"""The framework interface that workloads use, and how replicas share a batch.
 
-One module per framework implements it; each imports its framework inside functions only.
+One module per framework implements it. Each imports its framework inside functions only.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def full_batch(batch_size: int, samples: int, replicas: int) -> int:
-    """The largest number of samples up to `batch_size` that `replicas` share evenly.
+    """The largest size up to `batch_size` that `replicas` share evenly.
 
-    Raises RunFailed if a replica would get no sample, or if there are fewer samples than a batch needs.
+    Raises RunFailed if a replica would get no sample, or if a batch needs more samples than there are.
     """
     if (size := min(batch_size, samples)) < replicas:
         raise RunFailed("benchmark", "too_few_samples", f"{size} samples are too few for {replicas} replicas")
@@ -36,29 +36,29 @@ def full_batch(batch_size: int, samples: int, replicas: int) -> int:
 
 
 def divisible_size(size: int, replicas: int) -> int:
-    """`size`, or the next multiple of the replicas below it."""
+    """`size` rounded down to a multiple of `replicas`."""
     return size - size % replicas
 
 
-def _no_number(value: object) -> object:
-    """0 and 1 equal False and True, which is all that a Literal looks at."""
+def _reject_number(value: object) -> object:
+    """Reject numbers: a Literal compares by equality, so it would accept 0 and 1 as False and True."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise PydanticKnownError("literal_error", {"expected": "'auto', True or False"})
     return value
 
 
-# "auto": whichever is measured to be faster here. Makers of clients refuse an enum of several types.
-_TOLD_AS: dict[str, Any] = {"anyOf": [{"const": "auto", "type": "string"}, {"type": "boolean"}]}
-JitCompile = Annotated[Literal["auto", True, False], BeforeValidator(_no_number), WithJsonSchema(_TOLD_AS)]
+# "auto": the faster setting, by measurement. Client generators reject an enum of several types.
+_JSON_SCHEMA: dict[str, Any] = {"anyOf": [{"const": "auto", "type": "string"}, {"type": "boolean"}]}
+JitCompile = Annotated[Literal["auto", True, False], BeforeValidator(_reject_number), WithJsonSchema(_JSON_SCHEMA)]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a training step draws its batches from; it stays on the device.
+    """Samples of a training, which stay on the device.
 
     Sample i is (inputs[i], targets[i]). With a `window` it is (inputs[s : s + window], targets[s : s + window]) for
-    s = starts[i] (int32): overlapping windows over one series, whose rows `inputs` and `targets` are, take no memory
-    of their own.
+    s = starts[i] (int32): `inputs` and `targets` are the rows of one series, and overlapping windows take no additional
+    memory.
     """
 
     inputs: NDArray[Any]
@@ -68,13 +68,13 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if (self.window is None) != (self.starts is None):
-            raise ValueError("window and starts go together")
+            raise ValueError("give window and starts together")
 
     def __len__(self) -> int:
         return len(self.inputs) if self.starts is None else len(self.starts)
 
     def batch(self, chosen: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """(inputs, targets) of the samples with these numbers."""
+        """(inputs, targets) of the samples with these indices."""
         import numpy as np
 
         rows: Any = chosen
@@ -84,114 +84,114 @@ class Dataset:
 
 
 class Trainer(Protocol):
-    """A training step compiled with its data resident on the device.
+    """A compiled training step whose data stays on the device.
 
-    One step: gather a batch, forward, loss, gradients, optimiser and running metrics, as Keras' own `fit` has it.
+    One step gathers a batch and computes forward pass, loss, gradients, optimiser and running metrics, as Keras' `fit`.
     """
 
-    jit_compile: bool  # what is done, whatever the model says: always on JAX, never on PyTorch
-    batch_size: int  # of all replicas together
+    jit_compile: bool  # the actual setting, regardless of the model's: always True on JAX, False on PyTorch
+    batch_size: int  # total over all replicas
     replicas: int
-    parts: int  # of a batch that normalisation and dropout take each for itself, in the order of the batch
+    parts: int  # consecutive parts of a batch that normalisation and dropout treat separately
     steps_per_execution: int  # steps in one call of the compiled function
 
     def compile(self) -> None:
-        """Trace the step on a full batch into a graph; executes nothing.
+        """Trace the step on a full batch into a graph without executing it.
 
-        On TensorFlow with `jit_compile` XLA compiles that graph when it first runs, in the first of `steps`; on JAX it
-        compiles here. PyTorch has no graph.
+        On JAX, XLA compiles the graph here. On TensorFlow with `jit_compile`, XLA compiles it when the first step runs.
+        PyTorch has no graph.
         """
 
     def shuffle(self) -> None:
-        """Draw a new order of the samples and start at its first one."""
+        """Draw a new order of the samples and start at its first sample."""
 
     def next_batch(self) -> NDArray[Any]:
-        """The numbers of the samples that the next of `steps` trains on, drawing a new order if that would."""
+        """The indices of the samples in the next step's batch. Draws a new order if the next step would."""
 
     def steps(self, count: int) -> float:
         """Train on `count` full batches of the current order; return the running loss, read back from the device.
 
-        Draws a new order whenever the present one has no full batch left.
+        Draws a new order whenever the current one has no full batch left.
         """
 
     def tail(self) -> float:
-        """Train on the samples of the current order that make no full batch, as `fit` ends an epoch.
+        """Train on the rest of the current order, which doesn't fill a batch, as `fit` does at the end of an epoch.
 
-        Over several replicas the last samples beyond a multiple of them are left out.
+        Omits the last samples if the rest isn't a multiple of the replicas.
         """
 
     def finish_epoch(self) -> dict[str, float]:
-        """Keras' figures by name ("loss", "accuracy", …) over the samples seen since the last call; they start anew."""
+        """Return and reset Keras' metrics ("loss", "accuracy", …) over the samples since the last call."""
 
     def sync(self) -> None:
-        """Bring the Keras model up to date with what was trained: before callbacks, saving, reading its weights."""
+        """Write the trained weights to the Keras model. Call it before callbacks, saving and reading weights."""
 
     def refresh(self) -> None:
-        """Take over what others changed in the Keras model: loaded weights, a callback's learning rate."""
+        """Load changes from the Keras model: loaded weights, a callback's learning rate."""
 
     def counted_flops(self) -> float | None:
-        """FLOP of the products of one call on full batches, as the framework itself counts them in what it traced.
+        """FLOP of the products of one call on full batches, as the framework counts them in its trace.
 
-        None where it can't: before `compile`, without a graph, through a library's own kernel.
+        None before `compile`, without a graph, or if a library's kernel hides products.
         """
 
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
         """The model's outputs in inference mode, as NumPy.
 
-        Any number of inputs over any number of replicas: what doesn't divide is padded, and the padding dropped.
+        Accepts any number of inputs for any number of replicas: pads batches as needed and drops the padding.
         """
 
 
 class FedStep(Protocol):
-    """A compiled training step on batches that the host hands it one by one: Keras' own `train_step`."""
+    """A compiled training step on batches that the host passes one by one: Keras' own `train_step`."""
 
-    jit_compile: bool  # as a `Trainer`'s
+    jit_compile: bool  # see `Trainer`
 
     def compile(self) -> None:
-        """Trace the step into a graph; executes nothing. What is left to the first step: as with a `Trainer`."""
+        """Trace the step into a graph without executing it. The first step does the rest, as in `Trainer.compile`."""
 
     def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
-        """A batch on the device: it lies there when this returns. The arrays may not be written to afterwards."""
+        """Copy a batch to the device and wait for the copy. Callers must not write to the arrays afterwards."""
 
     def train(self, batch: Any) -> float:
-        """One step on a batch that was `placed`; the running loss, read back from the device."""
+        """Make one step on a `placed` batch; return the running loss, read back from the device."""
 
     def sync(self) -> None:
-        """As a `Trainer`'s."""
+        """See `Trainer.sync`."""
 
     def counted_flops(self) -> float | None:
-        """FLOP of the products of one step, as a `Trainer` counts them."""
+        """FLOP of the products of one step; see `Trainer.counted_flops`."""
 
 
 class ServedModel(Protocol):
-    """A trained model as one file, executed from that file on the host's CPU."""
+    """A trained model in one file, executed from that file on the host's CPU."""
 
     file: bytes
     format: str
 
     @property
     def tensors(self) -> dict[str, int]:
-        """How many tensors of each dtype the file has."""
+        """The number of tensors of each dtype in the file."""
 
     def predict(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The outputs for all `inputs` as one batch. A batch of another size than the last one is prepared first."""
+        """The outputs for all `inputs` as one batch. A change of the batch size needs preparation first."""
 
 
 class Framework(Protocol):
     name: str
 
     def load(self) -> None:
-        """Import it (the import_s phase). Touches no device, so a zygote may do it before a fork."""
+        """Import the framework (the import_s phase). It touches no device, so a zygote may load it before a fork."""
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
         """Start the device with `cores` threads, finish one tiny operation on it and read its result back.
 
-        `replicas`: how many of the host's devices of that kind a model will be copied to; on a CPU these are virtual
-        devices made for it. Raises DeviceUnavailable where there are fewer.
+        `replicas`: the number of the host's devices of that kind to use; on a CPU, the framework creates virtual
+        devices. Raises DeviceUnavailable if there are fewer devices.
         """
 
     def scope(self) -> AbstractContextManager[object]:
-        """Models and optimisers that are to be trained over replicas are made inside."""
+        """The context in which to create models and optimisers for training over replicas."""
 
     def versions(self) -> dict[str, str]:
         """Package name -> version."""
@@ -201,26 +201,25 @@ class Framework(Protocol):
         """The keras module on this framework's backend."""
 
     def seed(self, seed: int) -> None:
-        """Seed every generator that the framework and Keras draw from."""
+        """Seed every random generator of the framework and Keras."""
 
     def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
-        """Trace `function` for arguments shaped like `examples` into a graph; executes nothing.
+        """Trace `function` for arguments shaped like `examples` into a graph without executing it.
 
-        Whatever the framework prepares only when the graph first runs (its optimiser's passes, kernels, XLA) is left to
-        the first call.
+        The first call does whatever the framework postpones until then (optimiser passes, kernels, XLA).
         """
 
     def counted_flops(self, compiled: Callable[..., Any]) -> float | None:
-        """FLOP of the products in what `compile` or `forward` gave, as the framework counts them; None if it can't."""
+        """FLOP of the products in a result of `compile` or `forward`, as the framework counts them; None if unknown."""
 
     def traced(self) -> Sequence[str] | None:
-        """What it traced or compiled in this process so far, by name, once for each time, in order; it only grows.
+        """The names of all functions traced or compiled in this process, in order, one entry per trace. Only grows.
 
-        Cheap enough to be asked between samples. None where the framework doesn't tell.
+        Cheap enough to call between samples. None if the framework doesn't report traces.
         """
 
     def drain(self) -> None:
-        """Wait until the device has done all that was asked of it, whoever may read the results or nobody."""
+        """Wait until the device has finished all submitted work, even work whose results nothing reads."""
 
     def array(self, value: Any, dtype: str) -> Any:
         """A device tensor of a NumPy array, cast to `dtype`."""
@@ -229,57 +228,58 @@ class Framework(Protocol):
         """A NumPy array (float32 or wider) of a device tensor."""
 
     def scalar(self, value: Any) -> float:
-        """Read a scalar back: the synchronisation that can't lie."""
+        """Read a scalar back, which reliably waits for the device."""
 
     def matmul(self, a: Any, b: Any) -> Any:
         """The matrix product of two device tensors, in their dtype."""
 
     def integer_matmul(self, a: Any, b: Any) -> Any:
-        """The matrix product of two int8 tensors, summed in int32, on whatever this framework does that fastest with.
+        """The matrix product of two int8 tensors, summed in int32, by the framework's fastest method.
 
-        What is compiled for it is compiled at the first call with each shape.
+        The first call with each shape may compile.
         """
 
     def allow_tf32(self, allowed: bool) -> None:
-        """Whether float32 products may be computed in TF32 from now on. Changes nothing where the device has none."""
+        """Allow or forbid TF32 for float32 products from now on. No effect on devices without TF32."""
 
     def total(self, value: Any) -> Any:
         """The sum of all elements, as a float32 scalar on the device."""
 
     def repeat(self, count: int, body: Callable[[Any], Any], start: Any) -> Any:
-        """`body` applied `count` times, each to what the last one gave. Only inside a compiled function."""
+        """Apply `body` `count` times, each time to the previous result. Only inside a compiled function."""
 
     def trainer(
         self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
-        """A step loop of its own over a compiled Keras model (`model.compile` was called, with its `jit_compile`).
+        """A training loop for a compiled Keras model (after `model.compile`, with its `jit_compile`).
 
-        A `batch_size` above the number of samples is that number, rounded down to a multiple of the replicas.
+        The batch size is rounded down to a multiple of the replicas.
         """
 
     def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
-        """A step of a compiled Keras model to hold a `Trainer`'s against, on one device.
+        """A step of a compiled Keras model on one device, to compare a `Trainer`'s step with.
 
-        With the model's `jit_compile` its dropout draws as XLA does. `exact`: see `PlainStep`.
+        With the model's `jit_compile`, dropout uses XLA's random numbers. `exact`: see `PlainStep`.
         """
 
     def fed_step(self, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> FedStep:
-        """A step of a compiled Keras model, on one device, for batches of just the shapes and dtypes of these."""
+        """A step of a compiled Keras model on one device, for batches with exactly these shapes and dtypes."""
 
     def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
         """A Keras model in inference mode as one compiled function of device tensors shaped like `example`."""
 
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:
-        """A Keras model in this framework's format for serving; None where it has none that this host can execute.
+        """A Keras model in the framework's serving format; None if it has no format that this host can execute.
 
-        In float32, or, with inputs to calibrate by, in int8: weights, activations and arithmetic of all layers.
+        The model is float32. With `int8_examples` for calibration, weights, activations and arithmetic of all layers
+        are int8.
         """
 
     def out_of_memory(self, error: BaseException) -> bool:
-        """Whether `error` is the framework's way of saying that device memory ran out."""
+        """Whether `error` means that device memory ran out."""
 
     def seen(self) -> list[dict[str, Any]]:
-        """Every device that it would compute on, in its own words: `name` and `kind`, and more where it tells more."""
+        """Every device that the framework sees, in its own words: `name`, `kind` and further fields if available."""
 
     def device_peak_bytes(self, kind: str) -> int | None:
-        """The most device memory held so far in this process; None where the framework doesn't count it."""
+        """Peak device memory in this process; None if the framework doesn't track it."""

@@ -1,4 +1,4 @@
-"""JAX, with Keras on it. Imports JAX inside methods only."""
+"""Keras on JAX. Imports JAX inside methods only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from dyno.frameworks.contract import Dataset, FedStep, Trainer
 
-# What JAX may use for each kind, the best first; with an accelerator the host's processor too, as is JAX' default.
+# JAX platforms for each kind, best first. Accelerators also get the host's processor, as in JAX' default.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
-_UNROLL = 20  # a loop's own cost is spread over so many calls of its body
-_COMPILING = "/jax/core/compile/"  # of tracing, lowering and compiling, in JAX' own account of what took how long
-_LITTLE = {"xla_backend_optimization_level": 0}  # what LLVM does takes longer than such a step
-_NOT_CHEAP = 32  # side of a product that XLA's CPU client doesn't compute at once, past what is queued
+_UNROLL = 20  # calls of the body per iteration, which spread the loop's own cost
+_COMPILING = "/jax/core/compile/"  # prefix of JAX' duration events for tracing, lowering and compiling
+_LITTLE = {"xla_backend_optimization_level": 0}  # LLVM's optimisation takes longer than such a step
+_NOT_CHEAP = 32  # side of a product that XLA's CPU client queues instead of computing immediately
 
 
 class Jax(KerasFramework):
@@ -40,32 +40,32 @@ class Jax(KerasFramework):
         self._last: Callable[[], Any] | None = None
 
     def load(self) -> None:
-        """JAX looks for devices, and starts threads, only when the first array is made."""
+        """Import JAX, which looks for devices and starts threads only with the first array."""
         number_gpus_like_nvml()
-        # Otherwise three quarters of a GPU's memory are taken at once, whatever the job needs.
+        # By default JAX preallocates three quarters of a GPU's memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         self._keras = load_keras("jax")
         import jax
 
         self._jax = jax
-        # Whatever the environment says: a time to compile is to be that of compiling, not of finding a file.
+        # Override the environment: compile times must not measure a cache lookup.
         self._jax.config.update("jax_enable_compilation_cache", False)
-        self._jax.monitoring.register_event_duration_secs_listener(self._took)
+        self._jax.monitoring.register_event_duration_secs_listener(self._record_compile)
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
         jax = self._jax
-        # XLA's threads on a CPU; its own default is every core it may run on. A virtual device's thread may have to
-        # wait for the others, so there are enough to work meanwhile.
+        # The number of XLA's threads on a CPU; its default is every core it may use. The thread of a virtual device may
+        # have to wait for the others, so extra threads keep working meanwhile.
         os.environ["NPROC"] = str(cores if replicas == 1 else cores + replicas)
         if kind == "cpu":
             jax.config.update("jax_num_cpu_devices", replicas)
         jax.config.update("jax_platforms", _PLATFORMS[kind])
         found = self._found(kind)
         if len(found) < replicas:
-            raise DeviceUnavailable(f"{replicas} replicas need as many {kind}s; JAX sees {len(found)}: {found}")
+            raise DeviceUnavailable(f"{replicas} replicas need {replicas} {kind}s; JAX sees {len(found)}: {found}")
         self._devices = found[:replicas]
         if replicas > 1:
-            # For the whole process, so that metrics and an optimiser's variables lie where the weights do.
+            # For the whole process, so that metrics and the optimiser's variables share the devices of the weights.
             distribution = self._keras.distribution
             names = [f"{device.platform}:{device.id}" for device in self._devices]
             distribution.set_distribution(distribution.DataParallel(devices=names, auto_shard_dataset=False))
@@ -77,13 +77,13 @@ class Jax(KerasFramework):
         try:
             found = list(jax.devices())
         except RuntimeError as error:
-            raise DeviceUnavailable(f"JAX can't start a {kind} here: {error}") from error
+            raise DeviceUnavailable(f"JAX can't start a {kind} on this host: {error}") from error
         if found[0].platform != kind:
-            raise DeviceUnavailable(f"JAX sees no {kind} here; it sees {found}")
+            raise DeviceUnavailable(f"JAX sees no {kind} on this host; it sees {found}")
         return found
 
     def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
-        """XLA compiles here too: nothing is left to the first call."""
+        """Trace and compile; XLA leaves no work for the first call."""
         return self._compiled(self._jax.jit(function).trace(*examples))
 
     def _compiled(self, traced: Any, *bound: Any) -> Callable[..., Any]:
@@ -98,12 +98,12 @@ class Jax(KerasFramework):
     def traced(self) -> Sequence[str]:
         return self._traced
 
-    def _took(self, event: str, duration_s: float, **told: Any) -> None:
+    def _record_compile(self, event: str, duration_s: float, **attributes: Any) -> None:
         if event.startswith(_COMPILING):
-            self._traced.append(str(told.get("fun_name", "")).removeprefix("jit(").removesuffix(")"))
+            self._traced.append(str(attributes.get("fun_name", "")).removeprefix("jit(").removesuffix(")"))
 
     def drain(self) -> None:
-        """Work whose results are kept, then, for what nobody keeps, a product that is queued behind it."""
+        """Wait for all live results, then for a product queued behind work whose results were dropped."""
         jax = self._jax
         if self._last is None:
             one = self.array([[0.0] * _NOT_CHEAP] * _NOT_CHEAP, "float32")
@@ -135,7 +135,7 @@ class Jax(KerasFramework):
         return self._integer_matmul(a, b)
 
     def allow_tf32(self, allowed: bool) -> None:
-        has_tf32 = self._devices[0].platform == "gpu"  # elsewhere "high" is something else
+        has_tf32 = self._devices[0].platform == "gpu"  # on other devices "high" has another meaning
         self._float32 = "high" if allowed and has_tf32 else "highest"
 
     def total(self, value: Any) -> Any:
@@ -149,13 +149,13 @@ class Jax(KerasFramework):
         self, model: Any, samples: Dataset, batch_size: int, seed: int, steps_per_execution: int = 1
     ) -> Trainer:
         if self._devices[0].platform == "cpu":
-            # Inside a loop XLA's CPU compiler leaves convolutions as they are written: their gradients took 30 times
-            # as long (jax-ml/jax#12868). A call costs 0.1 ms, so nothing is lost by a call for each step.
+            # Inside a loop, XLA's CPU compiler doesn't optimise convolutions: their gradients took 30 times as long
+            # (jax-ml/jax#12868). A call costs only 0.1 ms, so each step is a separate call.
             steps_per_execution = 1
         return JaxTrainer(self._jax, self._devices, model, samples, batch_size, seed, steps_per_execution)
 
     def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
-        """Compiled all the same, and as little as XLA can: without that, a step takes minutes to prepare."""
+        """A compiled step, on a CPU at XLA's lowest optimisation level. Uncompiled, it takes minutes to prepare."""
         jax = self._jax
         options = _LITTLE if self._devices[0].platform == "cpu" else None
 
@@ -193,7 +193,7 @@ class Jax(KerasFramework):
     def out_of_memory(self, error: BaseException) -> bool:
         if self._jax is None or not isinstance(error, self._jax.errors.JaxRuntimeError):
             return False
-        # The second is what a computation on a CPU says, under the code INTERNAL.
+        # "Out of memory" comes from computations on a CPU, with the code INTERNAL.
         return any(mark in str(error) for mark in ("RESOURCE_EXHAUSTED", "Out of memory"))
 
     def seen(self) -> list[dict[str, Any]]:
@@ -203,14 +203,14 @@ class Jax(KerasFramework):
                 "kind": device.platform,
                 "model": device.device_kind,
                 "memory_bytes": (device.memory_stats() or {}).get("bytes_limit"),
-                "coords": getattr(device, "coords", None),  # a TPU's: which chip, and which core of it
+                "coords": getattr(device, "coords", None),  # TPU only: the chip; core_on_chip below is the core
                 "core": getattr(device, "core_on_chip", None),
             }
             for device in self._jax.devices()
         ]
 
     def device_peak_bytes(self, kind: str) -> int | None:
-        """Of the fullest device in use; a CPU device has no count."""
+        """The peak of the fullest device in use; CPU devices have no count."""
         counts = [device.memory_stats() or {} for device in self._devices]
         peaks = [int(count["peak_bytes_in_use"]) for count in counts if "peak_bytes_in_use" in count]
         return max(peaks, default=None)

@@ -1,17 +1,17 @@
-"""The training steps of Keras on JAX: compiled functions on resident data, and on batches from the host.
+"""Keras training steps on JAX: compiled functions on resident data and on batches from the host.
 
-The step itself is Keras' stateless `train_step`, so that both do the same work: gather, dropout, loss, gradients,
-optimiser, metrics. XLA compiles it whatever the model's `jit_compile` says: on JAX there is nothing else to run it.
+Both run Keras' stateless `train_step`, so they do the same work: gather, dropout, loss, gradients, optimiser, metrics.
+XLA always compiles the step, regardless of the model's `jit_compile`.
 
-Over replicas each device holds all samples and all weights, and every step's batch is split evenly; XLA inserts the
+With replicas, each device holds all samples and all weights, and each step splits its batch evenly. XLA inserts the
 sums over devices. A batch normalisation therefore sees the whole batch, not one replica's part.
 
-A step takes the values of a model's variables and returns new ones. Each call takes over the buffers of the state
-before it. The Keras model's variables then name buffers that are gone: reading one before `write_back` raises, it
-never gives an old value.
+A step takes the values of a model's variables and returns new ones. Each call reuses the buffers of the previous state,
+so the Keras model's variables refer to deleted buffers. Reading a variable before `write_back` raises an error and
+never returns an old value.
 
-FLOP are counted in the traced jaxpr, those of a loop once for each round: XLA's own `cost_analysis` counts the body
-of a loop once, and nothing of a product that it hands to a library.
+FLOP are counted in the traced jaxpr, for every iteration of a loop. XLA's own `cost_analysis` counts the body of a loop
+once and omits products that it passes to a library.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ def variables_of(model: Any) -> State:
 
 
 def values_of(model: Any) -> State:
-    """What they hold now."""
+    """The current values of the variables."""
     trainable, fixed, optimizer, metrics = ([each.value for each in variables] for variables in variables_of(model))
     return trainable, fixed, optimizer, metrics
 
 
 def write_back(model: Any, state: State) -> None:
-    """Give the model's variables what was trained."""
+    """Assign the trained values to the model's variables."""
     for variables, values in zip(variables_of(model), state, strict=True):
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
 
 
-# Products hidden in a kernel of their own: with one of these inside, a count would be too low.
+# Kernels that hide products: a count of a graph that contains one would be too low.
 _OPAQUE = ("custom_call", "ffi_call", "pallas_call", "rnn", "cudnn", "ragged_dot", "scaled_matmul", "dot_product_att")
 
 
 def counted_flops(jaxpr: Any, rounds: int | None = None) -> float | None:
-    """FLOP of one execution, multiply-add = 2. None where they can't be counted.
+    """FLOP of one execution, multiply-add = 2. None if they can't be counted.
 
-    `rounds`: of the outermost loops that don't tell how often they go round.
+    `rounds`: iterations of outermost loops whose number of iterations is unknown.
     """
     total = 0.0
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
@@ -94,7 +94,7 @@ def _times(rounds: int | None, body: float | None) -> float | None:
 
 
 def _jaxprs(params: dict[str, Any]) -> Iterator[Any]:
-    """Those of a call, a scan, a function with a derivative of its own; thunks for other derivatives are none."""
+    """The jaxprs of a call, a scan or a function with a custom derivative, without the thunks of derivatives."""
     for value in params.values():
         if hasattr(getattr(value, "jaxpr", value), "eqns"):
             yield value
@@ -107,7 +107,7 @@ def _of_dot(equation: Any) -> float:
 
 
 def _of_convolution(equation: Any) -> float:
-    """As convention counts it: padding is multiplied too, zeros put between the inputs by a stride are not."""
+    """By convention, counts products with padding, but not those with zeros that a stride inserts between inputs."""
     params, kernel = equation.params, equation.invars[1].aval.shape
     output_channels = params["dimension_numbers"].rhs_spec[0]
     per_output = math.prod(kernel) / kernel[output_channels]
@@ -116,7 +116,7 @@ def _of_convolution(equation: Any) -> float:
 
 
 class JaxTrainer:
-    """See `dyno.frameworks.contract.Trainer`. Between `sync`s the weights are in its own `State`."""
+    """See `dyno.frameworks.contract.Trainer`. Between calls of `sync` its own `State` holds the weights."""
 
     def __init__(
         self,
@@ -136,8 +136,8 @@ class JaxTrainer:
         self.steps_per_execution = steps_per_execution
         self._jax = jax
         self._model = model
-        # Virtual devices share one pool of threads, in which each waits for the others' sums: two steps under way at
-        # once were seen to wait for each other for ever.
+        # Virtual devices share one thread pool, in which each waits for the others' sums. Two concurrent steps were
+        # seen to deadlock.
         self._one_at_a_time = len(devices) > 1 and devices[0].platform == "cpu"
         self._window = samples.window
         self._count = len(samples)
@@ -185,7 +185,7 @@ class JaxTrainer:
 
     def finish_epoch(self) -> dict[str, float]:
         self.sync()
-        # A metric of several values (one a class, say) counts as their mean.
+        # A metric with several values (for example one per class) counts as their mean.
         figures = {name: float(self._jax.numpy.mean(value)) for name, value in self._model.get_metrics_result().items()}
         self._model.reset_metrics()
         self._state = (*self._state[:3], self._put([variable.value for variable in self._model.metrics_variables]))
@@ -195,7 +195,7 @@ class JaxTrainer:
         write_back(self._model, self._state)
 
     def refresh(self) -> None:
-        """A variable that nobody assigned since the last step has no value of its own: the trained one stays."""
+        """Load assigned variables. Those not assigned since the last step are deleted and keep their trained values."""
         self._state = self._put(
             tuple(
                 [mine if other.is_deleted() else other for other, mine in zip(theirs, ours, strict=True)]
@@ -225,11 +225,11 @@ class JaxTrainer:
             self.shuffle()
 
     def _put(self, values: Any) -> Any:
-        """On every device in full."""
+        """Copy the values to every device in full."""
         return self._jax.device_put(values, self._everywhere)
 
     def _build(self) -> None:
-        """Make the variables of optimiser and metrics, as `fit` does before its first step."""
+        """Create the variables of optimiser and metrics, as `fit` does before its first step."""
         rows = self._jax.numpy.zeros(self.batch_size, "int32")
         self._model._symbolic_build(data_batch=self._jax.eval_shape(self._batch, self._data, rows))
         self._model.reset_metrics()
@@ -238,7 +238,7 @@ class JaxTrainer:
         return self._model.stateless_call(trainable, fixed, batch, training=False)[0]
 
     def _batch(self, data: tuple[Any, Any, Any], chosen: Any) -> tuple[Any, Any]:
-        """The chosen samples, each device's part gathered from its own copy."""
+        """Gather the chosen samples; each device gathers its part from its own copy."""
         inputs, targets, starts = data
         rows = chosen
         if starts is not None:
@@ -246,7 +246,7 @@ class JaxTrainer:
         return inputs.at[rows].get(mode="promise_in_bounds"), targets.at[rows].get(mode="promise_in_bounds")
 
     def _advance(self, steps: Callable[..., Any], size: int, count: int) -> None:
-        """`count` steps on batches of `size`; may return before the device has made them."""
+        """Make `count` steps on batches of `size`; may return before the device has finished."""
         self._loss, self._state = steps(self._state, self._data, self._order, self._next, count)
         self._next += size * count
         if self._one_at_a_time:
@@ -258,7 +258,7 @@ class JaxTrainer:
         return self._compiled[size]
 
     def _traced(self, size: int) -> Callable[..., Any]:
-        """Steps on batches of a fixed size; how many is told at each call, unless it is always one."""
+        """Compile steps on batches of a fixed size. Each call sets their number, unless it is always one."""
         jax, lax = self._jax, self._jax.lax
         several = self.steps_per_execution > 1 and size == self.batch_size
 
@@ -285,7 +285,7 @@ class JaxTrainer:
 
 
 class JaxFedStep:
-    """See `dyno.frameworks.contract.FedStep`. XLA compiles it whatever the model's `jit_compile` says."""
+    """See `dyno.frameworks.contract.FedStep`. XLA always compiles it, regardless of the model's `jit_compile`."""
 
     def __init__(self, jax: Any, device: Any, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
         self.jit_compile = True

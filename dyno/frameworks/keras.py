@@ -1,4 +1,4 @@
-"""Keras on each of the frameworks: their common base class, and how to load Keras on a backend."""
+"""Keras on every framework: the common base class, and loading Keras with a backend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class KerasFramework:
-    """The parts of a `Framework` that are the same on all, or on all but one. Its package is the one of its name."""
+    """The parts of a `Framework` shared by all frameworks or all but one. `name` is also the package name."""
 
     name: str
 
@@ -25,7 +25,7 @@ class KerasFramework:
         self._keras: Any = None
 
     def scope(self) -> AbstractContextManager[object]:
-        """Nothing to enter: replicas, where there are any, were set for the whole process at the start."""
+        """An empty context: `start` sets the replicas for the whole process."""
         return nullcontext()
 
     def versions(self) -> dict[str, str]:
@@ -39,36 +39,36 @@ class KerasFramework:
         self._keras.utils.set_random_seed(seed)
 
     def served(self, model: Any, cores: int, int8_examples: NDArray[np.float32] | None = None) -> ServedModel | None:
-        """None: JAX has no format that a host executes in int8, and PyTorch's doesn't execute Keras' layers."""
+        """None: JAX has no int8 format for the host, and PyTorch's format can't execute Keras' layers."""
         return None
 
 
 def number_gpus_like_nvml() -> None:
-    """A device is named by NVML's number; CUDA's own order is the fastest first. Before CUDA starts."""
+    """Make CUDA number GPUs like NVML; its default order is fastest first. Call it before CUDA starts."""
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
 def load_keras(backend: str) -> Any:
-    """The keras module on `backend`, whose package is the one of that name, and not TensorFlow.
+    """Import keras with `backend`, which is also the package name, but not TensorFlow.
 
     Call it before keras' first import. Raises FrameworkMissing.
     """
-    os.environ["KERAS_BACKEND"] = backend  # read once, at the first import
+    os.environ["KERAS_BACKEND"] = backend  # Keras reads it once, at its first import
     try:
         import keras
     except ImportError as error:
-        raise FrameworkMissing(f"{backend} can't be imported here: {error}") from error
+        raise FrameworkMissing(f"can't import {backend}: {error}") from error
     if keras.backend.backend() != backend:
-        raise FrameworkMissing(f"keras was imported before, on the backend {keras.backend.backend()}")
+        raise FrameworkMissing(f"keras is already imported with the backend {keras.backend.backend()}")
     _without_tensorflow(keras)
     return keras
 
 
 def _without_tensorflow(keras: Any) -> None:
-    """Where TensorFlow is installed too, Keras imports it (3 s, 300 MB) to seed it as well.
+    """Prevent Keras from importing an installed TensorFlow (3 s, 300 MB) in order to seed it.
 
-    It looks for it once, at its first seeding. So that happens here, with TensorFlow out of sight: a module that is
-    None in sys.modules can't be imported.
+    Keras looks for TensorFlow once, at its first seeding. This function does that seeding while TensorFlow is None in
+    sys.modules, which prevents the import.
     """
     if "tensorflow" in sys.modules:
         return

@@ -1,7 +1,7 @@
 """One plain training step of a Keras model, to compare the compiled step with.
 
-It takes the gradients operation by operation where the framework can, without a `Trainer`'s loop, resident data and
-compiler. Both share Keras alone: its layers, its loss and its optimiser.
+It computes the gradients operation by operation if the framework supports that, without a `Trainer`'s loop, resident
+data and compiler. Both steps share only Keras: its layers, loss and optimiser.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Arrays = list[NDArray[Any]]
 
 
 class PlainStep:
-    """Calls leave the model's variables as they were. `exact`: all layers and products in float32, none in TF32.
+    """A call doesn't change the model's variables. `exact`: all layers and products in float32, none in TF32.
 
-    `gradients(inputs, targets)`: the loss and, for each trainable variable, a gradient of the model as it stands.
-    `apply(gradients)`: one step of the optimiser by the mean of several parts' gradients, however many there are.
+    `gradients(inputs, targets)`: the loss, and a gradient of the current model for each trainable variable.
+    `apply(gradients)`: one optimiser step with the mean of the gradients of all parts.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class PlainStep:
     def __call__(
         self, inputs: NDArray[Any], targets: NDArray[Any], *, at: Arrays | None = None, parts: int = 1
     ) -> tuple[float, Arrays]:
-        """(the loss, the trainable weights after the step). The gradients are taken `at` other weights than it has.
+        """(loss, trainable weights after the step). `at`: weights at which to compute the gradients.
 
-        A batch of several `parts` is averaged over them, each as if it were alone: so replicas share it.
+        The gradients of several `parts` of a batch are computed separately and averaged, as replicas do.
         """
         model, before = self._model, state_of(self._model)
         policies = {layer: layer.dtype_policy for layer in self._policies}
@@ -61,12 +61,12 @@ class PlainStep:
 
 
 def mean_of(gradients: Sequence[Sequence[Any]]) -> list[Any]:
-    """Of each variable, over the parts."""
+    """The mean gradient of each variable over the parts."""
     return [sum(each[1:], start=each[0]) / len(each) for each in zip(*gradients, strict=True)]
 
 
 def state_of(model: Any) -> Arrays:
-    """Copies of all that a step reads and changes: weights, seeds of dropout, the optimiser's variables."""
+    """Copies of everything that a step reads and changes: weights, dropout seeds, the optimiser's variables."""
     return arrays_of(_variables(model))
 
 

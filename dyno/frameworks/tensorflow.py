@@ -1,6 +1,6 @@
-"""TensorFlow, with Keras on it. With `tensorflow_trainer` the only module that imports it, inside methods only.
+"""Keras on TensorFlow. Only this module and `tensorflow_trainer` import TensorFlow, inside methods.
 
-`LiteModel` serves a trained model from a TensorFlow Lite file: the only way here to run all of it in int8.
+`LiteModel` runs a trained model from a TensorFlow Lite file, the only way in Dyno to run all layers in int8.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LiteModel:
-    """See `dyno.frameworks.contract.ServedModel`. Inputs and outputs stay float32; an int8 model converts them."""
+    """See `dyno.frameworks.contract.ServedModel`. Inputs and outputs are float32; an int8 model converts them."""
 
     format = "tflite"
 
@@ -39,7 +39,7 @@ class LiteModel:
 
     @property
     def tensors(self) -> dict[str, int]:
-        """How many tensors of each dtype the file has: what was really made int8."""
+        """The number of tensors of each dtype in the file, which shows what the conversion made int8."""
         found: dict[str, int] = {}
         for tensor in self._interpreter.get_tensor_details():
             dtype = tensor["dtype"].__name__
@@ -62,7 +62,7 @@ def _converted(tf: Any, model: Any, int8_examples: NDArray[np.float32] | None) -
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
     if int8_examples is not None:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]  # an operation without: an error
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]  # other operations raise
         converter.representative_dataset = lambda: _one_by_one(int8_examples)
     with contextlib.redirect_stdout(io.StringIO()):  # Keras prints the model's endpoints
         return bytes(converter.convert())
@@ -73,8 +73,8 @@ def _one_by_one(examples: NDArray[np.float32]) -> Iterator[list[NDArray[np.float
         yield [examples[place : place + 1]]
 
 
-_UNROLL = 20  # a while loop's own cost is spread over so many calls of its body
-_WRAPPED = "__wrapped__"  # a single operation in a function's clothes: nobody traced it
+_UNROLL = 20  # calls of the body per iteration, which spread the while loop's own cost
+_WRAPPED = "__wrapped__"  # prefix of single operations that TensorFlow wraps in a function without a trace
 
 
 class TensorFlow(KerasFramework):
@@ -86,7 +86,7 @@ class TensorFlow(KerasFramework):
         self._strategy: Any = None
         self._integer_matmul: Any = None
         self._traced: list[str] = []
-        self._names: set[str] = set()  # as TensorFlow numbers them
+        self._names: set[str] = set()  # with TensorFlow's numbers
 
     def load(self) -> None:
         # Keras reads its backend once, at its first import.
@@ -97,22 +97,22 @@ class TensorFlow(KerasFramework):
             import keras
             import tensorflow
         except ImportError as error:
-            raise FrameworkMissing(f"tensorflow can't be imported here: {error}") from error
+            raise FrameworkMissing(f"can't import tensorflow: {error}") from error
         if keras.backend.backend() != "tensorflow":
-            raise FrameworkMissing(f"keras was imported before, on the backend {keras.backend.backend()}")
+            raise FrameworkMissing(f"keras is already imported with the backend {keras.backend.backend()}")
         self._tf = tensorflow
         self._keras = keras
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
         tf = self._tf
-        # All of it before the context exists: afterwards TensorFlow refuses.
+        # TensorFlow rejects these settings once its context exists.
         devices = _virtual_cpus(tf, replicas) if kind == "cpu" else _accelerators(tf, kind, replicas)
-        # Its own default is every core it may run on.
+        # TensorFlow's default is every core it may use.
         tf.config.threading.set_intra_op_parallelism_threads(cores)
         tf.config.threading.set_inter_op_parallelism_threads(cores)
         if replicas > 1:
             self._strategy = tf.distribute.MirroredStrategy(devices)
-        # A constant and one operation: each further kind of operation costs a fresh process 5 to 10 ms.
+        # A constant and one operation: each further kind of operation costs a new process 5 to 10 ms.
         one = tf.constant([[1.0, 1.0], [1.0, 1.0]])
         tf.matmul(one, one).numpy()
 
@@ -132,7 +132,7 @@ class TensorFlow(KerasFramework):
         return counted_flops(compiled.graph)  # type: ignore[attr-defined]
 
     def traced(self) -> Sequence[str]:
-        """XLA compiles such a function when it first runs, and again only for shapes that ours don't leave open."""
+        """XLA compiles a function when it first runs, and again only for new shapes, which fixed signatures exclude."""
         from tensorflow.python.eager import context
 
         names: set[str] = context.context().list_function_names() - self._names
@@ -160,7 +160,7 @@ class TensorFlow(KerasFramework):
     def integer_matmul(self, a: Any, b: Any) -> Any:
         if self._integer_matmul is None:
             tf = self._tf
-            # Through XLA: TensorFlow's own int8 kernel on a CPU is a plain loop (10 GOP/s where XLA's gave 74).
+            # With XLA: TensorFlow's own int8 kernel on a CPU is a plain loop (10 GOP/s; XLA's reached 74).
             self._integer_matmul = tf.function(
                 lambda left, right: tf.matmul(left, right, output_type=tf.int32), jit_compile=True, autograph=False
             )
@@ -198,7 +198,7 @@ class TensorFlow(KerasFramework):
 
     def plain_step(self, model: Any, *, exact: bool) -> PlainStep:
         tf = self._tf
-        if model.jit_compile:  # XLA's generator of random numbers is another one
+        if model.jit_compile:  # XLA has its own random number generator
             for layer in model._flatten_layers():
                 if hasattr(layer, "seed_generator"):
                     layer.call = tf.function(layer.call, jit_compile=True, autograph=False)
@@ -215,7 +215,7 @@ class TensorFlow(KerasFramework):
                 self.allow_tf32(tf32)
 
         def mean(parts: Sequence[Any]) -> Any:
-            """An embedding's gradient is some of its rows, and the optimiser leaves the others alone."""
+            """The mean gradient. An embedding's gradient has only some rows; the optimiser skips the others."""
             if not isinstance(parts[0], tf.IndexedSlices):
                 return tf.add_n(list(parts)) / len(parts)
             values, rows = ([getattr(each, name) for each in parts] for name in ("values", "indices"))
@@ -275,7 +275,7 @@ def _apply(count: int, body: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _virtual_cpus(tf: Any, replicas: int) -> list[str]:
-    """The host's processor as so many devices that share its memory and threads."""
+    """Divide the host's processor into `replicas` virtual devices that share its memory and threads."""
     if tf.test.is_built_with_cuda():  # looking for GPUs takes 2 ms where there can't be any
         tf.config.set_visible_devices([], "GPU")
     if replicas > 1:
@@ -285,12 +285,12 @@ def _virtual_cpus(tf: Any, replicas: int) -> list[str]:
 
 
 def _accelerators(tf: Any, kind: str, replicas: int) -> list[str]:
-    """The first `replicas` of them; the others are left alone."""
+    """Select the first `replicas` accelerators; TensorFlow doesn't touch the others."""
     found = tf.config.list_physical_devices(kind.upper())
     if len(found) < replicas:
         seen = ", ".join(device.name for device in tf.config.list_physical_devices())
         wanted = f"{replicas} {kind}s" if found else kind
-        raise DeviceUnavailable(f"TensorFlow sees no {wanted} here; it sees {seen}")
+        raise DeviceUnavailable(f"TensorFlow sees no {wanted} on this host; it sees {seen}")
     taken = found[:replicas]
     tf.config.set_visible_devices(taken, kind.upper())
     if kind == "gpu":

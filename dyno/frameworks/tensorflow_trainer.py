@@ -1,11 +1,11 @@
-"""The training steps of Keras on TensorFlow: compiled graphs on resident data, and on batches from the host.
+"""Keras training steps on TensorFlow: compiled graphs on resident data and on batches from the host.
 
-Plain `model.fit` was seen to run whole epochs at half speed with the processor idle; this loop was not. The step
-itself is Keras' `train_step`, so that both do the same work: gather, dropout, loss, gradients, optimiser, metrics.
-Batches have a fixed size: static shapes let TensorFlow choose the kernels once. Each of several replicas gathers
-its share of the batch on its device; the optimiser sums the gradients, as under Keras' `fit`.
+Plain `model.fit` was seen to run whole epochs at half speed with an idle processor; this loop wasn't. Both run Keras'
+`train_step`, so they do the same work: gather, dropout, loss, gradients, optimiser, metrics. Batches have a fixed size,
+because static shapes let TensorFlow choose the kernels once. Each replica gathers its share of the batch on its device;
+the optimiser sums the gradients, as in Keras' `fit`.
 
-FLOP are TensorFlow's own count of the products in a traced graph, those of a loop once for each round.
+FLOP are TensorFlow's own count of the products in a traced graph, for every iteration of a loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PRODUCTS = frozenset(
     {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"}
 )
-# Products that TensorFlow has no figure for: with one of these inside, a count would be too low.
+# Products that TensorFlow can't count: a count of a graph that contains one would be too low.
 _OPAQUE = ("Cudnn", "Einsum", "Xla", "Conv3D", "DepthwiseConv2dNative", "Quantized", "Uniform", "SparseMatMul")
 _LOOPS = frozenset({"While", "StatelessWhile"})
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -35,10 +35,10 @@ _BRANCHES = {"If": ("then_branch", "else_branch"), "StatelessIf": ("then_branch"
 
 
 def counted_flops(graph: Any, rounds: int | None = None) -> float | None:
-    """FLOP of the products of one execution, multiply-add = 2. None where they can't be counted.
+    """FLOP of the products of one execution, multiply-add = 2. None if they can't be counted.
 
-    `rounds`: of the outermost loops that don't tell how often they go round. How often is read from a loop's
-    condition, a counter compared with a constant; where it has several, the first to end it counts.
+    A loop's condition gives its number of iterations: a counter compared with a constant. If it has several counters,
+    the one that ends the loop first counts. `rounds`: iterations of outermost loops without such a condition.
     """
     total = 0.0
     for operation in graph.get_operations():
@@ -69,7 +69,7 @@ def _of_product(graph: Any, operation: Any) -> float | None:
 
     try:
         value = ops.get_stats_for_node_def(graph, operation.node_def, "flops").value
-    except (AssertionError, TypeError, ValueError):  # a shape that isn't known before it runs
+    except (AssertionError, TypeError, ValueError):  # a shape that is unknown before the graph runs
         return None
     return None if value is None else float(value)
 
@@ -84,7 +84,7 @@ def _of_loop(graph: Any, loop: Any, rounds: int | None) -> float | None:
 
 
 def _rounds(graph: Any, loop: Any) -> int | None:
-    """How often it goes round at most, by the counters that its condition compares; None if none tells."""
+    """The maximum number of iterations, from the counters in the loop's condition; None if unknown."""
     condition = _inner(graph, loop, "cond")
     places = {tensor.name: place for place, tensor in enumerate(condition.inputs)}
     bounds = []
@@ -97,11 +97,11 @@ def _rounds(graph: Any, loop: Any) -> int | None:
 
 
 def _value(graph: Any, loop: Any, places: dict[str, int], tensor: Any) -> int | None:
-    """Of a whole number in a loop's condition, when the loop starts."""
+    """The value of an integer in a loop's condition when the loop starts; None if unknown."""
     from tensorflow.python.framework import tensor_util
 
     outside = loop.inputs[places[tensor.name]] if tensor.name in places else tensor
-    if outside.op.type in _LOOPS and outside.value_index == 0:  # the rounds of another loop, as gradients count them
+    if outside.op.type in _LOOPS and outside.value_index == 0:  # iterations of another loop, which gradients count
         return _rounds(graph, outside.op)
     value = tensor_util.constant_value(outside) if outside.dtype.is_integer else None
     return None if value is None else int(value)
@@ -120,7 +120,7 @@ Graph = Callable[..., Any]
 
 
 class ResidentDataset:
-    """The samples, in the memory of every device that takes part. Virtual CPU devices share one copy."""
+    """The samples in the memory of every device in use. Virtual CPU devices share one copy."""
 
     def __init__(self, tf: Any, strategy: Any, samples: Dataset) -> None:
         self._tf, self._window = tf, samples.window
@@ -130,7 +130,7 @@ class ResidentDataset:
         self.tensors = tuple(per_replica(tf, strategy, [each] * replicas) for each in kept)
 
     def batch(self, chosen: Any, inputs: Any, targets: Any, starts: Any) -> tuple[Any, Any]:
-        """Of the samples `chosen` by number: their rows (size, …), or those of their windows (size, window, …)."""
+        """The rows (size, …) or windows (size, window, …) of the samples with the indices `chosen`."""
         tf = self._tf
         if self._window is not None:
             chosen = tf.gather(starts, chosen)[:, tf.newaxis] + tf.range(self._window, dtype=starts.dtype)
@@ -138,7 +138,7 @@ class ResidentDataset:
 
 
 def kept_as(values: NDArray[Any], *, accelerated: bool) -> NDArray[Any]:
-    """int64 for int32 where there is a GPU: TensorFlow keeps int32 in host memory, and would copy all at every step."""
+    """Convert int32 to int64 if there is a GPU: TensorFlow keeps int32 in host memory and would copy it every step."""
     return values.astype(np.int64) if accelerated and values.dtype == np.int32 else values
 
 
@@ -162,21 +162,21 @@ class StepGraphs:
 
     def __init__(self, tf: Any, strategy: Any, model: Any, samples: Dataset) -> None:
         if strategy.num_replicas_in_sync > 1 and model.jit_compile:
-            detail = "TensorFlow's XLA compiles no step over several replicas: jit_compile must be false or auto"
+            detail = "TensorFlow's XLA can't compile a step over several replicas: set jit_compile to false or auto"
             raise RunFailed("unsupported", "jit_over_replicas", detail)
         self._tf, self._strategy, self._count = tf, strategy, len(samples)
         self._data = ResidentDataset(tf, strategy, samples)
         self._train_step = model.train_step
-        if strategy.num_replicas_in_sync == 1:  # several meet in the optimiser, which a nested graph can't do
-            # Without XLA as well: in the outer graph recurrent layers took a quarter longer, in some of the processes.
+        if strategy.num_replicas_in_sync == 1:  # replicas synchronise in the optimiser, which fails in a nested graph
+            # Useful without XLA too: in the outer graph recurrent layers took 25 % longer in some processes.
             self._train_step = tf.function(model.train_step, jit_compile=bool(model.jit_compile), autograph=False)
 
     def one(self, size: int) -> Graph:
-        """`step(order, first)` trains on the samples order[first : first + size] and gives the running loss."""
+        """`step(order, first)` trains on the samples order[first : first + size] and returns the running loss."""
         return self._traced(lambda order, first: self._step(size, order, first), numbers=1)
 
     def several(self, size: int) -> Graph:
-        """`steps(order, first, times)`: so many steps in one call, one after the other."""
+        """`steps(order, first, times)` makes `times` consecutive steps in one call."""
         tf = self._tf
 
         def steps(order: Any, first: Any, times: Any) -> Any:
@@ -192,7 +192,7 @@ class StepGraphs:
     def _traced(self, function: Graph, numbers: int) -> Graph:
         tf = self._tf
         signature = [tf.TensorSpec((self._count,), tf.int32), *[tf.TensorSpec((), tf.int32)] * numbers]
-        # The names of the arguments don't matter; how many there are does.
+        # The signature fixes the number of arguments; their names don't matter.
         traced: Graph = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
         return traced
 
@@ -209,7 +209,7 @@ class StepGraphs:
 
 
 class Forward:
-    """One graph per shape of a batch, kept from call to call."""
+    """Inference with one graph per batch shape, reused across calls."""
 
     def __init__(self, tf: Any, strategy: Any, model: Any) -> None:
         self._tf, self._strategy, self._model = tf, strategy, model
@@ -219,7 +219,7 @@ class Forward:
         self._graph = tf.function(self._all_replicas, autograph=False)
 
     def __call__(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
-        """Batches of one shape, the last one padded with its last input; what the padding gives is dropped."""
+        """Predict in batches of one shape. Pads the last batch with its last input and drops the padding's outputs."""
         replicas = self._strategy.num_replicas_in_sync
         size = -(-min(batch_size, len(inputs)) // replicas) * replicas
         batches = (_padded(inputs[first : first + size], size) for first in range(0, len(inputs), size))
@@ -261,7 +261,7 @@ class TensorFlowTrainer:
         self.steps_per_execution = steps_per_execution
         self._tf, self._model, self._count = tf, model, len(samples)
         with strategy.scope():
-            # Before any graph: a variable can't be made on several devices from inside one.
+            # Before any graph, because a graph can't create variables on several devices.
             model._symbolic_build(data_batch=_first(samples))
         graphs = StepGraphs(tf, strategy, model, samples)
         self._one, self._several = cache(graphs.one), cache(graphs.several)
@@ -306,10 +306,10 @@ class TensorFlowTrainer:
         return figures
 
     def sync(self) -> None:
-        """Nothing: the graph trains the Keras model's own variables."""
+        """Do nothing: the graph trains the Keras model's own variables."""
 
     def refresh(self) -> None:
-        """Nothing, for the same reason."""
+        """Do nothing, for the same reason."""
 
     def counted_flops(self) -> float | None:
         return counted_flops(self._full().graph, self.steps_per_execution)  # type: ignore[attr-defined]
@@ -332,12 +332,12 @@ class TensorFlowTrainer:
         return graph(self._order, first, self._tf.constant(times))
 
     def _figures(self) -> dict[str, float]:
-        """Over all replicas. A metric of several values (one a class, say) counts as their mean."""
+        """Metrics over all replicas. A metric with several values (for example one per class) counts as their mean."""
         return {name: float(np.mean(value)) for name, value in self._model.get_metrics_result().items()}
 
 
 def _first(samples: Dataset) -> tuple[NDArray[Any], NDArray[Any]]:
-    """A batch of one sample: what it looks like is all that counts."""
+    """A batch of one sample, which defines shapes and dtypes."""
     if samples.window is None:
         return samples.inputs[:1], samples.targets[:1]
     return samples.inputs[np.newaxis, : samples.window], samples.targets[np.newaxis, : samples.window]
@@ -373,7 +373,7 @@ class TensorFlowFedStep:
         return float(self._graph(*batch).numpy())
 
     def sync(self) -> None:
-        """Nothing: the graph trains the Keras model's own variables."""
+        """Do nothing: the graph trains the Keras model's own variables."""
 
     def counted_flops(self) -> float | None:
         return None if self._graph is None else counted_flops(self._graph.graph)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""PyTorch, with Keras on it. Imports PyTorch inside methods only."""
+"""Keras on PyTorch. Imports PyTorch inside methods only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Torch(KerasFramework):
-    """Executes operation by operation: no graphs, and one device."""
+    """Executes operation by operation, without graphs, on one device."""
 
     name = "torch"
 
@@ -29,39 +29,39 @@ class Torch(KerasFramework):
 
     def load(self) -> None:
         number_gpus_like_nvml()
-        # Keras asks at its import whether there is a GPU; asked through CUDA, no forked child could use one any more.
+        # Keras looks for a GPU when it is imported. Through CUDA, this would prevent forked children from using GPUs.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         try:
             import torch
         except ImportError as error:
-            raise FrameworkMissing(f"torch can't be imported here: {error}") from error
+            raise FrameworkMissing(f"can't import torch: {error}") from error
         self._keras = load_keras("torch")
         self._torch = torch
 
     def start(self, kind: str, cores: int, replicas: int = 1) -> None:
         torch = self._torch
         if replicas > 1:
-            raise DeviceUnavailable(f"{replicas} replicas were asked for; Keras trains on one device under PyTorch")
+            raise DeviceUnavailable(f"Keras trains on one device under PyTorch, not on {replicas} replicas")
         if kind != "cpu" and not (kind == "gpu" and torch.cuda.is_available()):
-            raise DeviceUnavailable(f"PyTorch {torch.__version__} sees no {kind} here")
+            raise DeviceUnavailable(f"PyTorch {torch.__version__} sees no {kind} on this host")
         torch.set_num_threads(cores)
         torch.set_num_interop_threads(cores)
         self._device = "cpu" if kind == "cpu" else "cuda"
-        self._keras.device(f"{kind}:0").__enter__()  # for the whole process: Keras' own choice is a GPU if it sees one
+        self._keras.device(f"{kind}:0").__enter__()  # for the whole process: by default Keras uses a GPU if it sees one
         one = torch.ones((2, 2), device=self._device)
         self.scalar(self.total(self.matmul(one, one)))
 
     def compile(self, function: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
-        """The function itself, without a record for gradients: there is no graph."""
+        """The function itself, without gradient recording: PyTorch has no graph."""
         without: Callable[..., Any] = self._torch.no_grad()(function)
         return without
 
     def counted_flops(self, compiled: Callable[..., Any]) -> float | None:
-        """None: there is no graph to count in."""
+        """None: PyTorch has no graph to count in."""
         return None
 
     def traced(self) -> Sequence[str] | None:
-        """None: nothing here is compiled, and PyTorch doesn't tell whether anything else was."""
+        """None: Dyno compiles nothing here, and PyTorch doesn't report other compilations."""
         return None
 
     def drain(self) -> None:
@@ -82,7 +82,7 @@ class Torch(KerasFramework):
         return self._torch.matmul(a, b)
 
     def integer_matmul(self, a: Any, b: Any) -> Any:
-        return self._torch._int_mm(a, b)  # the only way to int8 products summed in int32; it has no public name
+        return self._torch._int_mm(a, b)  # the only int8 product summed in int32; PyTorch has no public function for it
 
     def allow_tf32(self, allowed: bool) -> None:
         self._torch.backends.cuda.matmul.allow_tf32 = allowed
@@ -126,7 +126,7 @@ class Torch(KerasFramework):
         return TorchFedStep(self._torch, self._device, model, inputs, targets)
 
     def forward(self, model: Any, example: Any) -> Callable[[Any], Any]:
-        """Nothing is compiled here."""
+        """The model without gradient recording and without compilation."""
 
         def outputs(batch: Any) -> Any:
             with self._torch.no_grad():
@@ -137,7 +137,7 @@ class Torch(KerasFramework):
     def out_of_memory(self, error: BaseException) -> bool:
         if self._torch is None:
             return False
-        # On a CPU it is a RuntimeError like any other, told by its words.
+        # On a CPU, PyTorch raises a plain RuntimeError; only its message identifies it.
         return isinstance(error, self._torch.OutOfMemoryError) or (
             isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
         )

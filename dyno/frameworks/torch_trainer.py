@@ -1,4 +1,4 @@
-"""The training steps of Keras on PyTorch: on resident data, and on batches from the host.
+"""Keras training steps on PyTorch, on resident data and on batches from the host.
 
 Each step calls Keras' own `train_step`; nothing is compiled.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TorchTrainer:
-    """See `dyno.frameworks.contract.Trainer`. Nothing is compiled, whatever the model's `jit_compile` says."""
+    """See `dyno.frameworks.contract.Trainer`. Compiles nothing, regardless of the model's `jit_compile`."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class TorchTrainer:
         self.shuffle()
 
     def compile(self) -> None:
-        """Nothing: each step is executed operation by operation."""
+        """Do nothing: each step runs operation by operation."""
 
     def shuffle(self) -> None:
         self._order = self._torch.tensor(self._random.permutation(self._count), device=self._device)
@@ -66,19 +66,19 @@ class TorchTrainer:
         return float(self._step(self._count - self._next))
 
     def finish_epoch(self) -> dict[str, float]:
-        # A metric of several values (one a class, say) counts as their mean.
+        # A metric with several values (for example one per class) counts as their mean.
         figures = {name: float(value.mean()) for name, value in self._model.get_metrics_result().items()}
         self._model.reset_metrics()
         return figures
 
     def sync(self) -> None:
-        """Nothing: the step trains the Keras model's own variables."""
+        """Do nothing: the step trains the Keras model's own variables."""
 
     def refresh(self) -> None:
-        """Nothing, for the same reason."""
+        """Do nothing, for the same reason."""
 
     def counted_flops(self) -> float | None:
-        """None: there is no graph to count in."""
+        """None: PyTorch has no graph to count in."""
         return None
 
     def predict(self, inputs: NDArray[Any], batch_size: int) -> NDArray[np.float32]:
@@ -96,7 +96,7 @@ class TorchTrainer:
             self.shuffle()
 
     def _build(self) -> None:
-        """Make the variables of optimiser and metrics, as `fit` does before its first step."""
+        """Create the variables of optimiser and metrics, as `fit` does before its first step."""
         self._model._symbolic_build(data_batch=self._batch(self._torch.zeros(1, dtype=self._torch.int64)))
         self._model.reset_metrics()
 
@@ -113,7 +113,7 @@ class TorchTrainer:
 
 
 class TorchFedStep:
-    """See `dyno.frameworks.contract.FedStep`. Nothing is compiled, whatever the model's `jit_compile` says."""
+    """See `dyno.frameworks.contract.FedStep`. Compiles nothing, regardless of the model's `jit_compile`."""
 
     def __init__(self, torch: Any, device: str, model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
         self.jit_compile = False
@@ -122,7 +122,7 @@ class TorchFedStep:
         model.reset_metrics()
 
     def compile(self) -> None:
-        """Nothing: each step is executed operation by operation."""
+        """Do nothing: each step runs operation by operation."""
 
     def placed(self, inputs: NDArray[Any], targets: NDArray[Any]) -> Any:
         return tuple(self._torch.tensor(each, device=self._device) for each in (inputs, targets))
@@ -131,8 +131,8 @@ class TorchFedStep:
         return float(self._model.train_step(batch)["loss"])
 
     def sync(self) -> None:
-        """Nothing: the step trains the Keras model's own variables."""
+        """Do nothing: the step trains the Keras model's own variables."""
 
     def counted_flops(self) -> float | None:
-        """None: there is no graph to count in."""
+        """None: PyTorch has no graph to count in."""
         return None

@@ -1,6 +1,6 @@
-"""The devices that each installed framework sees on this host, asked in a process of its own.
+"""Query the devices that each installed framework sees on this host, in a separate process.
 
-A process can hold one framework only. `python -P -m dyno.frameworks.visible_devices jax` prints that framework's
+A process can load only one framework. `python -P -m dyno.frameworks.visible_devices jax` prints that framework's
 devices as JSON.
 """
 
@@ -18,14 +18,14 @@ _TIMEOUT_S = 120.0
 
 
 def query_visible_devices(name: str) -> dict[str, Any]:
-    """`devices` as that framework tells them, or `reason` why it told none. Takes as long as its import."""
+    """`devices` as the framework reports them, or the `reason` for none. Takes as long as importing the framework."""
     command = [sys.executable, "-P", "-m", "dyno.frameworks.visible_devices", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
         return {"devices": json.loads(done.stdout.splitlines()[-1])}
     except subprocess.CalledProcessError as error:
-        told = error.stderr.strip().splitlines()
-        return {"devices": [], "reason": told[-1] if told else f"it ended with {error.returncode}"}
+        lines = error.stderr.strip().splitlines()
+        return {"devices": [], "reason": lines[-1] if lines else f"the process exited with {error.returncode}"}
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         return {"devices": [], "reason": f"{type(error).__name__}: {error}"}
 

@@ -27,27 +27,28 @@ if TYPE_CHECKING:
     from dyno.workloads.contract import MetricSpec, Workload
 
 T = TypeVar("T")
-_LEARNT = frozenset({"accuracy", "train_accuracy", "wrong", "recognised_probability"})  # metrics of references
+# Metrics of references that depend on the training data.
+_LEARNT = frozenset({"accuracy", "train_accuracy", "wrong", "recognised_probability"})
 
-_Cases = Sequence[tuple[str | None, T]]  # by the name of each; None where there is but one
+_Cases = Sequence[tuple[str | None, T]]  # by name; the name is None if there is only one
 
 
 def assemble(
     job_id: str, spec: Spec, workload: Workload, params: Any, device: Device, records: Sequence[RunRecord]
 ) -> Result:
-    """The result of job `job_id`: `records` in the order of their runs, run 0 first, `params` the workload's own model.
+    """The result of job `job_id`. `records` are ordered by run, run 0 first; `params` is the workload's model.
 
-    Raises ValueError without any record.
+    Raises ValueError if `records` is empty.
     """
     if not records:
-        raise ValueError("a result needs at least one run")
+        raise ValueError("a result needs the record of at least one run")
     flops = workload.flops(params) if records[0].flops is None else records[0].flops
     used, specs = peak_fraction.device_in_use(device, spec.replicas, records), workload.metrics_for(params)
     peak = peak_fraction.peak(used, params, flops, records)
     training = next((record.training for record in records if record.training is not None), None)
     lint = workload.lint(params, device, spec.replicas)
     warnings = _warnings(spec, params, lint, used, records, peak, training)
-    further = stability.unchecked_by_sensors(device, records) | _untold(device, records).keys()
+    further = stability.unchecked_by_sensors(device, records) | _unchecked_reasons(device, records).keys()
     missing = unchecked_codes([record.precision for record in records], peak, records[0].verified, further)
     environment = records[0].environment
     return Result(
@@ -78,17 +79,17 @@ def assemble(
 
 
 def _references(workload: Workload, training: Training | None) -> list[Reference]:
-    """Published figures. What was learnt there from the real data stands beside nothing that was learnt from others."""
+    """Published figures. Those learnt from real data are left out if this training used other data."""
     comparable = training is None or training.data.kind == "real"
     return [figure for figure in workload.references if comparable or figure.metric not in _LEARNT]
 
 
 def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
-    """The command line that asks for the same work again, on what was asked for, or on a device of the same kind."""
+    """The command line for the same work, on the requested device, or on a device of the same kind."""
     words = ["dyno", "run", spec.workload]
     fields = type(params).model_fields
     for name, value in params.model_dump(mode="json").items():
-        if value is not None or fields[name].default is not None:  # a null that is the default goes without saying
+        if value is not None or fields[name].default is not None:  # a null default needs no parameter
             words += ["--param", f"{name}={_argument(value)}"]
     words += ["--device", _selector(spec.device, device)]
     words += ["--framework", spec.framework, "--seed", str(spec.seed)]
@@ -105,15 +106,15 @@ def reproduce(spec: Spec, params: BaseModel, device: Device) -> str:
     return shlex.join(words)
 
 
-def _selector(asked: DeviceSelector, device: Device) -> str:
-    """As `dyno run --device` reads it. Where any device would have done, the kind that gave the figure."""
-    if asked.model is not None:
-        return json.dumps(asked.model_dump(mode="json", exclude_none=True))
-    return asked.id or asked.kind or device.kind
+def _selector(selector: DeviceSelector, device: Device) -> str:
+    """The selector in the syntax of `dyno run --device`; if the job allowed any device, the kind that ran it."""
+    if selector.model is not None:
+        return json.dumps(selector.model_dump(mode="json", exclude_none=True))
+    return selector.id or selector.kind or device.kind
 
 
 def _argument(value: JsonValue) -> str:
-    """As `dyno run` reads it: JSON, or a word that is no JSON."""
+    """The value in the syntax of `dyno run`: JSON, or a bare word if it isn't valid JSON."""
     if isinstance(value, str):
         try:
             json.loads(value)
@@ -131,7 +132,7 @@ def _warnings(
     peak: Peak,
     training: Training | None,
 ) -> list[ResultWarning]:
-    """Those of the runs, of the params, and of all of it together: one per code, the runs' own first."""
+    """The warnings of the runs, the result and the params: one per code, in this order of precedence."""
     target = effective_rel_ci(spec.measure.target_rel_ci)
     cases: _Cases[Sequence[RunRecord]] = [*by_case(records).items()] or [(None, records)]
     peaks: _Cases[Peak] = [*peak_fraction.case_peaks(device, records).items()] or [(None, peak)]
@@ -152,7 +153,7 @@ def _warnings(
         _first((case, multimodal([median(record.samples) for record in runs])) for case, runs in cases),
     ]
     found = merged_warnings([_of_run(record, device) for record in records])
-    for each in (*filter(None, together), *lint):  # what is known of the device before what params let assume
+    for each in (*filter(None, together), *lint):  # facts about the device before estimates from params
         if each.code not in {raised.code for raised in found}:
             found.append(each)
     return sorted_warnings(found)
@@ -173,13 +174,13 @@ def _of_run(record: RunRecord, device: Device) -> list[ResultWarning]:
 
 
 def _rate_unit(specs: Sequence[MetricSpec]) -> str | None:
-    """What the workload's throughput is counted in, if it has one."""
+    """The unit of the workload's throughput, if any."""
     rates = [spec for spec in specs if spec.better == "higher" and spec.sampled and spec.amount is None]
     return rates[0].unit if rates else None
 
 
 def _first(raised: Iterable[tuple[str | None, ResultWarning | None]]) -> ResultWarning | None:
-    """One case speaks for all: a warning is about the job. `evidence.case` says which of several."""
+    """The first warning of the cases, because warnings are about the job. `evidence.case` names the case."""
     for case, each in raised:
         if each is not None:
             return each if case is None else each.model_copy(update={"evidence": {**each.evidence, "case": case}})
@@ -188,21 +189,21 @@ def _first(raised: Iterable[tuple[str | None, ResultWarning | None]]) -> ResultW
 
 def _details(execution: str, device: Device, records: Sequence[RunRecord]) -> dict[str, JsonValue]:
     details = {"execution": execution, **records[0].details}
-    if untold := _untold(device, records):
-        details["unchecked_reasons"] = untold
+    if reasons := _unchecked_reasons(device, records):
+        details["unchecked_reasons"] = reasons
     return {**details, "cases": peak_fraction.case_table(device, records)} if records[0].cases else details
 
 
-def _untold(device: Device, records: Sequence[RunRecord]) -> dict[str, str]:
-    """The codes that the runs were to check and couldn't, with the reason of the first."""
+def _unchecked_reasons(device: Device, records: Sequence[RunRecord]) -> dict[str, str]:
+    """The codes that the runs couldn't check, with the first run's reason."""
     found = {code: reason for record in reversed(records) for code, reason in record.unchecked.items()}
     if path_unknown(device):
-        found["SLOW_PATH"] = "the system doesn't tell which instructions the core has"
+        found["SLOW_PATH"] = "the system doesn't report which instructions the core has"
     return found
 
 
 def _working_set(records: Sequence[RunRecord]) -> int:
-    """What a workload that is to stay out of cache touches in one execution; 0 where it doesn't say."""
+    """Bytes that one execution touches, for workloads that should exceed the cache; 0 if not reported."""
     value = records[0].details.get("working_set_bytes", 0)
     return value if isinstance(value, int) else 0
 
@@ -213,7 +214,7 @@ def _quota_cores(records: Sequence[RunRecord]) -> float | None:
 
 
 def _phases(phases: Sequence[Phases]) -> Phases:
-    """The median over runs of each phase, of those runs that had it."""
+    """The median of each phase over the runs that had it."""
     taken = {name: [value for each in phases if (value := getattr(each, name)) is not None] for name in _PHASES}
     return Phases(**{name: median(values) for name, values in taken.items() if values})
 
@@ -222,7 +223,7 @@ _PHASES = tuple(Phases.model_fields)
 
 
 def _precision(records: Sequence[RunRecord]) -> Precision | None:
-    """The run with the largest error speaks for all."""
+    """The precision of the run with the largest error."""
     seen = [record.precision for record in records if record.precision is not None]
     return max(seen, key=lambda precision: precision.rel_error or 0.0, default=None)
 

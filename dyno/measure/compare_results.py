@@ -2,17 +2,17 @@
 
 Comparable results have the same workload, params, precision and `method_version`. Emulated devices are compared only
 with emulated ones. Params that don't change what a sample times (`Params.untimed`: epochs, trials, …) may differ,
-unless the metric is taken once, such as an accuracy. A precision that wasn't observed doesn't prove another one, so
-it is only reported as a difference.
+unless the metric is taken once, such as an accuracy. An unobserved precision doesn't prove a different one, so it is
+only reported as a difference.
 
-WEAK_BASELINE. A speed-up says as much about the baseline as about the winner. Dense work that is well tuned reaches
-60 to 90 % of the peak of any device, so under 30 % there is much left. But recurrent or small work reaches little
-anywhere, and is no weaker for it. So the first result is called weak where it used less than 30 % of its peak, and
-less than half of the share that a result which beats it used of its own.
+WEAK_BASELINE. A speed-up says as much about the baseline as about the winner. Well-tuned dense work reaches 60 to 90 %
+of the peak of any device, so a result under 30 % leaves much of the device unused. But recurrent or small work reaches
+little on any device, which doesn't make it a weak baseline. So the first result is weak if it used less than 30 % of
+its peak, and less than half of the share that a faster result used of its own.
 
-CHERRY_PICK_RISK. Of several results of the same work on equal hardware, the best one (as the first: the worst one)
-flatters. It is raised where there are three or more, and the median of all would have moved the ratio beyond the
-margin. Untrusted results don't count: their figures are wrong.
+CHERRY_PICK_RISK. Of several results of the same work on equal hardware, picking the best one (for the first result, the
+worst one) flatters the comparison. The warning is raised for three or more results if their median would have moved the
+ratio beyond the margin. Untrusted results don't count, because their figures are wrong.
 """
 
 from __future__ import annotations
@@ -45,32 +45,32 @@ from dyno.models.result import Metric, Result, ResultWarning, Verdict
 from dyno.models.spec import InterleavedSpec, Spec
 
 _OF_THE_DEVICE = ("id", "host", "kind", "model", "cores", "memory_bytes", "isa")
-_CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # of a result's details: what was left to the run
+_CHOSEN = ("jit_compile", "steps_per_execution", "engine")  # choices of the run, in a result's details
 
 
 @dataclass(frozen=True)
 class ComparisonEntry:
-    """A job, its result, and the results that other jobs had with the same work on hardware of the same id."""
+    """A job, its result, and the results of other jobs with the same work and the same hardware id."""
 
     job: Job
     result: Result
     others: Sequence[Result] = field(default=())
-    arm: Literal["first", "second"] | None = None  # of a job that has several results, whose spec is `spec`
+    arm: Literal["first", "second"] | None = None  # for a job with several results; its spec is `arm_spec`
     arm_spec: Spec | None = None
 
     @property
     def spec(self) -> Spec:
-        """What this result was asked for."""
+        """The spec of this result."""
         return self.arm_spec or self.job.spec
 
     @property
     def name(self) -> str:
-        """How sentences call it."""
+        """The name in messages."""
         return self.job.id if self.arm is None else f"the {self.arm} spec"
 
 
 def same_work(one: Spec, other: Spec) -> bool:
-    """Whether two specs ask for the same thing, however often and with whatever seed it is measured."""
+    """Whether two specs request the same work; the seed and the amount of measuring may differ."""
     return _work(one) == _work(other)
 
 
@@ -82,17 +82,17 @@ def metric_named(result: Result, metric: str) -> Metric | None:
     return next((each for each in result.metrics if each.name == metric), None)
 
 
-def check_comparable(entries: Sequence[ComparisonEntry], asked: str | None, untimed: Collection[str]) -> str:
-    """The name of the metric to compare, `asked` or the first result's first.
+def check_comparable(entries: Sequence[ComparisonEntry], requested: str | None, untimed: Collection[str]) -> str:
+    """The name of the metric to compare: `requested`, or the first metric of the first result.
 
-    Raises NotComparable with all fields that forbid it, and InvalidComparison where not all have the metric.
+    Raises NotComparable with all fields that prevent a comparison, and InvalidComparison if a result lacks the metric.
     """
     of_first = [each.name for each in entries[0].result.metrics]
-    metric = asked or next(iter(of_first), "")
+    metric = requested or next(iter(of_first), "")
     found = [metric_named(entry.result, metric) for entry in entries]
     differing = _of_the_work(entries)
     whatever_metric = [each for each in differing if not _names(each.field, untimed)]
-    if None in found and not whatever_metric:  # a name that was misspelt, before what only that figure forbids
+    if None in found and not whatever_metric:  # a misspelt name, before differences that matter only for some metrics
         there = [name for name in of_first if all(metric_named(entry.result, name) for entry in entries)]
         detail = f'not every result has a metric "{metric}"; all have: {", ".join(there) or "none"}'
         raise InvalidComparison([FieldError("/metric", "unknown-metric", detail)])
@@ -104,15 +104,15 @@ def check_comparable(entries: Sequence[ComparisonEntry], asked: str | None, unti
 
 
 def check_specs(first: Spec, second: Spec, free: Collection[str]) -> None:
-    """Raises NotComparable with all fields that forbid to compare what the two ask for; params in `free` don't."""
-    asked = [{"/workload": each.workload, **_flat("/params", each.params, depth=1)} for each in (first, second)]
-    fields = {each.field: each.values for each in _differing(asked) if not _names(each.field, free)}
+    """Raises NotComparable with all fields in which the requested work differs, except params in `free`."""
+    work = [{"/workload": each.workload, **_flat("/params", each.params, depth=1)} for each in (first, second)]
+    fields = {each.field: each.values for each in _differing(work) if not _names(each.field, free)}
     if fields:
-        raise NotComparable(f"these specs differ in {', '.join(fields)}: they don't ask for the same work", fields)
+        raise NotComparable(f"these specs differ in {', '.join(fields)}, so they don't request the same work", fields)
 
 
 def differences(entries: Sequence[ComparisonEntry]) -> list[Difference]:
-    """All that isn't the same and doesn't forbid to compare; what all agree in is left out."""
+    """All differences that don't prevent a comparison."""
     return [*_of_the_work(entries), *_precision_unknown(entries), *_differing([_circumstances(e) for e in entries])]
 
 
@@ -167,7 +167,7 @@ def _circumstances(entry: ComparisonEntry) -> dict[str, Any]:
 
 
 def _flat(root: str, values: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """Pointers to values; objects are entered so deep, and told whole below that."""
+    """JSON pointers to values; objects are flattened to `depth` levels and kept whole below."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         pointer = f"{root}/{name.replace('~', '~0').replace('/', '~1')}"
@@ -190,7 +190,7 @@ MIN_RESULTS = 3
 
 
 def weak_baseline(results: Sequence[Compared]) -> ResultWarning | None:
-    """Silent where the peak of either side isn't known, and where nothing beats the first."""
+    """Silent if the peak of either side is unknown, or if no result is faster than the first."""
     first, *others = results
     winners = [each for each in others if each.ratio is not None and each.ratio.verdict is Comparative.FASTER]
     reached = max((each.peak_fraction for each in winners if each.peak_fraction is not None), default=None)
@@ -199,7 +199,7 @@ def weak_baseline(results: Sequence[Compared]) -> ResultWarning | None:
         return None
     return warning(
         "WEAK_BASELINE",
-        f"{first.job} used {share:.1%} of its device's peak, what beats it {reached:.1%} of its own.",
+        f"{first.job} used {share:.1%} of its device's peak; a faster result used {reached:.1%} of its own.",
         job=first.job,
         peak_fraction=share,
         best_peak_fraction=reached,
@@ -207,7 +207,7 @@ def weak_baseline(results: Sequence[Compared]) -> ResultWarning | None:
 
 
 def cherry_pick_risk(entries: Sequence[ComparisonEntry], metric: str, margin: float) -> ResultWarning | None:
-    """One warning for all that look picked; `evidence.picks` has each with the number of results and their median."""
+    """One warning for all suspicious results; `evidence.picks` has each with the count and median of its group."""
     picks = [*_picks(entries, metric, margin)]
     if not picks:
         return None
@@ -234,8 +234,8 @@ def _flatters(own: Metric, value: float, others: Sequence[float], *, first: bool
 
 
 _APART = (
-    "The results were measured one after the other, not side by side: what changed on the machines in between is in "
-    "the ratios too, and no interval allows for it."
+    "The results were measured one after the other, not side by side. The ratios include changes of the machines in "
+    "between, which the intervals don't cover."
 )
 
 
@@ -243,23 +243,23 @@ Estimator = Callable[[Sequence[float], Sequence[float], float], RatioEstimate]
 
 
 def compare(
-    asked: CompareHow,
+    how: CompareHow,
     entries: Sequence[ComparisonEntry],
     untimed: Collection[str],
     created_at: datetime,
     estimator: Estimator = ratio_of_means,
 ) -> Comparison:
-    """`entries` in the order asked for; `untimed` as in `dyno.workloads.contract.Params`.
+    """Compare `entries`, in the requested order; `untimed` is as in `dyno.workloads.contract.Params`.
 
     Raises NotComparable and InvalidComparison.
     """
-    name = check_comparable(entries, asked.metric, untimed)
+    name = check_comparable(entries, how.metric, untimed)
     metrics = [metric for entry in entries if (metric := metric_named(entry.result, name)) is not None]
     results = [
-        _compared(entry, metric, None if place == 0 else ratio(metrics[0], metric, asked, estimator), asked.confidence)
+        _compared(entry, metric, None if place == 0 else ratio(metrics[0], metric, how, estimator), how.confidence)
         for place, (entry, metric) in enumerate(zip(entries, metrics, strict=True))
     ]
-    raised = weak_baseline(results), cherry_pick_risk(entries, name, asked.margin)
+    raised = weak_baseline(results), cherry_pick_risk(entries, name, how.margin)
     comparison_id = new_comparison_id()
     return Comparison(
         id=comparison_id,
@@ -268,29 +268,29 @@ def compare(
         metric=name,
         unit=metrics[0].unit,
         better=metrics[0].better,
-        confidence=asked.confidence,
-        margin=asked.margin,
+        confidence=how.confidence,
+        margin=how.margin,
         verdict=min((each.verdict for each in results), key=lambda verdict: verdict.rank),
         results=results,
         differences=differences(entries),
         warnings=sorted_warnings(filter(None, raised)),
-        notes=_notes(entries, results, asked.confidence),
+        notes=_notes(entries, results, how.confidence),
         urls=urls_of(comparison_id),
     )
 
 
-def ratio(first: Metric, other: Metric, asked: CompareHow, estimator: Estimator) -> Ratio:
-    """Above 1 where `other` is better, whichever direction that is."""
+def ratio(first: Metric, other: Metric, how: CompareHow, estimator: Estimator) -> Ratio:
+    """Above 1 if `other` is better, for metrics of either direction."""
     over, under = (other, first) if other.better == "higher" else (first, other)
     if over.value is None or not under.value:
         reason = "there is no figure to compare" if over.value is None or under.value is None else "a figure is zero"
         return Ratio(verdict=Comparative.INCONCLUSIVE, value=None, reason=reason)
     if not (over.by_run and under.by_run):
-        reason = "the metric is taken once, so nothing tells how it scatters: no interval"
+        reason = "the metric is taken once, so its scatter is unknown: no interval"
         return Ratio(verdict=Comparative.INCONCLUSIVE, value=over.value / under.value, reason=reason)
-    found = estimator(over.by_run, under.by_run, asked.confidence)
+    found = estimator(over.by_run, under.by_run, how.confidence)
     return Ratio(
-        verdict=comparative_verdict(found.interval, asked.margin),
+        verdict=comparative_verdict(found.interval, how.margin),
         value=found.interval.value,
         low=_not_below_zero(found.interval.low),
         high=found.interval.high,
@@ -324,18 +324,18 @@ def _compared(entry: ComparisonEntry, metric: Metric, ratio: Ratio | None, confi
 
 
 def _peak_fraction(result: Result, metric: str) -> float | None:
-    """That of the very work that the metric is of: of a case its own; of a first execution nobody knows it."""
+    """The fraction of peak of the metric's work: for a case its own, for a first execution unknown."""
     if metric.startswith(COLD):
         return None
     table = result.details.get("cases")
     cases = table.items() if isinstance(table, dict) else ()
-    own = next((told for case, told in cases if metric.endswith(f"_{case}")), None)
+    own = next((row for case, row in cases if metric.endswith(f"_{case}")), None)
     share = own.get("peak_fraction") if isinstance(own, dict) else result.peak.fraction
     return share if isinstance(share, float) else None
 
 
 def _not_below_zero(low: float | None) -> float | None:
-    """Times and rates are positive, and so are their ratios: what lies below can't hold the truth."""
+    """Cut the interval at zero: times, rates and their ratios are positive."""
     return None if low is None else max(0.0, low)
 
 
@@ -344,7 +344,7 @@ def _notes(entries: Sequence[ComparisonEntry], results: Sequence[Compared], conf
 
 
 def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
-    """A sentence for each result whose figure is wrong."""
+    """A note for each untrusted result."""
     grave = {entry.name: [w.code for w in entry.result.warnings if w.severity == "A"] for entry in entries}
     return [
         f"{entry.name} is untrusted ({', '.join(grave[entry.name])}): its figure is wrong, and every ratio with it."
@@ -354,28 +354,28 @@ def untrusted_notes(entries: Sequence[ComparisonEntry]) -> list[str]:
 
 
 def _many(confidence: float) -> str:
-    return f"Each interval stands by itself: {chance_of_miss(confidence)} such misses on average."
+    return f"The intervals aren't corrected for multiple comparisons: {chance_of_miss(confidence)} misses on average."
 
 
 def chance_of_miss(confidence: float) -> str:
-    """How many intervals don't hold the truth."""
+    """The share of intervals that miss the true value, in words."""
     return f"at {100 * confidence:.4g} %, one of {round(1 / (1 - confidence))}"
 
 
 def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Collection[str]) -> Comparison:
-    """`result`: of the job, with its arms; `free`: params that may differ.
+    """Compare the two specs of a job. `result` is the job's result with its arms; `free` lists params that may differ.
 
-    Raises NotComparable and InvalidComparison: what ran may differ where what was asked for didn't (the precision).
+    Raises NotComparable and InvalidComparison: runs may differ, for example in precision, if the specs don't.
     """
     if len(result.arms) != 1 + spec.control:
-        detail = "the worker ran other specs than were asked for: it is of a version that knows no turns"
+        detail = "the worker ran other specs: its version doesn't support interleaved specs. Upgrade the worker"
         raise NotComparable(detail, {"/arms": [1 + spec.control, len(result.arms)]})
-    asked = CompareHow(metric=spec.metric, margin=spec.margin, confidence=spec.confidence)
+    how = CompareHow(metric=spec.metric, margin=spec.margin, confidence=spec.confidence)
     second, *control = result.arms
     first_entry = ComparisonEntry(job, result, arm="first", arm_spec=spec.arms[0])
     entries = [first_entry, ComparisonEntry(job, second, arm="second", arm_spec=spec.against)]
-    found = compare(asked, entries, free, job.created_at, paired_ratio)
-    noise = _against_itself(result, control[0], asked) if control else None
+    found = compare(how, entries, free, job.created_at, paired_ratio)
+    noise = _against_itself(result, control[0], how) if control else None
     unsteady = noise is not None and noise.verdict in (Comparative.FASTER, Comparative.SLOWER)
     comparison_id = comparison_of(job.id)
     return found.model_copy(
@@ -391,18 +391,18 @@ def compare_variants(job: Job, spec: InterleavedSpec, result: Result, free: Coll
     )
 
 
-def _against_itself(first: Result, again: Result, asked: CompareHow) -> Ratio:
-    return ratio(_same_metric(first, asked), _same_metric(again, asked), asked, paired_ratio)
+def _against_itself(first: Result, again: Result, how: CompareHow) -> Ratio:
+    return ratio(_same_metric(first, how), _same_metric(again, how), how, paired_ratio)
 
 
 def _unsteady_control(confidence: float) -> str:
     return (
-        f"The control differs from the first spec, which it repeats; {chance_of_miss(confidence)} does. Else something "
-        "disturbs even runs that take turns, so take no ratio for real that isn't well beyond the control's."
+        f"The control differs from the first spec, which it repeats; {chance_of_miss(confidence)} does by chance. "
+        "Otherwise something disturbs even interleaved runs: trust only ratios well beyond the control's."
     )
 
 
-def _same_metric(result: Result, asked: CompareHow) -> Metric:
-    found = metric_named(result, asked.metric or "")
+def _same_metric(result: Result, how: CompareHow) -> Metric:
+    found = metric_named(result, how.metric or "")
     assert found is not None, "compare() has found it in the first of the same work"
     return found

@@ -1,42 +1,43 @@
 """Check products and training steps against float64 and float32 references.
 
-Products. Freivalds (1979): A B = Y is checked by A (B r) = Y r for random r, in O(n^2) instead of O(n^3). With
-floating point the two sides differ by E r, where E = Y - A B is the error of the product. For r of independent random
-signs the expectation of |E r|^2 is the squared Frobenius norm of E (Girard 1989, Hutchinson 1990), so the same test
-measures the relative error |E| / |A B| without ever forming A B in float64. All arithmetic here is float64.
+Products. Freivalds (1979) checks A B = Y by A (B r) = Y r for random r, in O(n^2) instead of O(n^3). With floating
+point the two sides differ by E r, where E = Y - A B is the error of the product. For r of independent random signs, the
+expectation of |E r|^2 is the squared Frobenius norm of E (Girard 1989, Hutchinson 1990). So the same test measures the
+relative error |E| / |A B| without forming A B in float64. All arithmetic here is float64.
 
 Tolerance. A value rounded to unit roundoff u errs by 0.42 u (root mean square, relative, over a log-uniform
 significand). A product of k steps rounds its output k times; sums over K terms in float32 add at most sqrt(K) u32 per
-step at random. Steps add like a random walk, so an honest chain has an error of about sqrt(k) sqrt((0.42 u)^2 + K
-u32^2), and four times that is tolerated, up to a half: an output of zeros errs by 1. An operand that differs from
-what was really multiplied, one column left out, or a step too few gives errors from 1/sqrt(n) to 1. Eigen, and so
-TensorFlow on a processor without AVX-512, truncates bfloat16 instead of rounding it: each product then errs by 0.85 u
-and, as it comes out smaller each time, k of them by k times as much. The error of one product is relative to what
-operands of this size give on average, where Y came out smaller: a sum of few elements may cancel, and its rounding
-does not shrink with it. The powers of a matrix of less than 16 x 16 come back to where they were and round alike each
-time: there k steps add up linearly, not as sqrt(k).
+step at random. Steps add like a random walk, so a correct chain has an error of about sqrt(k) sqrt((0.42 u)^2 + K
+u32^2). The tolerance is four times that, at most a half: an output of zeros errs by 1. A wrong operand, one column left
+out, or a step too few gives errors from 1/sqrt(n) to 1.
 
-Precision. The observed precision is read from the error of a single product and from nothing else: a chain's error
-mixes the precision with its length, and a wrong chain would pass for a coarse one. Float32 sums over very many terms
-err more, and how much more depends on how many partial sums a library keeps. One sum, term by term, as a GPU's thread
-makes it, errs most: its partial sums grow as sqrt(j), each is rounded by 0.42 u32, and so it errs by 0.3 u32 sqrt(K),
-give or take a fifth (simulated for K of a thousand to a million). TensorFlow and JAX on a CPU: 1e-6 over a million
-terms. Up to 0.36 u32 sqrt(K), an error that lies beyond the border to bf16x3 may be float32's own.
+Eigen, and so TensorFlow on a processor without AVX-512, truncates bfloat16 instead of rounding it. Each product then
+errs by 0.85 u, always downwards, and k products by k times as much. If Y is smaller than operands of this size give on
+average, the error of a single product is relative to that average: a sum of few elements may cancel, but its rounding
+error does not shrink with it. The powers of a matrix of less than 16 x 16 return to earlier values and round alike each
+time, so the errors of k steps add up linearly, not as sqrt(k).
+
+Precision. The observed precision comes only from the error of a single product. A chain's error mixes the precision
+with its length, so a wrong chain would pass as a coarse precision. Float32 sums over very many terms err more; how much
+depends on the number of partial sums that a library keeps. A single sum, term by term, as a GPU thread computes it,
+errs most. Its partial sums grow as sqrt(j), and each is rounded by 0.42 u32, so it errs by 0.3 u32 sqrt(K), plus or
+minus a fifth (simulated for K from a thousand to a million). TensorFlow and JAX on a CPU err by 1e-6 over a million
+terms. Up to 0.36 u32 sqrt(K), an error beyond the border to bf16x3 may come from float32 itself.
 
 Training steps. A timed step is compared with a plain float32 step from the same weights, optimiser and seeds, on the
-same batch. How far an honest step may lie from the plain one depends on the model as much as on the precision: some
-gradients pass rounding errors on, others grow them. So the plain step is made twice, the second time in the precision
-asked for and with each weight off by one rounding, at random. How far that moves the change of an array of weights is
-the effect of rounding on it. Four times that is allowed.
+same batch. The error of a correct step depends on the model as much as on the precision: some gradients pass rounding
+errors on, others amplify them. So the plain step is made twice, the second time in the requested precision and with
+each weight off by one rounding, at random. The resulting difference in the change of a weight array is the effect of
+rounding. Four times that is allowed, and at least 2 %. One draw of rounding errors doesn't show every effect of
+rounding: a value near zero that changes sign at a ReLU, or two near equals at a max-pooling, moves a small array by up
+to 0.3 % (`cifar10_cnn` compiled with XLA, 2 of 6 seeds). Wrong steps err by 10 % and more
+(docs/results/plain_step.md).
 
 A rounding is the unit roundoff of the precision. In float32 it is that of a sum of 65,536 terms with an error in each
-addition, sqrt(65536) u = 2^-16: batches and images are summed over, and libraries differ in the order. Measured on
-TensorFlow, JAX and PyTorch with AVX2 and AVX-512, honest float32 steps come to less than a hundredth of the
-allowance. A step without gradients errs by 1, relative to the change of the weights, and a step on other targets by
-more.
+addition, sqrt(65536) u = 2^-16, because steps sum over batches and images, and libraries differ in the order.
 
-An array is not compared where rounding alone could move its change by half: biases in front of a batch normalisation,
-whose gradient is zero but for rounding, and deep networks in bfloat16.
+An array is left out if rounding alone could move its change by half. Examples are biases in front of a batch
+normalisation, whose gradient is zero except for rounding, and deep networks in bfloat16.
 """
 
 from __future__ import annotations
@@ -59,30 +60,30 @@ UNIT_ROUNDOFF = {"float32": 2.0**-24, "tf32": 2.0**-11, "float16": 2.0**-11, "bf
 _RMS_ROUNDING = 0.42
 _SAFETY = 4.0
 MAX_TOLERANCE = 0.5
-_MIXING = 16  # side; seen with 2 to 8: up to a hundred times the random walk after 20,000 products, none with 16 to 64
-_CUT_OFF = (0.6, 1.2)  # times u: between what rounding and cutting off err, and as far beyond that
+_MIXING = 16  # side; after 20,000 products, sides of 2 to 8 err up to 100 times the random walk, 16 to 64 don't
+_CUT_OFF = (0.6, 1.2)  # times u: from between the errors of rounding and truncation to as far beyond the latter
 _ROWS_COMPARED = 8
-_ROWS = 512  # converted to float64 at once: bounds the extra memory to 512 rows
+_ROWS = 512  # rows converted to float64 at once, which bounds the extra memory
 
-# Root-mean-square relative error of one product of N(0, 1) matrices whose operands are rounded to the precision.
+# Root-mean-square relative error of a product of N(0, 1) matrices with operands rounded to the precision.
 FINGERPRINTS = {
     "float32": 3e-7,
     "bf16x3": 4e-6,
-    "tf32": 2.9e-4,  # float16 too: both keep 11 bits of a significand
+    "tf32": 2.9e-4,  # also float16: both keep 11 significant bits
     "bfloat16": 2.3e-3,
     "fp8": 3.8e-2,
 }
-_SUMMING = 0.36 * UNIT_ROUNDOFF["float32"]  # times sqrt(K): what summing K terms in float32 may err
-_LEAST_BF16X3 = 0.6 * FINGERPRINTS["bf16x3"]  # what is less is no product in bf16x3, over however many terms
+_SUMMING = 0.36 * UNIT_ROUNDOFF["float32"]  # times sqrt(K): maximum error of a float32 sum of K terms
+_LEAST_BF16X3 = 0.6 * FINGERPRINTS["bf16x3"]  # bf16x3 products err more than this, for any number of terms
 
 
 @dataclass(frozen=True)
 class ProductCheck:
-    """`rel_error`: estimated |Y - product| / |product| (Frobenius); infinite where the output is not finite.
+    """`rel_error`: estimated |Y - product| / |product| (Frobenius); infinite if the output is not finite.
 
-    Of a single product relative to |A| |B| / sqrt(K) where that is more: what a product of random operands comes to.
+    For a single product, the denominator is at least |A| |B| / sqrt(K), the norm that random operands give.
 
-    Not a number where product and Y are zero: neither correctness nor a precision can be `told` from that.
+    NaN if both product and Y are zero: then neither correctness nor precision can be judged, and `told` is False.
     """
 
     rel_error: float
@@ -100,9 +101,9 @@ class ProductCheck:
 
 
 def freivalds(a: Any, b: Any, y: Any, *, dtype: str, repeats: int = 8, seed: int = 0) -> ProductCheck:
-    """Check y = a b for arrays of shapes (m, k), (k, n), (m, n), as they were given to the device.
+    """Check y = a b for arrays of shapes (m, k), (k, n), (m, n), as passed to the device.
 
-    `dtype` is what the product was asked in; `repeats` random vectors are used.
+    `dtype` is the requested precision; `repeats` is the number of random vectors.
     """
     signs, inner = _signs(np.shape(b)[1], repeats, seed), np.shape(b)[0]
     between = _times(b, signs)
@@ -122,7 +123,7 @@ def freivalds_chain(
 ) -> ProductCheck:
     """Check y = x q q ... q (`products` times) for square matrices of one shape (n, n).
 
-    `apply_q(v)` gives q v in float64 for v of shape (n, repeats); it must be the q that was multiplied, rounded alike.
+    `apply_q(v)` gives q v in float64 for v of shape (n, repeats); q must be the multiplied matrix, rounded alike.
     """
     signs = _signs(np.shape(x)[1], repeats, seed)
     image = signs
@@ -133,29 +134,29 @@ def freivalds_chain(
 
 
 def tolerance(dtype: str, *, inner: int, products: int) -> float:
-    """The largest relative error that `products` honest products over `inner` terms show; derived above, not capped."""
+    """Maximum relative error of `products` correct products over `inner` terms; derived above, not capped."""
     rounding = _RMS_ROUNDING * UNIT_ROUNDOFF[dtype]
     summing = math.sqrt(inner) * UNIT_ROUNDOFF["float32"]
     return _SAFETY * math.sqrt(products) * math.hypot(rounding, summing)
 
 
 def chain_tolerance(dtype: str, *, inner: int, products: int) -> float:
-    """That of a chain of square products, which a small side keeps from adding up like a random walk; not capped."""
+    """`tolerance` for a chain of square products; errors of small matrices add up linearly. Not capped."""
     in_step = math.sqrt(products) if inner < _MIXING else 1.0
     return in_step * tolerance(dtype, inner=inner, products=products)
 
 
 def is_checkable(dtype: str, *, inner: int, products: int) -> bool:
-    """Whether an honest chain differs from a wrong one: not where it is long and its errors add up in step."""
+    """Whether a correct chain differs from a wrong one; False for long chains whose errors add up linearly."""
     return inner >= _MIXING or chain_tolerance(dtype, inner=inner, products=products) <= MAX_TOLERANCE
 
 
 def precision_fingerprint(rel_error: float, *, requested: str | None = None, inner: int = 1) -> str | None:
-    """Which precision errs like this in one product: the nearest of FINGERPRINTS on a logarithmic scale, else None.
+    """The precision with this error in one product: the nearest of FINGERPRINTS on a logarithmic scale, else None.
 
-    Borders are geometric means of neighbours; fp8 reaches as far up as down, float32 down without end (exact small
-    integers, float64). tf32 and float16 leave the same trace: it reads "tf32" unless float16 was `requested`.
-    Sums over `inner` terms move float32's border up, as far as bf16x3 allows; where both may err like this, it is None.
+    Borders are geometric means of neighbours. fp8 extends as far up as down; float32 has no lower border (exact small
+    integers, float64). tf32 and float16 have the same error, which counts as "tf32" unless float16 was `requested`.
+    Sums over `inner` terms raise float32's border, as far as bf16x3 allows. None if both may err like this.
     """
     if not math.isfinite(rel_error) or precision_unchecked(rel_error, inner=inner):
         return None
@@ -170,10 +171,10 @@ def precision_fingerprint(rel_error: float, *, requested: str | None = None, inn
 
 
 def precision_unchecked(rel_error: float, *, inner: int) -> dict[str, str]:
-    """PRECISION_MISMATCH and why it's unchecked, where float32 over `inner` terms and bf16x3 may both err like this."""
+    """PRECISION_MISMATCH with a reason, if both float32 over `inner` terms and bf16x3 may err like this; else empty."""
     if not _LEAST_BF16X3 <= rel_error < _summing(inner):
         return {}
-    why = f"sums over {inner} terms err so much in float32 that it can't be told from bf16x3"
+    why = f"float32 sums over {inner} terms may err as much as bf16x3, so the precision is unknown"
     return {"PRECISION_MISMATCH": why}
 
 
@@ -184,10 +185,10 @@ def _summing(inner: int) -> float:
 def allowed_error(
     check: ProductCheck, single: ProductCheck, observed: str | None, *, inner: int, products: int
 ) -> float:
-    """The error that `check` of `products` products may show when a `single` one was `observed` to run in a precision.
+    """Maximum error of `check`, a chain of `products` products, if a `single` product ran in the `observed` precision.
 
-    Its own tolerance, or that of the observed precision if the single product keeps to it: computing in TF32 what was
-    asked for in float32 is another precision, not a wrong result. Never above MAX_TOLERANCE.
+    The tolerance of `check`, or that of the observed precision if the single product is within it: computing in TF32
+    instead of the requested float32 is a different precision, not a wrong result. Never above MAX_TOLERANCE.
     """
     if observed not in UNIT_ROUNDOFF or single.rel_error > tolerance(observed, inner=inner, products=1):
         return check.tolerance
@@ -197,14 +198,14 @@ def allowed_error(
 
 
 def is_truncated(single: ProductCheck, precision: str) -> bool:
-    """Whether the `single` product errs as one whose elements are cut off, and so always too small, not rounded."""
+    """Whether the `single` product's error shows truncation, which makes elements too small, instead of rounding."""
     low, high = (times * UNIT_ROUNDOFF.get(precision, 0.0) for times in _CUT_OFF)
     return precision in ("bfloat16", "float16") and low < single.rel_error < high
 
 
 @dataclass(frozen=True)
 class ExactCheck:
-    """`rel_error`: |Y - A B| / |A B| as estimated, 0.0 where neither test found an element that differs."""
+    """`rel_error`: estimated |Y - A B| / |A B|; 0.0 if neither test found a difference."""
 
     exact: bool
     rel_error: float
@@ -212,10 +213,10 @@ class ExactCheck:
 
 
 def exact_product(a: Any, b: Any, y: Any, *, repeats: int = 8, seed: int = 0) -> ExactCheck:
-    """Whether y = a b to the last bit, for int8 operands: all rows by Freivalds' test, eight rows against int64.
+    """Whether y = a b exactly, for int8 operands: Freivalds' test checks all rows, and int64 products check eight rows.
 
-    float64 holds the test's sums exactly while K N 127² stays below 2**53: up to 740,000 x 740,000. A row with one
-    wrong element is found for certain, any other with a probability of 1 - 2**-repeats.
+    float64 holds the test's sums exactly while K N 127² stays below 2**53: up to 740,000 x 740,000. The
+    test always finds a row with one wrong element, and any other wrong row with a probability of 1 - 2**-repeats.
     """
     signs = _signs(np.shape(b)[1], repeats, seed)
     expected, seen = _times(a, _times(b, signs)), _times(y, signs)
@@ -232,14 +233,14 @@ def _signs(length: int, repeats: int, seed: int) -> Float64:
 
 
 def _times(matrix: Any, vectors: Float64) -> Float64:
-    """matrix @ vectors in float64, some rows at a time."""
+    """matrix @ vectors in float64, `_ROWS` rows at a time."""
     rows = range(0, np.shape(matrix)[0], _ROWS)
     with np.errstate(all="ignore"):
         return np.concatenate([np.asarray(matrix[row : row + _ROWS], np.float64) @ vectors for row in rows])
 
 
 def _norm(matrix: Any) -> float:
-    """Frobenius', in float64, some rows at a time."""
+    """The Frobenius norm in float64, computed `_ROWS` rows at a time."""
     rows = range(0, np.shape(matrix)[0], _ROWS)
     return math.hypot(*(float(np.linalg.norm(np.asarray(matrix[row : row + _ROWS], np.float64))) for row in rows))
 
@@ -256,8 +257,8 @@ def _check(expected: Float64, seen: Float64, y: Any, limit: float, usual: float 
     return ProductCheck(error / max(scale, usual), limit, 0, elements)
 
 
-ALLOWED_ROUNDINGS = 4.0  # times what one rounding of each weight does
-LARGEST_BOUND = 0.5  # of the change of an array; a step without gradients errs by 1
+ALLOWED_ROUNDINGS = 4.0  # times the effect of one rounding of each weight
+MIN_BOUND, MAX_BOUND = 0.02, 0.5  # of the change of an array; a step without gradients errs by 1
 MIN_COMPARED = 0.5  # of all weights
 _LONG_SUM_ROUNDOFF = 2.0**-16
 
@@ -265,13 +266,13 @@ Arrays = Sequence[NDArray[np.generic]]
 
 
 def rounding(precision: str) -> float:
-    """By how much, relative to it, one weight is off in the second plain step."""
+    """The relative error of each weight in the second plain step."""
     return max(UNIT_ROUNDOFF[precision], _LONG_SUM_ROUNDOFF)
 
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """One step: its loss, where it is known, and the trainable weights after it."""
+    """One step: its loss, if known, and the trainable weights after it."""
 
     loss: float | None
     weights: Arrays
@@ -279,11 +280,11 @@ class TrainingStep:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of one timed step with the plain one.
+    """The agreement of a timed step with the plain step.
 
-    `compared`: the share of all weights of which it can be told. `rel_error` and `bound`: of the array that lies
-    furthest from the plain step, by its bound, both relative to the array's change; `array` is its place. `agrees` is
-    None where too little can be compared.
+    `compared`: the share of weights that can be compared. `array`: the index of the array with the largest error
+    relative to its bound. `rel_error` and `bound` are that array's, relative to its change. `agrees` is None if too few
+    weights can be compared.
     """
 
     compared: float
@@ -318,18 +319,18 @@ class Agreement:
 def agreement(
     before: Arrays, timed: TrainingStep, plain: TrainingStep, rounded: TrainingStep, precision: str
 ) -> Agreement:
-    """`before`: the weights that all three steps began with. `rounded`: the second plain step."""
+    """Compare three steps that began with the weights `before`; `rounded` is the second plain step."""
     found = [
         _array_error(*arrays) for arrays in zip(before, timed.weights, plain.weights, rounded.weights, strict=True)
     ]
     sizes = [each.size for each in before]
-    told = [place for place, (_, bound) in enumerate(found) if bound <= LARGEST_BOUND]
-    worst = max(told, key=lambda place: _nan_last(found[place][0] / found[place][1]), default=None)
+    comparable = [place for place, (_, bound) in enumerate(found) if bound <= MAX_BOUND]
+    worst = max(comparable, key=lambda place: _nan_last(found[place][0] / found[place][1]), default=None)
     rel_error, bound = found[worst] if worst is not None else (math.nan, math.nan)
     assert plain.loss is not None
     assert rounded.loss is not None
     return Agreement(
-        compared=sum(sizes[place] for place in told) / sum(sizes),
+        compared=sum(sizes[place] for place in comparable) / sum(sizes),
         rel_error=rel_error,
         bound=bound,
         array=worst,
@@ -341,10 +342,10 @@ def agreement(
 
 
 def step_incorrect(found: Agreement, array: str | None, looks: int) -> ResultWarning:
-    """None of so many steps agreed; `found` is of the last one."""
+    """RESULT_INCORRECT for a training of which `looks` steps were compared and none agreed; `found` is the last one."""
     return warning(
         "RESULT_INCORRECT",
-        "A training step isn't the one that the same weights and batch give in float32.",
+        "A training step differs from a float32 step with the same weights and batch.",
         array=array,
         steps=looks,
         **found.details(),
@@ -354,19 +355,19 @@ def step_incorrect(found: Agreement, array: str | None, looks: int) -> ResultWar
 def _array_error(
     before: NDArray[np.generic], timed: NDArray[np.generic], plain: NDArray[np.generic], rounded: NDArray[np.generic]
 ) -> tuple[float, float]:
-    """(error, bound), both relative to the change of the array in the plain step; infinite where that is nothing."""
+    """(error, bound), both relative to the change of the array in the plain step; infinite if it doesn't change."""
     start, one, other, again = (each.astype(np.float64) for each in (before, timed, plain, rounded))
     change = float(np.linalg.norm(other - start))
-    # The weights themselves are rounded, before and after.
+    # Storing the weights rounds them, before and after the step.
     stored = _storage_roundoff(before) * float(np.linalg.norm(start) + np.linalg.norm(other))
     bound = ALLOWED_ROUNDINGS * (float(np.linalg.norm(again - other)) + stored)
     if change == 0.0:
         return math.inf, math.inf
-    return float(np.linalg.norm(one - other)) / change, bound / change
+    return float(np.linalg.norm(one - other)) / change, max(MIN_BOUND, bound / change)
 
 
 def _storage_roundoff(array: NDArray[np.generic]) -> float:
-    """The unit roundoff of the array's own dtype."""
+    """The unit roundoff of the array's dtype."""
     return UNIT_ROUNDOFF.get(array.dtype.name, UNIT_ROUNDOFF["float32"])
 
 

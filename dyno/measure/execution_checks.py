@@ -1,11 +1,11 @@
-"""Checks of how the work was executed: completely, before the clock stopped, on the fast path.
+"""Checks of the execution: complete, finished before the clock stopped, and on the fast path.
 
-Each check looks only at its arguments. `dyno.runner.checks` takes the readings after the samples, and
-`dyno.runner.case_sampling` notes between samples what was compiled.
+Each check uses only its arguments. `dyno.runner.checks` takes the readings after the samples, and
+`dyno.runner.case_sampling` counts compilations between samples.
 
-SLOW_PATH: did slower kernels run than the device has? Flags, instructions and settings tell; nothing is timed. The
-cost of a flag differs with the work and is not measured here: the warning names the flag, and the figure stays a
-valid figure of that path.
+SLOW_PATH: did the work run on slower kernels than the device supports? Flags, instructions and settings decide it,
+without timing. The cost of a flag depends on the work and is not measured: the warning names the flag, and the figure
+is valid for that path.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dyno.measure.warnings import warning
 from dyno.models.result import ResultWarning
 from dyno.models.runner_protocol import RunRecord
 
-# An honest drain finds nothing left to wait for: 0.02 to 0.2 ms were measured. Half a sample lasts 25 ms at least.
+# After correct work, the drain has nothing to wait for and takes 0.02 to 0.2 ms. Half a sample lasts at least 25 ms.
 DRAIN_LIMIT = 0.05
 DRAIN_FLOOR_S = 1e-3
-# Of the time that added work should take, how much it has to take: the rest is left to noise.
+# The share of its expected time that added work must take; the rest allows for noise.
 GROWTH_SHARE = 0.5
-TELLING_SHARE = 0.25  # of a single execution: less can't be told from noise
-# A training counts three times its forward pass. Of its first layer no gradient for the inputs is needed, so that where
-# that layer is nearly all of it two thirds are done; a unit that is wrong is so by a factor of two.
+TELLING_SHARE = 0.25  # of a single execution; less is within the noise
+# A training counts three times its forward pass. The first layer needs no gradient for its inputs, so a training that
+# consists mostly of that layer does two thirds of the count. Wrong units are off by a factor of two.
 UNIT_LIMIT = 5 / 3
 _NAMED = 5
 
@@ -39,7 +39,7 @@ _NAMED = 5
 class DrainReading:
     """One reading: the clock stopped after `execution_s`, and the device had finished `drain_s` later.
 
-    `idle_s`: how long it takes to be told so where there is nothing to wait for, on a busy host many milliseconds.
+    `idle_s`: how long a drain takes with nothing to wait for; on a busy host, many milliseconds.
     """
 
     execution_s: float
@@ -53,9 +53,9 @@ class DrainReading:
 
 @dataclass(frozen=True)
 class WorkGrowth:
-    """The work took `single_s`, and `times` as much of it `grown_s`.
+    """The work took `single_s`, and `times` as much work took `grown_s`.
 
-    `least_s`: what the single work takes at the highest rate that the device could have.
+    `least_s`: the time of the single work at the device's highest possible rate.
     """
 
     times: float
@@ -65,17 +65,18 @@ class WorkGrowth:
 
     @property
     def grew(self) -> bool:
-        """By half at least of what the added work should take."""
+        """Whether the time grew by at least half of what the added work should take."""
         return self._added_s >= GROWTH_SHARE * (self.times - 1) * self.single_s
 
     @property
     def telling(self) -> bool:
-        """Whether the added work must show, even at the highest rate."""
-        return self._needed_s >= TELLING_SHARE * min(self.single_s, self.grown_s)  # more work bounds less of it
+        """Whether the added work must be visible even at the highest rate."""
+        single_s = min(self.single_s, self.grown_s)  # less work can't take longer than more
+        return self._needed_s >= TELLING_SHARE * single_s
 
     @property
     def eliminated(self) -> bool:
-        """The added work went by faster than the device could do half of it."""
+        """Whether the added work took less time than the device needs for half of it."""
         return self._added_s < self._needed_s
 
     @property
@@ -88,7 +89,7 @@ class WorkGrowth:
 
 
 def async_timing(readings: Sequence[DrainReading]) -> ResultWarning | None:
-    """After every reading the device was still busy, for more than 1 ms and 5 % of the time taken."""
+    """Raised if the device was still busy after every reading, for more than 1 ms and 5 % of the execution time."""
     if not readings or not all(reading.late for reading in readings):
         return None
     least = min(readings, key=lambda reading: reading.drain_s)
@@ -104,7 +105,7 @@ def async_timing(readings: Sequence[DrainReading]) -> ResultWarning | None:
 
 
 def work_eliminated(growth: WorkGrowth, work: str) -> ResultWarning | None:
-    """More of the `work`, in words, took no longer."""
+    """Raised if more of the `work` (a noun for the message) took no longer."""
     if not growth.telling or not growth.eliminated:
         return None
     return warning(
@@ -118,30 +119,30 @@ def work_eliminated(growth: WorkGrowth, work: str) -> ResultWarning | None:
 
 
 def unit_mismatch(declared: float, counted: float) -> ResultWarning | None:
-    """FLOP of one execution, as declared and as the framework counts them: one is more than 5/3 of the other."""
+    """Raised if one of the declared and the counted FLOP per execution is more than 5/3 of the other."""
     if max(declared, counted) <= UNIT_LIMIT * min(declared, counted):
         return None
     message = f"The figure counts {declared:.3g} FLOP per execution; the framework counts {counted:.3g}."
     return warning("UNIT_MISMATCH", message, declared_flop=declared, counted_flop=counted, limit=UNIT_LIMIT)
 
 
-def steps_mismatch(asked: int, made: int, skipped: int = 0) -> ResultWarning | None:
-    """Training steps that the figure counts, and those that the optimiser made; up to `skipped` may be fewer."""
-    if asked - skipped <= made <= asked:
+def steps_mismatch(counted: int, made: int, skipped: int = 0) -> ResultWarning | None:
+    """Raised if the optimiser made more steps than the figure counts, or fewer by more than `skipped`."""
+    if counted - skipped <= made <= counted:
         return None
-    message = f"The figure counts {asked} training steps; the optimiser made {made}."
-    return warning("UNIT_MISMATCH", message, counted_steps=asked, made_steps=made)
+    message = f"The figure counts {counted} training steps; the optimiser made {made}."
+    return warning("UNIT_MISMATCH", message, counted_steps=counted, made_steps=made)
 
 
 def compile_in_timing(names: Sequence[str]) -> ResultWarning | None:
-    """These functions were traced or compiled between the first sample's start and the last one's end."""
+    """`names`: functions traced or compiled between the first sample's start and the last one's end."""
     if not names:
         return None
     return warning("COMPILE_IN_TIMING", times=len(names), functions=_first_names(names))
 
 
 def retraced(before: Sequence[str], since: Sequence[str]) -> ResultWarning | None:
-    """Of the functions that had been traced `before` the first look, some were traced again `since`."""
+    """Raised if functions traced `before` sampling were traced again `since`."""
     known = set(before)
     again = [name for name in since if name in known]
     if not again:
@@ -150,7 +151,7 @@ def retraced(before: Sequence[str], since: Sequence[str]) -> ResultWarning | Non
 
 
 def _first_names(names: Sequence[str]) -> list[JsonValue]:
-    """Each once, the first few."""
+    """The first few names, without duplicates."""
     return [*list(dict.fromkeys(names))[:_NAMED]]
 
 
@@ -162,7 +163,7 @@ _CPU, _GPU = frozenset({"cpu"}), frozenset({"gpu"})
 
 @dataclass(frozen=True)
 class _Switch:
-    """An environment flag whose value, matching `pattern`, switches fast kernels off for those who read it."""
+    """An environment flag that disables fast kernels for its readers if its value matches `pattern`."""
 
     flag: str
     pattern: str
@@ -170,7 +171,7 @@ class _Switch:
     kinds: frozenset[str] = _ANY
 
 
-# Not NVIDIA_TF32_OVERRIDE: who wants float32 sets it, and where TF32 was asked for PRECISION_MISMATCH tells.
+# NVIDIA_TF32_OVERRIDE is left out: users set it to get float32, and PRECISION_MISMATCH covers requests for TF32.
 _SWITCHES = (
     _Switch("TF_ENABLE_ONEDNN_OPTS", r"^(0|false)$", frozenset({"tensorflow"}), _CPU),
     _Switch("TF_DETERMINISTIC_OPS", r"^(1|true)$", frozenset({"tensorflow"}), _GPU),
@@ -182,7 +183,7 @@ _SWITCHES = (
     _Switch("XLA_FLAGS", r"--xla_gpu_autotune_level=0\b", _XLA, _GPU),
     _Switch("XLA_FLAGS", r"--xla_gpu_(deterministic_ops|exclude_nondeterministic_ops)(=true)?(\s|$)", _XLA, _GPU),
 )
-# Limits on a CPU's instructions: (flag, what stands before the level, who reads it).
+# Limits on a CPU's instructions: (flag, prefix of the level, readers).
 _ISA_LIMITS = (
     ("ONEDNN_MAX_CPU_ISA", "^", _ONEDNN),
     ("DNNL_MAX_CPU_ISA", "^", _ONEDNN),
@@ -200,7 +201,7 @@ _ISA_LEVELS = (
     "AMX",
     "AMX_FP16",
 )
-# The level that brings an instruction, and the dtypes whose products it makes faster; null: all of them.
+# The level that adds an instruction, and the dtypes whose products it speeds up; None means all.
 _BRINGS: Mapping[str, tuple[str, frozenset[str] | None]] = {
     "avx": ("AVX", None),
     "avx2": ("AVX2", None),
@@ -222,7 +223,7 @@ _NATIVE: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class _Executed:
-    """What the runs tell: who computed, with which flags, in which dtypes."""
+    """The facts of the runs: libraries, flags and dtypes."""
 
     device: Device
     kind: str
@@ -234,16 +235,17 @@ class _Executed:
 
 
 def slow_path(device: Device, params: Any, records: Sequence[RunRecord]) -> ResultWarning | None:
-    """One warning with every reason why something faster than what ran is there."""
+    """One warning with every reason why a faster path exists than the one that ran."""
     ran = _executed(device, params, records[0])
     reasons = [*_switched_off(ran), *_limited(ran), *_wider(ran), *_unfused(ran), *_without_xla(ran)]
     if not reasons:
         return None
-    return warning("SLOW_PATH", f"A slower kernel ran than the device has: {'; '.join(reasons)}.", reasons=[*reasons])
+    message = f"The work ran on a slower kernel than the device supports: {'; '.join(reasons)}."
+    return warning("SLOW_PATH", message, reasons=[*reasons])
 
 
 def path_unknown(device: Device) -> bool:
-    """Whether it isn't known what the device could do: a CPU that doesn't tell its instructions."""
+    """Whether the device's instructions are unknown, as on a CPU without ISA flags."""
     return device.driven_as == "cpu" and not device.isa
 
 
@@ -251,7 +253,7 @@ def _executed(device: Device, params: Any, record: RunRecord) -> _Executed:
     environment, details = record.environment, record.details
     framework = str(environment.get("framework", ""))
     dtypes = {case.dtype for case in record.cases} or {getattr(params, "dtype", "float32")}
-    # Of TensorFlow's work, only what was asked for, and its products of int8, goes through XLA.
+    # TensorFlow uses XLA only on request (jit_compile) and for int8 products.
     products = "int8" in dtypes and "engine" not in details
     by_xla = framework == "jax" or details.get("jit_compile") is True or products
     return _Executed(
@@ -274,7 +276,7 @@ def _switched_off(ran: _Executed) -> Iterator[str]:
 
 
 def _limited(ran: _Executed) -> Iterator[str]:
-    """A limit on instructions below one that the core has and the work could use."""
+    """Limits below an instruction level that the core has and the work could use."""
     for flag, before, readers in _ISA_LIMITS:
         found = re.search(f"{before}([A-Z0-9_]+)", ran.flags.get(flag, ""), re.IGNORECASE)
         level = _level(found.group(1).upper()) if found else None
@@ -292,19 +294,19 @@ def _limited(ran: _Executed) -> Iterator[str]:
 
 
 def _level(name: str) -> int | None:
-    """oneDNN writes AVX512_CORE_VNNI where XLA writes AVX512_VNNI; both know levels that aren't in the list."""
+    """oneDNN writes AVX512_CORE_VNNI for XLA's AVX512_VNNI; both have further levels, which give None."""
     short = name.replace("AVX512_CORE", "AVX512").replace("AVX512_AMX", "AMX")
     short = "SSE" if short.startswith("SSE") else short
     return _ISA_LEVELS.index(short) if short in _ISA_LEVELS else None
 
 
 def _wider(ran: _Executed) -> Iterator[str]:
-    """Arithmetic that a CPU doesn't have is done in float32 or int32, with conversions."""
+    """CPUs without native arithmetic for a dtype compute in float32 or int32, with conversions."""
     if ran.kind != "cpu" or not ran.device.isa:
         return
     for dtype in sorted(ran.dtypes & _NATIVE.keys()):
         if not _NATIVE[dtype] & set(ran.device.isa):
-            yield f"the core has no instructions for products of {dtype} and computes wider"
+            yield f"the core has no instructions for {dtype} products and computes in a wider dtype"
 
 
 def _unfused(ran: _Executed) -> Iterator[str]:
@@ -314,11 +316,11 @@ def _unfused(ran: _Executed) -> Iterator[str]:
     if ran.kind != "gpu" or not kernel:
         return
     if not kernel.startswith("fused"):
-        yield f"the recurrent layers ran as {kernel}, not in cuDNN's fused kernel"
+        yield f"the recurrent layers ran as {kernel} instead of cuDNN's fused kernel"
     elif "tensorflow" in ran.readers and ran.details.get("jit_compile") is True:
-        yield "XLA can't compile cuDNN's fused recurrent kernel, and was asked to compile all"
+        yield "jit_compile is on, and XLA can't compile cuDNN's fused recurrent kernel"
 
 
 def _without_xla(ran: _Executed) -> Iterator[str]:
     if ran.asked_for_xla and ran.details.get("jit_compile") is False:
-        yield "XLA was asked for (jit_compile) and not used"
+        yield "XLA was requested (jit_compile) but not used"

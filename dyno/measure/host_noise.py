@@ -1,9 +1,9 @@
 """NOISY_NEIGHBOUR: did others use the device's cores while this process sampled?
 
-Three things count. Steal: time in which the hypervisor ran another machine (/proc/stat). Siblings: time that the
-other hyperthreads of these cores were busy; no run is on them, and they share the cores' pipes and caches. Others:
-time that the cores spent on processes, less what this process used. It disturbs if this process's threads had to wait
-meanwhile (run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't count that. Waiting alone proves
+Three shares count. Steal: time in which the hypervisor ran another machine (/proc/stat). Siblings: time in which the
+other hyperthreads of these cores were busy; the run doesn't use them, but they share the cores' pipes and caches.
+Others: time that the cores spent on other processes. This last share counts only if threads of this process had to wait
+meanwhile (run_delay in /proc/self/task/*/schedstat), or if the kernel doesn't count waiting. Waiting alone proves
 nothing: a framework with more threads than cores makes itself wait.
 """
 
@@ -30,7 +30,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class CoreUsage:
-    """Seconds so far: on the watched cores in all processes, stolen from them, in this process alone, on siblings."""
+    """Seconds so far: busy and stolen on the watched cores, used and waited by this process, and busy on siblings."""
 
     now_s: float
     busy_s: float
@@ -41,7 +41,7 @@ class CoreUsage:
 
 
 class HostNoise:
-    """Watches from its making on. The process must stay on `cores` meanwhile, as a runner does."""
+    """Watches `cores` from its creation on. The process must stay pinned to them, as a runner is."""
 
     def __init__(self, cores: Sequence[int], clock: Clock, proc: Path = PROC, topology: Path = TOPOLOGY) -> None:
         self._cores, self._clock, self._proc = frozenset(cores), clock, proc
@@ -49,7 +49,7 @@ class HostNoise:
         self._before = self._look()
 
     def shares(self) -> CoreShares | None:
-        """What happened since; None where nothing can be known (no cores, no /proc/stat)."""
+        """Shares since the creation; None if unknown (no cores, no /proc/stat)."""
         before, after = self._before, self._look()
         if before is None or after is None:
             return None
@@ -66,7 +66,7 @@ class HostNoise:
 
 
 def core_shares(before: CoreUsage, after: CoreUsage, cores: int) -> CoreShares | None:
-    """Between two looks at `cores` cores; None where no time passed."""
+    """Shares between two readings of `cores` cores; None if no time passed."""
     capacity_s = (after.now_s - before.now_s) * cores
     if capacity_s <= 0:
         return None
@@ -80,7 +80,7 @@ def core_shares(before: CoreUsage, after: CoreUsage, cores: int) -> CoreShares |
 
 
 def noisy_neighbour(seen: CoreShares | None) -> ResultWarning | None:
-    """What was more than it may: 1 % stolen, 2 % busy siblings, or 2 % used by others while this process waited 1 %."""
+    """Raised above 1 % stolen, 2 % busy siblings, or 2 % used by others while this process waited over 1 %."""
     if seen is None:
         return None
     disturbed = seen.others > OTHERS_LIMIT and (seen.waited is None or seen.waited > WAIT_LIMIT)
@@ -88,8 +88,8 @@ def noisy_neighbour(seen: CoreShares | None) -> ResultWarning | None:
         return None
     return warning(
         "NOISY_NEIGHBOUR",
-        f"Others used {seen.others:.1%} of the cores' time, other machines {seen.stolen:.1%}, "
-        f"hyperthreads beside {seen.beside:.1%}.",
+        f"Other processes used {seen.others:.1%} of the cores' time, other machines {seen.stolen:.1%}, "
+        f"sibling hyperthreads {seen.beside:.1%}.",
         others_share=seen.others,
         steal_share=seen.stolen,
         siblings_share=seen.beside,
@@ -111,17 +111,17 @@ def _ticks(stat: Path, cores: frozenset[int]) -> list[list[int]]:
 
 
 def _busy_s(ticks: list[list[int]]) -> float:
-    """user, nice and system; idle, iowait, irq and softirq lie between them and steal (man 5 proc_stat)."""
+    """Seconds in user, nice and system, columns 0 to 2; steal is column 7 (man 5 proc_stat)."""
     return sum(sum(row[:3]) for row in ticks) * _TICK_S
 
 
 def _waited_s(proc: Path) -> float | None:
-    """Seconds that this process's threads were ready to run and did not; None where the kernel doesn't count them."""
+    """Seconds in which threads of this process were ready but not running; None if the kernel doesn't count them."""
     ran_ns = waited_ns = 0
     for file in proc.glob("self/task/*/schedstat"):
         try:
             ran, waited, _ = file.read_text().split()
-        except (OSError, ValueError):  # a thread that ended meanwhile
+        except (OSError, ValueError):  # the thread has ended
             continue
         ran_ns, waited_ns = ran_ns + int(ran), waited_ns + int(waited)
     return waited_ns / 1e9 if ran_ns else None

@@ -1,16 +1,16 @@
 """METRIC_OUT_OF_BAND: is the headline metric far from earlier results of the same work?
 
-The band is a prediction interval around the median of the other results on devices of this model, on logarithms, so
-that a rate and the time that it is made of are judged alike. Their scatter is the median absolute deviation: a few
-results that went wrong, or another mode, don't widen it. It holds a new value with 99 %: Student's t, with as many
-degrees of freedom as a standard deviation known that well would have (the deviation's efficiency is 37 %: Rousseeuw &
-Croux 1993, "Alternatives to the Median Absolute Deviation"), times what the median's own error adds. A fixed
-multiple, such as the 3.5 of Iglewicz & Hoaglin (1993), would raise one normal result in eight against five others.
+The band is a prediction interval around the median of the other results on devices of this model. It uses logarithms,
+so that a rate and its time are judged alike. The scatter is the median absolute deviation, which a few bad results or
+a second mode don't widen. The band holds a new value with a probability of 99 %. Its half-width is the scatter times
+Student's t, times a factor for the median's own error. The degrees of freedom are 37 % of the number of results, the
+deviation's efficiency (Rousseeuw & Croux 1993, "Alternatives to the Median Absolute Deviation"). A fixed multiple, such
+as the 3.5 of Iglewicz & Hoaglin (1993), would raise one normal result in eight against five others.
 
-Nothing within 10 % of the median is raised, however close together the others lie: equal devices differ by 8 % on
-average (Sinha et al. 2022, "Not All GPUs Are Created Equal", five clusters).
+The band is at least 10 % wide on either side, because equal devices differ by 8 % on average (Sinha et al. 2022, "Not
+All GPUs Are Created Equal", five clusters).
 
-Below five other results there is no band. All work begins that way, so the check doesn't count as missed.
+With fewer than five other results there is no band. All work begins that way, so the check doesn't count as missed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from dyno.models.spec import Spec
 from dyno.workloads.contract import Params
 
 _CODE = "METRIC_OUT_OF_BAND"
-_NOT_ASKED = "the store could not be asked what devices of this model gave for the same work"
+_NOT_READ = "the worker couldn't read earlier results of this work from the store"
 MIN_PEERS = 5
 CONFIDENCE = 0.99
 FLOOR = 0.1
-_TO_DEVIATION = 1.4826  # of a normal distribution, from its median absolute deviation
+_TO_DEVIATION = 1.4826  # standard deviation of a normal distribution / its median absolute deviation
 _EFFICIENCY = 0.37
-_SMALL_SAMPLE = 0.8  # n / (n - 0.8) takes the bias out of it: Croux & Rousseeuw (1992)
-_WIDEST = math.log(1e6)  # says nothing any more, and stays a number
+_SMALL_SAMPLE = 0.8  # n / (n - 0.8) corrects the bias: Croux & Rousseeuw (1992)
+_WIDEST = math.log(1e6)  # so wide that it raises nothing, but finite
 
 
 @dataclass(frozen=True)
 class RegressionBand:
-    """Bounds in the figures' unit, around the median of so many of them."""
+    """Bounds in the figures' unit, around the median of `count` figures."""
 
     low: float
     high: float
@@ -49,10 +49,10 @@ class RegressionBand:
 
 
 def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
-    """The first metric that was sampled, and its series: of the same work, on devices of the same model.
+    """The first sampled metric, and its series: the same work on devices of the same model.
 
-    Of a CPU also on as many cores, as a worker may have but some of them; of other devices on as many units. None of an
-    emulated device, which is like no other, and where nothing was sampled.
+    CPUs also need the same number of cores, as a worker may have only some of them; other devices, the same number of
+    units. None for emulated devices, which aren't comparable, and if nothing was sampled.
     """
     metric = _sampled(result)
     if metric is None or metric.value is None or metric.value <= 0 or result.device.get("emulated"):
@@ -64,7 +64,7 @@ def headline(result: Result, spec: Spec, params: Params) -> Headline | None:
 
 
 def with_band_check(result: Result, own: Peer, peers: Sequence[Peer] | None) -> Result:
-    """The result with what its peers say of it; None: nobody could ask them, so the check was not made."""
+    """The result, checked against `peers`. If `peers` is None (the store wasn't readable), the check stays unmade."""
     if peers is None:
         return _unchecked(result)
     raised = _out_of_band(result, own, peers)
@@ -75,13 +75,13 @@ def with_band_check(result: Result, own: Peer, peers: Sequence[Peer] | None) -> 
 
 
 def regression_band(values: Sequence[float]) -> RegressionBand:
-    """Where one more value is expected, of positive ones; raises ValueError below five."""
+    """The band for one more value, given positive `values`. Raises ValueError for fewer than five."""
     count = len(values)
     if count < MIN_PEERS:
-        raise ValueError(f"{count} values are too few for a band")
+        raise ValueError(f"a band needs {MIN_PEERS} values, not {count}")
     logs = [math.log(value) for value in values]
     scatter = _TO_DEVIATION * mad(logs) * count / (count - _SMALL_SAMPLE)
-    of_next = math.sqrt(1 + math.pi / 2 / count)  # its own scatter, and that of the median
+    of_next = math.sqrt(1 + math.pi / 2 / count)  # the new value's scatter and the median's error
     half = student_t(_EFFICIENCY * count, CONFIDENCE) * scatter * of_next
     factor = math.exp(min(max(half, math.log1p(FLOOR)), _WIDEST))
     middle = math.exp(median(logs))
@@ -100,7 +100,7 @@ def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarn
     away = f"{abs(share):.0%} {'above' if share > 0 else 'below'}"
     return warning(
         "METRIC_OUT_OF_BAND",
-        f"The figure is {away} the median of {found.count} results of the same work on devices of the model {model}.",
+        f"The figure is {away} the median of {found.count} results of the same work on devices of model {model}.",
         metric=metric.name if metric else None,
         value=own.value,
         median=found.median,
@@ -114,11 +114,11 @@ def _out_of_band(result: Result, own: Peer, peers: Sequence[Peer]) -> ResultWarn
 
 def _unchecked(result: Result) -> Result:
     missing, reasons = {*result.unchecked, _CODE}, result.details.get("unchecked_reasons")
-    told = {**(reasons if isinstance(reasons, dict) else {}), _CODE: _NOT_ASKED}
+    all_reasons = {**(reasons if isinstance(reasons, dict) else {}), _CODE: _NOT_READ}
     return result.model_copy(
         update={
             "unchecked": [code for code in CODES if code in missing],
-            "details": {**result.details, "unchecked_reasons": told},
+            "details": {**result.details, "unchecked_reasons": all_reasons},
             "verdict": _at_best_indicative(result),
         }
     )

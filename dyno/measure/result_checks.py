@@ -1,7 +1,7 @@
 """Checks of class A and C: is the number wrong, and what must a reader know?
 
-Each check returns a warning or None and looks only at its arguments. `dyno.measure.assemble` calls those that need
-the whole result, a workload's `verify` and `lint` call those that need its operands and params.
+Each check returns a warning or None and uses only its arguments. `dyno.measure.assemble` calls checks of the whole
+result. A workload's `verify` and `lint` call checks of its operands and params.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# A measured peak is itself a measurement: a burst may catch a lower clock than a later run has.
+# Slack for measured peaks: the measuring burst may run at a lower clock than a later run.
 PEAK_SLACK = {"datasheet": 1.0, "measured clock": 1.05, "measured here": 1.05}
 # Below this share of the peak, starting the work outweighs the work.
 OVERHEAD_FRACTION = 0.02
-# Of a training's time, waiting for batches or making them on the device's own cores. A tenth is what equal devices
-# differ by (METRIC_OUT_OF_BAND's floor), and without it the training would be a ninth faster at most. TensorFlow's
-# profiler calls a step moderately input-bound from 5 % of waiting on, highly from 20 %.
+# The share of a training's time spent waiting for batches, or making them on the device's own cores. Equal devices
+# differ by a tenth (METRIC_OUT_OF_BAND's floor), and removing a tenth makes the training at most a ninth faster.
+# TensorFlow's profiler calls a step moderately input-bound from 5 % of waiting, highly from 20 %.
 INPUT_LIMIT = 0.10
 _EXAMINED, _LEAST_EXAMINED = 65536, 256
-LEAST_TELLING = 16  # values: most of fewer may be alike by chance, as of two classes, or where 8 bits are kept
-_BATCH_MULTIPLE = 8  # what vector registers and matrix units take at a time
+LEAST_TELLING = 16  # values; fewer may agree by chance, for example labels of two classes or 8-bit values
+_BATCH_MULTIPLE = 8  # values that vector registers and matrix units take at a time
 _WIDTH_MULTIPLE = 128  # the side of a TPU's matrix unit
 
 
 def output_nonfinite(nonfinite: int, elements: int) -> ResultWarning | None:
-    """`nonfinite` of `elements` output values are NaN or infinite."""
+    """Raised if any output value is NaN or infinite."""
     if nonfinite == 0:
         return None
     return warning("OUTPUT_NONFINITE", nonfinite=nonfinite, elements=elements)
 
 
 def result_incorrect(rel_error: float, tolerance: float) -> ResultWarning | None:
-    """`rel_error` against float64 (`dyno.measure.correctness`) is above `tolerance`; NaN counts as above."""
+    """Raised if `rel_error` against float64 (`dyno.measure.correctness`) is above `tolerance` or NaN."""
     if rel_error <= tolerance:
         return None
     shown = rel_error if math.isfinite(rel_error) else None
@@ -49,10 +49,10 @@ def result_incorrect(rel_error: float, tolerance: float) -> ResultWarning | None
 
 
 def degenerate_data(operand: NDArray[np.generic], shares: int = 1) -> ResultWarning | None:
-    """More than half of a generated operand's values are one value. Not for real data: an image is mostly background.
+    """Raised if over half of a generated operand's values are equal. Not for real data: images are mostly background.
 
-    Up to 65,536 values at random places are looked at; of one of several operands, its part of `shares` of them, 256 at
-    least. Constant operands draw less power, so the clock is higher: He, "Strangely, Matrix Multiplications on GPUs Run
+    Examines up to 65,536 values at random places, divided by `shares` if there are several operands, but at least 256.
+    Constant operands draw less power, so the clock is higher: He, "Strangely, Matrix Multiplications on GPUs Run
     Faster When Given 'Predictable' Data!" (2024).
     """
     import numpy as np
@@ -67,18 +67,18 @@ def degenerate_data(operand: NDArray[np.generic], shares: int = 1) -> ResultWarn
 
 
 def zero_product(told: bool) -> ResultWarning | None:
-    """A product that is zero in float64 too, so that nothing can be `told` from it: any kernel gets it right."""
+    """Raised unless `told`: a product that is zero in float64 too proves nothing, as any kernel gets it right."""
     return None if told else warning("DEGENERATE_DATA", "The product of the operands is zero.")
 
 
 def constant_data(parts: Mapping[str, NDArray[np.generic]]) -> ResultWarning | None:
-    """Data to learn from, by the names of its parts: one of 16 values or more, all of which are the same.
+    """Raised if a named part of the training data has at least 16 values and all are equal.
 
-    Unlike `degenerate_data` it is for real data too: most of it may be background, so every value counts. The first
-    few tell of sound data that it isn't constant.
+    Unlike `degenerate_data`, this also applies to real data, which may be mostly background, so it compares all values.
+    For valid data it stops after the first block.
     """
     constant: list[JsonValue] = [name for name, values in parts.items() if _constant(values.reshape(-1))]
-    return warning("DEGENERATE_DATA", "The data to learn from are constant.", constant=constant) if constant else None
+    return warning("DEGENERATE_DATA", "The training data is constant.", constant=constant) if constant else None
 
 
 def _constant(flat: NDArray[np.generic]) -> bool:
@@ -87,7 +87,7 @@ def _constant(flat: NDArray[np.generic]) -> bool:
 
 
 def above_peak(peak: Peak) -> ResultWarning | None:
-    """The fraction of peak is above 1, with slack for a peak that was measured."""
+    """Raised if the fraction of peak is above 1, with slack for a measured peak."""
     limit = PEAK_SLACK.get(peak.provenance or "", 1.0)
     if peak.fraction is None or peak.fraction <= limit:
         return None
@@ -99,11 +99,11 @@ def emulated_device(emulated: bool) -> ResultWarning | None:
 
 
 def clock_skew(monotonic_s: float, epoch_s: float) -> ResultWarning | None:
-    """The two clocks differ by more than 1 % of the window and 50 ms.
+    """Raised if the two clocks differ by more than 1 % of the window and 50 ms.
 
-    A step of the wall clock alone leaves the samples right, but so does a paused or migrated machine look, whose
-    monotonic clock stood still; they can't be told apart from inside. NTP may slew by 0.05 %; a reader that is
-    preempted between both clocks sees milliseconds.
+    A step of the wall clock leaves the samples correct. But a paused or migrated machine, whose monotonic clock stood
+    still, looks the same from inside. NTP may slew the clock by 0.05 %, and preemption between the two readings adds
+    milliseconds.
     """
     skew_s = epoch_s - monotonic_s
     if abs(skew_s) <= max(0.05, 0.01 * monotonic_s):
@@ -112,14 +112,14 @@ def clock_skew(monotonic_s: float, epoch_s: float) -> ResultWarning | None:
 
 
 def loss_nonfinite(loss: float) -> ResultWarning | None:
-    """The loss of steps that were only timed is NaN or infinite; in the training itself it fails the job."""
+    """Raised if the loss of timed steps is NaN or infinite. In the training itself, such a loss fails the job."""
     if math.isfinite(loss):
         return None
-    return warning("LOSS_NONFINITE", "The loss became NaN or infinite while steps were only timed.", loss=str(loss))
+    return warning("LOSS_NONFINITE", "The loss became NaN or infinite in timed steps.", loss=str(loss))
 
 
 def loss_rising(losses: Sequence[float]) -> ResultWarning | None:
-    """Training loss per epoch: the last is above the first, or the second half lies above the first half on average."""
+    """Raised if the last epoch's loss is above the first, or the second half's mean above the first half's."""
     if len(losses) < 2:
         return None
     half = len(losses) // 2
@@ -130,14 +130,14 @@ def loss_rising(losses: Sequence[float]) -> ResultWarning | None:
 
 
 def precision_mismatch(precision: Precision) -> ResultWarning | None:
-    """Another precision was observed than requested. Nothing observed says nothing."""
-    alike = {frozenset({"tf32", "float16"})}  # both keep 11 significant bits: their errors can't be told apart
+    """Raised if the observed precision differs from the requested one. Silent without an observed precision."""
+    alike = {frozenset({"tf32", "float16"})}  # both keep 11 significant bits, so their errors are the same
     pair = frozenset({precision.requested, precision.observed})
     if precision.observed is None or len(pair) == 1 or pair in alike:
         return None
     return warning(
         "PRECISION_MISMATCH",
-        f"{precision.requested} was asked for; the error is that of {precision.observed}.",
+        f"{precision.requested} was requested, but the error is that of {precision.observed}.",
         requested=precision.requested,
         observed=precision.observed,
         rel_error=precision.rel_error,
@@ -145,7 +145,7 @@ def precision_mismatch(precision: Precision) -> ResultWarning | None:
 
 
 def pow2_only(sizes: Sequence[int]) -> ResultWarning | None:
-    """Every size above 1 is a power of two."""
+    """Raised if every size above 1 is a power of two."""
     counted = [size for size in sizes if size > 1]
     if not counted or any(size & (size - 1) for size in counted):
         return None
@@ -153,14 +153,14 @@ def pow2_only(sizes: Sequence[int]) -> ResultWarning | None:
 
 
 def cache_resident(working_set_bytes: int, last_cache_bytes: int | None) -> ResultWarning | None:
-    """All data that one execution touches fits in the last level of cache. Silent where the cache isn't known."""
+    """Raised if all data of one execution fits in the last level of cache. Silent if the cache is unknown."""
     if last_cache_bytes is None or working_set_bytes > last_cache_bytes:
         return None
     return warning("CACHE_RESIDENT", working_set_bytes=working_set_bytes, last_cache_bytes=last_cache_bytes)
 
 
 def batch_uneven(batch_size: int, replicas: int) -> ResultWarning | None:
-    """A replica's share of a batch is no multiple of 8."""
+    """Raised if a replica's share of a batch is not a multiple of 8."""
     share = batch_size // replicas
     if share % _BATCH_MULTIPLE == 0:
         return None
@@ -168,40 +168,43 @@ def batch_uneven(batch_size: int, replicas: int) -> ResultWarning | None:
 
 
 def width_uneven(widths: Mapping[str, int]) -> ResultWarning | None:
-    """Sizes of a layer or a matrix on a TPU, by the names of their params: some is no multiple of 128."""
+    """Raised if a size of a layer or matrix on a TPU, by the name of its param, is not a multiple of 128."""
     uneven: dict[str, JsonValue] = {name: width for name, width in widths.items() if width % _WIDTH_MULTIPLE}
     return warning("WIDTH_UNEVEN", widths=uneven, multiple=_WIDTH_MULTIPLE) if uneven else None
 
 
 def batch_small(products_s: float, own_s: float) -> ResultWarning | None:
-    """The products of a batch are expected to take less than half of what a step takes whatever the batch, `own_s`."""
+    """Raised if a batch's products should take less than half of `own_s`, a step's fixed cost."""
     if products_s >= own_s / 2:
         return None
     return warning("BATCH_SMALL", products_s=products_s, step_overhead_s=own_s)
 
 
 def input_bound(wait_share: float, core_share: float | None, pipeline: Mapping[str, JsonValue]) -> ResultWarning | None:
-    """More than a tenth of the time passed until batches were there, or, of the cores' time, while they were made.
+    """Raised if more than a tenth of the time went to waiting for batches, or of the cores' time to making them.
 
-    `core_share`: where the device is the processor that makes them too. `pipeline`: what made them.
+    `core_share` applies if the device is also the processor that makes the batches. `pipeline` describes the input
+    pipeline.
     """
     if max(wait_share, core_share or 0.0) <= INPUT_LIMIT:
         return None
     message = f"The device waited for its input for {wait_share:.0%} of the time."
     if wait_share <= INPUT_LIMIT:
-        message = f"The device's cores made its input in {core_share:.0%} of their time."
+        message = f"The device's cores spent {core_share:.0%} of their time making its input."
     return warning("INPUT_BOUND", message, wait_share=wait_share, core_share=core_share, limit=INPUT_LIMIT, **pipeline)
 
 
 def overhead_bound(peak: Peak) -> ResultWarning | None:
-    """Less than 2 % of the peak was reached."""
+    """Raised below 2 % of the peak."""
     if peak.fraction is None or peak.fraction >= OVERHEAD_FRACTION:
         return None
     return warning("OVERHEAD_BOUND", fraction=peak.fraction, limit=OVERHEAD_FRACTION)
 
 
-def synthetic_data(data: DataOrigin | None, so: str = "so accuracy is no reference accuracy") -> ResultWarning | None:
-    """The data set is a sample of the real one or a synthetic twin; `so`: what that means for the figures."""
+def synthetic_data(
+    data: DataOrigin | None, so: str = "so accuracy is not a reference accuracy"
+) -> ResultWarning | None:
+    """Raised if the data set is a sample or a synthetic twin; `so` is the consequence for the figures."""
     if data is None or data.kind == "real":
         return None
     message = f"{data.name} is a {data.kind} here, {so}."

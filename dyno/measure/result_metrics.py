@@ -1,7 +1,7 @@
 """Metrics, energy and raw samples of a result, computed from the records of its runs.
 
-A metric is the mean of the runs' medians, with Student's t over the runs. A job with several cases is treated as one
-job per case: every figure and check holds for each case.
+A metric is the mean of the runs' medians, with Student's t over the runs. Each case of a job has its own figures and
+checks, as if it were a job.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def by_case(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
-    """The runs of each case by its name, in the order they were taken; empty where the job has but one."""
+    """The runs of each case by name, in the order of the runs; empty if the job has no cases."""
     found: dict[str, list[RunRecord]] = {}
     for record in records:
         for case, alone in zip(record.cases, records_by_case(record), strict=False):
@@ -29,7 +29,7 @@ def by_case(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
 
 
 def records_by_case(record: RunRecord) -> list[RunRecord]:
-    """The run as one record per case, with the case's own samples; the run itself where it has but one."""
+    """The run as one record per case, with the case's own samples; the run itself if it has no cases."""
     return [
         record.model_copy(
             update={
@@ -46,11 +46,11 @@ def records_by_case(record: RunRecord) -> list[RunRecord]:
     ] or [record]
 
 
-COLD = "cold_"  # begins the names of rates over the first execution
+COLD = "cold_"  # prefix of rates over the first execution
 
 
 def all_metrics(specs: Sequence[MetricSpec], records: Sequence[RunRecord]) -> list[Metric]:
-    """Each metric of the workload, and for work that is no training each rate once more for the first execution."""
+    """All metrics of the workload. Except for trainings, each rate is also given for the first execution."""
     found = [_of_job(spec, records) for spec in specs]
     sampled = [spec for spec in specs if spec.sampled]
     if not any(record.training for record in records):
@@ -74,28 +74,28 @@ def _sampled(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
 
 
 def _cold(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
-    """The same rate over the first execution of each process.
+    """The rate of `spec` over the first execution of each process.
 
-    Tracing lies before it; what the framework does only when a graph first runs (XLA's compiling, choosing and setting
-    up kernels) is part of it.
+    It excludes tracing, and includes what the framework does when a graph first runs (compiling with XLA, choosing and
+    setting up kernels).
     """
     cold = replace(spec, name=f"{COLD}{spec.name}")
     times = [record.summary.phases.first_execution_s for record in records]
     figures = [_figure(cold, record, time_s) for record, time_s in zip(records, times, strict=True) if time_s]
     if len(figures) < len(records):
-        return _absent(cold, "a run has no time of its first execution")
+        return _absent(cold, "a run has no time for its first execution")
     return _metric(cold, figures, samples=len(figures))
 
 
 def _figure(spec: MetricSpec, record: RunRecord, time_s: float) -> float:
-    """What one execution of `time_s` seconds makes of the metric. An `amount` counts in units of `work`."""
+    """The metric for one execution of `time_s` seconds. An `amount` counts in units of `work`."""
     amount = record.amounts[spec.amount] if spec.amount else 1.0
     return record.work / time_s / amount if spec.better == "higher" else time_s / record.work * amount
 
 
 def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
     interval = mean_interval(figures)
-    # Times and rates are positive, so the part of the interval below zero can't hold the truth.
+    # Times and rates are positive, so the interval is cut at zero.
     low = None if interval.low is None else max(0.0, interval.low)
     return Metric(
         name=spec.name,
@@ -114,7 +114,7 @@ def _metric(spec: MetricSpec, figures: Sequence[float], samples: int) -> Metric:
 def _from_first_run(spec: MetricSpec, first: RunRecord) -> Metric:
     value = first.figures.get(spec.name)
     if value is None:
-        return _absent(spec, "the first run didn't take it")
+        return _absent(spec, "the first run didn't measure it")
     reason = "taken once, in the first run: no interval"
     return Metric(name=spec.name, unit=spec.unit, value=value, better=spec.better, runs=1, samples=1, reason=reason)
 
@@ -122,12 +122,12 @@ def _from_first_run(spec: MetricSpec, first: RunRecord) -> Metric:
 def _from_each_run(spec: MetricSpec, records: Sequence[RunRecord]) -> Metric:
     figures = [record.figures[spec.name] for record in records if spec.name in record.figures]
     if len(figures) < len(records):
-        return _absent(spec, "a run didn't take it")
+        return _absent(spec, "a run didn't measure it")
     return _metric(spec, figures, samples=len(figures))
 
 
 def _against(spec: MetricSpec, case: str, records: Sequence[RunRecord]) -> Metric:
-    """Of each run the ratio of both medians, which what disturbs a whole run leaves alone."""
+    """The ratio of both medians in each run, which cancels disturbances of a whole run."""
     others = by_case(records).get(case, [])
     if len(others) < len(records):
         return _absent(spec, f"a run has no case {case}")
@@ -147,9 +147,10 @@ _OPERATIONS = ("FLOP/s", "OP/s")
 
 
 def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) -> Energy:
-    """`rate_unit`: that of the throughput ("FLOP/s", "images/s"), which `work` of a record is counted in.
+    """The energy of a job; null with a reason unless every run reports its energy.
 
-    Null, with the reason, unless every run tells its energy. `flops` per execution.
+    `rate_unit` is the unit of the throughput ("FLOP/s", "images/s"); a record's `work` is in the same unit. `flops` is
+    per execution.
     """
     windows = [record.summary.sensors for record in records]
     known = [each for each in windows if each is not None and each.energy_j is not None and each.energy_s]
@@ -171,19 +172,19 @@ def energy(records: Sequence[RunRecord], rate_unit: str | None, flops: float) ->
 
 
 def _mean_execution_s(records: Sequence[RunRecord]) -> float:
-    """Of the whole windows, what lies between samples included: the energy of that is counted too."""
+    """The mean over whole windows, including the time between samples, because the energy counter includes it too."""
     summaries = [record.summary for record in records]
     executions = sum(summary.samples * summary.executions_per_sample for summary in summaries)
     return math.fsum(summary.phases.steady_s or 0.0 for summary in summaries) / executions
 
 
 def _no_energy_reason(windows: Sequence[Sensors | None]) -> str:
-    told = [each.reasons.get("energy_j") for each in windows if each is not None and each.energy_j is None]
-    return next((reason for reason in told if reason), "no energy counter was read")
+    reasons = [each.reasons.get("energy_j") for each in windows if each is not None and each.energy_j is None]
+    return next((reason for reason in reasons if reason), "no energy counter was read")
 
 
 def raw_samples(records: Sequence[RunRecord]) -> list[RunSamples]:
-    """Every reading of every run and case, in the order they were taken."""
+    """All samples of every run and case, in the order they were taken."""
     return [
         _run_samples(number, measured) for number, record in enumerate(records) for measured in _sampled_records(record)
     ]

@@ -1,19 +1,20 @@
 """Sample one run: clocks, executions per sample, warm-up detection and the run's summary.
 
-Warm-up is detected in two steps. Gradual: at every step the last two windows of five samples are compared. They agree
-when Mann & Whitney's U doesn't separate them (two-sided 5.6 %) or their medians differ by no more than the target (a
-caller's looser target counts as 2 %: `steady_rel_ci`). Plateaus: Pettitt's test searches the first samples from there
-on (20, or as many as the rule asks for) for a change point. What lies before agreeing windows and before a change
-point is warm-up and is kept separately. Once the target is met, all samples are searched again with a sharper test,
-because twenty samples show what windows of five can't tell from noise. Up to three times, samples before such a
-change also become warm-up and sampling continues. A change of more than the target that remains after that moves
-nothing: the run has no steady state and says so.
+Warm-up is detected in two steps. Gradual: after each sample, the last two windows of five samples are compared. They
+agree if Mann & Whitney's U doesn't separate them (two-sided 5.6 %) or their medians differ by no more than the target
+(a caller's looser target counts as 2 %: `steady_rel_ci`). Plateaus: from these windows on, Pettitt's test searches the
+first samples (20, or as many as the rule requires) for a change point. Samples before agreeing windows and before a
+change point are warm-up and are kept separately.
+
+Once the target is met, a sharper test searches all samples again, because twenty samples show changes that windows of
+five can't separate from noise. Up to three times, samples before such a change also become warm-up and sampling
+continues. If a change of more than the target remains, no more samples move, and the run reports no steady state.
 
 Both tests use the order of samples, not their spread, so a noisy run may still be steady. A coefficient of variation
-(Georges et al. 2007, 3.2.2) can't tell the two apart. Change points replace the person who inspects each plot in
-Kalibera & Jones (2013), section 4. Barrett et al. (2017) detect warm-up the same way.
+(Georges et al. 2007, 3.2.2) can't separate the two. Change points replace the manual inspection of plots in Kalibera &
+Jones (2013), section 4. Barrett et al. (2017) detect warm-up the same way.
 
-`Clock` is a protocol, so that tests can say how long everything took.
+`Clock` is a protocol, so that tests can supply the time.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ class Clock(Protocol):
         """Monotonic seconds from an arbitrary zero: for durations."""
 
     def epoch_s(self) -> float:
-        """Wall clock, seconds since 1970: only to be compared with `now_s`, as it may jump."""
+        """Wall clock, seconds since 1970. It may jump, so compare only its differences with those of `now_s`."""
 
     def cpu_s(self) -> tuple[float, float]:
-        """(user, system) processor seconds this process has used so far, over all its threads."""
+        """(user, system) processor seconds of this process so far, over all its threads."""
 
 
 class HostClock:
-    """The real one. CLOCK_MONOTONIC is what `perf_counter` reads on Linux: 1 ns, about 50 ns a call."""
+    """The clock of this host. On Linux, `perf_counter` reads CLOCK_MONOTONIC: 1 ns resolution, about 50 ns per call."""
 
     def now_s(self) -> float:
         return time.perf_counter()
@@ -57,7 +58,7 @@ class HostClock:
 
 @dataclass(frozen=True)
 class ClockReading:
-    """Now, by the clocks of one process: wall clocks and the processor's time."""
+    """A reading of all clocks of one process: monotonic, wall and processor time."""
 
     now_s: float
     epoch_s: float
@@ -71,7 +72,7 @@ class ClockReading:
 
 @dataclass(frozen=True)
 class TimedSample:
-    """So many executions between two instants."""
+    """A number of executions between two clock readings."""
 
     start: ClockReading
     end: ClockReading
@@ -87,29 +88,29 @@ class TimedSample:
 
 
 StoppedBecause = Literal["target", "max_samples", "max_s"]
-Execute = Callable[[int], None]  # execute so often, then drain the device
+Execute = Callable[[int], None]  # executes this number of times, then drains the device
 Report = Callable[[int, int | None], None]  # samples taken, samples expected
 
 WINDOW = 5
-# U <= 3 of 25 for 5 against 5 comes by chance in 5.6 % (tables of U); |3 - 12.5| / 4.787 = 1.98, U = 4 gives 1.78.
+# For 5 against 5, U <= 3 of 25 occurs by chance in 5.6 % (tables of U); |3 - 12.5| / 4.787 = 1.98, U = 4 gives 1.78.
 WINDOW_Z = 1.9
 PLATEAU_BLOCK = 20
 PLATEAU_P = 0.01
-# Takes a third to two thirds of what a gradual warm-up leaves in a value (docs/results/coverage.md).
+# Removes a third to two thirds of the error that a gradual warm-up leaves in a value (docs/results/coverage.md).
 LATE_P, LATE_SHARE, LATE_CUTS = 0.05, 0.25, 3  # the share is of `steady_rel_ci`
-# One in a thousand: five runs of a steady job raise a false alarm once in two hundred.
+# One in a thousand, so five runs of a steady job raise a false alarm once in two hundred jobs.
 DRIFT_P = 0.001
-MAX_GROWTH = 10  # of the executions per sample in one step: a first reading may be a thousand times too slow
-MAX_EXECUTIONS = 10**9  # an execution of nothing never fills a sample
-MARGIN = 1.1  # aims above the least length, so that the fastest samples keep it too
+MAX_GROWTH = 10  # factor on executions per sample in one step: a first reading may be a thousand times too slow
+MAX_EXECUTIONS = 10**9  # empty work never fills a sample
+MARGIN = 1.1  # aims above the minimum length, so that the fastest samples reach it too
 
 
 @dataclass(frozen=True)
 class SamplingResult:
-    """What `sample` took. `warmup` and `samples` are seconds per execution in the order they were taken.
+    """The result of `sample`. `warmup` and `samples` are seconds per execution in the order they were taken.
 
-    `sample_cpu_s` holds (user, system) processor seconds of each whole sample. The window runs from the first
-    sample's start to the last one's end; `epoch_s` is its length by the wall clock, which CLOCK_SKEW compares.
+    `sample_cpu_s` holds (user, system) processor seconds of each whole sample. The window runs from the first sample's
+    start to the last one's end; `epoch_s` is its length by the wall clock, for CLOCK_SKEW.
     """
 
     warmup: list[float]
@@ -128,9 +129,10 @@ class SamplingResult:
 def sample(
     execute: Execute, rule: StoppingRule, clock: Clock, report: Report, before_each: Callable[[], None] = lambda: None
 ) -> SamplingResult:
-    """Time `execute` until `rule` is met; at least one sample is taken, however long it lasts.
+    """Time `execute` until `rule` is met. At least one sample is taken, however long it lasts.
 
-    `report` and, right before each one (warm-up included), `before_each` are called between samples, never inside.
+    `report` is called between samples, and `before_each` right before each sample, warm-up included. Neither is called
+    inside a sample.
     """
     return _Sampler(execute, rule, clock, report, before_each).run()
 
@@ -164,7 +166,7 @@ class _Sampler:
         return reason
 
     def _calibrate(self) -> None:
-        """Find how many executions make one sample; the last reading is long enough and counts as the first sample."""
+        """Find the number of executions per sample. The last reading is long enough and becomes the first sample."""
         reading = self._read(1)
         while reading.duration_s < self._rule.min_sample_s and reading.executions < MAX_EXECUTIONS:
             self._warmup.append(reading)
@@ -172,16 +174,16 @@ class _Sampler:
         self._taken.append(reading)
 
     def _longer(self, reading: TimedSample) -> int:
-        """How many executions should last `min_sample_s`, one more than now at least and ten times as many at most."""
+        """The number of executions for `min_sample_s`: at least one more than now, at most ten times as many."""
         wanted = reading.executions * MAX_GROWTH
         if reading.duration_s > 0:
             wanted = math.ceil(self._rule.min_sample_s * MARGIN / reading.per_execution_s)
         return max(reading.executions + 1, min(wanted, reading.executions * MAX_GROWTH))
 
     def _warm_up(self) -> bool:
-        """Move warm-up apart until a block of samples is steady; false if half of `max_s` was not enough for that.
+        """Separate warm-up until a block of samples is steady. False if half of `max_s` is not enough.
 
-        A rule of fewer samples than two windows can't know.
+        Also False if the rule allows fewer samples than two windows, which is too few to decide.
         """
         if self._rule.max_samples < 2 * WINDOW:
             return False
@@ -198,7 +200,7 @@ class _Sampler:
         return False
 
     def _cut_late_warm_up(self) -> bool:
-        """False where there is none, or no time for as many samples again."""
+        """Separate late warm-up. False if there is none, or no time for as many samples again."""
         change = self._change(LATE_P, LATE_SHARE) if self._elapsed_s() < self._rule.max_s / 2 else None
         if change is None:
             return False
@@ -227,7 +229,7 @@ class _Sampler:
         return not (self._shifted(before, after) and separated(before, after, WINDOW_Z))
 
     def _lengthened(self) -> bool:
-        """Whether executions got so much faster while warming up that it starts again, with longer samples."""
+        """Whether executions became so much faster that warm-up restarts with longer samples."""
         if median([reading.duration_s for reading in self._taken[-WINDOW:]]) >= self._rule.min_sample_s:
             return False
         longer = self._longer(self._taken[-1])
@@ -247,7 +249,7 @@ class _Sampler:
         return width is not None and width <= self._rule.target_rel_ci and self._change(DRIFT_P) is None
 
     def _change(self, significance: float, share: float = 1.0) -> int | None:
-        """Where the samples change by more than this share of `steady_rel_ci`, if they do."""
+        """The index at which the samples change by more than this share of `steady_rel_ci`, if any."""
         times = self._times()
         place = change_point(times, significance)
         return place if place is not None and self._shifted(times[:place], times[place:], share) else None
@@ -256,10 +258,10 @@ class _Sampler:
         return abs(median(after) - median(before)) > share * self._rule.steady_rel_ci * median(before)
 
     def _expected(self) -> int:
-        """How many samples it will take at this scatter: an interval narrows with the root of their number."""
+        """The expected number of samples at this scatter: an interval narrows with the root of their number."""
         count, rule = len(self._taken), self._rule
         width = median_interval(self._times()).rel_half_width or 0.0
-        wider = min(width / rule.target_rel_ci, rule.max_samples)  # times as wide as it may be; no target is too small
+        wider = min(width / rule.target_rel_ci, rule.max_samples)  # bounded, for tiny targets
         for_target = math.ceil(count * wider**2)
         for_time = math.ceil(rule.min_s / max(self._window_s() / count, 1e-9))
         return max(count, min(rule.max_samples, max(rule.min_samples, for_target, for_time)))
@@ -312,7 +314,7 @@ def summarise(
     sensors: Sensors | None = None,
     core_shares: CoreShares | None = None,
 ) -> RunSummary:
-    """The summary of one run; times per execution in seconds. `phases` gets its `warmup_s` and `steady_s` here."""
+    """The summary of one run; times are seconds per execution. Adds `warmup_s` and `steady_s` to `phases`."""
     interval = median_interval(samples.samples)
     first, third = quartiles(samples.samples)
     return RunSummary(

@@ -1,26 +1,25 @@
 """Class B checks of samples, runs and sensors: will the number repeat?
 
-MULTIMODAL: do the runs fall into two groups far apart from each other? The medians are cut in two where the scatter
-between the groups is the largest multiple of the scatter within them: the likelihood ratio of two normal groups of
-one width against a single one (Engelman & Hartigan 1969, "Percentage Points of a Test for Clusters"). Their
-percentage points are for the normal distribution. MULTIMODAL_LIMITS are those of Student's t with 3 degrees of
-freedom, simulated (400,000 trials, 100,000 from 30 runs on), as runs have such tails: it raises one set in a hundred,
-a normal distribution fewer (of five runs 0.6 %, of ten 0.1 %), an exponential one two.
+MULTIMODAL: do the runs fall into two groups far apart? The check cuts the medians in two where the scatter between the
+groups is the largest multiple of the scatter within them. This is the likelihood ratio of two normal groups of one
+width against a single one (Engelman & Hartigan 1969, "Percentage Points of a Test for Clusters"). Their percentage
+points are for the normal distribution. MULTIMODAL_LIMITS are for Student's t with 3 degrees of freedom, because runs
+have such tails; they were simulated (400,000 trials, 100,000 from 30 runs on). The false alarm rate is one set in a
+hundred for that t, less for a normal distribution (0.6 % for five runs, 0.1 % for ten), and two for an exponential one.
 
-Its power. With a fifth of all processes in a second mode, five runs visit it in 67 % of cases (1 - 0.8^5). A mode
-that no run visited looks like a job of one mode, so a rule that raised it would raise every such job. 14 runs visit
-it in 96 %. A visited mode is detected where the modes are far apart, against the scatter within them: five runs find
-half of those 17 standard deviations apart (one training loop was seen to alternate between 180 and 310 us a sample),
-ten runs half of those 10 apart. Visited modes that lie nearer are in the interval, which is as wide as they are
-apart. `benchmarks/coverage.py` counts all of this.
+Power: with a fifth of all processes in a second mode, five runs visit it in 67 % of cases (1 - 0.8^5), and 14 runs in
+96 %. A mode that no run visits can't be detected: the runs look like a job with one mode. A visited mode is detected if
+the modes are far apart compared with the scatter within them. Five runs find half of the modes that are 17 standard
+deviations apart (one training loop alternated between 180 and 310 us a sample), ten runs half of those 10 apart.
+Visited modes that lie nearer are within the interval, which is as wide as their distance. `benchmarks/coverage.py`
+counts all of this.
 
-THROTTLED, DEVICE_SHARED, CLOCK_DRIFT: `unchecked_by_sensors` says which of them nothing could check. Where no counter
-exists, as in most virtual machines, a CPU's clock is measured in every run, on one core right after the samples. That
-doesn't show what the load alone lowered, but it shows a clock that was lower in one run than in another, and
-throttling within a run shows in its samples (warm-up, NO_STEADY_STATE). A clock that was lowered alike in every
-sample remains undetected; its figure repeats, so class B has nothing to say about it. Other users of a CPU are
-NOISY_NEIGHBOUR's subject (`dyno.measure.host_noise`); only one process can open a TPU's chips. A GPU reports all
-three, or they stay unchecked.
+THROTTLED, DEVICE_SHARED, CLOCK_DRIFT: `unchecked_by_sensors` returns the codes that couldn't be checked. Without a
+counter, as in most virtual machines, a CPU's clock is measured in every run, on one core right after the samples. This
+doesn't show reductions that only the load causes. But it shows a clock that was lower in one run than in another, and
+throttling within a run shows in its samples (warm-up, NO_STEADY_STATE). A clock that was lowered equally in every
+sample remains undetected; its figure repeats, so class B doesn't apply. NOISY_NEIGHBOUR covers other users of a CPU
+(`dyno.measure.host_noise`). Only one process can open a TPU's chips. A GPU reports all three, or they stay unchecked.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ from dyno.models.result import ResultWarning, Sensors
 from dyno.models.runner_protocol import RunRecord
 from dyno.models.spec import DeviceKind
 
-# Executions get a little faster after calibration, and a sample may then end a little early.
+# Executions may get slightly faster after calibration, which makes samples slightly shorter.
 _SHORT = 0.9
-HOST_CORES = 2  # beside an accelerator: the thread that starts the work, and the framework's that waits for it
+HOST_CORES = 2  # for an accelerator: the thread that starts the work, and the framework's thread that waits for it
 
 
 def insufficient_samples(record: RunRecord, kind: DeviceKind) -> ResultWarning | None:
-    """Fewer than 20 samples, less than 2 s of them, or samples shorter than the device's clock needs."""
+    """Raised for fewer than 20 samples, less than 2 s in total, or samples below the minimum length for the device."""
     count, steady_s = len(record.samples), record.summary.phases.steady_s or 0.0
     sample_s = median(record.samples) * record.summary.executions_per_sample
     least_s = FLOOR_SAMPLE_S[kind]
@@ -67,9 +66,9 @@ def no_steady_state(record: RunRecord) -> ResultWarning | None:
 
 
 def noisy(over_runs: Interval, records: Sequence[RunRecord], target_rel_ci: float) -> ResultWarning | None:
-    """The interval is wider than `target_rel_ci` allows: over the runs, or within the only one.
+    """Raised if the interval is wider than `target_rel_ci`: over the runs, or over the samples of a single run.
 
-    Silent where there is no interval at all: that is INSUFFICIENT_SAMPLES.
+    Silent without an interval, which INSUFFICIENT_SAMPLES covers.
     """
     width, of = over_runs.rel_half_width, "runs"
     if width is None:
@@ -88,9 +87,9 @@ def noisy(over_runs: Interval, records: Sequence[RunRecord], target_rel_ci: floa
 
 
 def cpu_quota(container_cores: float | None, device: Device) -> ResultWarning | None:
-    """The container gets less processor time than the work takes of it: it would be stopped in mid-sample.
+    """Raised if the container's quota is below what the work may need, which would stop the work inside a sample.
 
-    On a CPU that is all of the device's cores. Beside an accelerator the host only starts work and waits for it.
+    A CPU job may need all cores of the device. For an accelerator, the host only starts work and waits for it.
     """
     cores = len(device.cores)
     needed = cores if device.driven_as == "cpu" else min(cores, HOST_CORES)
@@ -98,7 +97,7 @@ def cpu_quota(container_cores: float | None, device: Device) -> ResultWarning | 
         return None
     return warning(
         "CPU_QUOTA",
-        f"The container may use {container_cores:g} cores where the work may take {needed}.",
+        f"The container may use {container_cores:g} cores, but the work may need {needed}.",
         quota_cores=container_cores,
         needed_cores=needed,
         device_cores=cores,
@@ -106,7 +105,7 @@ def cpu_quota(container_cores: float | None, device: Device) -> ResultWarning | 
 
 
 MULTIMODAL_MIN_RUNS = 5
-# Runs -> the ratio of the two scatters that one set in a hundred exceeds; for counts between two, that of the lower.
+# Number of runs -> scatter ratio that one set in a hundred exceeds; numbers in between use the next lower entry.
 MULTIMODAL_LIMITS = {
     5: 108.0,
     6: 53.0,
@@ -120,12 +119,12 @@ MULTIMODAL_LIMITS = {
     50: 4.8,
     100: 3.5,
 }
-# Groups closer than the margin inside which two results count as the same don't matter.
+# Groups closer than the margin of a comparison don't matter: such results count as the same.
 MULTIMODAL_MIN_SHIFT = 0.02
 
 
 def multimodal(medians: Sequence[float]) -> ResultWarning | None:
-    """`medians`: one per run. Silent below five runs, which can't tell two modes from scatter."""
+    """Check `medians`, one per run. Silent below five runs, where modes and scatter look alike."""
     if len(medians) < MULTIMODAL_MIN_RUNS:
         return None
     ordered = sorted(medians)
@@ -147,19 +146,19 @@ def multimodal(medians: Sequence[float]) -> ResultWarning | None:
 
 
 def _scatter_ratio(low: Sequence[float], high: Sequence[float]) -> float:
-    """Sum of squares between two groups over that within them; infinite where neither scatters at all."""
+    """Sum of squares between two groups over that within them; infinite if neither group scatters."""
     low_mean, high_mean = math.fsum(low) / len(low), math.fsum(high) / len(high)
     within = math.fsum((value - low_mean) ** 2 for value in low) + math.fsum((value - high_mean) ** 2 for value in high)
     between = (high_mean - low_mean) ** 2 * len(low) * len(high) / (len(low) + len(high))
     return between / within if within > 0 else math.inf
 
 
-# Measured with a loop of known length, one clock scatters by 2 % beside busy processes (`dyno.devices.cpu_speed`).
+# Beside busy processes, measurements of one clock scatter by 2 % (`dyno.devices.cpu_speed`).
 DRIFT_LIMIT = 0.03
 
 
 def throttled(sensors: Sensors | None) -> ResultWarning | None:
-    """The device lowered its clock for heat or power while samples were taken, by its own account."""
+    """Raised if the device reported that it lowered its clock for heat or power while samples were taken."""
     if sensors is None or not (sensors.throttle_reasons or sensors.throttle_events):
         return None
     reasons: list[JsonValue] = list(sensors.throttle_reasons or [])
@@ -175,14 +174,14 @@ def throttled(sensors: Sensors | None) -> ResultWarning | None:
 
 
 def device_shared(sensors: Sensors | None) -> ResultWarning | None:
-    """Other processes than the runner had the device open after the last sample."""
+    """Raised if processes other than the runner had the device open after the last sample."""
     if sensors is None or not sensors.other_processes:
         return None
     return warning("DEVICE_SHARED", other_processes=sensors.other_processes, utilisation=sensors.utilisation)
 
 
 def clock_drift(clocks_hz: Sequence[float | None]) -> ResultWarning | None:
-    """The clocks of the runs, as far as they are known, lie more than 3 % apart."""
+    """Raised if the known clocks of the runs lie more than 3 % apart."""
     known = [clock for clock in clocks_hz if clock is not None]
     if len(known) < 2:
         return None
@@ -194,12 +193,12 @@ def clock_drift(clocks_hz: Sequence[float | None]) -> ResultWarning | None:
 
 
 def unchecked_by_sensors(device: Device, records: Sequence[RunRecord]) -> set[str]:
-    """The codes of this file that nothing could check of these runs."""
+    """The codes of this module that no sensor could check in these runs."""
     seen = [record.summary.sensors or Sensors() for record in records]
     clocked = len(records) > 1 and all(record.summary.clock_hz is not None for record in records)
-    told = all(each.throttle_reasons is not None or each.throttle_events is not None for each in seen)
+    reported = all(each.throttle_reasons is not None or each.throttle_events is not None for each in seen)
     missing = set() if clocked else {"CLOCK_DRIFT"}
-    if not told and not (clocked and device.driven_as == "cpu"):
+    if not reported and not (clocked and device.driven_as == "cpu"):
         missing.add("THROTTLED")
     if device.driven_as == "gpu" and any(each.other_processes is None for each in seen):
         missing.add("DEVICE_SHARED")

@@ -1,6 +1,6 @@
-"""Figures from samples, and how sure they are. All functions take plain sequences of floats in one unit.
+"""Figures from samples, with their intervals. All functions take plain sequences of floats in one unit.
 
-Nothing here drops an outlier. What can't be known from too few values is None, never zero.
+Outliers are never dropped. Figures that need more values are None, never zero.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """`value` with its bounds; both bounds are None where there can be none, and `reason` says why."""
+    """`value` with its bounds. Without an interval, both bounds are None and `reason` says why."""
 
     value: float
     low: float | None = None
@@ -31,7 +31,7 @@ class Interval:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the middle two. Raises ValueError on no values."""
+    """The middle value, or the mean of the middle two. Raises ValueError if `values` is empty."""
     return quantile(values, 0.5)
 
 
@@ -52,13 +52,13 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 
 def mad(values: Sequence[float]) -> float:
-    """Median absolute deviation from the median, not scaled to a standard deviation (x 1.4826 if normal)."""
+    """Median absolute deviation from the median; times 1.4826, it estimates a normal standard deviation."""
     centre = median(values)
     return median([abs(value - centre) for value in values])
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """The median with its order-statistic interval, free of any assumption on the distribution.
+    """The median with its order-statistic interval, which assumes no distribution.
 
     [X(k), X(n+1-k)] covers the median with probability 1 - 2 P(Bin(n, 1/2) < k); k is the largest that keeps
     `confidence`. David & Nagaraja, Order Statistics (3rd ed. 2003), 7.1; Hoefler & Belli (2015), 3.1.3. Below six
@@ -86,21 +86,21 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     return Interval(centre, centre - half, centre + half)
 
 
-@lru_cache(maxsize=1024)  # degrees that are no whole number hardly ever come twice
+@lru_cache(maxsize=1024)  # fractional degrees are rarely requested twice
 def student_t(degrees: float, confidence: float = CONFIDENCE) -> float:
-    """The two-sided quantile: the t that |T| with `degrees` of freedom exceeds with probability 1 - confidence."""
-    from scipy.special import stdtrit  # here, because it costs 0.3 s and the API imports this module
+    """The two-sided quantile: |T| with `degrees` of freedom exceeds it with probability 1 - confidence."""
+    from scipy.special import stdtrit  # a local import: it takes 0.3 s, and the API imports this module
 
     return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
 def wilson_interval(hits: int, trials: int) -> Interval:
-    """A proportion with Wilson's 95 % score interval (1927): right near 0 and 1, where the normal one is not.
+    """A proportion with Wilson's 95 % score interval (1927). Unlike the normal interval, it is accurate near 0 and 1.
 
     Raises ValueError unless 0 <= hits <= trials and trials > 0.
     """
     if not 0 <= hits <= trials or trials == 0:
-        raise ValueError(f"{hits} of {trials} is no proportion")
+        raise ValueError(f"{hits} of {trials} is not a proportion")
     z = 1.959963984540054  # the normal quantile for two-sided 95 %
     share, spread = hits / trials, z * z / trials
     centre = (share + spread / 2) / (1 + spread)
@@ -109,9 +109,9 @@ def wilson_interval(hits: int, trials: int) -> Interval:
 
 
 def separated(before: Sequence[float], after: Sequence[float], z_limit: float) -> bool:
-    """Whether two groups differ in place: Mann & Whitney's U (1947), normal approximation, no tie correction.
+    """Whether two groups differ in location: Mann & Whitney's U (1947), normal approximation, no tie correction.
 
-    `z_limit` is how many standard deviations of U count as different. Ties count half.
+    `z_limit` is the number of standard deviations of U above which groups differ. Ties count half.
     """
     wins = sum((x < y) + (x == y) / 2 for x in before for y in after)
     pairs = len(before) * len(after)
@@ -120,10 +120,10 @@ def separated(before: Sequence[float], after: Sequence[float], z_limit: float) -
 
 
 def change_point(values: Sequence[float], significance: float) -> int | None:
-    """The index from which on `values` lie elsewhere, or None: Pettitt's test (1979), Applied Statistics 28(2).
+    """The index at which the level of `values` changes, or None: Pettitt's test (1979), Applied Statistics 28(2).
 
-    The largest |U(t)| of Mann & Whitney's over all splits; p = 2 exp(-6 K^2 / (n^3 + n^2)), which errs on the side of
-    no change (at 10 values it never reaches 5 %, at 12 a clean split gives 3 %).
+    The largest |U(t)| of Mann & Whitney's over all splits; p = 2 exp(-6 K^2 / (n^3 + n^2)), which is
+    conservative (at 10 values it never reaches 5 %, at 12 a clean split gives 3 %).
     """
     count, statistic, place, largest = len(values), 0.0, None, 0.0
     for split, rank in enumerate(_ranks(values), start=1):
@@ -135,7 +135,7 @@ def change_point(values: Sequence[float], significance: float) -> int | None:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """From 1, ties share the mean of their ranks."""
+    """Ranks from 1; ties share the mean of their ranks."""
     places: dict[float, list[int]] = {}
     for rank, value in enumerate(sorted(values), start=1):
         places.setdefault(value, []).append(rank)
@@ -144,7 +144,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 @cache
 def _rank(count: int, confidence: float) -> int:
-    """The largest k with P(Bin(count, 1/2) < k) <= (1 - confidence) / 2; 0 if there is none."""
+    """The largest k with P(Bin(count, 1/2) < k) <= (1 - confidence) / 2, or 0."""
     tail, rank = 0.0, 0
     while rank < count:
         tail += math.comb(count, rank) / 2**count

@@ -1,4 +1,4 @@
-"""When sampling may stop, and how many runs are enough."""
+"""The rule that stops sampling, and the required number of runs."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from dyno.models.spec import DeviceKind, Measure
 
 MAX_SAMPLES = 200
 MIN_FOR_INTERVAL = 6  # fewer samples give no 95 % interval of a median
-# A caller may stop sooner, but not call what scatters or drifts more than this steady. Two results can be told the
-# same within ±2 %, the margin of a comparison, only if each is known to about that.
+# Callers may set a looser target, but figures that scatter or drift more than this aren't steady. A comparison with the
+# default margin of ±2 % can find two results the same only if each is known to about that.
 LOOSEST_REL_CI = 0.02
-# The method's floor; a caller may ask for less and is told so.
+# The method's floor; requests for less raise INSUFFICIENT_SAMPLES.
 FLOOR_SAMPLES = 20
 FLOOR_S = 2.0
 FLOOR_SAMPLE_S: dict[DeviceKind, float] = {"cpu": 0.1, "gpu": 0.05, "tpu": 0.05}
 
 
 def effective_rel_ci(target_rel_ci: float) -> float:
-    """What steadiness, NOISY and `trusted` go by: the caller's target, or 2 % where that is looser."""
+    """The limit for steadiness, NOISY and `trusted`: the caller's target, at most 2 %."""
     return min(target_rel_ci, LOOSEST_REL_CI)
 
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """When sampling may stop. Times in seconds; `target_rel_ci` is the median's relative half-width.
+    """The rule that stops sampling. Times are in seconds; `target_rel_ci` is the median's relative half-width.
 
-    A change of more than `steady_rel_ci` is no steady state.
+    Samples that change by more than `steady_rel_ci` aren't in a steady state.
     """
 
     min_samples: int = FLOOR_SAMPLES
@@ -46,10 +46,10 @@ class StoppingRule:
 
     @classmethod
     def of(cls, measure: Measure, kind: DeviceKind) -> StoppingRule:
-        """The method's rule for a device of `kind`, with what the caller asked for.
+        """The method's rule for a device of `kind`, with the caller's settings.
 
-        Who asks for fewer samples than an interval needs gets just these, and they get short enough for `max_s`.
-        Samples get longer where as many as there may be would not last `min_s`.
+        If the caller requests fewer samples than an interval needs, sampling takes exactly that number, and samples are
+        shortened to fit `max_s`. Samples are lengthened if the maximum number of them wouldn't last `min_s`.
         """
         max_samples = MAX_SAMPLES if measure.min_samples >= MIN_FOR_INTERVAL else measure.min_samples
         longest_s = measure.max_s / measure.min_samples
@@ -64,14 +64,14 @@ class StoppingRule:
 
 
 def enough_runs(measure: Measure, records: Sequence[RunRecord]) -> bool:
-    """Whether no other run is needed: at least `min`, at most `max`, in between until the interval is narrow enough."""
+    """Whether the runs suffice: at least `min`, at most `max`, in between until the interval is narrow enough."""
     if len(records) < measure.processes.min:
         return False
     return len(records) >= measure.processes.max or on_target(measure.target_rel_ci, records)
 
 
 def on_target(target_rel_ci: float, records: Sequence[RunRecord]) -> bool:
-    """Whether the interval over the runs' medians is as narrow as that, of every case; one run's never is."""
+    """Whether the interval over the runs' medians reaches the target in every case; a single run never does."""
     widths = [time_interval(each).rel_half_width for each in (records, *by_case(records).values())]
     return all(width is not None and width <= target_rel_ci for width in widths)
 

@@ -1,4 +1,4 @@
-"""The documents that go over the wire or into the store: requests, records, results and events.
+"""The documents that Dyno sends over the wire or stores: requests, records, results and events.
 
 Every process imports these modules, runners included, so they import nothing heavier than Pydantic.
 """

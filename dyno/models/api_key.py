@@ -1,7 +1,7 @@
 """API keys: their scopes and limits, and who sees which jobs.
 
-A key is `dyno_` and 256 random bits; the store keeps its SHA-256 only. Slow hashes are for passwords, which can be
-guessed; a key can't be. A key is found by its hash, and the whole hash is then compared in constant time.
+A key is `dyno_` and 256 random bits; the store keeps its SHA-256 only. Slow hashes protect passwords, which can be
+guessed; a key can't be. Dyno finds a key by its hash, and then compares the whole hash in constant time.
 """
 
 from __future__ import annotations
@@ -26,71 +26,74 @@ Limit = Annotated[int, Field(ge=1, le=10**9)]
 
 
 class Scope(StrEnum):
-    """What a key may do; each may do what those before it may."""
+    """What a key may do. Each scope includes the ones before it."""
 
-    READ = "read"  # look at own jobs, and at what there is
-    SUBMIT = "submit"  # make and cancel own jobs and comparisons
-    ADMIN = "admin"  # all of everybody's: keys, cordons, the jobs of other keys and of none
+    READ = "read"  # read own jobs, workloads, devices and workers
+    SUBMIT = "submit"  # create and cancel own jobs and comparisons
+    ADMIN = "admin"  # everything: keys, cordons, the jobs of all keys and jobs without a key
 
     @property
     def implied(self) -> list[Scope]:
-        """What a key of this scope has: itself, and those before it."""
+        """The scopes that a key of this scope has: this one and the ones before it."""
         every = list(Scope)
         return every[: every.index(self) + 1]
 
 
 class Limits(Model):
-    """Of one key; null: none."""
+    """Limits of one key. Null means unlimited."""
 
-    queued_jobs: Limit | None = Field(None, description="Jobs of the key that wait at the same time")
+    queued_jobs: Limit | None = Field(None, description="Maximum number of the key's queued jobs")
     device_s_per_day: Limit | None = Field(
-        None, description="Seconds of devices in a day of UTC, those of running jobs too; then new jobs are refused"
+        None,
+        description="Device time per UTC day in seconds, running jobs included. Above it, Dyno refuses new jobs",
     )
-    requests_per_s: Limit | None = Field(None, description="As many may also come at once")
+    requests_per_s: Limit | None = Field(None, description="Requests per second, and the largest burst")
 
 
 class NewKey(Model):
-    """What a key is asked for with."""
+    """The request for a new key."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9 ._@:/+-]{1,64}$")] = Field(description="For people")
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9 ._@:/+-]{1,64}$")] = Field(
+        description="A name for people"
+    )
     scope: Literal["read", "submit", "admin"]
     limits: Limits = Limits()
 
 
 class ApiKey(Stored):
-    """A key as it is shown; nothing tells the secret. `id` is the `owner` of the jobs that it makes."""
+    """A key without its secret. `id` is the `owner` of the jobs submitted with the key."""
 
     id: str
-    prefix: str = Field(description="What the secret begins with")
+    prefix: str = Field(description="The first characters of the secret")
     name: str
     scope: Scope
     limits: Annotated[Limits, BeforeValidator(partial(without_unknown_fields, Limits))]
     created_at: AwareDatetime
-    last_used_at: AwareDatetime | None = Field(None, description="To the minute; null: never")
+    last_used_at: AwareDatetime | None = Field(None, description="To the minute; null if never")
     revoked_at: AwareDatetime | None = None
 
 
 class Me(Stored):
-    """`key` is null where no request needs one yet, and everything is allowed."""
+    """The key of this request and its scopes. `key` is null while the service needs no key and allows everything."""
 
     key: ApiKey | None
     scopes: list[Scope]
 
 
 class CreatedKey(ApiKey):
-    """A new key with its secret, told this once."""
+    """A new key with its secret. No other response contains the secret."""
 
-    secret: str = Field(description="To be sent as `Authorization: Bearer <secret>`")
+    secret: str = Field(description="Send it as `Authorization: Bearer <secret>`")
 
 
 class KeyList(Stored):
-    """Revoked ones, too: jobs name them as their owners."""
+    """All keys, including revoked ones, since jobs name them as their owners."""
 
     data: list[ApiKey]
 
 
 class Viewer(NamedTuple):
-    """Whom jobs are made for and shown to. By default nobody in particular, who sees all of them."""
+    """The owner of new jobs, and whose jobs it may see. The default has no owner and sees all jobs."""
 
     owner: str | None = None
     sees_all: bool = True
@@ -107,15 +110,15 @@ def new_secret() -> str:
 
 
 def digest_of(secret: str) -> str:
-    """All that is kept of a secret."""
+    """The SHA-256 of a secret, the only part of it that Dyno stores."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def id_of(digest: str) -> str:
-    """The id of the key: the beginning of the hash, which says nothing of the secret."""
+    """The key's id: the first digits of the hash, which reveal nothing about the secret."""
     return f"key_{digest[:16]}"
 
 
 def prefix_of(secret: str) -> str:
-    """Enough to tell by which key of a list it is; 224 bits stay unknown."""
+    """The part of a secret that identifies the key in a list; 224 bits stay unknown."""
     return secret[:_SHOWN]

@@ -1,4 +1,4 @@
-"""Comparisons: the requests for one, and its answer."""
+"""Comparisons: requests and responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JobId = Annotated[str, StringConstraints(pattern=r"^job_[0-9A-HJKMNP-TV-Z]{26}$"
 
 
 class Comparative(StrEnum):
-    """What is said of a result beside the first. FASTER means better, whichever direction of the metric that is."""
+    """The verdict on a result against the first one. FASTER means better in the metric's direction."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -28,46 +28,49 @@ class Comparative(StrEnum):
 
 
 class CompareHow(Model):
-    """What any comparison may be asked for besides."""
+    """The options of every comparison."""
 
     metric: MetricName | None = Field(
-        None, description="A metric that all of them have; null: the first one of the result, the workload's headline"
+        None,
+        description="A metric that all results have. Null selects the result's first metric, the workload's headline",
     )
     margin: Margin = Field(MARGIN, description="Ratios from 1 / (1 + margin) to 1 + margin count as the same")
-    confidence: Confidence = Field(CONFIDENCE, description="Of every interval")
+    confidence: Confidence = Field(CONFIDENCE, description="The confidence level of every interval")
 
 
 class CompareResults(CompareHow):
-    """Two or more results of the same work, the first being what the others are compared with."""
+    """Two or more results of the same work. Each is compared with the first."""
 
     jobs: Annotated[list[JobId], Field(min_length=2, max_length=MAX_RESULTS)] = Field(
-        description="Jobs that succeeded; each is compared with the first", json_schema_extra={"uniqueItems": True}
+        description="Jobs that succeeded. Each is compared with the first", json_schema_extra={"uniqueItems": True}
     )
 
     @field_validator("jobs")
     @classmethod
     def _each_once(cls, jobs: list[str]) -> list[str]:
         if len(set(jobs)) < len(jobs):
-            raise ValueError("a job is named twice; its result can't be compared with itself")
+            raise ValueError("the list has a job twice; name different jobs")
         return jobs
 
 
 class CompareSpecs(CompareHow):
-    """Two specs to run in turns on one device, as one job. That job's device, timeout and so on are the first one's."""
+    """Two specs to run in turns on one device, as one job. The job takes its device, timeout etc. from the first."""
 
     specs: Annotated[list[dict[str, JsonValue]], Field(min_length=2, max_length=2)] = Field(
-        description="As for POST /v1/jobs; the second may leave out what has to be the same for both"
+        description="As for POST /v1/jobs. The second may omit fields that must be the same for both"
     )
-    pairs: Pairs = Field(PAIRS, description="Runs of each, in fresh processes; even, so that each goes first as often")
-    control: bool = Field(True, description="Run the first spec a second time in every round: the noise, as a ratio")
+    pairs: Pairs = Field(
+        PAIRS, description="Runs of each spec, in fresh processes. Even, so that each spec goes first equally often"
+    )
+    control: bool = Field(True, description="Run the first spec twice in every round, to show the noise as a ratio")
 
 
 class Ratio(Stored):
-    """How many times as good as the first: value / first where higher is better, first / value where lower is better.
+    """How many times as good as the first: value / first if higher is better, first / value if lower is better.
 
-    `low` and `high` are null, with a `reason`, where the data give no interval. `smallest_effect` is the smallest
-    true difference, as a share of either side, that these runs would have told from none with a probability of 80 %:
-    0.03 means 1.03 times as good, or 1.03 times as bad.
+    `low` and `high` are null, with a `reason`, if the data give no interval. `smallest_effect` is the smallest true
+    difference that these runs would have detected with a probability of 80 %. 0.03 means 1.03 times as good, or 1.03
+    times as bad.
     """
 
     verdict: Comparative
@@ -80,17 +83,19 @@ class Ratio(Stored):
 
 
 class Compared(Stored):
-    """One result as it stands in a comparison; `ratio` is null for the first. `low` and `high`: Student's t."""
+    """One result in a comparison; `ratio` is null for the first. `low` and `high` bound Student's t interval."""
 
     job: str
-    arm: Literal["first", "second"] | None = Field(None, description="Of a job that ran two specs in turns")
+    arm: Literal["first", "second"] | None = Field(
+        None, description="Which of two specs that ran in turns; null for other jobs"
+    )
     value: float | None
     low: float | None = None
     high: float | None = None
     runs: int
     ratio: Ratio | None = None
     verdict: Verdict
-    warnings: list[str] = Field(description="Codes; the result says more")
+    warnings: list[str] = Field(description="Codes of the result's warnings; the result has the details")
     framework: str
     device: str
     device_model: str | None = None
@@ -101,9 +106,9 @@ class Compared(Stored):
 
 
 class Difference(Stored):
-    """Something that isn't the same in all results; `values` in their order, null where a result says nothing of it."""
+    """A field that differs between the results. `values` has one per result, in order; null if a result lacks it."""
 
-    field: str = Field(description='As a JSON pointer: "/framework", "/environment/packages/jax"')
+    field: str = Field(description='A JSON pointer: "/framework", "/environment/packages/jax"')
     values: list[JsonValue]
 
 
@@ -115,16 +120,16 @@ class ComparisonUrls(Stored):
 
 
 class Comparison(Stored):
-    """Two or more results of the same work beside each other. Each ratio stands by itself: none allows for the others.
+    """Two or more results of the same work, compared. Ratios aren't corrected for multiple comparisons.
 
-    `kind` tells how the data came about: `results` are of separate jobs, so what changed on the machines between
-    them is in the ratios too; the runs of `interleaved` ones took turns, and each ratio is that of neighbouring runs.
+    `kind` says how the runs were made. `results` are from separate jobs, so the ratios include changes on the machines
+    between the jobs. The runs of an `interleaved` comparison took turns, and each ratio is of neighbouring runs.
     """
 
     id: str
     kind: Literal["results", "interleaved"] = "results"
     status: Literal["done"] = "done"
-    job: str | None = Field(None, description="That ran both, where they were interleaved")
+    job: str | None = Field(None, description="The job that ran both specs of an interleaved comparison")
     created_at: AwareDatetime
     workload: str
     metric: str
@@ -132,24 +137,26 @@ class Comparison(Stored):
     better: Literal["higher", "lower"]
     confidence: float
     margin: float
-    power: float = Field(POWER, description="Of `smallest_effect`")
-    verdict: Verdict = Field(description="The least of the results' own: no comparison is better than what it compares")
+    power: float = Field(POWER, description="The detection probability behind `smallest_effect`")
+    verdict: Verdict = Field(description="The lowest verdict of the results")
     results: list[Compared]
-    control: Ratio | None = Field(None, description="The first spec against itself, run in the same turns: the noise")
-    differences: list[Difference] = Field(description="What else isn't the same, and may be why")
+    control: Ratio | None = Field(
+        None, description="The first spec against itself, run in the same rounds: the noise as a ratio"
+    )
+    differences: list[Difference] = Field(description="Other fields that differ and may explain the ratios")
     warnings: list[ResultWarning]
-    notes: list[str] = Field(description="What to know before believing it, in sentences")
+    notes: list[str] = Field(description="Caveats, as sentences")
     urls: ComparisonUrls
     owner: str | None = None
     schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
 
 
 class UnfinishedComparison(Stored):
-    """Two specs whose job still waits or runs, or has ended without a comparison; then `failure` says why."""
+    """A comparison of two specs whose job waits, runs, or ended without a comparison; then `failure` says why."""
 
     id: str
     kind: Literal["interleaved"] = "interleaved"
-    status: Literal["running", "failed", "canceled"] = Field(description="running: also where the job still waits")
+    status: Literal["running", "failed", "canceled"] = Field(description="`running` includes queued jobs")
     job: str
     created_at: AwareDatetime
     workload: str
@@ -162,17 +169,17 @@ class UnfinishedComparison(Stored):
 
 
 def new_comparison_id() -> str:
-    """`cmp_` and a ULID, as those of jobs are."""
+    """`cmp_` and a ULID."""
     return f"cmp_{new_ulid()}"
 
 
 def comparison_of(job_id: str) -> str:
-    """The id of the comparison that the job of two specs makes: so there is nothing to store beside the job."""
+    """The id of the comparison that a job of two specs makes. It derives from the job's id, so it needs no storage."""
     return f"cmp_{job_id.removeprefix('job_')}"
 
 
 def job_of(comparison_id: str) -> str:
-    """The job that makes the comparison, if one does."""
+    """The id of the job that makes the comparison, if the comparison is interleaved."""
     return f"job_{comparison_id.removeprefix('cmp_')}"
 
 

@@ -1,4 +1,4 @@
-"""Events of jobs, as streams send them: one model per kind of event."""
+"""Job events, as streams send them: one model per kind of event."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dyno.models.result import Metric, Verdict
 
 
 class _EventOfJob(Stored):
-    """`id` is where whoever has read this goes on; events of a job's record have its `version`, one more each.
+    """`id` is the position to resume a stream from. Events of the job's record have its `version`, which grows by one.
 
-    `owner`: the API key whose job it is. Null where it is nobody's, or a worker from before there were keys told it.
+    `owner`: the API key that owns the job. Null if no key does, or if the worker is older than API keys.
     """
 
-    id: Annotated[str, Field(exclude=True)]  # it is sent beside the rest, and so is the kind
+    id: Annotated[str, Field(exclude=True)]  # the stream sends id and kind as SSE fields, outside the JSON
     job: str
     version: int
     at: AwareDatetime
@@ -24,15 +24,17 @@ class _EventOfJob(Stored):
 
 
 class StatusEvent(_EventOfJob):
-    """The job's status now, and the event of `dyno.models.job.Event` that brought it there."""
+    """The job's new status, and the event of `dyno.models.job.Event` that caused it."""
 
     kind: Annotated[Literal["status"], Field(exclude=True)] = "status"
     event: str
     status: Status
     done: bool
-    reason: str | None = Field(None, description="`status_reason`, where it has one")
-    worker: WorkerRef | None = Field(None, description="Who has claimed it; with `claim`")
-    held_by: Holder | None = Field(None, description="Who uses the device that it waits for; with `device_busy`")
+    reason: str | None = Field(None, description="The job's `status_reason`, if it has one")
+    worker: WorkerRef | None = Field(None, description="The worker that claimed the job; with `claim`")
+    held_by: Holder | None = Field(
+        None, description="The process that uses the device the job waits for; with `device_busy`"
+    )
 
 
 class ProgressEvent(_EventOfJob):
@@ -41,7 +43,7 @@ class ProgressEvent(_EventOfJob):
 
 
 class MetricEvent(_EventOfJob):
-    """One figure of the result, before the status that ends the job."""
+    """One figure of the result, sent before the status event that ends the job."""
 
     kind: Annotated[Literal["metric"], Field(exclude=True)] = "metric"
     verdict: Verdict
@@ -49,14 +51,14 @@ class MetricEvent(_EventOfJob):
 
 
 class LogEvent(_EventOfJob):
-    """What the runner printed since the last one; null where it isn't kept any more."""
+    """The runner's output since the last log event; null if it is no longer stored."""
 
     kind: Annotated[Literal["log"], Field(exclude=True)] = "log"
     text: str | None
 
 
 class GapEvent(Stored):
-    """Events behind `after`, which was asked for, may be missing: the oldest kept is `oldest`."""
+    """Events after the requested position `after` may be missing; `oldest` is the oldest stored event."""
 
     kind: Annotated[Literal["gap"], Field(exclude=True)] = "gap"
     id: Annotated[str, Field(exclude=True)]

@@ -1,4 +1,4 @@
-"""What a service has to run, and to run it on: workloads, devices and workers."""
+"""The inventory of a service: workloads, devices and workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WorkloadMetric(Stored):
     unit: str
     better: Literal["higher", "lower"]
     description: str
-    once: bool = Field(description="A figure of the first run alone, without an interval")
+    once: bool = Field(description="Whether only the first run measures it, so that it has no interval")
 
 
 class WorkloadEntry(Stored):
@@ -26,13 +26,13 @@ class WorkloadEntry(Stored):
 
     name: str
     description: str
-    frameworks: list[str] = Field(description="Those that can execute it, wherever they are installed")
-    trains: bool = Field(description="Whether a model learns: results then have `training`")
-    replicable: bool = Field(description="Whether `replicas` above 1 copies a model to several devices")
-    datasets: list[str] = Field(description="Data sets that it can be run on; empty: none is needed")
+    frameworks: list[str] = Field(description="Frameworks that can run it, whether installed or not")
+    trains: bool = Field(description="Whether it trains a model. Results then have `training`")
+    replicable: bool = Field(description="Whether `replicas` above 1 copies the model to several devices")
+    datasets: list[str] = Field(description="Data sets that it can run on. Empty if it needs none")
     params: dict[str, Any] = Field(description="JSON Schema of `params`, with defaults")
     metrics: list[WorkloadMetric]
-    references: list[Reference] = Field(description="Published figures, with the doubts about them")
+    references: list[Reference] = Field(description="Published figures and their caveats")
 
 
 class WorkloadList(Stored):
@@ -43,9 +43,9 @@ WorkerState = Literal["starting", "idle", "busy", "draining"]
 
 
 class WorkerRecord(Stored):
-    """One worker process. `device` is the full id; `last_heartbeat` is set by Redis' clock when published.
+    """One worker process. `device` is the full id; `last_heartbeat` is the time of the last report by Redis' clock.
 
-    `held_by`: jobs wait for the device, and another process uses it; the worker is `busy` without a job meanwhile.
+    `held_by`: another process uses the device while jobs wait for it. The worker is then `busy` without a job.
     """
 
     id: str
@@ -61,9 +61,9 @@ class WorkerRecord(Stored):
 
 
 class DeviceStatus(Device):
-    """A device with what its worker does. `queue_length` counts the jobs in its queues, those too that don't fit it.
+    """A device and the state of its worker. `queue_length` counts all jobs in its queues, even jobs that don't fit it.
 
-    `cordoned`: it finishes what it runs and takes nothing more. `held_by`: as of its worker.
+    `cordoned`: the device finishes its current job and takes no new ones. `held_by`: as in the worker's record.
     """
 
     state: WorkerState
@@ -75,14 +75,14 @@ class DeviceStatus(Device):
 
 
 class DeviceList(Stored):
-    """`cordoned_away`: the cordoned devices that no live worker offers, with their hosts; a cordon doesn't expire."""
+    """`cordoned_away` lists cordoned devices without a live worker, with their hosts. A cordon doesn't expire."""
 
     data: list[DeviceStatus]
     cordoned_away: list[str]
 
 
 class AwayDevice(Stored):
-    """A cordoned device that no live worker offers: all that is known of it."""
+    """A cordoned device without a live worker. Dyno knows only its id and host."""
 
     id: str
     host: str
@@ -91,7 +91,7 @@ class AwayDevice(Stored):
 
     @property
     def full_id(self) -> str:
-        """As that of a device."""
+        """The device's id with its host, as in `Device.full_id`."""
         return f"{self.id}@{self.host}"
 
 
@@ -100,7 +100,7 @@ class WorkerList(Stored):
 
 
 class Cordon(Stored):
-    """`device` with its host. A cordoned one finishes what it runs and takes nothing more."""
+    """Whether `device` (with its host) is cordoned. A cordoned device finishes its job and takes no new ones."""
 
     device: str
     cordoned: bool

@@ -1,6 +1,6 @@
-"""The job: its id, its states, the one table of transitions, and the record that callers see.
+"""The job: its id, its states, the table of transitions, and the record that callers see.
 
-Ids are ULIDs (https://github.com/ulid/spec): they sort by creation, also within one millisecond.
+Ids are ULIDs (https://github.com/ulid/spec), which sort by creation, even within one millisecond.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _last = 0
 def new_ulid(now_s: float | None = None) -> str:
     """48 bits of milliseconds, 80 random bits, in Crockford's base 32.
 
-    now_s: seconds since 1970, the system's clock where it is None. In one process an id of the same millisecond as
-    the last is the last plus one, as the specification's monotonic ids are, so lists keep the order of creation.
+    now_s: seconds since 1970; None uses the system's clock. Within a millisecond, each id of a process is the last one
+    plus one, like the specification's monotonic ids, so lists keep the order of creation.
     """
     global _last
     millis = int((time.time() if now_s is None else now_s) * 1000)
@@ -35,37 +35,37 @@ def new_ulid(now_s: float | None = None) -> str:
         return "".join(_CROCKFORD[(_last >> shift) & 31] for shift in range(125, -1, -5))
 
 
-SCHEMA = 1  # a new one comes with a new version, whose devices have profiles of their own (dyno/store/placement.py)
+SCHEMA = 1  # a new schema needs a new version, whose devices have their own profiles (dyno/store/placement.py)
 MAX_ATTEMPTS = 2
 
 
 class Status(StrEnum):
-    """Closed: a caller may switch over these five."""
+    """The status of a job. The list is closed, so clients may switch over these five values."""
 
     QUEUED = "queued"  # waits in exactly one queue
     RUNNING = "running"  # a worker holds a lease for it
     SUCCEEDED = "succeeded"  # has a result
     FAILED = "failed"  # `failure` says why
-    CANCELED = "canceled"  # by its caller
+    CANCELED = "canceled"  # by a caller
 
 
 class Event(StrEnum):
-    """What can happen to a job; each is one Lua script (or one outcome of it)."""
+    """What can happen to a job. Each event is one Lua script, or one outcome of it."""
 
     SUBMIT = "submit"  # submit.lua
     CLAIM = "claim"  # claim.lua
-    PASS_OVER = "pass_over"  # claim.lua: the worker that would take it doesn't know its schema, or waits for its device
+    PASS_OVER = "pass_over"  # claim.lua: the worker doesn't know the job's schema, or waits for its own device
     HEARTBEAT = "heartbeat"  # heartbeat.lua: extends the lease, carries progress
     SUCCEED = "succeed"  # finish.lua
     FAIL = "fail"  # finish.lua
-    STOP = "stop"  # finish.lua: the supervisor has obeyed a cancel
-    CANCEL = "cancel"  # cancel.lua, asked by a caller
-    REQUEUE = "requeue"  # requeue.lua: handed back, or an infrastructure failure with an attempt left
+    STOP = "stop"  # finish.lua: the supervisor stopped the run because of a cancel
+    CANCEL = "cancel"  # cancel.lua, requested by a caller
+    REQUEUE = "requeue"  # requeue.lua: the worker handed it back, or an infrastructure failure with an attempt left
     EXPIRE = "expire"  # expire.lua: the lease ran out, an attempt is left
     EXHAUST = "exhaust"  # expire.lua: the lease ran out on the last attempt
 
 
-# (state, event) -> state; a pair that isn't here is refused and changes nothing. None: no record yet.
+# (state, event) -> state. The store refuses all other pairs and changes nothing. None: no record yet.
 TRANSITIONS: dict[tuple[Status | None, Event], Status] = {
     (None, Event.SUBMIT): Status.QUEUED,
     (Status.QUEUED, Event.CLAIM): Status.RUNNING,
@@ -85,7 +85,7 @@ DONE = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELED})
 
 
 class FailureClass(StrEnum):
-    """Only `infrastructure` is retried."""
+    """The kind of a failure. Dyno retries only `infrastructure`."""
 
     BENCHMARK = "benchmark"
     INFRASTRUCTURE = "infrastructure"
@@ -99,13 +99,13 @@ DEVICE_BUSY = "device_busy"  # a `status_reason`: another process uses the devic
 
 
 class Stored(Model):
-    """Base of what is read back from the store: a newer version's unknown fields are kept out, not refused."""
+    """Base of documents that are read back from the store. Unknown fields of a newer version are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Failure(Stored):
-    """Why there is no result; `log_tail` holds the last lines the runner wrote."""
+    """Why the job has no result. `log_tail` holds the last lines that the runner wrote."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, serialize_by_alias=True, validate_by_name=True)
 
@@ -118,10 +118,9 @@ class Failure(Stored):
 
 
 class Progress(Stored):
-    """Where a running job stands, and how far one got that is done; `fraction` is 0 to 1 over all runs.
+    """The progress of a running job, or the last progress of a done one. `fraction` is 0 to 1 over all runs.
 
-    `eta_s` is null below 5 %. Of a job that succeeded `fraction` is 1 and `eta_s` 0; of one that failed or was
-    canceled `eta_s` is null.
+    `eta_s` is null below 5 %, and for a failed or canceled job. A succeeded job has `fraction` 1 and `eta_s` 0.
     """
 
     phase: str
@@ -135,7 +134,7 @@ class Progress(Stored):
 
 
 class WorkerRef(Stored):
-    """Who runs it: the worker's id and its device on its host."""
+    """The worker that runs the job: its id, its device and its host."""
 
     id: str
     device: str
@@ -145,10 +144,10 @@ class WorkerRef(Stored):
 class Holder(Stored):
     """The process that uses a device while a worker of another Dyno on the same host waits for it.
 
-    `command` and `job` (what it runs) are null if the device's lock file doesn't name them.
+    `command` and `job` (the job that it runs) are null if the device's lock file doesn't name them.
     """
 
-    device: str = Field(description="The device that waits, with its host")
+    device: str = Field(description="The waiting worker's device, with its host")
     pid: int | None
     command: str | None = None
     job: str | None = None
@@ -160,11 +159,11 @@ class Holder(Stored):
 
 
 class QueuePlace(Stored):
-    """Where a queued job waits: `position` jobs are before it. Computed when read, no part of the version.
+    """Where a queued job waits: `position` jobs are before it. Computed on read, so it doesn't change the version.
 
-    `passed_over`: a device of the queue was free in the last minute, but the job doesn't fit it and waits for one that
-    it fits; jobs behind it may go first. `held_by`: a worker would run the job now, and a process of another Dyno uses
-    the worker's device; `status_reason` is `device_busy` meanwhile.
+    `passed_over`: a device of the queue was free in the last minute, but the job doesn't fit it. Jobs behind it may go
+    first. `held_by`: a worker would run the job now, but a process of another Dyno uses the worker's device;
+    `status_reason` is then `device_busy`.
     """
 
     name: str
@@ -172,15 +171,16 @@ class QueuePlace(Stored):
     passed_over: bool = False
     eta_s: float | None = Field(
         None,
-        description="Seconds until a device is likely to take it, as of the last second: from what jobs of the same "
-        "workload took on such devices, for what runs there and what is before it in any queue that they serve. Null "
-        "where nobody can tell: fewer than 3 of those have succeeded, or no device takes it now; and once it runs.",
+        description="Estimated seconds until a device takes the job, at most one second old. The estimate uses the "
+        "times of earlier jobs of the same workload on such devices, for the running jobs and all jobs ahead in the "
+        "queues that these devices serve. Null if fewer than 3 such jobs have succeeded, if no device takes the job "
+        "now, or once it runs.",
     )
     held_by: Holder | None = None
 
 
 class SpecWarning(Stored):
-    """What the linter says of a spec before it runs."""
+    """A linter warning about a spec before it runs."""
 
     code: str
     message: str
@@ -188,7 +188,7 @@ class SpecWarning(Stored):
 
 
 class Urls(Stored):
-    """Relative links; null where the feature is not there yet."""
+    """Relative links; null if the service doesn't have the feature."""
 
     self: str
     result: str
@@ -223,18 +223,18 @@ class Job(Stored):
 
 
 class JobEstimate(Stored):
-    """What the job would take on the fitting device that is expected to be done first."""
+    """The job's estimated cost on the matching device that is expected to finish it first."""
 
     device: str
-    time_s: float = Field(description="All runs together, honest to a factor of about 3")
-    memory_bytes: int = Field(description="The most that is held at once: host memory on a CPU, else the device's")
+    time_s: float = Field(description="All runs together, accurate to a factor of about 3")
+    memory_bytes: int = Field(description="Peak memory: host memory on a CPU, else device memory")
 
 
 class Validation(Stored):
-    """What `validate_only` answers: the spec as it would run. Nothing was queued."""
+    """The response to `validate_only`: the spec as it would run. Nothing is queued."""
 
     spec: Annotated[Spec, BeforeValidator(spec_without_unknown_fields)]
-    estimate: JobEstimate | None = Field(description="Null where no device is there to estimate for")
+    estimate: JobEstimate | None = Field(description="Null if no device is available to estimate for")
     warnings: list[SpecWarning]
 
 
@@ -247,5 +247,5 @@ def new_job_id(now_s: float | None = None) -> str:
 
 
 def new_token() -> str:
-    """A random attempt token; compared for equality only, so a restored counter can't issue it twice."""
+    """A random attempt token. It is compared for equality only. A counter could repeat after Redis is restored."""
     return secrets.token_hex(16)

@@ -1,9 +1,9 @@
 """The result of a job: metrics with their intervals, the readings behind them, and the warnings against them.
 
-A figure that isn't known is null, never zero, and the field beside it says why.
+An unknown figure is null, never zero, and the field beside it says why.
 
 `RunSamples` holds the raw samples of a run, `ResultRow` is one metric as a row of a flat table, and `Peer` is the
-headline figure of an earlier result of the same work, which new results are compared with.
+headline figure of an earlier result of the same work, which Dyno compares new results with.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Cpu(Stored):
 
 
 class CoreShares(Stored):
-    """Who else was on a device's cores from the first warm-up to the last sample, as shares of those cores' time.
+    """What else used a device's cores from the first warm-up to the last sample, as shares of those cores' time.
 
     `others`: other processes. `stolen`: other machines of the same hypervisor. `beside`: the hyperthreads beside these
-    cores. `waited`: this process's own threads, ready to run and not running; null where the kernel doesn't count that.
-    All of it is null in a run whose device has no cores, or whose system doesn't tell.
+    cores. `waited`: this process's own threads, ready to run but not running; null if the kernel doesn't count it.
+    A run's `core_shares` is null if its device has no cores or the system doesn't report these times.
     """
 
     others: float
@@ -46,13 +46,13 @@ class Memory(Stored):
 
 
 class Sensors(Stored):
-    """One sampled window of one run. Sensors are read between samples, never inside one; `looks` is how often.
+    """One sampled window of one run. Dyno reads sensors `looks` times, between samples and never inside one.
 
-    `reasons`: field -> why it is null. `energy_j` was used in `energy_s` seconds, the part of the window between its
-    first and its last look, by what `energy_of` names. `temperature_c` is the highest seen, `clocks_hz` holds medians
-    ("sm", "memory"), `throttle_reasons` all that were seen, in `throttled_share` of the looks; `throttle_events` counts
-    how often a CPU lowered its clock. `other_processes` hold the device; `utilisation` is the share of time in which
-    anything ran on it, by the device's own count (up to 1 s before the last look).
+    `reasons`: field -> why it is null. `energy_j` is the energy that `energy_of` used in `energy_s` seconds, between
+    the first and the last look. `temperature_c` is the highest reading, and `clocks_hz` holds medians ("sm",
+    "memory"). `throttle_reasons` lists all reasons read, in `throttled_share` of the looks. `throttle_events` counts
+    how often a CPU lowered its clock. `other_processes` counts other processes that hold the device. `utilisation` is
+    the share of time in which anything ran on it, by the device's own count (up to 1 s before the last look).
     """
 
     looks: int = 0
@@ -70,10 +70,10 @@ class Sensors(Stored):
 
 
 class Energy(Stored):
-    """`joules` over the sampled windows of all runs together, `window_s` seconds; null with a reason.
+    """`joules` over the sampled windows of all runs, `window_s` seconds in all. If it is null, `reason` says why.
 
-    `joules_per_sample` is per training sample, image or whatever the throughput counts; null for pure arithmetic.
-    `flop_per_joule` counts executed operations. `covers` says whose energy it is.
+    `joules_per_sample` is per unit of the throughput, such as a training sample or an image; null for pure arithmetic.
+    `flop_per_joule` counts executed operations. `covers` names the hardware whose energy this is.
     """
 
     joules: float | None = None
@@ -99,18 +99,20 @@ class Verdict(StrEnum):
 
 
 class ResultWarning(Stored):
-    """A reason against the number: class A (wrong), B (may not repeat) or C (read with care)."""
+    """A reason to doubt the result: class A (wrong), B (may not repeat) or C (read with care)."""
 
-    code: str = Field(description="Its section in docs/warnings.md: what it means, how it was found, what to do")
+    code: str = Field(
+        description="A section of docs/warnings.md, with the meaning, how Dyno detects the problem, and what to do"
+    )
     severity: Literal["A", "B", "C"]
     message: str
-    evidence: dict[str, JsonValue] = Field({}, description="The figures that raised it")
+    evidence: dict[str, JsonValue] = Field({}, description="The figures that raised the warning")
 
 
 class Metric(Stored):
-    """A named figure. `value` is the mean of the runs' medians, `low`/`high` Student's t over them.
+    """A named figure. `value` is the mean of the runs' medians; `low` and `high` bound Student's t interval over them.
 
-    One run gives no interval: `low` and `high` are null and `reason` says so.
+    A single run gives no interval: `low` and `high` are null, and `reason` says so.
     """
 
     name: str
@@ -123,15 +125,15 @@ class Metric(Stored):
     runs: int
     samples: int
     reason: str | None = None
-    by_run: list[float] = []  # one figure per run, in their order: `value` is their mean; none where it is taken once
+    by_run: list[float] = []  # one figure per run, in order; `value` is their mean. Empty for figures taken once
 
 
 class Phases(Stored):
-    """How long each phase took, in seconds, once per process; null where it didn't happen.
+    """The duration of each phase in seconds, once per process; null for a phase that didn't happen.
 
-    The interpreter's own start is in none of them. `import_s` is null in a forked runner (the zygote imported
-    already). `compile_s` is tracing and building the graph; what a framework compiles or chooses only when a graph
-    first runs (XLA, kernels) is in `first_execution_s`. `steady_s` is the sampling window.
+    The start of the interpreter isn't included. `import_s` is null in a forked runner, since its zygote has already
+    imported the framework. `compile_s` is the time to trace and build the graph. `first_execution_s` includes what the
+    framework compiles or chooses when a graph first runs (XLA, kernels). `steady_s` is the sampling window.
     """
 
     import_s: float | None = None
@@ -145,7 +147,7 @@ class Phases(Stored):
 
 
 class Peak(Stored):
-    """What the used part of the device could do at most in `dtype`, the precision that ran.
+    """The peak performance of the used part of the device in `dtype`, the precision that ran.
 
     `provenance`: datasheet (`source` names it), measured clock or measured here.
     """
@@ -160,7 +162,7 @@ class Peak(Stored):
 
 
 class Precision(Stored):
-    """Requested against observed; `rel_error` is that of one single product against float64 (relative, Frobenius)."""
+    """Requested and observed precision. `rel_error`: one product against float64 (relative, Frobenius norm)."""
 
     requested: str
     observed: str | None
@@ -168,9 +170,9 @@ class Precision(Stored):
 
 
 class RunSummary(Stored):
-    """One runner process. Times are per execution, in seconds; nothing is dropped as an outlier.
+    """One runner process. Times are per execution, in seconds. No outliers are dropped.
 
-    `clock_hz` is the device's: of a CPU measured after the samples, of a GPU the median over them.
+    `clock_hz` is the device's clock: for a CPU measured after the samples, for a GPU the median over them.
     """
 
     process_start: Literal["forked", "spawned"]
@@ -198,7 +200,7 @@ class RunSummary(Stored):
 
 
 class Epoch(Stored):
-    """One epoch of training; `time_s` without validation. The first one includes compiling.
+    """One epoch of training. `time_s` excludes validation. The first epoch includes compilation.
 
     `loss` and `accuracy` are running means over the epoch, as Keras prints them.
     """
@@ -215,7 +217,7 @@ class Epoch(Stored):
 
 
 class CallbackEvent(Stored):
-    """A callback that did something at the end of epoch `epoch` (from 0): early_stopping, checkpoint, reduce_lr."""
+    """A callback that acted at the end of epoch `epoch` (from 0): early_stopping, checkpoint, reduce_lr."""
 
     epoch: int
     callback: str
@@ -223,7 +225,7 @@ class CallbackEvent(Stored):
 
 
 class Trial(Stored):
-    """One of several full trainings that differ in their seed."""
+    """One of several full trainings that differ only in the seed."""
 
     seed: int
     epochs: int
@@ -233,22 +235,25 @@ class Trial(Stored):
 
 
 class DataOrigin(Stored):
-    """Where the data came from; sha256 per file. Accuracy on `sample` or `synthetic` data is no reference accuracy."""
+    """The source of the data, with the SHA-256 of each file.
+
+    An accuracy on `sample` or `synthetic` data isn't comparable with published figures.
+    """
 
     name: str
     kind: Literal["real", "sample", "synthetic"]
     sha256: dict[str, str] = {}
     train_samples: int
     test_samples: int
-    note: str | None = None  # what of the set is missing, or was done to it
+    note: str | None = None  # parts of the data set that are missing or changed
 
 
 class Training(Stored):
     """The first run's full training. `accuracy` is on the test set, 0 to 1, with a 95 % Wilson interval.
 
-    With several trials it is the mean over them, with Student's t over the seeds, and `wrong` is told by each trial
-    alone; all else is of the first.
-    `test` are figures on the test set by name; `baselines` what needs no training reaches there.
+    With several trials, `accuracy` is their mean, with Student's t over the seeds. Only the trials then have `wrong`.
+    All other fields are the first trial's. `test` holds figures on the test set by name, and `baselines` the same
+    figures for methods without training.
     """
 
     epochs: list[Epoch]
@@ -260,7 +265,7 @@ class Training(Stored):
     wrong: int | None = None
     trials: list[Trial] = []
     callbacks: list[CallbackEvent] = []
-    best_epoch: int | None = None  # whose weights were kept
+    best_epoch: int | None = None  # the epoch whose weights were kept
     test: dict[str, float] = {}
     baselines: dict[str, float] = {}
 
@@ -277,19 +282,19 @@ class ArtifactList(Stored):
 
 
 class Reference(Stored):
-    """A published figure for the same kind of work, with the doubts about it. History, never a pass mark."""
+    """A published figure for the same kind of work, with its caveats. It is context, not a pass mark."""
 
     title: str
     year: str
     hardware: str
     metric: str
-    value: float | None = Field(description="Null where the article has none: `doubt` says why")
+    value: float | None = Field(description="Null if the article has no figure. `doubt` says why")
     unit: str
     doubt: str | None = None
 
 
 class Result(Stored):
-    """What a finished job answers."""
+    """The result of a job that succeeded."""
 
     job: str
     workload: str
@@ -297,8 +302,8 @@ class Result(Stored):
     warnings: list[ResultWarning]
     unchecked: list[str] = Field(
         default=[],
-        description="Checks of class A and B that were not made of this result, because this version doesn't make them "
-        "or because there was nothing to check against; while there are any, no verdict is better than indicative.",
+        description="Checks of class A and B that Dyno didn't make, because this version doesn't have them or there "
+        "was nothing to check against. With any of these the verdict is at most indicative.",
     )
     method_version: str = METHOD_VERSION
     metrics: list[Metric]
@@ -320,8 +325,8 @@ class Result(Stored):
     reference: list[Reference] = []
     arms: list[Result] = Field(
         default=[],
-        description="Where a job ran two specs in turns: what the second gave, and the control, which is the first "
-        "once more. All else is of the first alone.",
+        description="If the job ran two specs in turns: the results of the second spec and of the control, which "
+        "repeats the first. All other fields are the first spec's.",
     )
 
 
@@ -329,15 +334,15 @@ VariantName = Literal["first", "second", "control"]
 
 
 class RunSamples(Stored):
-    """One run, or one case of it. Seconds per execution, in the order they were taken; no outlier is dropped."""
+    """One run, or one case of it. Seconds per execution, in the order they were taken. No outliers are dropped."""
 
-    run: int = Field(description="From 0, as in the result's `runs`")
-    case: str | None = Field(None, description="Which of several pieces of work, where the workload has several")
-    arm: VariantName | None = Field(None, description="Of a job that ran two specs in turns")
-    warmup: list[float] = Field(description="Readings before the steady state; in no figure")
+    run: int = Field(description="The run's index in the result's `runs`, from 0")
+    case: str | None = Field(None, description="The name of the case, if the workload has several")
+    arm: VariantName | None = Field(None, description="Which of two specs that ran in turns; null for other jobs")
+    warmup: list[float] = Field(description="Readings before the steady state, which no figure uses")
     samples: list[float]
     sample_cpu_s: list[tuple[float, float]] = Field(
-        description="Of each whole sample: processor time of this process in user and system mode, seconds"
+        description="Per sample: the process's processor time in user and system mode, in seconds"
     )
     executions_per_sample: int
 
@@ -369,21 +374,21 @@ _EXAMPLE_ROW: dict[str, JsonValue] = {
 
 
 class ResultRow(BaseModel):
-    """One metric of one job. Beside these it has a `label.<name>` for each label and a `param.<name>` for each param:
-    what is no text, number or boolean there is JSON as text."""
+    """One metric of one job. A row also has a `label.<name>` for each label and a `param.<name>` for each param. Values
+    other than text, numbers and booleans are JSON as text."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [_EXAMPLE_ROW]})
     __pydantic_extra__: dict[str, JsonValue]
 
-    time: AwareDatetime = Field(description="When the job was submitted: by it rows are ordered and filtered")
+    time: AwareDatetime = Field(description="When the job was submitted. Rows are ordered and filtered by this time")
     finished_at: AwareDatetime | None
     job: str
     workload: str
     framework: str
-    device: str | None = Field(description="Its id, with its host")
+    device: str | None = Field(description="The device's id, with its host")
     device_model: str | None
     hardware_id: str | None
-    arm: VariantName | None = Field(description="Of a job that ran two specs in turns")
+    arm: VariantName | None = Field(description="Which of two specs that ran in turns; null for other jobs")
     metric: str
     unit: str
     value: float | None
@@ -398,7 +403,7 @@ class ResultRows(RootModel[list[ResultRow]]):
 
 
 class Peer(Stored):
-    """The headline figure of one result: `value` in the unit of the series that it is in."""
+    """The headline figure of one result. `value` is in the unit of its series."""
 
     job: str
     value: float
@@ -408,7 +413,7 @@ class Peer(Stored):
 
 @dataclass(frozen=True)
 class Headline:
-    """A new result's own figure, and the id of the series that it goes into."""
+    """A new result's figure, and the id of its series."""
 
     series: str
     own: Peer

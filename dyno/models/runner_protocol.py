@@ -1,4 +1,4 @@
-"""The protocol between supervisor and runner: a request in, frames out, one JSON object a line, over pipes."""
+"""The protocol between supervisor and runner over pipes: a request in, frames out, one JSON object a line."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class RunRequest(Stored):
     run: int
     runs: int
     device: Device
-    lock_paths: list[str] = []  # flock'ed by the runner itself, one per core or accelerator
-    shared_lock_paths: list[str] = []  # the same, held together with others: the cores of an emulated device
+    lock_paths: list[str] = []  # locked (flock) by the runner itself, one per core or accelerator
+    shared_lock_paths: list[str] = []  # locked in shared mode: the cores of an emulated device
     process_start: Literal["forked", "spawned"] = "forked"
-    data_dir: str | None = None  # null: the runner's own DYNO_DATA_DIR
-    artifact_dir: str | None = None  # of run 0: an empty folder for what the job leaves behind
-    scratch_dir: str | None = None  # for temporary files: it goes with the run, however that ends
+    data_dir: str | None = None  # None: the runner's own DYNO_DATA_DIR
+    artifact_dir: str | None = None  # for run 0: an empty folder for the job's artifacts
+    scratch_dir: str | None = None  # for temporary files; the worker deletes it after the run, however the run ends
     weights_path: str | None = None  # the file that `spec.params.weights` names
     tuned: dict[str, JsonValue] = {}  # what run 0 chose by measuring
 
@@ -47,7 +47,7 @@ class CaseRecord(Stored):
 class RunRecord(Stored):
     """All that one run measured. Sample times are seconds per execution, in the order they were taken.
 
-    `cases` are all of them, the first being the run's own figures again; empty where there is but one.
+    `cases` has every case; the first repeats the run's own figures. It is empty if there is only one case.
     """
 
     summary: RunSummary
@@ -56,23 +56,23 @@ class RunRecord(Stored):
     sample_cpu_s: list[tuple[float, float]] = []  # (user, system) processor seconds of each sample, all threads
     work: float  # FLOP or training samples in one execution
     warnings: list[ResultWarning] = []
-    unchecked: dict[str, str] = {}  # codes of A and B that this run was to check and couldn't: why
-    verified: list[str] = []  # which of the checks of an output this workload made
+    unchecked: dict[str, str] = {}  # code -> why: checks of class A and B that this run couldn't make
+    verified: list[str] = []  # the output checks that this workload made
     precision: Precision | None = None
     training: Training | None = None
     memory: Memory = Memory()
     environment: dict[str, Any] = {}
     details: dict[str, Any] = {}
     amounts: dict[str, float] = {}  # for MetricSpec.amount: how much of `work` one epoch, one execution, … is
-    tuned: dict[str, JsonValue] = {}  # for the runs after it
-    flops: float | None = None  # of one execution, where it isn't what the params alone tell
-    figures: dict[str, float] = {}  # by metric name, what isn't sampled: for MetricSpec.once and each_run
+    tuned: dict[str, JsonValue] = {}  # for later runs of the job
+    flops: float | None = None  # of one execution, if the params alone don't determine it
+    figures: dict[str, float] = {}  # by metric name, figures that aren't sampled: for MetricSpec.once and each_run
     cases: list[CaseRecord] = []
-    peak: dict[str, PeakFigure] = {}  # measured anew, as a figure was above the device's own
+    peak: dict[str, PeakFigure] = {}  # measured again, since a figure exceeded the device's peak
 
 
 class StartedFrame(Stored):
-    """First frame: the process lives. Times are `time.time()`."""
+    """First frame: the process runs. Times are `time.time()`."""
 
     frame: Literal["started"] = "started"
     pid: int
@@ -80,7 +80,7 @@ class StartedFrame(Stored):
 
 
 class FirstOpFrame(Stored):
-    """The device has finished its first operation and the result was read back."""
+    """The device has finished its first operation, and the runner has read back the result."""
 
     frame: Literal["first_op"] = "first_op"
     at_s: float
@@ -89,21 +89,21 @@ class FirstOpFrame(Stored):
 class ProgressFrame(Stored):
     frame: Literal["progress"] = "progress"
     phase: str  # device, data, build, compile, first_execution, training, warmup, sampling, verify
-    # before and after the runs, from the worker itself: files, artifacts; second_look after one that failed
+    # The worker itself reports `files` and `artifacts` before and after the runs, and `second_look` after a failed run.
     completed: int = 0
     total: int | None = None
     unit: str = "samples"
 
 
 class DoneFrame(Stored):
-    """Last frame of a run that worked."""
+    """Last frame of a successful run."""
 
     frame: Literal["done"] = "done"
     record: RunRecord
 
 
 class FailedFrame(Stored):
-    """Last frame of a run that didn't: class and reason as in `dyno.models.job.Failure`."""
+    """Last frame of a failed run: class and reason as in `dyno.models.job.Failure`."""
 
     frame: Literal["failed"] = "failed"
     failure_class: FailureClass

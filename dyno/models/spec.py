@@ -1,7 +1,7 @@
 """The spec of a job: what a caller may request.
 
-`params` is an open mapping here, all that a client needs. The API validates it a second time against the
-workload's own model (`dyno.workloads`), so the client never has to know any workload.
+`params` is an open mapping here, so clients need no workload code. The API validates `params` a second time, against
+the workload's own model (`dyno.workloads`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FrameworkName = Literal["tensorflow", "jax", "torch"]
 DeviceKind = Literal["cpu", "gpu", "tpu"]
 Priority = Literal["low", "normal", "high"]
 MAX_REPLICAS = 64
-MIN_S = 2.0  # of samples in each run, unless asked otherwise
+MIN_S = 2.0  # seconds of samples in each run, by default
 MARGIN = 0.02
 CONFIDENCE = 0.95
 MAX_EXPIRES_IN_S = 366 * 86400
@@ -43,13 +43,13 @@ DEVICE_ID = re.compile(r"^(?P<kind>cpu|gpu|tpu):(?P<index>[0-9][0-9,-]*)(@(?P<ho
 
 
 class Model(BaseModel):
-    """Base of everything that crosses a boundary: unknown fields, NaN and Infinity are refused."""
+    """Base of all documents from outside the process. It refuses unknown fields, NaN and Infinity."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
 
 def without_unknown_fields(kind: type[BaseModel], values: Any) -> Any:
-    """`values` without what this version doesn't know, at every level: for what a newer one may have told."""
+    """`values` without fields that this version doesn't know, at every level. A newer version may have written them."""
     if not isinstance(values, Mapping):
         return values
     known = {}
@@ -90,25 +90,25 @@ class DeviceSelector(Model):
             return {"kind": value}
         match = DEVICE_ID.match(value)
         if match is None:
-            raise ValueError('a device is "cpu", "gpu", "tpu", "any" or an id such as "gpu:0" or "cpu:0-1@host"')
+            raise ValueError('use "cpu", "gpu", "tpu", "any" or an id such as "gpu:0" or "cpu:0-1@host"')
         return {"kind": match["kind"], "id": value}
 
     @model_validator(mode="after")
     def _one_kind(self) -> DeviceSelector:
         if self.kind is not None and self.id is not None and not self.id.startswith(f"{self.kind}:"):
-            raise ValueError(f'"{self.id}" is no {self.kind}')
+            raise ValueError(f'the id "{self.id}" isn\'t of kind {self.kind}')
         return self
 
 
 class WeightsRef(Model):
-    """The weights that another job left behind: its id, and the name of the artifact."""
+    """Weights that another job saved: its id, and the name of the artifact."""
 
     job: Annotated[str, StringConstraints(min_length=1, max_length=64)]
     name: Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
 class Processes(Model):
-    """How many fresh processes a result rests on: grows from `min` to `max` until the target is reached."""
+    """How many fresh processes measure a result: at least `min`, and up to `max` until the target is reached."""
 
     min: Annotated[int, Field(ge=1, le=100)] = 5
     max: Annotated[int, Field(ge=1, le=100)] = 5
@@ -123,22 +123,22 @@ class Processes(Model):
     @model_validator(mode="after")
     def _ordered(self) -> Processes:
         if self.max < self.min:
-            raise ValueError("max is below min")
+            raise ValueError(f"max, {self.max}, is below min, {self.min}")
         return self
 
 
 class Measure(Model):
-    """How sure the answer must be, and what it may cost. Below the method's floor: INSUFFICIENT_SAMPLES.
+    """How precise a result must be, and how long it may take. Below the method's floor it has INSUFFICIENT_SAMPLES.
 
-    `min_s` is 2, or `max_s` where that is less. A `target_rel_ci` above 0.02 only ends samples and runs sooner:
-    steadiness, NOISY and `trusted` are then judged by 0.02.
+    `min_s` is 2 by default, or `max_s` if that is less. A `target_rel_ci` above 0.02 only ends samples and runs sooner.
+    Dyno then still uses 0.02 to decide on steadiness, NOISY and `trusted`.
     """
 
     processes: Processes = Processes()
     target_rel_ci: Annotated[float, Field(gt=0, le=1)] = 0.01
     min_samples: Annotated[int, Field(ge=1, le=200)] = 20
     max_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
-    min_s: Annotated[float, Field(ge=0, le=3600)] = MIN_S  # after max_s, for its validator to know that
+    min_s: Annotated[float, Field(ge=0, le=3600)] = MIN_S  # declared after max_s, which its validator reads
     cold_start: bool = False
 
     @model_validator(mode="before")
@@ -160,12 +160,15 @@ class Measure(Model):
 
 
 class Webhook(Model):
-    """Whom to tell when the job is done. Shorthand: the URL alone."""
+    """The receiver that Dyno notifies when the job is done. Shorthand: the URL alone."""
 
     url: Annotated[
         str,
         AfterValidator(_valid_webhook_url),
-        Field(description="https, and at public addresses unless the service allows the host", max_length=2000),
+        Field(
+            description="An https URL with a public address, unless the service's settings allow the host",
+            max_length=2000,
+        ),
     ]
 
     @model_validator(mode="before")
@@ -195,20 +198,20 @@ class Spec(Model):
 
     @property
     def arms(self) -> list[Spec]:
-        """What is run in turns: this alone, or of an InterleavedSpec the first, the second and the control."""
+        """The specs that run in turns: this one alone; for an InterleavedSpec the first, the second and the control."""
         return [self]
 
     @property
     def most_runs(self) -> int:
-        """How many processes there may be at most, of all arms together."""
+        """The maximum number of processes, over all arms."""
         return sum(arm.measure.processes.max for arm in self.arms)
 
 
 class InterleavedSpec(Spec):
-    """Two specs whose runs take turns on one device, under one lease, so that what drifts meets both alike.
+    """Two specs whose runs take turns on one device, under one lease, so that drift affects both alike.
 
-    Its own fields are those of the first, and of the job. Each arm has as many runs as there are pairs; every other
-    round goes backwards: A B, B A, or with the control, which is the first spec once more, A B A', A' B A.
+    Its own fields are those of the first spec, and of the job. Each arm has `pairs` runs, and every other round goes
+    backwards: A B, B A. The control A' repeats the first spec: A B A', A' B A.
     """
 
     against: Spec
@@ -225,6 +228,6 @@ class InterleavedSpec(Spec):
 
 
 def spec_without_unknown_fields(values: Any) -> Any:
-    """The fields of a spec, or of two that are run in turns, that this version knows; see `without_unknown_fields`."""
+    """A spec, or two specs to run in turns, without unknown fields; see `without_unknown_fields`."""
     is_of_two = isinstance(values, Mapping) and "against" in values
     return without_unknown_fields(InterleavedSpec if is_of_two else Spec, values)

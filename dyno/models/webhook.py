@@ -1,4 +1,4 @@
-"""Webhooks: the event that a receiver is sent, and the record of its delivery."""
+"""Webhooks: the event that Dyno sends to a receiver, and the record of its delivery."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from dyno.models.job import FailureClass, Job, Stored, Urls
 
-DELIVERY_ID = re.compile(r"msg_[0-9A-HJKMNP-TV-Z]{26}")  # that of its job, which has one at most
+DELIVERY_ID = re.compile(r"msg_[0-9A-HJKMNP-TV-Z]{26}")  # derived from the job's id, as a job has one delivery at most
 
 
 class DeliveryStatus(StrEnum):
-    """Closed, as that of a job is."""
+    """The status of a delivery. The list is closed, so clients may switch over these values."""
 
-    PENDING = "pending"  # is being tried, or will be
+    PENDING = "pending"  # an attempt is in progress or due later
     DELIVERED = "delivered"  # the receiver answered 2xx
     FAILED = "failed"  # no attempt is left, or the receiver answered 410
 
@@ -25,15 +25,15 @@ class Outcome(StrEnum):
     """How one attempt ended."""
 
     DELIVERED = "delivered"
-    REFUSED = "refused"  # any other answer than 2xx; a redirect, too
+    REFUSED = "refused"  # the receiver answered with another status than 2xx, such as a redirect
     TIMEOUT = "timeout"
-    UNREACHABLE = "unreachable"  # no such name, no connection, no TLS that can be trusted
-    BLOCKED = "blocked"  # the name leads to an address that isn't public
-    ERROR = "error"  # Dyno's own: it can't read the job, say
+    UNREACHABLE = "unreachable"  # unknown name, failed connection, or untrusted certificate
+    BLOCKED = "blocked"  # the name resolves to an address that isn't public
+    ERROR = "error"  # an error in Dyno, for example a job that it can't read
 
 
 class Ended(Stored):
-    """`status_code` is that of the answer, null without one."""
+    """How an attempt ended. `status_code` is the response's status, null without a response."""
 
     outcome: Outcome
     status_code: int | None = None
@@ -42,14 +42,14 @@ class Ended(Stored):
 
 
 class Attempt(Stored):
-    """`ended` is null while it is under way, and for good where whoever made it died before they could say."""
+    """One attempt. `ended` is null while it is in progress, and stays null if Dyno crashed during the attempt."""
 
     at: AwareDatetime
     ended: Ended | None = None
 
 
 class Delivery(Stored):
-    """`id` is the `webhook-id` of every attempt."""
+    """The delivery of a job's event. `id` is the `webhook-id` of every attempt."""
 
     id: str
     job: str
@@ -57,8 +57,8 @@ class Delivery(Stored):
     url: str
     status: DeliveryStatus
     attempts_made: int
-    attempts: Annotated[list[Attempt], Field(description="The last ones, the oldest first")]
-    next_attempt_at: AwareDatetime | None = Field(None, description="Null unless it waits for one")
+    attempts: Annotated[list[Attempt], Field(description="The latest attempts, oldest first")]
+    next_attempt_at: AwareDatetime | None = Field(None, description="Null if no attempt is due")
     created_at: AwareDatetime
     owner: str | None = None
 
@@ -76,21 +76,21 @@ class _Payload(BaseModel):
 
 
 class DoneSpec(_Payload):
-    """What was asked for; where a webhook leads is not told."""
+    """The part of the job's spec that receivers see. It omits the webhook's URL."""
 
     workload: str
     labels: dict[str, str]
 
 
 class DoneFailure(_Payload):
-    """Why there is no result, without what the runner wrote."""
+    """Why the job has no result, without the runner's output."""
 
     failure_class: Annotated[FailureClass, Field(serialization_alias="class")]
     reason: str
 
 
 class DoneJob(_Payload):
-    """As `GET /v1/jobs/{id}` has it, as far as these fields go; links are relative to the API."""
+    """Fields of the job, as in `GET /v1/jobs/{id}`. Links are relative to the API."""
 
     id: str
     status: Literal["succeeded", "failed", "canceled"]
@@ -107,7 +107,7 @@ class DoneJob(_Payload):
 
 
 class JobDone(_Payload):
-    """The event. `timestamp` is when the job ended; when an attempt was sent is in its `webhook-timestamp`."""
+    """The event. `timestamp` is when the job ended. The header `webhook-timestamp` is when the attempt was sent."""
 
     type: Literal["job.succeeded", "job.failed", "job.canceled"]
     timestamp: AwareDatetime
@@ -115,6 +115,6 @@ class JobDone(_Payload):
 
 
 def payload_of(job: Job) -> str:
-    """The same for each attempt: nothing of a done job changes."""
+    """The event of a done job as JSON. It is the same for every attempt, since a done job doesn't change."""
     event = {"type": f"job.{job.status}", "timestamp": job.finished_at, "data": DoneJob.model_validate(job)}
     return JobDone.model_validate(event).model_dump_json()

@@ -1,7 +1,7 @@
 """Take the samples of a run's cases, with sensors, host noise and compilations observed.
 
-Every case is executed once, warmed up and sampled as if it were alone, one after the other. Nothing of the runner's
-own runs inside a sample.
+Cases run one after the other. Each is executed once, warmed up and sampled as if it were the only case. No code of
+the runner executes inside a sample.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TracedNames = Callable[[], Sequence[str] | None]  # see `Framework.traced`
 
 
 class TraceCounter:
-    """Made after the first execution; `look` is called before each sample, warm-up included."""
+    """Counts traced functions, from the first execution on. Call `look` before each sample, warm-up included."""
 
     def __init__(self, traced: TracedNames) -> None:
         self._traced = traced
@@ -41,7 +41,7 @@ class TraceCounter:
         self._looks.append(self._count())
 
     def warnings(self, warmup: int) -> list[ResultWarning]:
-        """What was seen until now, right after the last sample; the first `warmup` ones were warm-up."""
+        """The warnings up to now. Call it right after the last sample; the first `warmup` samples were warm-up."""
         names = self._traced()
         if names is None:
             return []
@@ -55,9 +55,9 @@ class TraceCounter:
 
 @dataclass(frozen=True)
 class CaseSamples:
-    """The samples of one case, what sensors said over their window, and what disturbed them.
+    """The samples of one case, the sensor readings over their window, and the disturbances.
 
-    `drain_s`: how long the device was busy after the last one; what passed before that was looked at is not in it.
+    `drain_s` is how long the device was busy after the last sample, from the start of the drain.
     """
 
     samples: SamplingResult
@@ -69,7 +69,7 @@ class CaseSamples:
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """No garbage collection inside: one over a framework's objects takes 0.1 s and would fall into any sample."""
+    """Disable garbage collection: collecting a framework's objects takes 0.1 s and could fall into any sample."""
     gc.disable()
     try:
         yield
@@ -86,14 +86,14 @@ def take_samples(
     place: tuple[int, int] = (0, 1),
     framework: Framework | None = None,
 ) -> CaseSamples:
-    """Warm up and sample by the method's rule, with progress and a look at the sensors between samples.
+    """Warm up and sample by the method's rule; report progress and read the sensors between samples.
 
-    `place`: (how many cases of this run were sampled before, how many there are). `framework`: what `execute` runs on.
+    `place`: (number of cases already sampled, total number of cases). `framework`: the framework that `execute` uses.
     """
     before, cases = place
 
     def report(taken: int, expected: int | None) -> None:
-        total = None if expected is None else cases * expected  # as if each case took as many
+        total = None if expected is None else cases * expected  # assumes as many samples for each case
         frames.report("sampling" if before or taken else "warmup", before * (expected or 0) + taken, total)
 
     clock, drain = HostClock(), framework.drain if framework else lambda: None
@@ -115,14 +115,12 @@ def take_samples(
     return CaseSamples(samples, sensors, drain_s, shares, [each for each in found if each is not None])
 
 
-Summarise = Callable[
-    [CaseSamples, float | None], RunSummary
-]  # of these samples, after a first execution of so many seconds
+Summarise = Callable[[CaseSamples, float | None], RunSummary]  # from the samples and the seconds of the first execution
 
 
 @dataclass(frozen=True)
 class SampledCase:
-    """One case and what was taken of it; `first_execution_s` is null for the run's own."""
+    """One case with its samples. `first_execution_s` is None for the first case, whose first execution is the run's."""
 
     case: Case
     taken: CaseSamples
@@ -132,7 +130,7 @@ class SampledCase:
 def sample_cases(
     built: Built, measure: Measure, device: Device, source: SensorSource, frames: FrameWriter, framework: Framework
 ) -> tuple[CaseSamples, list[SampledCase]]:
-    """The run's own samples, with what disturbed any case, and every case there is with its samples."""
+    """The run's own samples, with the disturbances of all cases, and every case with its samples."""
     cases = built.cases if isinstance(built, HasCases) else ()
     count = max(1, len(cases))
     own = take_samples(built.execute, measure, device, source, frames, (0, count), framework)

@@ -1,10 +1,10 @@
 """Checks that need more executions, made after the samples of the first run.
 
-They take about two samples' time in all. A suspicion is confirmed before it is raised: whatever looks wrong is read
-again, and the best of several readings counts, because neighbours only ever make work slower. A check that can't be
-made leaves its code among the unchecked, with a reason.
+Together they take about as long as two samples. A check confirms a suspicion before it raises a warning: it repeats
+the reading, and the best of several counts, because other processes only make work slower. A check that can't run
+leaves its code in `unchecked`, with a reason.
 
-A CPU's peak is measured again where a figure is above the one that was measured before.
+If a figure is above a CPU's measured peak, the peak is measured again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dyno.workloads.contract import Built, Countable, Growable, Grown
 
 @dataclass(frozen=True)
 class CheckedCase:
-    """One case as it was sampled. `flops` are those that its figures count for one execution."""
+    """One sampled case. `flops` is the count per execution that its figures use."""
 
     execute: Callable[[int], None]
     taken: CaseSamples
@@ -41,7 +41,7 @@ class CheckedCase:
 def checked_cases(
     built: Built, own: CaseSamples, cases: Sequence[SampledCase], flops: float, dtype: str
 ) -> list[CheckedCase]:
-    """Of a run without cases its own execution, which counts `flops` in `dtype`."""
+    """The cases to check. A run without cases is checked as a whole, with `flops` per execution in `dtype`."""
     if cases:
         return [_of_case(each) for each in cases]
     grown = built.grown if isinstance(built, Growable) else None
@@ -55,10 +55,10 @@ def _of_case(sampled: SampledCase) -> CheckedCase:
 
 
 def remeasured_peaks(device: Device, subjects: Sequence[CheckedCase]) -> dict[str, PeakFigure]:
-    """Right after the samples; empty where no figure is above a peak that rests on a measurement.
+    """Peaks measured again right after the samples; empty unless a figure is above a measured peak.
 
-    The first one may have been taken at a lower clock than the samples, or beside others who used the same pipes. A
-    data sheet's figure stays what it is.
+    The earlier measurement may have run at a lower clock than the samples, or beside processes on the same physical
+    cores. Peaks from data sheets don't change.
     """
     if device.kind != "cpu" or not device.cores or not any(_above(device, each) for each in subjects):
         return {}
@@ -73,21 +73,21 @@ def _above(device: Device, subject: CheckedCase) -> bool:
 
 
 _READINGS = 3
-_LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a doubt
+_LEAST_ROUNDS, _ROUNDS, _ROUNDS_S = 2, 10, 5.0  # to confirm a suspicion
 _GROWTHS = (2, 4, 8, 16, 32, 64)
 _PARTS = (0.1, 0.5)
-_SPAN = 8  # times as many executions, to confirm that they take no longer
-_LONG_S = 1.0  # an execution this long isn't made once more for what is known without
+_SPAN = 8  # factor between the two numbers of executions, to confirm that more of them take no longer
+_LONG_S = 1.0  # executions this long aren't repeated if the samples already give the reading
 _TOO_LONG_S = 30.0
 _NO_FLOPS = "the workload declares no floating-point operations"
-_UNCOUNTED = "{} can't count the operations of what was executed"
-_TOO_LONG = "one execution takes so long that twice as much of it was not waited for"
-_TOO_SMALL = "the work is so small beside the call that starts it that it can't be told from none"
+_UNCOUNTED = "{} can't count the operations of this execution"
+_TOO_LONG = "one execution takes too long to execute twice the work"
+_TOO_SMALL = "the work is too small, beside the call that starts it, to be told from no work"
 
 
 @dataclass
 class CheckFindings:
-    """`raised`, and the codes that couldn't be checked with the reason why."""
+    """Raised warnings, and the codes that couldn't be checked, each with its reason."""
 
     raised: list[ResultWarning] = field(default_factory=list)
     unchecked: dict[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class CheckFindings:
 def run_checks(
     framework: Framework, device: Device, subjects: Sequence[CheckedCase], alive: Callable[[], None] = lambda: None
 ) -> CheckFindings:
-    """Look at each of the subjects; `alive` is called between readings."""
+    """Check each subject; `alive` is called between readings."""
     found = CheckFindings()
     with without_gc():
         for subject in subjects:
@@ -124,18 +124,18 @@ class _CaseChecks:
 
     def examine(self) -> None:
         self._drained()
-        if self._count > 1 or self._single_s < _LONG_S:  # else each sample has shown it of the one before
+        if self._count > 1 or self._single_s < _LONG_S:  # otherwise the samples show it already
             self._more_executions()
         for code, check in (("WORK_ELIMINATED", self._more_work), ("UNIT_MISMATCH", self._units)):
             try:
                 reason = check()
-            except Exception as error:  # noqa: BLE001 - what was measured isn't lost with what would confirm it
+            except Exception as error:  # noqa: BLE001 - a failed check must not lose the samples
                 reason = f"the check failed: {type(error).__name__}"
             if reason is not None:
                 self._found.unchecked[code] = reason
 
     def _drained(self) -> None:
-        """The drain after half a sample; after the last sample where that is one long execution."""
+        """Read the drain after half a sample, or after the last sample if that is one long execution."""
         count = max(1, self._count // 2)
         if self._count == 1 and self._single_s >= _LONG_S:
             readings = [DrainReading(self._single_s, self._subject.taken.drain_s)]
@@ -147,10 +147,10 @@ class _CaseChecks:
         self._found.add(async_timing(readings))
 
     def _more_executions(self) -> None:
-        """Those of a sample against half of them, two against one where it has but one.
+        """Compare the executions of a sample with half of them, or two executions with one if the sample has one.
 
-        A doubt is confirmed over a wider span: on a busy host two reads of much the same length scatter alike, but few
-        executions find an undisturbed moment and many don't, so that honest work shows its growth all the more.
+        A suspicion is confirmed over a wider span. On a busy host, two readings of similar length scatter alike. A few
+        executions may find an undisturbed moment but many don't, so honest work shows its growth more clearly.
         """
         if self._count > 1:
             half = self._count // 2
@@ -166,14 +166,15 @@ class _CaseChecks:
         in_time = max(self._count, int(_LONG_S / self._single_s))
         more = max(2 * fewer, min(_SPAN * fewer, in_time))
         few, many = self._reading(fewer), self._reading(more)
-        sampled_s = min(self._subject.taken.samples.samples) if self._count == 1 else math.inf  # a few readings more
+        # Samples of a single execution are further readings of it.
+        sampled_s = min(self._subject.taken.samples.samples) if self._count == 1 else math.inf
         return self._confirmed(WorkGrowth(more / fewer, min(sampled_s, few()), many()), few, many)
 
     def _reading(self, count: int) -> Callable[[], float]:
         return lambda: self._read(count).execution_s
 
     def _more_work(self) -> str | None:
-        """Ever more work in one compiled execution, until it takes longer or would have to; why nothing was told."""
+        """Grow the work of a compiled execution until it takes longer, or must. Returns why the check is undecided."""
         grown, ceiling = self._subject.grown, ceiling_per_s(self._device, self._subject.dtype)
         if grown is None:
             return None
@@ -189,38 +190,38 @@ class _CaseChecks:
             execute(1)
             single, several = partial(self._each_s, self._subject.execute, 1), partial(self._each_s, execute, times)
             growth = WorkGrowth(times, self._single_s, min(several() for _ in range(_READINGS)), least_s)
-            if self._told(growth, single, several):
+            if self._decides(growth, single, several):
                 return None
         return _TOO_SMALL
 
     def _less_work(self, grown: Grown, least_s: float) -> str | None:
-        """Of an execution that fills a sample: a tenth, or half of it, or twice as much; why nothing was told."""
+        """For an execution that fills a sample: a tenth, half or twice the work. Returns why the check is undecided."""
         single = partial(self._each_s, self._subject.execute, 1)
         for part in _PARTS:
             if (execute := grown(part)) is not None:
                 less = partial(self._each_s, execute, 1)
                 growth = WorkGrowth(1 / part, less(), self._single_s, part * least_s)
-                if not growth.grew:  # what was read before others came is no match for what is read beside them
+                if not growth.grew:  # other processes may have started since
                     growth = replace(growth, grown_s=single())
-                return None if self._told(growth, less, single) else _TOO_SMALL
+                return None if self._decides(growth, less, single) else _TOO_SMALL
         if self._single_s > _TOO_LONG_S or (execute := grown(2)) is None:
             return _TOO_LONG
         more = partial(self._each_s, execute, 1)
-        return None if self._told(WorkGrowth(2, self._single_s, more(), least_s), single, more) else _TOO_SMALL
+        return None if self._decides(WorkGrowth(2, self._single_s, more(), least_s), single, more) else _TOO_SMALL
 
-    def _told(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> bool:
-        """Whether anything could be told from it; what speaks against the figure is raised."""
+    def _decides(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> bool:
+        """Add a warning if work was eliminated. Returns whether the readings decide the check."""
         growth = self._confirmed(growth, single, several)
         self._found.add(work_eliminated(growth, "work in one execution"))
         return growth.grew or growth.telling
 
     def _each_s(self, execute: Callable[[int], None], times: int) -> float:
-        """Seconds of one execution, over as many as take a fifth of a sample if each does `times` the work."""
+        """Seconds per execution, over the number that takes a fifth of a sample if each does `times` the work."""
         count = max(1, self._count // (5 * times))
         return self._read(count, execute).execution_s / count
 
     def _confirmed(self, growth: WorkGrowth, single: Callable[[], float], several: Callable[[], float]) -> WorkGrowth:
-        """Unless it grew at once: both in turn, the best of each, until it grew or had enough occasions to."""
+        """Unless it grew at once: alternate both readings, keep the best of each, until it grows or the rounds end."""
         if growth.grew:
             return growth
         began_s, confirmed, done = time.perf_counter(), growth, 0
@@ -233,7 +234,7 @@ class _CaseChecks:
         return confirmed
 
     def _units(self) -> str | None:
-        """Why nothing was told, if so."""
+        """Compare declared and counted FLOP. Returns why the check is undecided."""
         if self._subject.flops == 0:
             return _NO_FLOPS
         counted = self._subject.counted_flops() if self._subject.counted_flops else None
@@ -255,5 +256,5 @@ class _CaseChecks:
 
 
 def _again(done: int, began_s: float) -> bool:
-    """Whether a doubt is looked at once more: ten times, or as often as five seconds allow, but twice at least."""
+    """Whether to repeat a suspicious reading: up to ten times within five seconds, and at least twice."""
     return done < _LEAST_ROUNDS or (done < _ROUNDS and time.perf_counter() - began_s < _ROUNDS_S)

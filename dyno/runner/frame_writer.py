@@ -1,4 +1,4 @@
-"""Write a run's frames to its supervisor: one JSON object a line, over a pipe.
+"""Write a run's frames to its supervisor: one JSON object per line, over a pipe.
 
 The last frame is `done`, or `failed` with the class and reason of the job's `failure`.
 """
@@ -15,12 +15,12 @@ from dyno.frameworks.contract import Framework
 from dyno.models.job import NO_SUCH_DEVICE, FailureClass
 from dyno.models.runner_protocol import DoneFrame, FailedFrame, FirstOpFrame, ProgressFrame, StartedFrame
 
-# Progress is for people; a frame costs about 0.1 ms of the runner's time and wakes the supervisor on its core.
+# Only people read progress, and a frame costs the runner about 0.1 ms and wakes the supervisor on its core.
 PROGRESS_EVERY_S = 0.5
 
 
 class FrameWriter:
-    """Writes frames to `fd`. A pipe nobody reads any more is no error: the runner is about to be ended."""
+    """Writes frames to `fd`. Ignores a broken pipe: without a reader, the runner is about to be killed."""
 
     def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._fd = fd
@@ -29,7 +29,7 @@ class FrameWriter:
         self._reported_s = 0.0
 
     def write(self, frame: StartedFrame | FirstOpFrame | ProgressFrame | DoneFrame | FailedFrame) -> None:
-        """One whole line, in as many writes as the pipe's buffer asks for."""
+        """Write one whole line, in as many writes as the pipe's buffer needs."""
         line = memoryview(frame.model_dump_json().encode() + b"\n")
         try:
             while line:
@@ -38,7 +38,7 @@ class FrameWriter:
             return
 
     def report(self, phase: str, completed: int = 0, total: int | None = None, unit: str = "samples") -> None:
-        """Progress, at most every 0.5 s; a new phase at once."""
+        """Write progress, at most every 0.5 s; a new phase is written at once."""
         now_s = self._clock()
         if phase == self._phase and now_s - self._reported_s < PROGRESS_EVERY_S:
             return
@@ -46,7 +46,7 @@ class FrameWriter:
         self.write(ProgressFrame(phase=phase, completed=completed, total=total, unit=unit))
 
 
-# The first that fits counts. Everything else is the workload's own fault: benchmark/workload_error.
+# The first match counts. All other exceptions are benchmark/workload_error.
 _FAILURE_CLASSES: tuple[tuple[type[BaseException], FailureClass, str], ...] = (
     (MemoryError, FailureClass.RESOURCE, "out_of_memory"),
     (DatasetDamaged, FailureClass.BENCHMARK, "dataset_damaged"),
@@ -59,7 +59,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def failure_frame(error: BaseException, framework: Framework | None) -> FailedFrame:
-    """The last frame of a run that `error` ended; `framework` recognises its own out-of-memory, if it got so far."""
+    """The last frame of a run that `error` ended. `framework`, if loaded, recognises its own out-of-memory errors."""
     message = f"{error}" or type(error).__name__
     if isinstance(error, RunFailed):
         return FailedFrame(failure_class=FailureClass(error.failure_class), reason=error.reason, message=message)

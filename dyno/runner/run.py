@@ -1,6 +1,6 @@
 """One run of one spec in this process, phase by phase.
 
-Includes the cold start's empty caches, the phase timer and the process's peak memory.
+It also sets up the empty caches of a cold start, times the phases and reads the process's peak memory.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from dyno.settings import Settings
 from dyno.workloads import validate_params, workload
 from dyno.workloads.contract import BuildContext, Built, Params, Verification
 
-# Where CUDA's driver, JAX, Triton, PyTorch's compiler and Numba keep what they compiled, by their own variables.
+# The variables for the compilation caches of CUDA's driver, JAX, Triton, PyTorch's compiler and Numba.
 _CACHE_FOLDERS = (
     *("CUDA_CACHE_PATH", "JAX_COMPILATION_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"),
     "NUMBA_CACHE_DIR",
 )
-# XLA and TensorFlow are told theirs among other options: --tf_xla_persistent_cache_directory=…
+# XLA and TensorFlow take cache folders among other options: --tf_xla_persistent_cache_directory=…
 _CACHE_OPTIONS = ("XLA_FLAGS", "TF_XLA_FLAGS", "LIBTPU_INIT_ARGS")
 _CACHE = re.compile(r"--(\w*(?:cache|load_autotune)\w*)=[\"']?([^\s\"']+)")
 
 
 def empty_caches(folder: Path) -> None:
-    """Have this process, and all it starts, look for compiled code in new folders below `folder`.
+    """Point the compilation caches of this process and its children to new folders below `folder`.
 
-    Before a framework is loaded. Options among an administrator's flags are left as they are, see `warm_caches`.
+    Call it before a framework is loaded. Cache options among an administrator's flags stay; see `warm_caches`.
     """
     for name in _CACHE_FOLDERS:
         place = folder / name.lower()
@@ -59,7 +59,7 @@ def empty_caches(folder: Path) -> None:
 
 
 def warm_caches(environ: Mapping[str, str]) -> ResultWarning | None:
-    """Some cache that `environ` names isn't empty. Their paths aren't told."""
+    """WARM_CACHE if a cache that `environ` names isn't empty. The warning omits paths."""
     named = [(name, environ[name]) for name in _CACHE_FOLDERS if environ.get(name)]
     for variable in _CACHE_OPTIONS:
         for option, path in _CACHE.findall(environ.get(variable, "")):
@@ -71,7 +71,7 @@ def warm_caches(environ: Mapping[str, str]) -> ResultWarning | None:
 def _not_empty(path: Path) -> bool:
     try:
         return any(path.iterdir()) if path.is_dir() else path.stat().st_size > 0
-    except OSError:  # nothing is there, or nothing that this process could read either
+    except OSError:  # missing, or unreadable for this process
         return False
 
 
@@ -79,7 +79,7 @@ _RESET_PEAK = "5"  # proc(5), /proc/pid/clear_refs: VmHWM starts again from what
 
 
 def reset_host_peak() -> None:
-    """Forget the peak so far: a forked runner inherits its zygote's. Where the kernel refuses, it stays included."""
+    """Reset the peak, because a forked runner inherits its zygote's. If the kernel refuses, that peak still counts."""
     try:
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
     except OSError:
@@ -87,7 +87,7 @@ def reset_host_peak() -> None:
 
 
 def host_peak_bytes(status: Path = Path("/proc/self/status")) -> int | None:
-    """The most resident memory since the start or the last reset (VmHWM); None where the kernel doesn't say."""
+    """Peak resident memory since the start or the last reset (VmHWM); None if the kernel doesn't report it."""
     try:
         lines = status.read_text().splitlines()
     except OSError:
@@ -97,7 +97,7 @@ def host_peak_bytes(status: Path = Path("/proc/self/status")) -> int | None:
 
 
 def peak_memory(framework: Framework, kind: str) -> Memory:
-    """Host and device peak of this process, with the reason where there is no device figure."""
+    """Peak host and device memory of this process, with a reason if there is no device figure."""
     if kind == "cpu":
         reason = "a CPU has no memory of its own: host_peak_bytes is all of it"
         return Memory(host_peak_bytes=host_peak_bytes(), reason=reason)
@@ -107,7 +107,7 @@ def peak_memory(framework: Framework, kind: str) -> Memory:
 
 
 class PhaseTimer:
-    """Times named blocks. A phase that is entered twice adds up; one that never ran stays null."""
+    """Times named blocks. Repeated phases add up; a phase that never ran is null."""
 
     def __init__(self, report: Callable[[str], None], clock: Callable[[], float] = time.perf_counter) -> None:
         self._report = report
@@ -118,7 +118,7 @@ class PhaseTimer:
     def phase(self, name: str) -> Iterator[None]:
         """Report the phase, then time the block; `name` is a field of `Phases` without its `_s`."""
         if f"{name}_s" not in Phases.model_fields:
-            raise ValueError(f"no phase is called {name}")
+            raise ValueError(f"unknown phase {name}; use a field of Phases without _s")
         self._report(name)
         began_s = self._clock()
         try:
@@ -134,12 +134,12 @@ class PhaseTimer:
         return Phases(**{f"{name}_s": seconds for name, seconds in self._seconds.items()})
 
 
-_LOCK_TIMEOUT_S = 10.0  # the last runner of this device may still be dying
+_LOCK_TIMEOUT_S = 10.0  # the device's previous runner may still be exiting
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """What the phases of a run leave behind."""
+    """The results of a run's phases."""
 
     first_op_at_s: float
     training: Training | None
@@ -153,7 +153,7 @@ class _Measured:
 
 
 class Run:
-    """`record` does it, once."""
+    """One run of a request; call `record` once."""
 
     def __init__(self, request: RunRequest, framework: Framework, frames: FrameWriter, started_at_s: float) -> None:
         self._request = request
@@ -165,9 +165,9 @@ class Run:
         self._found_before: list[ResultWarning] = []
 
     def record(self) -> RunRecord:
-        """All that was measured. Raises whatever goes wrong."""
+        """Execute the run and return its measurements. Any error propagates."""
         if self._request.scratch_dir is not None:
-            tempfile.tempdir = self._request.scratch_dir  # a killed runner leaves nothing behind there
+            tempfile.tempdir = self._request.scratch_dir  # deleted with the run, even if the runner is killed
         own_the_device(self._request)
         if self._request.spec.measure.cold_start:
             empty_caches(Path(tempfile.mkdtemp(prefix="caches-")))
@@ -182,22 +182,22 @@ class Run:
                 built, self._request.spec.measure, self._device, source, self._frames, self._framework
             )
         clock_hz = self._clock_hz(own)
-        taken = peak_memory(self._framework, self._device.driven_as)  # before the checks take some of their own
+        memory_peak = peak_memory(self._framework, self._device.driven_as)  # before the checks allocate memory
         self._frames.report("verify")
         found = built.verify()
         examined = self._cases_to_check(built, own, cases, found.flops)
-        peak, doubted = remeasured_peaks(self._device, examined), self._run_checks(examined)
+        peak, findings = remeasured_peaks(self._device, examined), self._run_checks(examined)
         return self._assembled(
-            built.work, _Measured(first_op_at_s, training, own, cases, clock_hz, found, taken, peak, doubted)
+            built.work, _Measured(first_op_at_s, training, own, cases, clock_hz, found, memory_peak, peak, findings)
         )
 
     def _start_device(self) -> float:
-        """Load the framework and finish a first operation; when that was (`time.time()`)."""
+        """Load the framework and finish a first operation; returns when that was (`time.time()`)."""
         if self._request.process_start == "spawned":
             with self._timer.phase("import"):
                 self._framework.load()
         else:
-            self._framework.load()  # the zygote has imported it: nothing left to time
+            self._framework.load()  # the zygote has imported it, so there is no import to time
         with self._timer.phase("device"):
             self._framework.start(self._device.driven_as, self._cores(), self._request.spec.replicas)
         now_s = time.time()
@@ -241,12 +241,12 @@ class Run:
         return checked_cases(built, own, cases, declared, getattr(params, "dtype", "float32"))
 
     def _run_checks(self, examined: Sequence[CheckedCase]) -> CheckFindings:
-        """The first run speaks for all: they execute the same."""
+        """Check only the first run: all runs execute the same work."""
         framework, found = self._framework, CheckFindings()
         if self._request.run == 0:
             found = run_checks(framework, self._device, examined, lambda: self._frames.report("verify"))
         if framework.traced() is None:
-            reason = f"{framework.name} doesn't tell what it compiles"
+            reason = f"{framework.name} doesn't report what it compiles"
             found.unchecked |= dict.fromkeys(("COMPILE_IN_TIMING", "RETRACED"), reason)
         return found
 
@@ -310,7 +310,7 @@ def _path(text: str | None) -> Path | None:
 
 
 def own_the_device(request: RunRequest) -> None:
-    """Lock the device until this process ends, and stay on its cores. Raises RunFailed."""
+    """Lock the device until this process ends, and pin the process to its cores. Raises RunFailed."""
     device = request.device
     try:
         hold_locks(request.lock_paths, _LOCK_TIMEOUT_S, request.shared_lock_paths, request.job)
@@ -321,7 +321,7 @@ def own_the_device(request: RunRequest) -> None:
     try:
         os.sched_setaffinity(0, device.cores)
     except OSError as error:
-        detail = f"this process may not run on cores {device.cores}: {error}"
+        detail = f"this process can't be pinned to cores {device.cores}: {error}"
         raise RunFailed("infrastructure", NO_SUCH_DEVICE, detail) from error
 
 
@@ -338,7 +338,7 @@ def main(request: RunRequest, frames_fd: int) -> None:
         frames.write(started)
         framework = framework_named(request.spec.framework)
         frames.write(DoneFrame(record=Run(request, framework, frames, started.at_s).record()))
-    except BaseException as error:  # noqa: BLE001 - whatever ends a run must reach the supervisor as a frame
+    except BaseException as error:  # noqa: BLE001 - every error must reach the supervisor as a frame
         if not isinstance(error, RunFailed):
             traceback.print_exc()
         frames.write(failure_frame(error, framework))

@@ -1,1 +1,1 @@
-"""Redis, the one place where jobs live: records, queues, leases, events, and one Lua script per transition."""
+"""Job storage in Redis: records, queues, leases, events, and one Lua script per transition."""

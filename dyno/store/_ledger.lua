@@ -1,21 +1,22 @@
--- Prepended to every script (no script of its own): the clock, the record and everything that changes with it.
--- TRANSITIONS ("state event" -> state) is rendered above this line from the one table in dyno/models/job.py, and so are
--- BOUNDS_S (of each histogram) from dyno/store/metrics.py.
+-- Code that every script shares, prepended to each: the clock, the record and everything that changes with it.
+-- dyno/store/redis.py renders two tables above this line: TRANSITIONS ("state event" -> state) from dyno/models/job.py,
+-- and BOUNDS_S, the bounds of each histogram.
 --
--- KEYS     per script. Keys that depend on stored data are derived below from the namespace: no cluster, so that is allowed
+-- KEYS     per script. Keys that depend on stored data are built below from the namespace. Redis Cluster would forbid
+--          that, and isn't supported.
 -- ARGV[1]  namespace, the first part of every key
 
 local NAMESPACE = ARGV[1]
-local JOB_EVENTS_KEPT = 1000 -- per job, about 150 bytes each; only progress comes in such numbers
-local ALL_EVENTS_KEPT = 10000 -- what a reader that lost its connection can catch up with
-local LOG_BYTES_KEPT = 256 * 1024 -- of the end of what a job's runners print
+local JOB_EVENTS_KEPT = 1000 -- per job, about 150 bytes each; only progress events are that numerous
+local ALL_EVENTS_KEPT = 10000 -- the backlog for readers that lost their connection
+local LOG_BYTES_KEPT = 256 * 1024 -- of the end of the runners' output, per job
 local DAY_MS = 86400000
 
 local function key(...)
   return NAMESPACE .. ':' .. table.concat({ ... }, ':')
 end
 
--- Lua's own tostring keeps 14 digits only
+-- Lua's tostring keeps 14 digits only
 local function integer(number)
   return string.format('%.0f', number)
 end
@@ -33,13 +34,13 @@ local function allowed(status, event)
   return TRANSITIONS[(status or 'none') .. ' ' .. event] ~= nil
 end
 
--- Whose attempt it is: said with its claim and with its end, so that each end can be laid beside the claim it belongs to.
--- A digest of the token, which itself never gets out.
+-- Identifies the attempt in the events of its claim and its end, so that readers can match the two.
+-- `claim` is a digest of the token, because the token is secret.
 local function whose(attempt, token, device)
   return { 'attempt', attempt or '', 'device', device, 'claim', string.sub(redis.sha1hex(token), 1, 12) }
 end
 
--- `more`: fields besides, as of whose() with a claim and with the end of an attempt.
+-- `more`: additional fields, such as those of whose() for the claim and the end of an attempt.
 local function append_event(id, event, status, version, detail, more)
   local fields = { 'job', id, 'event', event, 'status', status, 'version', version, 'at', NOW_S, unpack(more or {}) }
   for name, text in pairs({ detail = detail, owner = redis.call('HGET', key('job', id), 'owner') }) do
@@ -52,13 +53,13 @@ local function append_event(id, event, status, version, detail, more)
   redis.call('XADD', key('events'), 'MAXLEN', '~', ALL_EVENTS_KEPT, '*', unpack(fields))
 end
 
--- Counts for Prometheus, as dyno/store/metrics.py reads them: fields of one HASH, made of words from closed sets.
--- pcall: whatever is wrong with a count, it must not stand in the way of a transition.
+-- Counts for Prometheus, read by dyno/store/metrics.py: fields of one HASH, named with words from closed sets.
+-- pcall: an error in a count must not prevent a transition.
 local function count(by, ...)
   redis.pcall('HINCRBY', key('counts'), table.concat({ ... }, ' '), by)
 end
 
--- One reading of a histogram; none where `seconds` isn't known.
+-- Counts a reading in a histogram; does nothing if `seconds` is nil.
 local function observe(what, label, seconds)
   if not seconds then
     return
@@ -74,7 +75,7 @@ local function observe(what, label, seconds)
   count(integer(math.ceil(seconds * 1000)), what, label, 'sum_ms')
 end
 
--- Seconds since `at`, a time as NOW_S is one; nil where it isn't known.
+-- Seconds since `at`, a time in the format of NOW_S; nil if `at` is missing.
 local function since(at)
   local began_s = tonumber(at or '')
   return began_s and math.max(0, tonumber(NOW_S) - began_s)
@@ -84,7 +85,8 @@ local function kind_of(device)
   return string.match(device or '', '^(%l+):') or 'other'
 end
 
--- How long an attempt had its device. Rounded up: while it ran it was told as less, and a counter must not go back.
+-- Counts the time for which an attempt had its device. It is rounded up: while the attempt ran, metrics.py rounded it
+-- down, and a counter must not decrease.
 local function count_attempt(id)
   local record = redis.call('HMGET', key('job', id), 'workload', 'device', 'started_at')
   local seconds = since(record[3])
@@ -100,7 +102,7 @@ local function is_done(status)
   return status == 'succeeded' or status == 'failed' or status == 'canceled'
 end
 
--- All that there is of one job, but for what indexes say.
+-- All keys of one job; indexes are not included.
 local function keys_of(id)
   local names = { key('job', id) }
   for _, part in ipairs({ 'events', 'result', 'samples', 'log', 'webhook' }) do
@@ -113,7 +115,7 @@ local function expiring_member(id, status, workload, owner)
   return table.concat({ id, status, workload, owner or nil }, ':')
 end
 
--- A done job goes by itself; `expiring` tells the upkeep which index entries went with it. Returns its workload.
+-- Sets the TTL of a done job's keys. `expiring` tells maintenance which index entries to remove. Returns its workload.
 local function expire_record(id, status)
   local record = redis.call('HMGET', key('job', id), 'expires_in_s', 'workload', 'owner')
   local ttl_ms = tonumber(record[1]) * 1000
@@ -125,13 +127,13 @@ local function expire_record(id, status)
   return record[2]
 end
 
--- Keeps a piece of log under the next number, and returns that; nil where `name`, its name, is that of the last one.
--- What is beyond LOG_BYTES_KEPT goes, the oldest first.
+-- Stores a piece of log under the next number, and returns the number; nil if `name` is the name of the last piece.
+-- Drops the oldest pieces beyond LOG_BYTES_KEPT.
 local function keep_log(id, name, text)
   local log = key('job', id, 'log')
   local kept = redis.call('HMGET', log, 'first', 'next', 'bytes', 'last')
   if kept[4] == name then
-    return nil -- the same call again: its answer was lost on the way
+    return nil -- a retry of a call whose reply was lost
   end
   local first, number = tonumber(kept[1]) or 0, tonumber(kept[2]) or 0
   local bytes = (tonumber(kept[3]) or 0) + #text
@@ -144,8 +146,8 @@ local function keep_log(id, name, text)
   return integer(number)
 end
 
--- What a done job's webhook is to be told: in the step that ends it, so that none is forgotten, and before expire_record,
--- so that it goes with the job. Whoever delivers finds it among those that are due.
+-- Creates the delivery of a done job's webhook and makes it due. This happens in the step that ends the job, so that no
+-- delivery is lost, and before expire_record, so that the delivery expires with the job.
 local function note_delivery(id, status, url, owner)
   local fields = { 'status', 'pending', 'type', 'job.' .. status, 'url', url, 'tried', 0, 'attempts', 0, 'created_at', NOW_S }
   redis.call('HSET', key('job', id, 'webhook'), unpack(fields))
@@ -157,7 +159,7 @@ local function note_delivery(id, status, url, owner)
   end
 end
 
--- There are no further attempts at it, unless it is redelivered.
+-- Ends a delivery: no further attempts are made unless it is redelivered.
 local function end_delivery(id, status)
   redis.call('HSET', key('job', id, 'webhook'), 'status', status)
   redis.call('HDEL', key('job', id, 'webhook'), 'token', 'again')
@@ -165,7 +167,7 @@ local function end_delivery(id, status)
   count(1, 'webhook', status)
 end
 
--- What the limits of an API key look at: which of its jobs wait, and what it has had of devices today.
+-- Updates the figures that the limits of an API key apply to: its queued jobs, and its device time today.
 local function note_for_owner(owner, id, before, after, started_at)
   if after == 'queued' then
     redis.call('ZADD', key('jobs', 'queued', owner), integer(NOW_MS), id)
@@ -179,7 +181,7 @@ local function note_for_owner(owner, id, before, after, started_at)
   end
 end
 
--- The only way a record changes. `before` is its status until now (nil: none yet), `fields` what else changes.
+-- Every change of a record goes through here. `before`: its status so far (nil for a new job). `fields`: other changes.
 local function change(id, event, before, fields, detail, more)
   local after = TRANSITIONS[(before or 'none') .. ' ' .. event]
   local done = is_done(after)
@@ -218,13 +220,13 @@ local function change(id, event, before, fields, detail, more)
   return version
 end
 
--- Returns 1 where the queue was empty before: then somebody has to be woken.
+-- Returns 1 if the queue was empty before: then a worker has to be woken.
 local function enqueue(id, queue, score)
   redis.call('ZADD', key('queue', queue), score, id)
   redis.call('SADD', key('queues'), queue)
   for _, passed in ipairs(redis.call('HVALS', key('passed', queue))) do
     if tonumber(passed) >= tonumber(score) then
-      redis.call('DEL', key('passed', queue)) -- it comes in front of some that claim.lua would not look at again
+      redis.call('DEL', key('passed', queue)) -- the job is in front of scores that claim.lua would skip
       break
     end
   end
@@ -253,8 +255,8 @@ local function drop_lease(device, token)
   end
 end
 
--- Ends an attempt without an outcome of its own: a cancel that was asked for wins, then another attempt, then failure.
--- Returns {status now, 1 where its queue was empty}. `counts` 0 gives the attempt back.
+-- Ends an attempt that has no outcome: a requested cancel takes precedence, then another attempt, then failure.
+-- Returns {new status, 1 if its queue was empty}. With `counts` 0, the attempt isn't counted.
 local function end_attempt(id, token, device, event, reason, counts, max_attempts, failure)
   local record = redis.call('HMGET', key('job', id), 'cancel_requested_at', 'attempt', 'queue', 'score')
   redis.call('HDEL', key('job', id), 'token')
@@ -276,7 +278,7 @@ local function end_attempt(id, token, device, event, reason, counts, max_attempt
   change(id, event, 'running', fields, reason, by)
   redis.call('HDEL', key('job', id), 'worker', 'device', 'progress', 'started_at')
   count(1, 'requeued', event == 'expire' and 'lost' or counts == '1' and 'infrastructure' or 'handed_back')
-  redis.call('DEL', key('woken', record[3])) -- whoever reconciles next wakes a worker for it at once
-  -- its old score is lower than that of every job of its class that came later: the front
+  redis.call('DEL', key('woken', record[3])) -- so that the next maintenance run wakes a worker for it
+  -- Its old score puts it in front of all later jobs of its priority class.
   return { 'queued', enqueue(id, record[3], record[4]) }
 end

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Takes a request from what an API key may still ask in this second, and notes when the key was used.
--- A bucket that holds as many requests as may come in a second, and fills at that rate.
+-- Counts a request against the rate limit of an API key, and records when the key was used.
+-- The limit is a token bucket: it holds one second's worth of requests and refills at the same rate.
 --
 -- KEYS[1]  API key, HASH
 -- ARGV[1]  namespace
 -- ARGV[2]  requests per second; "" for no limit
 --
--- Returns {"admitted"} or {"limited", ms until there is one more} or {"unknown"}
+-- Returns {"admitted"} or {"limited", ms until the next token} or {"unknown"}
 
 local record = redis.call('HMGET', KEYS[1], 'name', 'tokens', 'filled_ms', 'last_used_at')
 if not record[1] then

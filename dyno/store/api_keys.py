@@ -1,7 +1,7 @@
 """API keys: create, list, revoke, find by secret, and count requests against their limits.
 
-From the first key on every request needs one, even after the last is revoked, until `open_again`: no revocation opens
-a service to everybody. Nor does a Redis that has lost its keys: a process that knew of keys looks for the mark that
+Once a key exists, every request needs one until `open_again` is called. Revoking the last key doesn't open the service
+to everyone. A Redis that lost its keys doesn't either: a process that has seen keys looks for the mark that
 `open_again` leaves.
 """
 
@@ -23,34 +23,34 @@ from dyno.store.records import to_datetime
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
 _DAY_S = 24 * 3600
-_QUEUE_RETRY_S = 2  # nobody knows when a job is claimed
+_QUEUE_RETRY_S = 2  # a guess: the time of the next claim isn't known
 
 
 def too_many_requests(per_s: int, wait_ms: int) -> LimitReached:
-    detail = f"this key may make {per_s} requests per second; there is one more in {wait_ms} ms"
+    detail = f"this key may make {per_s} requests per second; retry in {wait_ms} ms"
     return LimitReached(detail, "requests", per_s, 1, ceil(wait_ms / 1000))
 
 
 def queue_full(most: int, queued: int) -> QueueFull:
-    """Whoever's jobs they are."""
-    detail = f"{queued} jobs are queued, and there may be {most}; try again later"
+    """The error for the limit on all queued jobs, of all owners together."""
+    detail = f"{queued} jobs are queued and the limit is {most}; try again later"
     return QueueFull(detail, "all-queued-jobs", most, None, _QUEUE_RETRY_S)
 
 
 def limit_reached(limit: str, most: int, has: int, day_left_ms: int) -> LimitReached:
-    """`submit.lua`'s reply."""
+    """The error for a refusal by `submit.lua`."""
     if limit == "queued_jobs":
-        detail = f"{has} jobs of this key are queued, and it may have {most}"
+        detail = f"{has} jobs of this key are queued and its limit is {most}"
         return LimitReached(detail, "queued-jobs", most, None, _QUEUE_RETRY_S)
-    detail = f"this key has had {has} s of devices today, and may have {most}; the next day begins at 00:00 UTC"
+    detail = f"this key has used {has} s of device time today and its limit is {most} s; it resets at 00:00 UTC"
     return LimitReached(detail, "device-seconds", most, _DAY_S, ceil(day_left_ms / 1000))
 
 
-_USE_NOTED_FOR = timedelta(minutes=1)  # in `admit.lua`, too: to be more exact would cost each request a write
+_USE_NOTED_FOR = timedelta(minutes=1)  # as in `admit.lua`: a finer resolution would cost one write per request
 
 
 class ApiKeys:
-    """Every method raises StoreUnavailable while Redis is away."""
+    """Every method raises StoreUnavailable while Redis is unreachable."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
@@ -65,12 +65,12 @@ class ApiKeys:
             return bool(await self._client.exists(self._keys.api_keys))
 
     async def opened(self) -> bool:
-        """Whether `open_again` was the last that was said of whether requests need a key."""
+        """Whether `open_again` was called after the last `create`."""
         with store_errors():
             return bool(await self._client.exists(self._keys.opened))
 
     async def create(self, asked: NewKey) -> tuple[ApiKey, str]:
-        """The key and its secret, which nobody can be told again."""
+        """Create a key. Return it with its secret, which isn't stored and can't be shown again."""
         secret = new_secret()
         digest = digest_of(secret)
         with store_errors():
@@ -91,7 +91,7 @@ class ApiKeys:
         return _key(id_of(digest), record), secret
 
     async def list(self) -> Sequence[ApiKey]:
-        """All that were ever made, the newest first: `owner` of a job may be one that is revoked."""
+        """All keys, newest first, including revoked ones: jobs name them as their `owner`."""
         with store_errors():
             ids = [str(each) for each in await self._client.zrange(self._keys.api_keys, 0, -1)][::-1]
             async with self._client.pipeline(transaction=False) as pipeline:
@@ -101,7 +101,10 @@ class ApiKeys:
         return [_key(key_id, record) for key_id, record in zip(ids, records, strict=True) if record]
 
     async def revoke(self, key_id: str) -> bool:
-        """No request gets through with it from now on. False where it was revoked before. Raises UnknownKey."""
+        """Revoke the key: requests with it are refused from now on. False if it was revoked already.
+
+        Raises UnknownKey.
+        """
         outcome = "unknown"
         if KEY_ID.fullmatch(key_id):
             with store_errors():
@@ -111,13 +114,13 @@ class ApiKeys:
         return outcome == "revoked"
 
     async def open_again(self) -> bool:
-        """Forget the revoked keys, so that requests need none. False where one is left that isn't revoked."""
+        """Delete all keys, so that requests need none. False, and nothing deleted, if a key isn't revoked."""
         with store_errors():
             reply: Any = await self._open(keys=[self._keys.api_keys, self._keys.opened], args=[self._keys.namespace])
         return bool(reply[0] == "opened")
 
     async def find(self, secret: str) -> ApiKey | None:
-        """The key of this secret; None where there is none, or not any more."""
+        """The key of this secret; None if the secret is unknown or the key is revoked."""
         if SECRET.fullmatch(secret) is None:
             return None
         digest = digest_of(secret)
@@ -127,12 +130,12 @@ class ApiKeys:
         return _key(id_of(digest), record)
 
     async def stands(self, key_id: str) -> bool:
-        """Whether there is such a key that isn't revoked."""
+        """Whether the key exists and isn't revoked."""
         record = await self._record(key_id)
         return bool(record) and "revoked_at" not in record
 
     async def use(self, key: ApiKey) -> None:
-        """Count a request, and note that the key is used, to the minute. Raises LimitReached."""
+        """Count a request against the key's rate, and update `last_used_at` once a minute. Raises LimitReached."""
         rate = key.limits.requests_per_s
         if rate is None and key.last_used_at is not None and datetime.now(UTC) - key.last_used_at < _USE_NOTED_FOR:
             return
@@ -152,7 +155,7 @@ class ApiKeys:
 
 
 def any_key(client: redis.Redis, settings: Settings) -> bool:
-    """`ApiKeys.any`, before there is an event loop."""
+    """`ApiKeys.any` for callers without an event loop."""
     with store_errors():
         return bool(client.exists(Keys(settings.namespace).api_keys))
 

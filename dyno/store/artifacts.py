@@ -1,6 +1,6 @@
-"""Artifacts in the store: checks who may upload for a job, and deletes files that nobody needs any more.
+"""Artifacts in the store: upload authorization for a job, and deletion of files that are no longer needed.
 
-A file that is in no result goes soon after the job's end, the others with the job's record.
+Files that no result lists are deleted soon after the job's end. All other files are deleted with the job's record.
 """
 
 from __future__ import annotations
@@ -20,35 +20,36 @@ from dyno.models.result import Artifact, Result
 from dyno.settings import Settings
 from dyno.store.redis import Keys, store_errors
 
-LOOK_AGAIN_S = 3600.0  # at a job that isn't done, and at one whose files can't be deleted
-SETTLED_S = 3600.0  # after its end, a file of an attempt that lost the job isn't on its way any more
+LOOK_AGAIN_S = 3600.0  # interval between checks of a live job, or of one whose files can't be deleted
+SETTLED_S = 3600.0  # after a job's end: by then, superseded attempts have stopped uploading
 _AT_ONCE = 100
-_GONE = -2  # of PTTL: no such key; -1: it has no end
+_GONE = -2  # PTTL's reply for a missing key; -1 means no expiry
 
 
 class ArtifactFiles(Protocol):
-    """Where the files are: a part of `dyno.artifact_store.ArtifactStore`."""
+    """The part of `dyno.artifact_store.ArtifactStore` that deletes files."""
 
     def drop(self, job_id: str) -> None: ...
     def sweep(self, job_id: str, listed: Sequence[Artifact] | None) -> bool: ...
 
 
 async def check_token(client: redis.asyncio.Redis, settings: Settings, job_id: str, token: str) -> None:
-    """Raises StaleToken unless `token` is that of the attempt that runs the job now: in the same words for a job that
-    isn't there, as whoever asks has shown nothing yet that lets them know.
+    """Raises StaleToken unless `token` belongs to the attempt that runs the job now.
 
-    A lease that ran out but wasn't taken still counts, as it does for a heartbeat.
+    The error is the same for an unknown job: the caller hasn't been authenticated, so it mustn't reveal which jobs
+    exist. A lease that ran out but wasn't taken still counts, as it does for a heartbeat.
     """
     with store_errors():
         record: Any = await client.hmget(Keys(settings.namespace).job(job_id), ["status", "token"])
     status, current = record
     same = hmac.compare_digest((current or "").encode(), token.encode())
     if status != Status.RUNNING or not current or not same:
-        raise StaleToken(f"this token doesn't hold {job_id}")
+        raise StaleToken(f"this token doesn't hold the lease of {job_id}")
 
 
 async def note_files_async(client: redis.asyncio.Redis, settings: Settings, job_id: str) -> None:
-    """Before the first file is written: what isn't noted is never deleted. Repeating it does nothing."""
+    """Register the job for file cleanup. Call this before writing its first file: files of unregistered jobs are never
+    deleted. Idempotent."""
     with store_errors():
         await client.zadd(Keys(settings.namespace).artifacts, {job_id: 0}, nx=True)
 
@@ -60,10 +61,13 @@ def note_files(client: redis.Redis, settings: Settings, job_id: str) -> None:
 
 
 def tidy_files(client: redis.Redis, settings: Settings, files: ArtifactFiles) -> list[str]:
-    """Look at up to 100 jobs that are due, and delete what nobody needs: all of a job whose record has gone, what is
-    in no result of one that is done, half-written files of any. Returns the jobs whose record had gone.
+    """Check up to 100 jobs that are due, and delete the files that aren't needed any more.
 
-    Many may do this at the same time. Raises StoreUnavailable, and what `files` raises: that job is tried again later.
+    Those are all files of a job whose record is gone, the files of a done job that its result doesn't list, and
+    half-written files of any job. Returns the ids of the jobs whose records were gone.
+
+    Safe to run in several processes at once. Raises StoreUnavailable, and what `files` raises: that job is retried
+    later.
     """
     keys, dropped = Keys(settings.namespace), []
     with store_errors():
@@ -75,9 +79,9 @@ def tidy_files(client: redis.Redis, settings: Settings, files: ArtifactFiles) ->
             pipeline.pttl(keys.job(job_id))
             pipeline.zscore(keys.artifacts, job_id)
             left_ms, due_ms = pipeline.execute()
-        if due_ms is None or due_ms > now_ms:  # dealt with, or deleted, since it was found to be due
+        if due_ms is None or due_ms > now_ms:  # another process has handled or deleted it since
             continue
-        with store_errors():  # first: one that fails stops no other
+        with store_errors():  # reschedule first, so that a job that fails doesn't block the others
             client.zadd(keys.artifacts, {job_id: now_ms + LOOK_AGAIN_S * 1000})
         if left_ms == _GONE:
             files.drop(job_id)
@@ -88,13 +92,13 @@ def tidy_files(client: redis.Redis, settings: Settings, files: ArtifactFiles) ->
             again_ms = now_ms + _sweep(client, keys, files, job_id, left_ms, now_ms) + 1
             with store_errors():
                 client.zadd(keys.artifacts, {job_id: again_ms}, xx=True)
-                if not client.exists(keys.job(job_id)):  # deleted meanwhile, which had made it due sooner
+                if not client.exists(keys.job(job_id)):  # deleted meanwhile: `delete` had set an earlier due time
                     client.zadd(keys.artifacts, {job_id: now_ms + LOOK_AGAIN_S * 1000}, xx=True, lt=True)
     return dropped
 
 
 def _sweep(client: redis.Redis, keys: Keys, files: ArtifactFiles, job_id: str, left_ms: int, now_ms: int) -> float:
-    """In how many ms to look again: at the record's end where nothing more is to be swept."""
+    """Sweep the job's files. Return the ms until the next check: the record's expiry if nothing is left to sweep."""
     again_ms = min(LOOK_AGAIN_S * 1000, left_ms if left_ms >= 0 else math.inf)
     with store_errors():
         record: Any = client.hmget(keys.job(job_id), ["status", "finished_at"])
@@ -111,7 +115,7 @@ def _sweep(client: redis.Redis, keys: Keys, files: ArtifactFiles, job_id: str, l
 
 
 def _listed(status: str, result: str | None) -> Sequence[Artifact] | None:
-    """The files that the result names; None where it can't be read by this version: then none is deleted for it."""
+    """The files that the result lists; None if this version can't read the result, so that its files are kept."""
     if status != Status.SUCCEEDED:
         return []
     try:

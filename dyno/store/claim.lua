@@ -1,32 +1,32 @@
 #!lua flags=allow-oom
--- Gives the best waiting job over several queues that fits a device to it, under a new lease.
--- A job that doesn't fit is passed over and keeps its place; so is one of a newer schema, whose record then says so:
--- what it says in fields that the worker doesn't know would be left out silently. How far devices of one profile have
--- looked into a queue is remembered, so that none looks at a job twice, however many are in front; one call looks at
--- LOOKS jobs at most.
--- A lease that ran out still stands: only expire.lua ends it, so that no two attempts are ever live by accident.
+-- Leases the best waiting job over several queues that fits a device to that device.
+-- A job that doesn't fit is passed over and keeps its place. So is a job of a newer schema, because the worker would
+-- silently ignore fields that it doesn't know; the job's record then gives this as the reason.
+-- The script stores how far devices of each profile have checked a queue, so that no job is checked twice. One call
+-- checks LOOKS jobs at most.
+-- A lease that ran out still counts: only expire.lua ends it, so that two attempts are never live at once.
 --
 -- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms}
 -- KEYS[2]… queues that the device serves, ZSET of job ids by score
 -- ARGV[1]  namespace
 -- ARGV[2]  device id, with its host     ARGV[3]  token of the attempt
 -- ARGV[4]  worker, JSON                 ARGV[5]  lease, ms
--- ARGV[6]  profile of the device (dyno/store/placement.py); "" for one that every job fits
+-- ARGV[6]  profile of the device (dyno/store/placement.py); "" if every job fits
 -- ARGV[7]  newest schema of a job that the worker knows
--- ARGV[8]  job that was asked about     ARGV[9]  "+" where it fits that profile, "-" where not; each "" for none
--- ARGV[10] who uses the device while its worker waits for it, JSON: the job isn't given then, its record says who; "" for
---          a worker that has its device
+-- ARGV[8]  job of the last "asked" reply   ARGV[9]  "+" if it fits that profile, "-" if not; both "" for none
+-- ARGV[10] process that uses the device while its worker waits for it, JSON. The job isn't leased then, and its record
+--          names the process. "" for a worker that has its device
 --
--- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 where a cancel was requested}
---      or {"held", queue}: with ARGV[10] alone, in place of "claimed"
---      or {"asked", id, spec}: nobody has said yet whether that job fits; call again and say it
+-- Returns {"claimed", id, spec, attempt, queue, jobs left in that queue, 1 if a cancel was requested}
+--      or {"held", queue}: instead of "claimed" if ARGV[10] is set
+--      or {"asked", id, spec}: the fit of that job is unknown; call again with the answer
 --      or {"further"}: LOOKS jobs were passed over and more wait; call again
---      or {"leased", id} or {"cordoned"} or {"empty"}, where no job waits that fits
+--      or {"leased", id} or {"cordoned"} or {"empty"}: no waiting job fits
 
-local LOOKS = 100 -- 1.5 ms, measured on a busy machine of two cores: nobody else waits for longer
+local LOOKS = 100 -- 1.5 ms, measured on a busy machine with two cores: the longest that a call blocks other clients
 local NEWER = 'newer_schema'
 local BUSY = 'device_busy'
-local REMEMBERED_MS = 60000 -- how far was looked; an API of an older version puts jobs in front without forgetting it
+local REMEMBERED_MS = 60000 -- TTL of `passed`: an older API may queue jobs in front without resetting it
 
 local device, token, profile, known_schema = ARGV[2], ARGV[3], ARGV[6], tonumber(ARGV[7])
 local QUEUE_NAME_AT = #key('queue', '') + 1
@@ -41,7 +41,7 @@ local function reply(id)
   return { 'claimed', id, record[1], tonumber(record[2]), record[3], left_behind, record[4] and 1 or 0 }
 end
 
--- "+", "-", or nil where nobody has said it. `fits` is a row of profiles, each with its answer behind it.
+-- "+", "-", or nil if unknown. `fits` is a list of profiles, each followed by its answer.
 local function answer(fits)
   if profile == '' then
     return '+'
@@ -50,21 +50,21 @@ local function answer(fits)
   return last and string.sub(fits, last + 1, last + 1)
 end
 
-local function note_answer(id, said)
+local function note_answer(id, sign)
   local record = redis.call('HMGET', key('job', id), 'status', 'fits')
   if allowed(record[1] or nil, 'claim') and not answer(record[2]) then
-    redis.call('HSET', key('job', id), 'fits', (record[2] or '') .. profile .. said)
+    redis.call('HSET', key('job', id), 'fits', (record[2] or '') .. profile .. sign)
   end
 end
 
--- Once, however many workers pass it over.
+-- Records the reason once, however many workers pass the job over.
 local function note_newer(id, reason)
   if reason ~= NEWER then
     change(id, 'pass_over', 'queued', { status_reason = NEWER }, NEWER)
   end
 end
 
--- Once for each process that uses the device, however often its worker looks.
+-- Records the holder once for each process that uses the device, however often its worker calls.
 local function note_held(id, held_by)
   local record = redis.call('HMGET', key('job', id), 'queue', 'status_reason', 'held_by')
   if record[2] ~= BUSY or record[3] ~= held_by then
@@ -73,7 +73,7 @@ local function note_held(id, held_by)
   return record[1]
 end
 
-local heads, looked = {}, {} -- by index of KEYS: the next job to look at, and the score of the last passed over
+local heads, looked = {}, {} -- by index of KEYS: the next job to check, and the score of the last one passed over
 
 local function look_behind(index, score)
   local found = redis.call('ZRANGE', KEYS[index], '(' .. score, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
@@ -92,11 +92,11 @@ end
 
 local function drop(id)
   for index = 2, #KEYS do
-    redis.call('ZREM', KEYS[index], id) -- out of step with its record, which rules
+    redis.call('ZREM', KEYS[index], id) -- the queue disagrees with the record, which is authoritative
   end
 end
 
--- The best job that fits. Returns what came of it: "claimed" or "asked" with its id, "further" or "empty".
+-- Finds the best job that fits. Returns "claimed" or "asked" with its id, or "further" or "empty".
 local function look()
   for _ = 1, LOOKS do
     local index = best_head()
@@ -128,7 +128,8 @@ local function remember_looks()
   end
 end
 
--- The worker rests now, so where jobs wait that don't fit its device, the next submit has to wake somebody.
+-- The worker is idle from now on. Marks the queues whose jobs don't fit its device: their next submit must wake a
+-- worker.
 local function rest()
   for index = 2, #KEYS do
     if redis.call('EXISTS', passed(index)) == 1 then
@@ -153,12 +154,12 @@ end
 local lease = redis.call('HMGET', KEYS[1], 'job', 'token')
 if lease[1] then
   if lease[2] == token then
-    return reply(lease[1]) -- the same call again: its answer was lost on the way
+    return reply(lease[1]) -- a retry of a call whose reply was lost
   end
   return { 'leased', lease[1] }
 end
 if redis.call('SISMEMBER', key('cordoned'), device) == 1 then
-  return { 'cordoned' } -- here, so that not one job is claimed after whoever cordoned it has been answered
+  return { 'cordoned' } -- checked in the script, so that no job is claimed after the response to the cordon request
 end
 
 if ARGV[8] ~= '' then

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Takes a done job out of the store, with all that it left there. Its idempotency key stays, so that a late retry of its
--- submit makes no second job. Its files are due as soon as none can still be on its way; see dyno/store/artifacts.py.
+-- Deletes a done job and all its keys, except its idempotency key, so that a late retry of its submit makes no second
+-- job. Its files become due for deletion once uploads have ended; see dyno/store/artifacts.py.
 --
 -- KEYS[1]  job record, HASH
--- KEYS[2]  artifacts, ZSET of jobs by when to look at their files, in ms
+-- KEYS[2]  artifacts, ZSET of jobs by time of the next check of their files, ms
 -- ARGV[1]  namespace
--- ARGV[2]  job id                       ARGV[3]  for how long after its end a file may still come, ms
+-- ARGV[2]  job id                       ARGV[3]  how long after the job's end uploads may continue, ms
 --
 -- Returns {"deleted", owner or ""} or {"live", status} or {"unknown"}
 

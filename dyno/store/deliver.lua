@@ -1,21 +1,21 @@
 #!lua flags=allow-oom
--- Takes a delivery that is due, for as long as an attempt may last. It counts from now on: also where nobody lives to
--- tell how it ended. One of which no attempt is left, as whoever made the last is gone, has failed.
+-- Leases a due delivery for the duration of an attempt. The attempt counts from now on, even if the deliverer dies
+-- before it settles it. A delivery without attempts left, whose last attempt was never settled, has failed.
 --
--- What is due waits in lanes: of each owner (an API key; "" is nobody), of each of its receivers. The owner that was
--- served longest ago comes first, of its receivers likewise, and of those jobs the one that was due first. So however
--- much is due for one of them, the others' turn comes.
+-- Due deliveries wait in lanes, one per owner (an API key; "" for none) and receiver. The owner served longest ago
+-- comes first, then its receiver served longest ago, then the job that was due first. So a backlog of one owner or
+-- receiver doesn't hold up the others.
 --
--- KEYS[1]  due, ZSET of jobs by when their delivery is to be tried next, ms; those in lanes aren't there any more
--- KEYS[2]  ready, ZSET of owners by when they were served, ms; each has the same of its receivers under its name, and
---          each receiver behind that a ZSET of jobs by when they were due
+-- KEYS[1]  due, ZSET of jobs by time of the next attempt, ms; deliveries in lanes aren't in it
+-- KEYS[2]  ready, ZSET of owners by when they were served, ms. <KEYS[2]>:<owner> is the same for the owner's
+--          receivers, and <KEYS[2]>:<owner>:<receiver> is a ZSET of jobs by when they were due
 -- ARGV[1]  namespace
--- ARGV[2]  token of the attempt         ARGV[3]  for how long it is taken, ms
--- ARGV[4]  most attempts in a row       ARGV[5]  of how many attempts the ends are kept
--- ARGV[6]  how many receivers are left out; then these, as they were returned, and the owners that are left out
+-- ARGV[2]  token of the attempt         ARGV[3]  duration of the lease, ms
+-- ARGV[4]  most attempts in a series    ARGV[5]  number of attempts whose outcomes are kept
+-- ARGV[6]  number of excluded receivers; then these, as they were returned, and the excluded owners
 --
--- Returns {"taken", job id, attempts in this row, receiver, owner, now} or {"none"} or {"again"} (there is more to look
--- at than one call does)
+-- Returns {"taken", job id, attempts in this series, receiver, owner, now} or {"none"} or {"again"} (call again: one
+-- call is limited to LOOKED_AT jobs)
 
 local LOOKED_AT = 500 -- jobs in one call, about 4 ms
 
@@ -26,10 +26,10 @@ for index = 7, #ARGV do
   local busy = index <= 6 + MOST_BUSY and busy_receivers or busy_owners
   busy[ARGV[index]] = true
 end
--- Exact to the microsecond: two calls within a millisecond are told apart.
+-- In ms, exact to the microsecond, to order two calls within a millisecond.
 local NOW_EXACT = string.format('%.3f', tonumber(TIME[1]) * 1000 + tonumber(TIME[2]) / 1000)
 
--- Host and port, which all spellings of one receiver have in common.
+-- Host and port, normalized so that different spellings of one receiver give the same text.
 local function receiver_of(url)
   local scheme, authority = string.match(string.lower(url), '^(%a+)://([^/?]*)')
   local host, port = string.match(authority or '', '^(.*):(%d+)$')
@@ -37,14 +37,14 @@ local function receiver_of(url)
   return name .. ':' .. integer(tonumber(port) or (scheme == 'http' and 80 or 443))
 end
 
--- What has become due goes to its lane.
+-- Moves deliveries that have become due to their lanes.
 local function sort_in()
   local due = redis.call('ZRANGE', KEYS[1], '-inf', integer(NOW_MS), 'BYSCORE', 'LIMIT', 0, LOOKED_AT, 'WITHSCORES')
   for index = 1, #due, 2 do
     local id, at_ms = due[index], due[index + 1]
     local record = redis.call('HMGET', key('job', id, 'webhook'), 'url', 'owner')
     redis.call('ZREM', KEYS[1], id)
-    if record[1] then -- else it went with its job
+    if record[1] then -- else it was deleted with its job
       local owner, receiver = record[2] or '', receiver_of(record[1])
       redis.call('HSET', key('job', id, 'webhook'), 'ready_ms', at_ms)
       redis.call('ZADD', key('jobs', 'webhooks', 'ready', owner, receiver), at_ms, id)
@@ -55,7 +55,7 @@ local function sort_in()
   return #due == 2 * LOOKED_AT
 end
 
--- Whether it is still to be tried; one that was scheduled anew since comes back to its lane by itself.
+-- Whether the delivery needs an attempt now. One that was rescheduled since returns to its lane when it is due.
 local function is_ready(id)
   local record = redis.call('HMGET', key('job', id, 'webhook'), 'status', 'tried', 'again')
   if record[1] ~= 'pending' or redis.call('ZSCORE', KEYS[1], id) then
@@ -69,7 +69,7 @@ local function is_ready(id)
   return true
 end
 
--- The first job of a lane that is to be tried; those looked at leave it.
+-- The first job of a lane that needs an attempt; all checked jobs are removed from the lane.
 local function first_of(lane)
   while looked_at < LOOKED_AT do
     local id = redis.call('ZRANGE', lane, 0, 0)[1]
@@ -85,7 +85,7 @@ local function first_of(lane)
   return nil
 end
 
--- Out where nothing is left for it; where it was served, behind all others of its kind.
+-- Removes an owner or receiver without deliveries; moves one that was served behind all others.
 local function renew(kind, name, was_served)
   if redis.call('EXISTS', kind .. ':' .. name) == 0 then
     redis.call('ZREM', kind, name)

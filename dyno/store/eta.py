@@ -1,9 +1,9 @@
-"""Queue positions and ETAs of waiting jobs, from the durations of past jobs and a simulation of the claims to come.
+"""Queue positions and ETAs of waiting jobs, from the durations of past jobs and a simulation of future claims.
 
-`finish.lua` records how long a job took beside its workload's estimate: one bounded series per workload and class of
-device, of jobs that succeeded only. A forecast reads the first jobs of the queues in seven round trips, and plays
-through in which order devices will claim them. It is shared by all requests for a second, so its cost doesn't grow
-with their number. Nothing depends on a forecast: where none can be made, it is empty.
+For each job that succeeds, `finish.lua` records its duration beside its workload's estimate, in one bounded series per
+workload, framework and device class. A forecast reads the first jobs of the queues in seven round trips and simulates
+the order in which devices will claim them. All requests share one forecast for a second, so its cost doesn't grow with
+their number. Nothing depends on a forecast: if it can't be made, it is empty.
 """
 
 from __future__ import annotations
@@ -31,34 +31,35 @@ from dyno.store.placement import model_slug, profile, queues_served
 from dyno.store.records import QueueState, read_spec
 from dyno.store.redis import Keys, store_errors
 
-DURATIONS_KEPT = 20  # newest readings, `PACES_KEPT` of finish.lua: what a device was like long ago fades out
-MIN_DURATIONS = 3  # readings that a median needs to withstand one that is far off
-_SIMILAR_FACTOR = 2.0  # of about as much work: within this factor of each other's estimate
+DURATIONS_KEPT = 20  # newest readings, as `PACES_KEPT` of finish.lua; old readings of a device fade out
+MIN_DURATIONS = 3  # readings that a median needs to withstand one outlier
+_SIMILAR_FACTOR = 2.0  # jobs are of similar size if their estimates are within this factor of each other
 
 
 @dataclass(frozen=True)
 class ExpectedDuration:
-    """What a worker says of a job that succeeded: the series, and the seconds that were estimated for it there."""
+    """The series that a succeeded job's duration belongs to, and the workload's estimate of that duration."""
 
     series: str
     expected_s: float
 
 
 class DurationReading(NamedTuple):
-    """One job: the estimate of its workload, and the time from its claim to its end."""
+    """The estimated and actual duration of one job; the actual one is the time from its claim to its end."""
 
     expected_s: float
     took_s: float
 
 
 def duration_series(spec: Spec, device: Device) -> str:
-    """Devices of one model share it. CPUs only with as many cores: what isn't parallel takes its time on any number."""
+    """The name of the series. Devices of one model share it; CPUs only if they have the same number of cores, since
+    serial work takes the same time on any number of them."""
     cores = f"/{len(device.cores)}" if device.driven_as == "cpu" else ""
     return f"{spec.workload}:{spec.framework}:{device.kind}/{model_slug(device.model)}{cores}"
 
 
 def parse_durations(texts: Sequence[str]) -> list[DurationReading]:
-    """Stored ones, without those that can't be read."""
+    """Parse stored readings and skip invalid ones."""
     found = []
     for text in texts:
         try:
@@ -71,10 +72,11 @@ def parse_durations(texts: Sequence[str]) -> list[DurationReading]:
 
 
 def likely_duration_s(readings: Sequence[DurationReading], expected_s: float) -> float | None:
-    """How long a job takes of which its workload estimates `expected_s`; null below MIN_DURATIONS readings.
+    """The likely duration of a job whose workload estimates `expected_s`; None below MIN_DURATIONS readings.
 
-    The estimate times the median of how far the readings were off theirs: of those of about as much work, where there
-    are MIN_DURATIONS of them, since a small job's start weighs more; else of all.
+    It is the estimate times the median ratio of actual to estimated duration. The median is over the readings of
+    similar size if there are MIN_DURATIONS of them, since the startup weighs more in a small job; else over all
+    readings.
     """
     if len(readings) < MIN_DURATIONS:
         return None
@@ -87,16 +89,17 @@ def likely_duration_s(readings: Sequence[DurationReading], expected_s: float) ->
 
 @dataclass(frozen=True)
 class WaitingJob:
-    """A job in line. `takes_s`: seconds on each device that would take it; null where they aren't known."""
+    """A job in line. `takes_s`: its duration in seconds on each device that fits it; None if unknown."""
 
     id: str
     takes_s: Mapping[str, float | None]
 
 
 class SimulatedClaims(NamedTuple):
-    """`starts_s`: until each job is claimed, by its id. `free_s`: until each device is free for one that comes now.
+    """`starts_s`: seconds until each job is claimed, by job id. `free_s`: seconds until each device is free for a new
+    job.
 
-    Null where it isn't known: of a job that no device takes, and behind jobs of which nothing is known.
+    None if unknown: for jobs that fit no device, and behind jobs of unknown duration.
     """
 
     starts_s: dict[str, float | None]
@@ -104,9 +107,9 @@ class SimulatedClaims(NamedTuple):
 
 
 def simulate_claims(waiting: Iterable[WaitingJob], rests_s: Mapping[str, float | None]) -> SimulatedClaims:
-    """Let each job, given in the order of claims, be claimed by the first device that is free for it.
+    """Assign each job, in claim order, to the device that is free for it first.
 
-    `rests_s`: until each device is free of what it runs, 0 where it is; null where that isn't known.
+    `rests_s`: seconds until each device has finished its current job; 0 if it is idle, None if unknown.
     """
     free_s = {device: math.inf if rest_s is None else rest_s for device, rest_s in rests_s.items()}
     found: dict[str, float | None] = {}
@@ -126,7 +129,7 @@ def _finite(time_s: float) -> float | None:
 
 
 class QueuedJob(NamedTuple):
-    """A job that waits; `spec` as it is stored, empty where it is of a schema that no worker of this version takes."""
+    """A waiting job. `spec`: as stored; empty if its schema is newer than this version supports."""
 
     id: str
     queue: str
@@ -134,7 +137,7 @@ class QueuedJob(NamedTuple):
 
 
 class RunningJob(NamedTuple):
-    """A job that has its device since `elapsed_s`; `eta_s` is what its own progress tells."""
+    """A job that has had its device for `elapsed_s` seconds. `eta_s`: the estimate that its progress reports."""
 
     spec: str
     elapsed_s: float
@@ -143,7 +146,7 @@ class RunningJob(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueSnapshot:
-    """`longer`: the queues that hold more jobs than are in `jobs`. `running` by device."""
+    """`longer`: the queues that hold jobs beyond those in `jobs`. `running`: by device."""
 
     jobs: Sequence[QueuedJob]
     longer: Collection[str]
@@ -153,7 +156,7 @@ class QueueSnapshot:
 async def read_queue_snapshot(
     client: redis.asyncio.Redis, keys: Keys, served: Collection[str], most: int
 ) -> QueueSnapshot:
-    """The first `most` jobs over the queues that are `served`, and all that run. Raises StoreUnavailable."""
+    """The first `most` jobs over all `served` queues, and all running jobs. Raises StoreUnavailable."""
     with store_errors():
         async with client.pipeline(transaction=False) as pipeline:
             pipeline.smembers(keys.queues)
@@ -188,12 +191,12 @@ async def _specs(client: redis.asyncio.Redis, keys: Keys, job_ids: Sequence[str]
 def _running(records: Sequence[Any], now_s: float) -> Iterator[tuple[str, RunningJob]]:
     for device, spec, started_at, progress in records:
         if device and spec and started_at:  # else it has ended since
-            told = from_json(progress) if progress else {}
-            yield device, RunningJob(spec, max(0.0, now_s - float(started_at)), told.get("eta_s"))
+            reported = from_json(progress) if progress else {}
+            yield device, RunningJob(spec, max(0.0, now_s - float(started_at)), reported.get("eta_s"))
 
 
 class ServingDevice(NamedTuple):
-    """A device that serves a queue: its profile, and in how many seconds it is free for a job behind all others."""
+    """A device that serves a queue: its profile, and the seconds until it is free for a job behind all others."""
 
     profile: str
     free_s: float | None
@@ -201,10 +204,10 @@ class ServingDevice(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """When waiting jobs are likely to be claimed; see `dyno.store.eta`. Empty where nothing is known.
+    """When waiting jobs are likely to be claimed; see `dyno.store.eta`. Empty if no forecast could be made.
 
-    `starts_s`: by job, of those that were looked at. By queue, `line`: these jobs in their order; `serving`: the
-    devices that take its jobs. `longer`: the queues with more jobs than were looked at.
+    `starts_s`: seconds until the start of each job in the snapshot, by job id. `line`: these jobs in claim order, by
+    queue. `serving`: the devices that serve each queue. `longer`: the queues with jobs beyond the snapshot.
     """
 
     starts_s: Mapping[str, float | None] = field(default_factory=dict)
@@ -215,11 +218,12 @@ class Forecast:
     def eta_s(
         self, job_id: str, queue: str, position: int | None, running: Collection[str] = (), fits: str = ""
     ) -> float | None:
-        """Seconds until a queued job starts; None if unknown. `fits`: of its record, see `dyno.store.placement`.
+        """Seconds until a queued job starts; None if unknown. `fits`: that field of its record, see
+        `dyno.store.placement`.
 
-        A job queued after the forecast starts when the forecast's job at its position would, or the next one; jobs of
-        the forecast that are `running` now are left out. Beyond the forecast's last job, the time grows in proportion
-        to the position.
+        A job queued after the forecast gets the start of the forecast's job at its position, not counting jobs that are
+        `running` now. Behind the last job of its queue, it starts when the first device is free. If the snapshot
+        doesn't hold the whole queue, the time grows in proportion to the position.
         """
         if job_id in self.starts_s:
             return self.starts_s[job_id]
@@ -247,7 +251,10 @@ async def no_forecast() -> Forecast:
 async def queue_states(
     client: redis.asyncio.Redis, keys: Keys, records: Sequence[Mapping[str, str]], foresee: GetForecast
 ) -> dict[str, QueueState]:
-    """Of those records that wait, by job id, in one question and what `foresee` asks. Raises StoreUnavailable."""
+    """Queue states of the waiting jobs among `records`, by job id. Raises StoreUnavailable.
+
+    Costs one round trip, plus those of `foresee`.
+    """
     waiting = {
         record["id"]: record
         for record in records
@@ -279,13 +286,13 @@ async def queue_states(
 async def new_queue_state(
     client: redis.asyncio.Redis, keys: Keys, record: Mapping[str, str], position: int | None, foresee: GetForecast
 ) -> QueueState:
-    """Of a job that has just been queued at that place, null where it doesn't wait."""
+    """Queue state of a job that was just queued at `position`; None if it doesn't wait."""
     if position is None:
         return QueueState()
     try:
         with store_errors():
             running = await _running_jobs(client, keys)
-    except StoreUnavailable:  # it is queued all the same, and its caller is to hear of that
+    except StoreUnavailable:  # the job is queued all the same, and the caller must learn that
         return QueueState(position)
     return QueueState(position, eta_s=_eta_s(await foresee(), record, position, running))
 
@@ -306,10 +313,10 @@ def _is_passed(score: float | None, reached: float | None) -> bool:
 
 FORECAST_FRESH_S = 1.0
 MAX_FORECAST_JOBS = 300
-_MOST_PAIRS = 5_000  # of a job and a device
-FORECAST_TIMEOUT_S = 1.0  # whoever is told of a job is not to wait for its forecast
+_MOST_PAIRS = 5_000  # (job, device) pairs in one forecast
+FORECAST_TIMEOUT_S = 1.0  # bounds the delay that a forecast adds to a response
 
-# Seconds that a job is to have the device by its workload's estimate; null where it can't run there.
+# The workload's estimate, in seconds, of a job's duration on the device; None if it can't run there.
 Estimate = Callable[[Spec, Device], float | None]
 Pair = tuple[str, str]  # a stored spec, and the full id of a device
 
@@ -317,14 +324,14 @@ log = logging.getLogger(__name__)
 
 
 class _Need(NamedTuple):
-    """What a job needs of a device, before anything learned."""
+    """A job's duration series and its workload's estimate, on one device."""
 
     series: str
     expected_s: float
 
 
 class Forecasts:
-    """One for an API process. `clock` in seconds."""
+    """The forecast that all requests of an API process share. `clock` returns seconds."""
 
     def __init__(
         self,
@@ -340,7 +347,7 @@ class Forecasts:
         self._looking = asyncio.Lock()
 
     async def latest(self) -> Forecast:
-        """At most FORECAST_FRESH_S old; empty where it can't be made."""
+        """A forecast at most FORECAST_FRESH_S old; empty if it can't be made."""
         if self._clock() - self._looked_s <= FORECAST_FRESH_S:
             return self._latest
         async with self._looking:
@@ -355,7 +362,7 @@ class Forecasts:
                 found = await self._look()
         except Exception as error:
             if not self._failing:
-                log.warning("no forecast of when jobs are claimed: %s", error, exc_info=True)
+                log.warning("ETAs of queued jobs are unavailable: %s", error, exc_info=True)
             self._failing = True
             return Forecast()
         self._failing = False
@@ -385,7 +392,7 @@ class Forecasts:
         return Forecast(starts_s, _by_queue(line), by_queue, line.longer)
 
     def _needed(self, pairs: Sequence[Pair], devices: Mapping[str, Device]) -> dict[Pair, _Need | None]:
-        """What was estimated for the last look isn't estimated again."""
+        """The needs of each pair; estimates of the previous forecast are reused."""
         described = {name: device.model_dump_json(exclude={"id", "host"}) for name, device in devices.items()}
         found: dict[tuple[str, str], _Need | None] = {}
         for spec, name in set(pairs):
@@ -399,13 +406,13 @@ class Forecasts:
         try:
             spec = read_spec(text)
             expected_s = self._estimate(spec, device)
-        except Exception as error:  # noqa: BLE001 - of an unreadable spec, or a fault of its workload's
-            log.warning("what a job that waits needs isn't known: %s: %s", type(error).__name__, error)
+        except Exception as error:  # noqa: BLE001 - an unreadable spec, or a bug in its workload
+            log.warning("can't estimate the duration of a queued job: %s: %s", type(error).__name__, error)
             return None
         return None if expected_s is None else _Need(duration_series(spec, device), expected_s)
 
     async def _learned(self, needs: Mapping[Pair, _Need | None]) -> dict[Pair, float | None]:
-        """What takes how long on which device, without what can't run there; null where too little is known."""
+        """The likely duration of each pair that can run; None if there are too few readings."""
         names = sorted({need.series for need in needs.values() if need})
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:
@@ -425,7 +432,7 @@ def _durations_by_device(
 
 
 def _remaining_s(running: RunningJob | None, device: str, takes: Mapping[Pair, float | None]) -> float | None:
-    """Until the device is free. Of a job that takes longer than others did, its own progress tells."""
+    """Seconds until the device is free. For a job that takes longer than its likely duration, its progress decides."""
     if running is None:
         return 0.0
     takes_s = takes.get((running.spec, device))

@@ -1,8 +1,8 @@
-"""The events of one job or of all: reading them in pages, and waiting for the next change.
+"""The events of one job or of all jobs: reading them in pages, and waiting for the next change.
 
-A stream entry may hold several events. A position is behind an entry, or within the entry that follows:
-`1763779000000-0.2` is behind the first two events of the entry after that id, so a client that was cut off between
-two events resumes with the second. One reader of the stream per process notifies everyone who waits.
+A stream entry may hold several events. A position is behind an entry, or within the next entry: `1763779000000-0.2` is
+behind the first two events of the entry after that id. So a client that loses its connection between two events resumes
+with the second. One reader of the stream per process notifies all waiting callers.
 """
 
 from __future__ import annotations
@@ -30,29 +30,30 @@ from dyno.store.redis import Keys, store_errors
 
 log = logging.getLogger(__name__)
 
-_PAGE_ENTRIES = 32  # entries; each may have a piece of log, 16 KiB: what one slow reader can hold
-# No result has a hundred metrics, and each place is a question of its own to Redis.
+_PAGE_ENTRIES = 32  # each may have a piece of log of 16 KiB: this bounds the memory that one slow client holds
+# Two digits for the offset: no result has a hundred metrics, and each distinct position costs a request to Redis.
 _POSITION = re.compile(r"(\d{1,19})-(\d{1,19})(?:\.(\d{1,2}))?", re.ASCII)
 _BEGINNING = "0-0"
 _Fields = Mapping[str, str]
 
 
 class EventPosition(NamedTuple):
-    """Behind entry `entry`, and behind so many events of the one after it."""
+    """A position behind entry `entry` and the first `offset` events of the next entry."""
 
     entry: str = _BEGINNING
-    told: int = 0
+    offset: int = 0
 
     def __str__(self) -> str:
-        return f"{self.entry}.{self.told}" if self.told else self.entry
+        return f"{self.entry}.{self.offset}" if self.offset else self.entry
 
 
 _PageRequest = tuple[str | None, EventPosition, Viewer]
 
 
 class EventPage(NamedTuple):
-    """What comes next, and the place behind it. `ends`: of one job, which is done, or gone. `gap`: what came before
-    these may be gone."""
+    """The next events and the position behind them. `ends`: the one job is done or gone, so no events follow. `gap`:
+    older events may have been dropped.
+    """
 
     events: Sequence[JobEvent]
     place: EventPosition
@@ -61,56 +62,58 @@ class EventPage(NamedTuple):
 
 
 class _Referenced(NamedTuple):
-    """What there is of an entry's job: whether its record, and what the entry only refers to, a piece of log say."""
+    """Whether the record of an entry's job exists, and the text that the entry refers to, such as a piece of log."""
 
     is_there: bool
     text: str | None
 
 
 def parse_event_position(text: str) -> EventPosition | None:
-    """None where it is none that an event has."""
+    """Parse an event id; None if it is invalid."""
     found = _POSITION.fullmatch(text)
     return EventPosition(f"{int(found[1])}-{int(found[2])}", int(found[3] or 0)) if found else None
 
 
 class EventReader:
-    """Every method raises StoreUnavailable while Redis is away."""
+    """Every method raises StoreUnavailable while Redis is unreachable."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
         self._keys = Keys(settings.namespace)
-        self._asked: dict[_PageRequest, asyncio.Task[EventPage]] = {}
+        self._pending: dict[_PageRequest, asyncio.Task[EventPage]] = {}
 
     async def newest(self) -> EventPosition:
-        """Behind all that has happened to any job."""
+        """The position behind the newest event of all jobs."""
         with store_errors():
             entries: Any = await self._client.xrevrange(self._keys.events, count=1)
         return EventPosition(str(entries[0][0])) if entries else EventPosition()
 
     async def page(self, job_id: str | None, place: EventPosition, viewer: Viewer = EVERYBODY) -> EventPage:
-        """What is behind `place`, as much as is sent at once, without what the viewer may not see: of that nothing more
-        is read either. Of one job all is told: whether the viewer sees it is known by then. Of jobs whose records are
-        gone, because they were deleted say, nothing is.
+        """The events behind `place`, up to one page.
 
-        All who are told of the same news share one question.
+        Events of other owners' jobs are left out, and what they refer to isn't read. For a single job, `viewer` is
+        ignored: the caller has checked access already. Events of jobs whose records are gone, such as deleted jobs, are
+        left out.
+
+        Callers that request the same page at the same time share one read.
         """
-        question = (job_id, place, EVERYBODY if job_id or viewer.sees_all else viewer)
-        if (asked := self._asked.get(question)) is None:
-            asked = self._asked[question] = asyncio.create_task(self._page_soon(question))
-            asked.add_done_callback(_consume_error)
-        return await asyncio.shield(asked)
+        request = (job_id, place, EVERYBODY if job_id or viewer.sees_all else viewer)
+        if (pending := self._pending.get(request)) is None:
+            pending = self._pending[request] = asyncio.create_task(self._page_soon(request))
+            pending.add_done_callback(_consume_error)
+        return await asyncio.shield(pending)
 
-    async def _page_soon(self, question: _PageRequest) -> EventPage:
-        await asyncio.sleep(0)  # the others ask now
-        del self._asked[question]  # whoever asks from here on may have been told of more than this will find
-        return await self._page(*question)
+    async def _page_soon(self, request: _PageRequest) -> EventPage:
+        await asyncio.sleep(0)  # lets the other callers join
+        del self._pending[request]  # later callers may have been notified of events that this read misses
+        return await self._page(*request)
 
     async def _page(self, job_id: str | None, place: EventPosition, viewer: Viewer) -> EventPage:
         entries, gap = await self._entries(job_id, place)
-        beside = await self._beside([each for each in entries if viewer.sees(each[1].get("owner"))])
+        referenced = await self._referenced([each for each in entries if viewer.sees(each[1].get("owner"))])
         events: list[JobEvent] = []
         for entry, fields in entries:
-            if (known := beside.get(entry)) is not None and known.is_there:
+            if (known := referenced.get(entry)) is not None and known.is_there:
                 events += _with_positions(list(_events_of(entry, fields, known.text)), place)
             place = EventPosition(entry)
         done = bool(events) and isinstance(events[-1], StatusEvent) and events[-1].done
@@ -119,7 +122,7 @@ class EventReader:
         )
 
     async def _is_over(self, job_id: str, entries: Sequence[Any]) -> bool:
-        """Whether nothing more comes though no event said so: the job's stream has gone, with all of the job."""
+        """Whether the job's stream is gone, with the rest of the job. Then no event follows, not even a final one."""
         if entries:
             return False
         with store_errors():
@@ -128,8 +131,11 @@ class EventReader:
     async def _entries(
         self, job_id: str | None, after: EventPosition
     ) -> tuple[list[tuple[str, _Fields]], GapEvent | None]:
-        """Those behind that place, and whether others between may be gone: the streams keep a bounded number, and drop
-        the oldest first. So where the last one that was told is kept, or one before it, nothing is missing."""
+        """The entries behind `after`, and a gap event if entries between may have been dropped.
+
+        The streams keep a bounded number of entries and drop the oldest first. So nothing is missing if the entry at
+        `after`, or an older one, is still there.
+        """
         stream = self._keys.events if job_id is None else self._keys.job_events(job_id)
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:
@@ -141,19 +147,20 @@ class EventReader:
             return entries, None
         return entries, GapEvent(id=str(after), after=str(after), oldest=entries[0][0])
 
-    async def _beside(self, entries: Sequence[tuple[str, _Fields]]) -> dict[str, _Referenced]:
+    async def _referenced(self, entries: Sequence[tuple[str, _Fields]]) -> dict[str, _Referenced]:
         async with self._client.pipeline(transaction=False) as pipeline:
-            asked = {}
+            has_text = {}
             for entry, fields in entries:
                 pipeline.exists(self._keys.job(fields.get("job", "")))
-                asked[entry] = self._ask(pipeline, fields)
+                has_text[entry] = self._request_text(pipeline, fields)
             with store_errors():
                 answers: Any = iter(await pipeline.execute() if entries else ())
         return {
-            entry: _Referenced(bool(next(answers)), next(answers) if each else None) for entry, each in asked.items()
+            entry: _Referenced(bool(next(answers)), next(answers) if each else None) for entry, each in has_text.items()
         }
 
-    def _ask(self, pipeline: Any, fields: _Fields) -> bool:
+    def _request_text(self, pipeline: Any, fields: _Fields) -> bool:
+        """Queue the read of the text that an entry refers to; False if it refers to none."""
         job_id = fields.get("job", "")
         if "log" in fields:
             pipeline.hget(self._keys.log(job_id), fields["log"])
@@ -164,26 +171,26 @@ class EventReader:
         return True
 
 
-def _consume_error(asked: asyncio.Task[EventPage]) -> None:
-    """Its failure is told to those who asked; where all of them have left, to nobody."""
-    if not asked.cancelled():
-        asked.exception()
+def _consume_error(page: asyncio.Task[EventPage]) -> None:
+    """Mark the error as retrieved: if all callers have left, asyncio would log it."""
+    if not page.cancelled():
+        page.exception()
 
 
-def _events_of(entry: str, fields: _Fields, beside: str | None) -> Iterator[JobEvent]:
-    """Always as many for the same entry, as far as they can be read: places count them."""
+def _events_of(entry: str, fields: _Fields, text: str | None) -> Iterator[JobEvent]:
+    """The events of an entry. Their number is the same on each read, because positions count them."""
     try:
-        told = {"id": entry, "job": fields["job"], "owner": fields.get("owner")}
-        known: dict[str, Any] = told | {"version": int(fields["version"]), "at": to_datetime(fields["at"])}
+        origin = {"id": entry, "job": fields["job"], "owner": fields.get("owner")}
+        known: dict[str, Any] = origin | {"version": int(fields["version"]), "at": to_datetime(fields["at"])}
         event, detail = fields["event"], fields.get("detail")
         if event == Event.HEARTBEAT:
             if "log" in fields:
-                yield LogEvent(**known, text=beside)
+                yield LogEvent(**known, text=text)
             if detail:
                 yield ProgressEvent(**known, progress=Progress.model_validate_json(detail))
             return
         status = Status(fields["status"])
-        if figures := parse_result_summary(beside):
+        if figures := parse_result_summary(text):
             for metric in figures.metrics:
                 yield MetricEvent(**known, verdict=figures.verdict, metric=metric)
         worker = WorkerRef.model_validate_json(detail) if event == Event.CLAIM and detail else None
@@ -191,21 +198,21 @@ def _events_of(entry: str, fields: _Fields, beside: str | None) -> Iterator[JobE
         held_by = Holder.model_validate_json(fields["held_by"]) if "held_by" in fields else None
         known |= {"event": event, "status": status, "done": status in DONE, "reason": reason}
         yield StatusEvent(**known, worker=worker, held_by=held_by)
-    except (ValidationError, ValueError, KeyError) as error:  # of another version, say
-        log.warning("the event %s can't be told: %s: %s", entry, type(error).__name__, error)
+    except (ValidationError, ValueError, KeyError) as error:  # written by another version, for example
+        log.warning("skipping the unreadable event %s: %s: %s", entry, type(error).__name__, error)
 
 
 def _with_positions(events: Sequence[JobEvent], before: EventPosition) -> list[JobEvent]:
-    """Those of one entry that aren't told yet; all but the last have a place within it."""
+    """The events of one entry that are behind `before`; all but the last get a position within the entry."""
     last = len(events) - 1
     return [
         each if index == last else each.model_copy(update={"id": str(EventPosition(before.entry, index + 1))})
         for index, each in enumerate(events)
-        if index >= min(before.told, last)
+        if index >= min(before.offset, last)
     ]
 
 
-BLOCK_S = 10.0  # a reader that hears nothing for longer than this and a margin has lost its connection
+BLOCK_S = 10.0  # without a reply for this long plus a margin, the reader's connection is considered lost
 _MARGIN_S = 5.0
 _RECONNECT_S = 0.5
 _BATCH_ENTRIES = 1000
@@ -214,7 +221,7 @@ _BATCH_ENTRIES = 1000
 @dataclass(eq=False)
 class _Waiter:
     after_version: int
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    wake_up: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class ChangeNotifier:
@@ -228,27 +235,27 @@ class ChangeNotifier:
         self._reader: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the reader. Redis may be away: it is read as soon as it is back."""
+        """Start the reader. If Redis is unreachable, it keeps trying to connect."""
         self._reader = asyncio.create_task(self._read_for_ever(), name="watch")
 
     async def stop(self) -> None:
-        """Stop the reader; those who still wait do so until their time is up."""
+        """Stop the reader. Pending calls of `changed` wait until their timeout."""
         if self._reader is not None:
             await cancel_and_wait(self._reader)
             self._reader = None
 
     async def changed(self, job_id: str, after_version: int, timeout_s: float) -> bool:
-        """Wait until the job's version has passed `after_version`: true; false after `timeout_s`.
+        """Wait until the job's version exceeds `after_version`. True if it did, False after `timeout_s`.
 
-        A job that is gone has changed. Raises StoreUnavailable.
+        A deleted or expired job counts as changed. Raises StoreUnavailable.
         """
         waiter = _Waiter(after_version)
-        self._waiters[job_id].add(waiter)  # before the look at the record, so that nothing slips between
+        self._waiters[job_id].add(waiter)  # before reading the record, so that no change is missed
         try:
             async with asyncio.timeout(timeout_s):
                 while not await self._passed(job_id, after_version):
-                    await waiter.told.wait()
-                    waiter.told.clear()
+                    await waiter.wake_up.wait()
+                    waiter.wake_up.clear()
             return True
         except TimeoutError:
             return False
@@ -259,19 +266,20 @@ class ChangeNotifier:
 
     @contextlib.contextmanager
     def listening(self, job_id: str | None) -> Iterator[asyncio.Event]:
-        """Is set whenever something happens to the job, or to any; and where something may have been missed."""
-        told = asyncio.Event()
-        self._listeners[job_id].add(told)
+        """An event that is set when the job changes (any job if `job_id` is None), or when a change may be missed."""
+        wake_up = asyncio.Event()
+        self._listeners[job_id].add(wake_up)
         try:
-            yield told
+            yield wake_up
         finally:
-            self._listeners[job_id].discard(told)
+            self._listeners[job_id].discard(wake_up)
             if not self._listeners[job_id]:
                 del self._listeners[job_id]
 
     async def _passed(self, job_id: str, version: int) -> bool:
-        """Is asked to the end, though its caller may be canceled: redis-py closes a connection amid whose answer that
-        happens, so that callers who hang up would each cost one."""
+        """`_has_passed`, shielded from the caller's cancellation: redis-py closes a connection whose reply is
+        interrupted, so each client that hangs up would cost a connection.
+        """
         return await asyncio.shield(self._has_passed(job_id, version))
 
     async def _has_passed(self, job_id: str, version: int) -> bool:
@@ -284,15 +292,15 @@ class ChangeNotifier:
         while True:
             try:
                 last_id = await self._newest_id() if last_id is None else last_id
-                self._tell_all()  # what happened while nobody read
+                self._wake_all()  # for changes that happened while the reader was away
                 while True:
                     last_id = await self._read_once(last_id)
             except (StoreUnavailable, TimeoutError) as error:
-                log.debug("events can't be read now: %s", error)
+                log.debug("can't read events now: %s", error)
             except Exception:
-                log.exception("events can't be read; trying again")
-                last_id = None  # what can't be read is left behind
-            self._tell_all()  # they look for themselves, and tell their callers
+                log.exception("reading events failed; retrying")
+                last_id = None  # skips the entries that can't be read
+            self._wake_all()  # waiters read the record themselves and report errors to their callers
             await asyncio.sleep(_RECONNECT_S)
 
     async def _newest_id(self) -> str:
@@ -309,20 +317,20 @@ class ChangeNotifier:
         for _, entries in streams or []:
             for entry_id, fields in entries:
                 last_id = entry_id
-                self._tell(fields["job"], int(fields["version"]))
+                self._wake(fields["job"], int(fields["version"]))
         return last_id
 
-    def _tell(self, job_id: str, version: int) -> None:
+    def _wake(self, job_id: str, version: int) -> None:
         for waiter in self._waiters.get(job_id, ()):
             if version > waiter.after_version:
-                waiter.told.set()
-        for told in (*self._listeners.get(job_id, ()), *self._listeners.get(None, ())):
-            told.set()
+                waiter.wake_up.set()
+        for listener in (*self._listeners.get(job_id, ()), *self._listeners.get(None, ())):
+            listener.set()
 
-    def _tell_all(self) -> None:
+    def _wake_all(self) -> None:
         for waiters in self._waiters.values():
             for waiter in waiters:
-                waiter.told.set()
+                waiter.wake_up.set()
         for listeners in self._listeners.values():
-            for told in listeners:
-                told.set()
+            for listener in listeners:
+                listener.set()

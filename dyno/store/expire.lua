@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Takes a lease that ran out. Its job goes to the front of its queue, or ends where no attempt is left or a cancel
--- was requested. Whoever comes second finds nothing to take.
+-- Ends a lease that ran out. Its job goes to the front of its queue, or ends if no attempt is left or a cancel was
+-- requested. A second call finds nothing to do.
 --
 -- KEYS[1]  lease of the device, HASH {job, token, worker, expires_at_ms}
 -- KEYS[2]  leases, ZSET of devices by expiry in ms
@@ -24,7 +24,7 @@ local id, token = lease[1], lease[2]
 drop_lease(device, token)
 local record = redis.call('HMGET', key('job', id), 'status', 'token')
 if not allowed(record[1], 'expire') or record[2] ~= token then
-  return { 'orphan', id } -- a lease out of step with its record, which rules
+  return { 'orphan', id } -- the lease disagrees with the record, which is authoritative
 end
 count(1, 'lost', kind_of(device))
 return { end_attempt(id, token, device, 'expire', 'worker_lost', '1', ARGV[3], ARGV[4])[1], id }

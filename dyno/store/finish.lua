@@ -1,25 +1,24 @@
 #!lua flags=allow-oom
--- Ends a running job, once: with its result, with the failure that stands in its place, or stopped as its caller asked.
--- A cancel that was requested doesn't stand in the way of a result: where the runner was done before its worker heard of
--- the request, the result exists, so it wins over the cancel.
+-- Ends a running job, once: with its result, with a failure, or stopped because of a cancel.
+-- A result takes precedence over a requested cancel: the runner may have finished before its worker saw the request.
 --
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  result, STRING (JSON)
 -- KEYS[3]  raw samples, STRING (JSON)
--- KEYS[4]  series that the result's headline figure goes into, LIST (JSON, newest first); absent for none
+-- KEYS[4]  series of the result's headline figure, LIST (JSON, newest first); absent if it has none
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  token of the attempt
 -- ARGV[4]  device id, with its host     ARGV[5]  event: succeed, fail or stop
 -- ARGV[6]  status_reason   ARGV[7]  failure, JSON   ARGV[8]  result, JSON   ARGV[9]  samples, JSON; each "" for none
--- ARGV[10] series that says how long such jobs take, "" for none   ARGV[11] seconds that were expected of this one
--- ARGV[12] the figure, JSON   ARGV[13] how many a series keeps   ARGV[14] for how many ms; with KEYS[4] alone
+-- ARGV[10] series of durations, "" for none   ARGV[11] estimated duration of this job, s
+-- ARGV[12] the figure, JSON   ARGV[13] figures that a series keeps   ARGV[14] TTL of the series, ms; with KEYS[4] only
 --
--- Returns {"finished"} or {"already"} (the same token ended it so before) or {"superseded"}
+-- Returns {"finished"} or {"already"} (the same token has ended it with the same event) or {"superseded"}
 
 local PACES_KEPT = 20
 local PACES_LIVE_MS = 90 * DAY_MS
 
--- How long the attempt took. pcall: whatever is wrong with a series, it must not stand in the way of a result.
+-- Records the duration of the attempt. pcall: an error in a series must not prevent a result.
 local function note_pace(started_at, series, expected_s)
   local took_s = since(started_at)
   if series == '' or not took_s then
@@ -45,7 +44,7 @@ if ARGV[9] ~= '' then
   redis.call('SET', KEYS[3], ARGV[9])
 end
 if KEYS[4] then
-  -- pcall: whatever is wrong with a series, it must not stand in the way of a result
+  -- pcall: as in note_pace
   redis.pcall('LPUSH', KEYS[4], ARGV[12])
   redis.pcall('LTRIM', KEYS[4], 0, tonumber(ARGV[13]) - 1)
   redis.pcall('PEXPIRE', KEYS[4], ARGV[14])

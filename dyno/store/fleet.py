@@ -1,8 +1,7 @@
 """Live workers and their devices, cordons, and which resting workers to wake.
 
-Each worker publishes itself and its device under a key with a short life. A cordoned device claims nothing, though
-its worker lives: its running job goes on to the end. A cordon lasts until it is lifted, even across restarts of the
-worker.
+Each worker publishes itself and its device under a key with a short TTL. A cordoned device claims no jobs, but its
+worker stays up and finishes the running job. A cordon lasts until it is lifted, even across restarts of the worker.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from dyno.store.redis import Keys, store_errors
 
 
 async def cordon(client: redis.asyncio.Redis, settings: Settings, device_id: str) -> None:
-    """From now on the device (its full id) claims nothing. Raises StoreUnavailable."""
+    """Stop the device (given by its full id) from claiming jobs. Raises StoreUnavailable."""
     with store_errors():
         await client.sadd(Keys(settings.namespace).cordoned, device_id)
 
 
 async def uncordon(client: redis.asyncio.Redis, settings: Settings, device_id: str) -> None:
-    """From now on it claims again; its worker has to be woken. Raises StoreUnavailable."""
+    """Let the device claim jobs again; the caller has to wake its worker. Raises StoreUnavailable."""
     with store_errors():
         await client.srem(Keys(settings.namespace).cordoned, device_id)
 
 
 async def cordoned(client: redis.asyncio.Redis, settings: Settings) -> set[str]:
-    """Full ids, also of devices whose worker is away. Raises StoreUnavailable."""
+    """Full ids of all cordoned devices, with or without a live worker. Raises StoreUnavailable."""
     with store_errors():
         return {str(name) for name in await client.smembers(Keys(settings.namespace).cordoned)}
 
 
 def cordoned_now(client: redis.Redis, settings: Settings) -> set[str]:
-    """The same, for a worker."""
+    """`cordoned` for workers, which use the synchronous client."""
     with store_errors():
         return {str(name) for name in client.smembers(Keys(settings.namespace).cordoned)}
 
@@ -57,7 +56,7 @@ class _Published(Stored):
 
 
 def publish(client: redis.Redis, settings: Settings, device: Device, worker: WorkerRecord) -> None:
-    """Say that the worker lives; to be repeated well within `settings.device_ttl_s`. Raises StoreUnavailable."""
+    """Publish the worker as live; repeat this well within `settings.device_ttl_s`. Raises StoreUnavailable."""
     keys = Keys(settings.namespace)
     with store_errors():
         seconds, micros = client.time()
@@ -70,7 +69,7 @@ def publish(client: redis.Redis, settings: Settings, device: Device, worker: Wor
 
 
 def withdraw(client: redis.Redis, settings: Settings, worker: WorkerRecord) -> None:
-    """Take the worker and its device off the lists at once. Raises StoreUnavailable."""
+    """Remove the worker and its device from the lists at once. Raises StoreUnavailable."""
     keys = Keys(settings.namespace)
     with store_errors(), client.pipeline() as pipeline:
         pipeline.delete(keys.worker(worker.id))
@@ -84,7 +83,7 @@ async def workers(client: redis.asyncio.Redis, settings: Settings) -> list[Worke
 
 
 async def devices(client: redis.asyncio.Redis, settings: Settings) -> list[DeviceStatus]:
-    """The devices of live workers, by full id. Where two claim one device, the later heartbeat counts."""
+    """The devices of live workers, by full id. If two workers publish one device, the later heartbeat wins."""
     latest = {one.device.full_id: one for one in sorted(await _published(client, settings), key=_last_heartbeat)}
     served = [latest[device_id] for device_id in sorted(latest)]
     lengths = await _queue_lengths(client, settings, (one.device for one in served))
@@ -93,8 +92,9 @@ async def devices(client: redis.asyncio.Redis, settings: Settings) -> list[Devic
 
 
 async def accepting_devices(client: redis.asyncio.Redis, settings: Settings) -> list[tuple[Device, bool]]:
-    """The devices that take jobs now: not cordoned, their workers not about to end; and whether another process uses
-    it. Raises StoreUnavailable.
+    """The devices that take jobs now, each with whether another process uses it. Raises StoreUnavailable.
+
+    Cordoned devices and devices of draining workers are left out.
     """
     shut = await cordoned(client, settings)
     latest = {one.device.full_id: one for one in sorted(await _published(client, settings), key=_last_heartbeat)}
@@ -103,7 +103,7 @@ async def accepting_devices(client: redis.asyncio.Redis, settings: Settings) -> 
 
 
 def idle_devices(client: redis.Redis, settings: Settings) -> list[tuple[Device, str]]:
-    """The devices whose workers have nothing to do, with their versions of Dyno; the one heard of last first.
+    """The devices of idle workers, with the workers' versions of Dyno, latest heartbeat first.
 
     Raises StoreUnavailable.
     """
@@ -112,7 +112,7 @@ def idle_devices(client: redis.Redis, settings: Settings) -> list[tuple[Device, 
 
 
 def served_queues(client: redis.Redis, settings: Settings) -> set[str]:
-    """The queues that any live worker looks into. Raises StoreUnavailable."""
+    """The queues that any live worker serves. Raises StoreUnavailable."""
     return {queue for one in _live(client, settings) for queue in queues_served(one.device)}
 
 
@@ -125,7 +125,10 @@ def _live(client: redis.Redis, settings: Settings) -> list[_Published]:
 
 
 def device_states(texts: Iterable[str | None]) -> list[tuple[Device, WorkerState]]:
-    """What the stored records of workers say: each device once, by its last heartbeat. None: a worker is gone."""
+    """Devices and states from the stored records of workers; None is a worker that is gone.
+
+    Each device appears once, with its latest heartbeat.
+    """
     published = [one for text in texts if text is not None and (one := _read(text)) is not None]
     latest = {one.device.full_id: one for one in sorted(published, key=_last_heartbeat)}
     return [(latest[device_id].device, latest[device_id].worker.state) for device_id in sorted(latest)]
@@ -144,11 +147,14 @@ async def _published(client: redis.asyncio.Redis, settings: Settings) -> list[_P
 
 
 def _read(text: str | bytes) -> _Published | None:
-    """One worker of a newer version, with a state or kind unknown here, must not hide all the others."""
+    """Parse a worker's record; None if it can't be read.
+
+    A newer worker with an unknown state mustn't hide all others.
+    """
     try:
         return _Published.model_validate_json(text)
     except ValidationError as error:
-        log.warning("a worker's record can't be read: %s", error)
+        log.warning("skipping a worker whose record can't be read: %s", error)
         return None
 
 
@@ -183,15 +189,16 @@ def _status(published: _Published, queue_length: int, shut: Collection[str]) -> 
 
 _QueueProgress = Mapping[
     str, tuple[float, Mapping[str, float]]
-]  # queue -> its last score, and how far each profile has looked
+]  # queue -> score of its last job, and the score up to which each profile has checked it
 
 
 def queues_to_notify(client: redis.Redis, settings: Settings, device: Device) -> list[str]:
-    """Own queues of resting devices that haven't looked at every job that `device` has passed over.
+    """Queues of the idle devices that haven't checked every job that `device` has passed over.
 
-    One for each profile, the one heard of last; never a cordoned one. None where `device` itself hasn't looked at all
-    that waits for it (while a lease of it stands, say), unless it is cordoned and mustn't: as only who has looked, or
-    isn't called, passes on, no two workers wake each other for ever. Raises StoreUnavailable.
+    One device per profile, the one with the latest heartbeat, and never a cordoned one. Empty if `device` itself hasn't
+    checked all jobs that wait for it, for example while it holds a lease; a cordoned device is exempt, as it can't
+    check. This way only a device that has checked the jobs, or can't be woken, forwards, so two workers can't wake each
+    other forever. Raises StoreUnavailable.
     """
     looks = _queue_progress(client, Keys(settings.namespace), queues_served(device))
     if not looks:
@@ -225,5 +232,5 @@ def _queue_progress(client: redis.Redis, keys: Keys, served: list[str]) -> _Queu
 
 
 def _has_unseen_jobs(own: str, served: Sequence[str], looks: _QueueProgress) -> bool:
-    """Whether devices of that profile haven't looked into those queues to the end."""
+    """Whether those queues hold jobs that devices of profile `own` haven't checked."""
     return any(name in served and (own not in passed or passed[own] < last) for name, (last, passed) in looks.items())

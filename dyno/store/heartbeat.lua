@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Extends the lease of a running attempt, notes its progress, keeps what its runner has printed. A lease that ran out is
--- revived, unless it was taken.
+-- Extends the lease of a running attempt, records its progress and stores its runner's output. An expired lease is
+-- revived unless it was taken.
 --
 -- KEYS[1]  job record, HASH
 -- KEYS[2]  lease of the device, HASH {job, token, worker, expires_at_ms}
@@ -10,7 +10,7 @@
 -- ARGV[6]  progress, JSON; "" for none
 -- ARGV[7]  number of a piece of log within the attempt   ARGV[8]  its text; "" for none
 --
--- Returns {"beating", 1 where a cancel was requested} or {"superseded"}
+-- Returns {"beating", 1 if a cancel was requested} or {"superseded"}
 
 local id, token, device, progress = ARGV[2], ARGV[3], ARGV[4], ARGV[6]
 local record = redis.call('HMGET', KEYS[1], 'status', 'token', 'cancel_requested_at', 'progress', 'worker')

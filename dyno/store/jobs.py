@@ -1,8 +1,7 @@
 """The API's operations on jobs: submit, get, cancel, delete, list; results, samples, logs and comparisons.
 
-A list reads the narrowest index that fits and filters the rest record by record. Logs are the last 256 KiB that the
-runners printed, in the pieces that came with heartbeats. A comparison is kept until the first of its jobs expires or
-is deleted.
+A list reads the smallest index that fits and filters its records one by one. Logs are the last 256 KiB of the runners'
+output, in the pieces that heartbeats delivered. A comparison is kept until the first of its jobs expires or is deleted.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ from dyno.store.redis import JOB_ID, SCRIPT_SOURCES, Keys, Script, store_errors
 
 @dataclass(frozen=True)
 class JobQuery:
-    """All conditions hold together; null means any.
+    """Filters of a list, combined with AND; None matches any job.
 
-    device: its kind, its id (with or without host) as asked for, or of the worker that runs it. label: "name" or
-    "name=value". Times are exclusive. owner: an API key.
+    device: the kind or id that the job requested, or those of the device that runs it; an id with or without its host.
+    label: "name" or "name=value". Times are exclusive. owner: the id of an API key.
     """
 
     status: Status | None = None
@@ -82,19 +81,19 @@ def _device_names(job: Job) -> set[str | None]:
 
 
 def _has_label(job: Job, label: str) -> bool:
-    """By name, or by name and value; either may have a = in it."""
+    """Matches a name, or a name and value; both may contain "="."""
     labels = job.spec.labels
     return label in labels or any(label == f"{name}={value}" for name, value in labels.items())
 
 
 class JobListing:
-    """Reads pages through the API's client; index entries whose record has expired are dropped on the way."""
+    """Reads pages of jobs, and removes the index entries of expired records that it meets."""
 
     def __init__(self, client: redis.asyncio.Redis, keys: Keys, foresee: GetForecast) -> None:
         self._client, self._keys, self._foresee = client, keys, foresee
 
     async def page(self, wanted: JobQuery, cursor: str | None, limit: int) -> RecordPage[Job]:
-        """At most `limit` jobs that come after the cursor's. Raises InvalidSpec for a cursor of another make."""
+        """At most `limit` jobs after the cursor. Raises InvalidSpec for an invalid cursor."""
         index = JobIndex(await self._narrowest(wanted), wanted.created_after, wanted.created_before)
 
         async def fitting(behind: Sequence[IndexPosition]) -> list[Job | None]:
@@ -103,7 +102,7 @@ class JobListing:
         return await read_page(self._client, index, fitting, cursor, limit)
 
     async def _narrowest(self, wanted: JobQuery) -> str:
-        if wanted.owner is not None:  # a cursor names an entry of the index: no other may hold jobs of others
+        if wanted.owner is not None:  # a cursor reveals an index entry, so it must come from the owner's own index
             return self._keys.jobs_of_owner(wanted.owner)
         indexes = [self._keys.jobs]
         if wanted.status is not None:
@@ -131,7 +130,7 @@ class JobListing:
 
 
 def _job_or_none(record: dict[str, str], queue_state: QueueState) -> Job | None:
-    """None for a record that has expired or can't be read: one of those must not hide all the others."""
+    """None for a record that has expired or can't be read: one unreadable record mustn't hide all others."""
     if "status" not in record:
         return None
     try:
@@ -143,14 +142,14 @@ def _job_or_none(record: dict[str, str], queue_state: QueueState) -> Job | None:
 IDEMPOTENCY_S = 24 * 3600
 _PRIORITY_CLASSES: dict[Priority, int] = {"high": 0, "normal": 1, "low": 2}
 _SCRIPTS = (Script.SUBMIT, Script.CANCEL, Script.DELETE)
-_NOT_FOR_WORKERS: Any = {"webhook": True, "against": {"webhook"}}  # it may tell a secret, and has a field of its own
+_NOT_FOR_WORKERS: Any = {"webhook": True, "against": {"webhook"}}  # may contain a secret; stored in its own field
 _Reply = list[Any]
 _SAMPLES = TypeAdapter(list[RunSamples])
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """`wake`: somebody rests who doesn't know of the job yet. `replayed`: an earlier request made it."""
+    """`wake`: an idle worker may have to be woken for the job. `replayed`: an earlier request made the job."""
 
     job: Job
     wake: bool
@@ -159,17 +158,17 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Canceled:
-    """`changed`: false where the cancel had been asked for before."""
+    """`changed`: False if the cancel had been requested before."""
 
     job: Job
     changed: bool
 
 
 class Jobs:
-    """Every method raises StoreUnavailable while Redis is away, full or read-only.
+    """Every method raises StoreUnavailable while Redis is unreachable, full or read-only.
 
-    `viewer`: for whom jobs are made, and whose are there at all; those of others are unknown jobs. `foresee`: when
-    waiting jobs are likely to be claimed.
+    `viewer`: the owner of new jobs; jobs that the viewer may not see raise UnknownJob. `foresee`: returns the forecast
+    of when waiting jobs are likely to be claimed.
     """
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings, foresee: GetForecast = no_forecast) -> None:
@@ -181,16 +180,16 @@ class Jobs:
         self.viewer = EVERYBODY
 
     def seen_by(self, viewer: Viewer) -> Self:
-        """The same jobs, as far as they are there for `viewer`."""
+        """A copy of this object for another `viewer`."""
         seen = copy(self)
         seen.viewer = viewer
         return seen
 
     async def earlier(self, idempotency_key: str, body_sha256: str) -> Job | None:
-        """The job that the same key and body made in the last 24 hours. A hint: submit.lua decides.
+        """The job that the same key and body made in the last 24 hours. This is a hint; submit.lua decides.
 
-        It spares a retry the admission: a caller whose first answer was lost would else be told `no-device-fits`
-        about a job that is queued.
+        It lets a retry skip admission. Otherwise a client that lost the first response could get `no-device-fits` for a
+        job that is queued.
         """
         with store_errors():
             found: Any = await self._client.hgetall(self._keys.idempotency(self.viewer.owner, idempotency_key))
@@ -212,10 +211,10 @@ class Jobs:
         rerun_of: str | None = None,
         traceparent: str | None = None,
     ) -> Submitted:
-        """Queue a job of the viewer's, in one atomic step with its idempotency key (24 h, per owner) and its limits.
+        """Queue a job for the viewer, in one atomic step with its idempotency key (24 h, per owner) and its limits.
 
-        `fits`: whether it fits a device, by profile; workers of other profiles are asked when they come for it.
-        `traceparent`: the trace that its attempts will go on with.
+        `fits`: whether it fits a device, by profile; a worker of another profile decides when it claims.
+        `traceparent`: the trace that its attempts continue.
         Raises IdempotencyKeyReused (same key, other body), JobExpired (same key, the job is gone), QueueFull and
         LimitReached.
         """
@@ -241,7 +240,7 @@ class Jobs:
         if reply[0] == "key_reused":
             raise IdempotencyKeyReused("this idempotency key was used with another body in the last 24 hours")
         if reply[0] == "gone":
-            raise JobExpired(f"this idempotency key made {reply[1]}, which has expired; a new job needs a new key")
+            raise JobExpired(f"this idempotency key made {reply[1]}, which has expired; use a new key for a new job")
         if reply[0] == "full":
             raise queue_full(self._max_queued, reply[1])
         if reply[0] in Limits.model_fields:
@@ -252,7 +251,7 @@ class Jobs:
         return Submitted(to_job(written, queue_state), wake=bool(wake), replayed=outcome == "replayed")
 
     async def get(self, job_id: str) -> Job:
-        """The job as it is now. Raises UnknownJob, RecordUnreadable."""
+        """The current state of the job. Raises UnknownJob, RecordUnreadable."""
         with store_errors():
             record: dict[Any, Any] = await self._client.hgetall(self._known(job_id))
             if "status" not in record or not self.viewer.sees(record.get("owner")):
@@ -261,17 +260,20 @@ class Jobs:
         return to_job(record, found.get(job_id, QueueState()))
 
     async def cancel(self, job_id: str) -> Canceled:
-        """Cancel a waiting job at once, a running one by its worker. Raises UnknownJob, JobFinished."""
+        """Cancel a waiting job at once, or ask the worker of a running one to stop it.
+
+        Raises UnknownJob, JobFinished.
+        """
         await self._check_seen(job_id)
         reply = await self._run(Script.CANCEL, [self._known(job_id)], [job_id])
         if reply[0] == "unknown":
             raise _unknown_job(job_id)
         if reply[0] == "finished":
-            raise JobFinished(f"{job_id} has {reply[1]} already, there is nothing to cancel")
+            raise JobFinished(f"{job_id} can't be canceled: it is done, with the status {reply[1]}")
         return Canceled(await self.get(job_id), changed=reply[0] != "already")
 
     async def delete(self, job_id: str) -> str | None:
-        """Take a done job out of the store; its files are the caller's. Returns its owner.
+        """Delete a done job from the store; the caller deletes its files. Returns its owner.
 
         Raises UnknownJob, JobLive.
         """
@@ -281,23 +283,23 @@ class Jobs:
         if reply[0] == "unknown":
             raise _unknown_job(job_id)
         if reply[0] == "live":
-            raise JobLive(f"{job_id} is {reply[1]}: cancel it first, or wait for its end")
+            raise JobLive(f"{job_id} is {reply[1]}; cancel it first, or wait until it ends")
         return reply[1] or None
 
     async def result(self, job_id: str) -> Result:
-        """The job's result. Raises UnknownJob, RecordUnreadable, and without one ResultNotReady, or NoResult where the
-        job is done (both with its status).
+        """The job's result. Raises UnknownJob, RecordUnreadable; without a result ResultNotReady, or NoResult if the
+        job is done. Both errors carry the job's status.
         """
         text = await self._answer(self._keys.result(job_id), job_id)
         return parse_stored(Result.model_validate_json, text, f"the result of {job_id}")
 
     async def samples(self, job_id: str) -> Sequence[RunSamples]:
-        """The readings that the job's result rests on. Raises as `result` does."""
+        """The raw samples that the job's result is computed from. Raises as `result` does."""
         text = await self._answer(self._keys.samples(job_id), job_id)
-        return parse_stored(_SAMPLES.validate_json, text, f"what was read for {job_id}")
+        return parse_stored(_SAMPLES.validate_json, text, f"the sample record of {job_id}")
 
     async def _answer(self, key: str, job_id: str) -> str:
-        """What the job left under `key` when it succeeded."""
+        """The text that the job stored under `key` when it succeeded."""
         await self._check_seen(job_id)
         with store_errors():
             text: Any = await self._client.get(key)
@@ -318,14 +320,14 @@ class Jobs:
         cursor: str | None = None,
         limit: int = 50,
     ) -> RecordPage[Job]:
-        """One page of jobs, newest first; see `dyno.store.jobs`. Raises InvalidSpec for a cursor it didn't make."""
+        """One page of jobs, newest first; see `dyno.store.jobs`. Raises InvalidSpec for an invalid cursor."""
         owner = None if self.viewer.sees_all else self.viewer.owner
         wanted = JobQuery(status, workload, device, framework, label, created_after, created_before, owner)
         with store_errors():
             return await self._listing.page(wanted, cursor, limit)
 
     async def seen(self, job_ids: Collection[str]) -> set[str]:
-        """Those of the jobs that are there for the viewer; for one who sees all of them, all."""
+        """The jobs that the viewer may see; all of `job_ids`, existing or not, for a viewer that sees every job."""
         if self.viewer.sees_all or not job_ids:
             return set(job_ids)
         with store_errors():
@@ -341,7 +343,7 @@ class Jobs:
             raise _unknown_job(job_id)
 
     def _known(self, job_id: str) -> str:
-        """The record's key, for an id of the right form only: no id may name another kind of key."""
+        """The record's key. Raises UnknownJob for a malformed id, so that no id can name another kind of key."""
         if JOB_ID.fullmatch(job_id) is None:
             raise _unknown_job(job_id)
         return self._keys.job(job_id)
@@ -365,13 +367,13 @@ def _unknown_job(job_id: str) -> UnknownJob:
     return UnknownJob(f"there is no job {job_id}")
 
 
-_PIECES_AT_ONCE = 1000  # a runner that prints a character every 2 s has left thousands after an hour or two
-_LEFT_OUT = "[what came before isn't kept]\n"
+_PIECES_AT_ONCE = 1000  # a runner that prints a character every 2 s leaves thousands of pieces in an hour or two
+_LEFT_OUT = "[earlier output was dropped]\n"
 
 
 @dataclass(frozen=True)
 class LogPart:
-    """`following`: the number of the piece behind these. `done`: the job is, so that there won't be any."""
+    """`following`: the number of the next piece. `done`: the job is done, so no piece follows."""
 
     text: str
     following: int
@@ -381,31 +383,31 @@ class LogPart:
 async def read_log(
     client: redis.asyncio.Redis, settings: Settings, job_id: str, start: int = 0, viewer: Viewer = EVERYBODY
 ) -> LogPart:
-    """The pieces from number `start` on, as far as they are kept. Raises UnknownJob, StoreUnavailable."""
+    """The kept pieces from number `start` on. Raises UnknownJob, StoreUnavailable."""
     keys = Keys(settings.namespace)
     with store_errors():
         async with client.pipeline(transaction=False) as pipeline:
-            # first: once it is done, no piece comes after those found then
+            # The status first: once it is done, the read below finds all pieces.
             pipeline.hmget(keys.job(job_id), "status", "owner")
             pipeline.hmget(keys.log(job_id), "first", "next")
             (status, owner), (first, following) = await pipeline.execute()
         if status is None or not viewer.sees(owner):
-            raise UnknownJob(f"there is no job {job_id}")
+            raise _unknown_job(job_id)
         numbers = range(max(start, int(first or 0)), int(following or 0))
         texts: list[Any] = []
         for at in range(0, len(numbers), _PIECES_AT_ONCE):
             texts += await client.hmget(keys.log(job_id), *map(str, numbers[at : at + _PIECES_AT_ONCE]))
-    pieces = [text for text in texts if text is not None]  # null: dropped since
+    pieces = [text for text in texts if text is not None]  # None: dropped since
     missing = len(pieces) < int(following or 0) - start
     return LogPart((_LEFT_OUT if missing else "") + "".join(pieces), int(following or 0), status in DONE)
 
 
-COMPARISON_ID = re.compile(r"cmp_[0-9A-HJKMNP-TV-Z]{26}")  # what dyno.models.comparison.new_comparison_id makes
-_GONE = -2  # of PTTL
+COMPARISON_ID = re.compile(r"cmp_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.comparison.new_comparison_id
+_GONE = -2  # PTTL's reply for a missing key
 
 
 class Comparisons:
-    """Those of the viewer. Every method raises StoreUnavailable while Redis is away, full or read-only."""
+    """The viewer's comparisons. Every method raises StoreUnavailable while Redis is unreachable, full or read-only."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings, viewer: Viewer = EVERYBODY) -> None:
         self._client = client
@@ -413,9 +415,9 @@ class Comparisons:
         self._viewer = viewer
 
     async def keep(self, comparison: Comparison) -> None:
-        """Written once and never changed, so no script is needed. Raises UnknownJob where a job has just expired.
+        """Store a comparison under its `owner`. Raises UnknownJob if one of its jobs has just expired.
 
-        It is kept under its `owner`.
+        It is written once and never changed, so no script is needed.
         """
         jobs = [each.job for each in comparison.results]
         with store_errors():
@@ -424,7 +426,7 @@ class Comparisons:
                     pipeline.pttl(self._keys.job(job_id))
                 lives_ms: list[int] = await pipeline.execute()
         if _GONE in lives_ms:
-            raise UnknownJob(f"there is no job {jobs[lives_ms.index(_GONE)]} any more")
+            raise UnknownJob(f"the job {jobs[lives_ms.index(_GONE)]} has expired or was deleted")
         text = comparison.model_dump_json(by_alias=True)
         with store_errors():
             await self._client.set(self._keys.comparison(comparison.id), text, px=_life_ms(lives_ms))
@@ -444,7 +446,7 @@ class Comparisons:
         with store_errors():
             there = await self._client.exists(*records)
         if there < len(records):
-            raise UnknownComparison(f"a job of {comparison_id} was deleted, and it with that")
+            raise UnknownComparison(f"{comparison_id} is gone, because one of its jobs was deleted")
         return found
 
 
@@ -453,9 +455,9 @@ def _unknown_comparison(comparison_id: str) -> UnknownComparison:
 
 
 def _life_ms(lives_ms: Sequence[int]) -> int | None:
-    """That of the job that goes first, by PTTL of each; None where none has an end.
+    """The shortest remaining life of the jobs, from PTTL of each; None if no job expires.
 
-    One in its last millisecond has 0, which is an end too, though none that SET takes.
+    A job in its last millisecond has 0, which SET doesn't accept as an expiry; it becomes 1.
     """
     ends_ms = [ms for ms in lives_ms if ms >= 0]
     return max(1, min(ends_ms)) if ends_ms else None

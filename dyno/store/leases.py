@@ -1,7 +1,7 @@
-"""A worker's operations on jobs: claim, heartbeat, finish, hand back. Only the owner of the token may.
+"""A worker's operations on jobs: claim, heartbeat, finish, hand back. Each one needs the token of the attempt.
 
-Finishing a job also records its headline metric, one bounded series per work and model of device, in the same step:
-no figure is there twice, and none of a result that doesn't exist. A lost series costs a check and nothing else.
+Finishing a job also records its headline metric, in one bounded series per kind of work and device model. This is part
+of the same atomic step, so a series holds each result once. If a series is lost, only the check against it is skipped.
 """
 
 from __future__ import annotations
@@ -37,23 +37,26 @@ from dyno.store.placement import ANY_JOB, ClaimFilter
 from dyno.store.records import read_spec
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
-PEERS_KEPT = 50  # newest figures: with more the band hardly narrows, and what a fleet gave long ago fades out
+PEERS_KEPT = 50  # newest figures: more hardly narrow the band, and old figures of a fleet should fade out
 PEERS_LIFE_S = (
     90 * 24 * 3600
-)  # since the last figure: longer than jobs are kept by default, so that a monthly one is checked
+)  # after the last figure: longer than jobs are kept by default, so that a monthly job is still checked
 
 log = logging.getLogger(__name__)
 
 
 def read_peers(client: redis.Redis, settings: Settings, series: str) -> list[Peer]:
-    """The newest first; without those that this version can't read. Raises StoreUnavailable, or redis.ResponseError."""
+    """Figures of a series, newest first; unreadable ones are skipped.
+
+    Raises StoreUnavailable or redis.ResponseError.
+    """
     with store_errors():
         texts: Any = client.lrange(Keys(settings.namespace).peers(series), 0, PEERS_KEPT - 1)
     return [peer for text in texts if (peer := _peer(text)) is not None]
 
 
 def headline_arguments(headline: Headline) -> list[str | int]:
-    """What `finish.lua` is told of it: the figure, how many are kept, and for how many milliseconds."""
+    """Arguments of `finish.lua`: the figure, the length limit of the series, and its TTL in ms."""
     return [headline.own.model_dump_json(), PEERS_KEPT, PEERS_LIFE_S * 1000]
 
 
@@ -61,18 +64,21 @@ def _peer(text: str) -> Peer | None:
     try:
         return Peer.model_validate_json(text)
     except ValidationError as error:
-        log.warning("a figure of a series can't be read: %s", error)
+        log.warning("skipping an unreadable figure of a series: %s", error)
         return None
 
 
 _MAX_CLAIM_CALLS = (
-    1000  # in one claim: a second of questions, or 100,000 jobs passed over; a wake-up goes on from there
+    1000  # per claim: a second of fit checks, or 100,000 jobs passed over; the next wake-up continues from there
 )
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One attempt at one job. `left_behind` jobs still wait in `queue`: worth a wake-up for the next worker."""
+    """One attempt at a job.
+
+    `left_behind`: the number of jobs still in `queue`; if any, another worker should wake up.
+    """
 
     job_id: str
     spec: Spec
@@ -86,48 +92,48 @@ class Claim:
 
 @dataclass(frozen=True)
 class HeartbeatReply:
-    """Superseded: another attempt may own the job by now, so the runner has to be killed at once."""
+    """`superseded`: another attempt may own the job by now, so the worker must kill the runner at once."""
 
     superseded: bool
     cancel_requested: bool
 
 
 class LogPiece(NamedTuple):
-    """What the runners of an attempt have printed, in the order of numbers that start at 0."""
+    """A piece of the output of an attempt's runners. Numbers start at 0."""
 
     number: int
     text: str
 
 
 class JobOrigin(NamedTuple):
-    """`traceparent`: of the request that made the job, if that was traced; then two Unix times of this attempt."""
+    """`traceparent`: of the request that made the job, if it was traced. The other fields are Unix times."""
 
     traceparent: str | None
     queued_at_s: float | None
-    started_at_s: float | None  # null: another attempt owns the job by now, or will
+    started_at_s: float | None  # None: the job has been requeued since
 
 
 class Leases:
-    """Every method raises StoreUnavailable while Redis is away; all of them may simply be repeated then."""
+    """Every method raises StoreUnavailable while Redis is unreachable, and may then be retried: all are idempotent."""
 
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self._client, self._settings = client, settings
         self._keys = Keys(settings.namespace)
         self._lease_ms = round(settings.lease_s * 1000)
-        self._unanswered: dict[str, str] = {}  # device -> token of a claim whose answer never came
+        self._unanswered: dict[str, str] = {}  # device -> token of a claim whose reply was lost
         self._scripts = {script: client.register_script(text) for script, text in SCRIPT_SOURCES.items()}
 
     def claim(
         self, device_id: str, queues: Sequence[str], worker: WorkerRef, taker: ClaimFilter = ANY_JOB
     ) -> Claim | None:
-        """The best waiting job over `queues` that fits the taker, leased to the device (its full id).
+        """Lease the best waiting job over `queues` that `taker` accepts to the device (given by its full id).
 
-        None where no such job waits, while the device is cordoned, or while a lease of it stands, even one that ran
-        out. A job of a newer schema is passed over, as one that doesn't fit; one whose spec can't be read for all that
-        fails as `unsupported`, and the next one is tried.
+        None if there is no such job, while the device is cordoned, or while it has a lease, even one that ran out. A
+        job of a newer schema is passed over, as one that doesn't fit. A job of a known schema with an unreadable spec
+        fails as `unsupported`, and the next job is tried.
         """
         while True:
-            # The same token until there is an answer: a claim that was made, but not heard of, is given again.
+            # The same token until a reply arrives: then a retry returns the claim whose reply was lost.
             token = self._unanswered.setdefault(device_id, new_token())
             reply = self._look(device_id, queues, worker, taker, token)
             del self._unanswered[device_id]
@@ -137,9 +143,9 @@ class Leases:
                 return claim
 
     def pass_over(self, held_by: Holder, queues: Sequence[str], taker: ClaimFilter = ANY_JOB) -> str | None:
-        """Note in the job that `claim` would give that its device is held, and by whom; the queue of that job.
+        """Record in the job that `claim` would return which process holds its device. Returns the job's queue.
 
-        None where `claim` would give none.
+        None if `claim` would return None.
         """
         reply = self._look(held_by.device, queues, None, taker, "", held_by)
         return str(reply[1]) if reply[0] == "held" else None
@@ -149,7 +155,10 @@ class Leases:
         return queues_to_notify(self._client, self._settings, device)
 
     def heartbeat(self, claim: Claim, progress: Progress | None, piece: LogPiece | None = None) -> HeartbeatReply:
-        """Extend the lease, note the progress, keep the piece of log; revives a lease that ran out but wasn't taken."""
+        """Extend the lease, record the progress and store the piece of log.
+
+        Revives an expired lease that wasn't taken.
+        """
         number, text = piece or ("", "")
         reply = self._run(
             Script.HEARTBEAT,
@@ -172,10 +181,10 @@ class Leases:
         headline: Headline | None = None,
         pace: ExpectedDuration | None = None,
     ) -> bool:
-        """End the job. False: the token was superseded and nothing was written. Repeating it is True again.
+        """End the job. False: the token was superseded and nothing was written. A repeated call returns True again.
 
-        `samples` is stored as JSON under a key of its own: models, or what JSON can say. `headline` is what later
-        results are held against, `pace` what it is told by how long such jobs take.
+        `samples`: models or JSON values, stored as JSON under a separate key. `headline`: the figure that later results
+        are compared with. `pace`: the series that forecasts of durations use.
         """
         return self._finish(
             claim.job_id,
@@ -189,13 +198,13 @@ class Leases:
     def requeue(self, claim: Claim, *, reason: str, counts_attempt: bool, failure: Failure | None = None) -> bool:
         """Hand the job back to the front of its queue. False: the token was superseded.
 
-        Where the attempt counts and was the last, the job fails instead, with `failure` or one made of `reason`; a
-        job whose cancel was requested is canceled.
+        If the attempt counts and was the last, the job fails instead, with `failure` or one made from `reason`. If a
+        cancel was requested, the job is canceled.
         """
         failure = failure or Failure(
             failure_class=FailureClass.INFRASTRUCTURE,
             reason=reason,
-            message=f"{MAX_ATTEMPTS} attempts ended without a result, the last one by {reason}.",
+            message=f"{MAX_ATTEMPTS} attempts ended without a result. Reason of the last one: {reason}.",
         )
         reply = self._run(
             Script.REQUEUE,
@@ -213,29 +222,30 @@ class Leases:
         return bool(reply[0] != "superseded")
 
     def knows(self, job_id: str) -> bool:
-        """Whether there is such a job here: one that isn't may be another store's."""
+        """Whether this store has the job. An unknown job may belong to another store."""
         with store_errors():
             return bool(self._client.exists(self._keys.job(job_id)))
 
     def origin(self, claim: Claim) -> JobOrigin:
-        """Where the job comes from, and for how long it has waited for this attempt."""
+        """The trace that the job belongs to, and when this attempt was queued and started."""
         with store_errors():
-            said: Any = self._client.hmget(self._keys.job(claim.job_id), "traceparent", "queued_at", "started_at")
-        traceparent, queued_at, started_at = said
+            values: Any = self._client.hmget(self._keys.job(claim.job_id), "traceparent", "queued_at", "started_at")
+        traceparent, queued_at, started_at = values
         return JobOrigin(traceparent, *(None if at is None else float(at) for at in (queued_at, started_at)))
 
     def note_artifacts(self, claim: Claim) -> None:
-        """Before a file of the job is written to a shared store: what isn't noted is never deleted."""
+        """Register the job for file cleanup. Call this before writing its first file to a shared store: files of
+        unregistered jobs are never deleted."""
         note_files(self._client, self._settings, claim.job_id)
 
     def artifacts(self, job_id: str) -> list[Artifact] | None:
-        """What a job that succeeded has left behind; None where there is no such job (any more)."""
+        """The files that a succeeded job's result lists; None if the store has no such result."""
         with store_errors():
             text: Any = self._client.get(self._keys.result(job_id))
         return None if text is None else Result.model_validate_json(text).artifacts
 
     def peers(self, series: str) -> list[Peer]:
-        """See `dyno.store.leases`."""
+        """See `read_peers`."""
         return read_peers(self._client, self._settings, series)
 
     def _look(
@@ -247,22 +257,22 @@ class Leases:
         token: str,
         held_by: Holder | None = None,
     ) -> list[Any]:
-        """What claim.lua answers once it asks no more."""
+        """Run claim.lua, answering its fit checks, until it returns a final reply."""
         keys = [self._keys.lease(device_id), *(self._keys.queue(name) for name in queues)]
         given = [device_id, token, _json(worker), self._lease_ms, taker.profile, SCHEMA]
-        said = ["", ""]
+        fit = ["", ""]
         for _ in range(_MAX_CLAIM_CALLS):
-            reply = self._run(Script.CLAIM, keys, [*given, *said, _json(held_by)])
+            reply = self._run(Script.CLAIM, keys, [*given, *fit, _json(held_by)])
             if reply[0] not in ("asked", "further"):
                 return reply
-            said = [reply[1], taker.answer(reply[2])] if reply[0] == "asked" else ["", ""]
+            fit = [reply[1], taker.answer(reply[2])] if reply[0] == "asked" else ["", ""]
         return ["further"]
 
     def _read(self, reply: list[Any], token: str, device_id: str) -> Claim | None:
         _, job_id, text, attempt, queue, left_behind, cancel_requested = reply
         try:
             spec = read_spec(text)
-        except (ValueError, TypeError) as error:  # of JSON, or of the models
+        except (ValueError, TypeError) as error:  # raised by JSON or by the models
             message = f"This worker's version can't read the spec: {error}"
             failure = Failure(failure_class=FailureClass.UNSUPPORTED, reason="unreadable_spec", message=message)
             self._finish(job_id, token, device_id, ["fail", failure.reason, _json(failure), "", ""])

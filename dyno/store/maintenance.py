@@ -1,7 +1,7 @@
 """Maintenance of the store, in a thread of every API and worker process.
 
-Expires leases that ran out (once a worker has had the chance to extend them), wakes queues that hold jobs, at a
-bounded rate, as wake-ups may be lost, and drops index entries of records that have expired.
+It ends leases that ran out, once their workers have had the chance to extend them. It wakes queues that hold jobs, at a
+bounded rate, because wake-ups may be lost. It removes index entries of expired records.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ WORKER_LOST = Failure(
 
 
 def expire_leases(client: redis.Redis, settings: Settings) -> list[str]:
-    """Take every lease that ran out: its job goes to the front of its queue, or ends (`worker_lost`, or canceled).
+    """End up to 100 leases that ran out. Their jobs go to the front of their queues, or end (`worker_lost` or
+    canceled).
 
-    Returns the ids of these jobs. Takes nothing before Redis has been up for one whole lease: until then a worker
-    may not have had the chance to extend its own. Any number of processes may do this at once. Raises StoreUnavailable.
+    Returns the ids of these jobs. Does nothing until Redis has been up for a whole lease, because until then a worker
+    may not have had the chance to extend its lease. Safe to run in several processes at once. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     with store_errors():
@@ -49,12 +50,12 @@ def expire_leases(client: redis.Redis, settings: Settings) -> list[str]:
 
 
 def redis_now_s(client: redis.Redis, settings: Settings) -> float:
-    """Redis' time, in seconds. Raises StoreUnavailable where it is away, or takes no heartbeat though it answers: as a
-    replica, say, or while it can't write to its disk.
+    """Redis' time, in seconds. Raises StoreUnavailable if Redis is unreachable or would refuse a heartbeat, for example
+    as a replica or while it can't write to its disk.
     """
     with store_errors():
         seconds, micros = client.time()
-        # A script is refused by its flags before it does anything; this one has a heartbeat's, and finds nothing to do.
+        # Redis checks a script's flags before it runs it. This one has the flags of a heartbeat, and nothing to do.
         _expire(client, Keys(settings.namespace), [_NO_DEVICE])
     return float(seconds + micros / 1e6)
 
@@ -68,11 +69,12 @@ def _expire(client: redis.Redis, keys: Keys, devices: Sequence[str]) -> list[Any
 
 
 class LeaseGuard:
-    """Since when this process knows that workers could reach Redis. All times in seconds, given by the caller.
+    """Tracks how long workers have been able to reach Redis. The caller passes all times, in seconds.
 
-    While Redis was away nobody could extend a lease, so after that (and after this process' own start, which knows
-    nothing of what was before) one whole lease has to pass. The same holds when by Redis' clock more time went by
-    than by ours: its host's clock jumped, or the machine slept, and all leases ran out at once.
+    While Redis is unreachable, no worker can extend a lease. So after an outage, one whole lease has to pass before
+    expired leases count. The same holds after this process' start, since it doesn't know about earlier outages. It also
+    holds if Redis' clock has advanced further than ours: its host's clock jumped or the machine slept, so all leases
+    ran out.
     """
 
     def __init__(self, lease_s: float) -> None:
@@ -81,19 +83,19 @@ class LeaseGuard:
         self._last: tuple[float, float] | None = None
 
     def away(self) -> None:
-        """Redis could not be reached, or took no heartbeat."""
+        """Redis was unreachable, or would have refused a heartbeat."""
         self._clear_since_s = None
         self._last = None
 
     def seen(self, redis_s: float, own_s: float) -> None:
-        """Redis was reached, at `redis_s` by its clock and `own_s` by our monotonic one."""
+        """Redis was reached, at `redis_s` by its clock and `own_s` by our monotonic clock."""
         jumped = self._last is not None and (redis_s - self._last[0]) - (own_s - self._last[1]) > self._lease_s / 4
         if self._clear_since_s is None or jumped:
             self._clear_since_s = own_s
         self._last = (redis_s, own_s)
 
     def clear(self, own_s: float) -> bool:
-        """Whether a lease that ran out can be believed."""
+        """Whether leases that ran out may be ended."""
         return self._clear_since_s is not None and own_s - self._clear_since_s >= self._lease_s
 
 
@@ -101,7 +103,7 @@ _RECORDS_AT_ONCE = 1000
 
 
 def drop_expired(client: redis.Redis, settings: Settings) -> int:
-    """Drop up to 1000 entries from all indexes; returns how many jobs they were. Raises StoreUnavailable."""
+    """Remove up to 1000 expired jobs from all indexes. Returns the number of jobs. Raises StoreUnavailable."""
     keys = Keys(settings.namespace)
     with store_errors():
         seconds, micros = client.time()
@@ -120,14 +122,14 @@ def drop_expired(client: redis.Redis, settings: Settings) -> int:
     return len(members)
 
 
-MOST_UNSERVED = 100  # at a time: callers may name devices that nobody has, and each has a queue
+MOST_UNSERVED = 100  # per call: callers may name devices that don't exist, and each name has its own queue
 
 
 def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
-    """Names of the queues that hold jobs and that no process reconciled in the last `reap_every_s`.
+    """Names of the queues that hold jobs and that no process has woken in the last `reap_every_s`.
 
-    Of those that no live device serves, some at random. However many processes ask, each queue is named once in that
-    time. Raises StoreUnavailable.
+    Of more than 100 queues, those that no live device serves are sampled at random. Each queue is returned to one
+    process only within `reap_every_s`. Raises StoreUnavailable.
     """
     keys = Keys(settings.namespace)
     pause_ms = max(1, round(settings.reap_every_s * 1000))
@@ -141,13 +143,13 @@ def queues_to_wake(client: redis.Redis, settings: Settings) -> list[str]:
         return [name for name in waiting if client.set(keys.woken(name), 1, nx=True, px=pause_ms)]
 
 
-STOP_WITHIN_S = 10.0  # an answer and a wake-up that are on their way may take this long
+STOP_WITHIN_S = 10.0  # a pending reply and a pending wake-up may take this long
 
 log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """Runs every `settings.reap_every_s`, from `start()` until `stop()`. All it does may be done by many at once."""
+    """Runs every `settings.reap_every_s`, from `start()` until `stop()`. Safe to run in several processes at once."""
 
     def __init__(
         self,
@@ -155,7 +157,10 @@ class Maintenance:
         wake: Callable[[str], object],
         chores: Mapping[str, Callable[[redis.Redis], object]] | None = None,
     ) -> None:
-        """`wake` sends one wake-up for the named queue; it may raise StoreUnavailable. `chores` are done beside."""
+        """`wake` sends one wake-up for the named queue; it may raise StoreUnavailable.
+
+        `chores`: further tasks, by name.
+        """
         self._settings = settings
         self._wake = wake
         self._chores = {"dropping what expired": lambda client: drop_expired(client, settings), **(chores or {})}
@@ -168,7 +173,7 @@ class Maintenance:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and wait for it."""
+        """Stop the thread and wait until it ends."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(STOP_WITHIN_S)
@@ -180,7 +185,7 @@ class Maintenance:
                 self._stop.wait(self._settings.reap_every_s)
 
     def _attempt(self, client: redis.Redis) -> None:
-        """Each part goes on without the others: a full Redis refuses wake-ups, and lost jobs still have to be found."""
+        """Run each part, even if others fail: when a full Redis refuses wake-ups, lost jobs must still be found."""
         try:
             self._reap(client)
         except StoreUnavailable as error:
@@ -188,7 +193,7 @@ class Maintenance:
             self._report("reaping", error)
             return
         except Exception:
-            log.exception("lost jobs can't be looked for; the upkeep goes on")
+            log.exception("expiring leases failed; maintenance continues")
         else:
             self._failing.discard("reaping")
         waiting: list[str] = []
@@ -204,14 +209,14 @@ class Maintenance:
         except StoreUnavailable as error:
             self._report(name, error)
         except Exception:
-            log.exception("%s failed; the upkeep goes on", name)
+            log.exception("%s failed; maintenance continues", name)
         else:
             self._failing.discard(name)
 
     def _report(self, name: str, error: StoreUnavailable) -> None:
-        """Once, until it works again: an outage of hours would fill the log."""
+        """Log the error once per outage: repeated lines of a long one would fill the log."""
         if name not in self._failing:
-            log.warning("no upkeep until Redis is back (%s): %s", name, error.detail)
+            log.warning("maintenance is paused until Redis is back (%s): %s", name, error.detail)
         self._failing.add(name)
 
     def _reap(self, client: redis.Redis) -> None:
@@ -219,4 +224,4 @@ class Maintenance:
         self._guard.seen(redis_s, now_s)
         if self._guard.clear(now_s):
             for job_id in expire_leases(client, self._settings):
-                log.warning("%s lost its worker", job_id)
+                log.warning("the lease of %s ran out: its worker stopped reporting", job_id)

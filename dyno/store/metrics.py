@@ -1,14 +1,14 @@
 """Counters and gauges of the store for Prometheus: counted by the scripts, read in two round trips.
 
-The scripts count in one hash, so figures are right however many processes there are and whichever of them end. A
-field is words with spaces between them, from closed sets:
+The scripts count in one hash, so the figures don't depend on the number of processes or their restarts. A field's name
+consists of words from closed sets, separated by spaces:
 
     submitted <workload>                      wait <kind> <bound>, wait <kind> sum_ms
     ended <workload> <status> <class>         attempt <workload> <bound>, attempt <workload> sum_ms
     requeued <cause>, lost <kind>             busy_ms <kind>
     webhook <status>                          webhook_attempt <outcome>
 
-`class` is that of the failure, or "none"; a bound is one of BOUNDS_S or "inf", and each reading is counted at one.
+`class` is the failure's class, or "none". A bound is one of BOUNDS_S or "inf"; each reading counts at one bound only.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from dyno.settings import Settings
 from dyno.store.fleet import device_states
 from dyno.store.redis import BOUNDS_S, Keys, store_errors
 
-MOST_QUEUES = 100  # by name: callers may name devices that nobody has, and each has a queue
+MOST_QUEUES = 100  # reported by name: callers may name devices that don't exist, and each name has its own queue
 OTHER = "other"
 _SUM = "sum_ms"
 
 
 @dataclass(frozen=True)
 class StoreMetrics:
-    """`counts` by their words. `jobs` by status, `queues` by name (OTHER: all without a name of their own here).
+    """`counts`: by the words of the field. `jobs`: by status. `queues`: by name; OTHER sums the queues beyond
+    MOST_QUEUES.
 
-    `running`: kind of device and start, in seconds of Redis' clock, of each attempt that runs at `now_s`.
+    `running`: device kind and start of each attempt that runs at `now_s`, in seconds of Redis' clock.
     """
 
     now_s: float
@@ -46,14 +47,14 @@ class StoreMetrics:
     devices: Sequence[tuple[Device, WorkerState]]
 
     def busy_s(self, kind: str) -> float:
-        """How long devices of that kind have been leased, up to now: it goes on growing while a job runs."""
+        """Seconds for which devices of that kind have been leased until now, including running attempts."""
         running_ms = (int(1000 * (self.now_s - began_s)) for each, began_s in self.running if each == kind)
         return (self.counts.get(("busy_ms", kind), 0) + sum(max(0, each) for each in running_ms)) / 1000
 
     def histogram(self, what: str, label: str) -> tuple[list[int], float]:
-        """Readings up to each of BOUNDS_S and, last, in all; and their sum in seconds.
+        """Cumulative counts up to each of BOUNDS_S, then the total; and the sum of the readings in seconds.
 
-        Those that another version counted at a bound unknown here are in the next one above it.
+        Readings that another version counted at an unknown bound are in the next bound above it.
         """
         found = [(words[2], n) for words, n in self.counts.items() if words[:2] == (what, label) and len(words) == 3]
         at = [(float(bound), n) for bound, n in found if bound != _SUM]
@@ -62,10 +63,10 @@ class StoreMetrics:
 
 
 async def read_metrics(client: redis.asyncio.Redis, settings: Settings) -> StoreMetrics:
-    """Everything as of one moment. Raises StoreUnavailable.
+    """A consistent reading of all metrics. Raises StoreUnavailable.
 
-    Counts and records come from one transaction: an attempt that ends is in the former or still in the latter, so what
-    is told as a counter never goes back.
+    Counts and records are read in one transaction, so an ending attempt is either in the counts or among the running
+    ones. Therefore no counter ever decreases.
     """
     keys = Keys(settings.namespace)
     with store_errors():

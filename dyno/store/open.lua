@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Forgets all API keys, once they are revoked, and notes that requests need none: an API that knew of keys believes
--- nothing else, least of all that they are gone.
+-- Deletes all API keys if all are revoked, and sets a mark that requests need none. An API that has seen keys requires
+-- one until it finds this mark, even if the keys are gone.
 --
 -- KEYS[1]  ids of all API keys, ZSET
--- KEYS[2]  the note, STRING
+-- KEYS[2]  the mark, STRING
 -- ARGV[1]  namespace
 --
--- Returns {"opened"} or {"standing", id}: a key that isn't revoked
+-- Returns {"opened"} or {"standing", id of a key that isn't revoked}
 
 local ids = redis.call('ZRANGE', KEYS[1], 0, -1)
 for _, id in ipairs(ids) do

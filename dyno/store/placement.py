@@ -1,13 +1,13 @@
 """Placement: the queue that a job waits in, the queues that a device serves, and whether a job fits a device.
 
-Queues are routing classes: a job waits in exactly one, and a device serves every queue that it fits. A queue is named
-by a device class and a framework, so a worker without JAX never claims a JAX job. The queues of the default framework
-have the device class alone as their name, as they had before there was a second framework: jobs that wait in them are
-found after an upgrade.
+Queues are routing classes: a job waits in exactly one queue, and a device serves every queue that it matches. A queue's
+name is a device class and a framework, so a worker without JAX never claims a JAX job. Queues of the default framework
+have only the device class as their name. This is the format from before the second framework, so jobs queued before an
+upgrade are found after it.
 
-Whether a job fits is a question for its workload, which the store doesn't import. The API answers it for all live
-devices when it admits a job, and the record keeps one answer per device profile. A claim asks the worker for any
-other profile: a device that came later, a job queued before any device, a record of an older version.
+A job's workload decides whether the job fits a device, and the store doesn't import workloads. The API checks the fit
+for all live devices when it admits a job, and the record keeps one answer per device profile. For any other profile,
+the claim asks the worker: a device that came later, a job queued before any device, or a record of an older version.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ UNMARKED_FRAMEWORK: FrameworkName = "tensorflow"  # the framework that a queue's
 
 
 def model_slug(model: str) -> str:
-    """A device model as part of a queue's name: lower case, anything but letters and digits becomes one dash."""
+    """A device model as part of a queue's name: lower case, with one dash for each run of other characters."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
 
 
 def device_class(selector: DeviceSelector) -> str:
     """The devices that may run the job: "any", "cpu", "cpu/<model-slug>", "cpu:0-1", "cpu:0-1@host".
 
-    An id says more than a model, a model more than a kind. A model without a kind reads "any/<model-slug>".
+    The most specific field wins: id, then model, then kind. A model without a kind gives "any/<model-slug>".
     """
     if selector.id is not None:
         return selector.id
@@ -45,17 +45,17 @@ def device_class(selector: DeviceSelector) -> str:
 
 
 def fits(selector: DeviceSelector, device: Device) -> bool:
-    """Whether the device is one that the selector means, whatever frameworks it has."""
+    """Whether the selector matches the device; frameworks don't matter here."""
     return device_class(selector) in _device_classes(device)
 
 
 def queue_for(selector: DeviceSelector, framework: str) -> str:
-    """The queue that such a job waits in: its device class, with "+<framework>" unless that is TensorFlow."""
+    """The queue that a job waits in: its device class, followed by "+<framework>" unless that is TensorFlow."""
     return _queue(device_class(selector), framework)
 
 
 def queues_served(device: Device) -> list[str]:
-    """All queues whose jobs this device may take: six for each of its frameworks, the most particular first."""
+    """All queues whose jobs this device may take: six for each of its frameworks, most specific first."""
     return [_queue(one, framework) for one in _device_classes(device) for framework in sorted(device.frameworks)]
 
 
@@ -64,7 +64,7 @@ def _queue(device_class: str, framework: str) -> str:
 
 
 def _device_classes(device: Device) -> list[str]:
-    """An emulated device takes no job that asked for none in particular: its result would be untrusted."""
+    """The device's classes, most specific first. Emulated devices leave out "any": their results would be untrusted."""
     slug = model_slug(device.model)
     particular = [device.full_id, device.id, f"{device.kind}/{slug}", f"{ANY}/{slug}", device.kind]
     return particular if device.emulated else [*particular, ANY]
@@ -73,37 +73,44 @@ def _device_classes(device: Device) -> list[str]:
 DYNO_VERSION = metadata.version("tensordyno")
 _NOT_IN_PROFILE = {"id", "host", "cores", "peak", "memory_bandwidth", "started_with", "started_with_reason"}
 _PROFILE_FIELDS = sorted(Device.model_fields.keys() - _NOT_IN_PROFILE)
-_PROFILE_DIGITS = 12  # 48 bits: among 1000 profiles, two share them in one fleet of 500 million
+_PROFILE_DIGITS = 12  # 48 bits: of 500 million fleets with 1000 profiles each, one has a collision
 
 
 def profile(device: Device, version: str = DYNO_VERSION) -> str:
-    """Devices with one profile fit the same jobs: they differ in name, place and speed only.
+    """A digest of the properties that decide which jobs fit. Devices with one profile differ in name, host and speed
+    only.
 
-    `version`: of the Dyno that answers for it. Another may estimate otherwise, so it has profiles of its own: no job
-    stays refused by what an older one wrote into its record.
+    `version`: the Dyno version that checks the fit. Versions may estimate differently, so each has its own profiles. A
+    job that an older version refused can thus be claimed after an upgrade.
     """
-    told = {name: getattr(device, name) for name in _PROFILE_FIELDS}
-    told["frameworks"] = sorted(device.frameworks.items())  # in whichever order they were found
-    return hashlib.sha256(to_json([version, told])).hexdigest()[:_PROFILE_DIGITS]
+    properties = {name: getattr(device, name) for name in _PROFILE_FIELDS}
+    properties["frameworks"] = sorted(device.frameworks.items())  # detection order varies
+    return hashlib.sha256(to_json([version, properties])).hexdigest()[:_PROFILE_DIGITS]
 
 
 def encode_fits(fits: Mapping[str, bool]) -> str:
-    """The answers by profile in one field of the record: each profile with a plus or a minus behind it."""
+    """Encode the answers by profile for the record: each profile, followed by a plus or a minus."""
     return "".join(f"{name}{_sign(answer)}" for name, answer in fits.items())
 
 
 @dataclass(frozen=True)
 class ClaimFilter:
-    """What a claim goes by. `fits` is asked where the record doesn't know the profile; "" takes any job."""
+    """Decides which jobs a claim takes.
+
+    `fits` is called if the record has no answer for the profile; "" takes any job.
+    """
 
     profile: str
     fits: Callable[[Spec], bool]
 
     def answer(self, text: str) -> str:
-        """For a stored spec. One that can't be read fits: whoever claims it says what is wrong with it."""
+        """Whether a stored spec fits, as a sign.
+
+        An unreadable spec fits: the worker that claims it reports the error.
+        """
         try:
             spec = read_spec(text)
-        except (ValueError, TypeError):  # of JSON, or of the models
+        except (ValueError, TypeError):  # raised by JSON or by the models
             return _sign(True)
         return _sign(self.fits(spec))
 

@@ -1,8 +1,8 @@
-"""Reading what is stored: records, specs and result summaries, one at a time or in pages, newest first.
+"""Readers of stored records, specs and result summaries, one at a time or in pages, newest first.
 
-Fields that a newer version wrote are left out, not refused. A page costs a bounded number of reads: where few records
-match, it is short, and its cursor goes on. A cursor stands for a time in ms and a job id, which order every index. A
-result summary is parsed in a tenth of the time that the whole result takes.
+Unknown fields that a newer version wrote are ignored. A page costs a bounded number of reads: if few records match, it
+is short and has a cursor for the next page. A cursor encodes a time in ms and a job id, the order of every index.
+Parsing a result summary takes a tenth of the time of parsing the whole result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TIMES = ("created_at", "queued_at", "started_at", "finished_at", "cancel_reques
 
 
 class QueueState(NamedTuple):
-    """How a job waits, see `dyno.models.job.QueuePlace`; without arguments: it doesn't."""
+    """The queue state of a job, see `dyno.models.job.QueuePlace`. The default is for jobs that don't wait."""
 
     position: int | None = None
     passed_over: bool = False
@@ -43,18 +43,21 @@ class QueueState(NamedTuple):
 
 
 def to_job(record: Mapping[str, str], queue_state: QueueState) -> Job:
-    """The Job of a record's fields; `queue_state` is how it waits. The attempt's token never gets out.
+    """Make a Job from a record's fields. The attempt's token is left out: it is secret.
 
-    Raises RecordUnreadable where a field is missing, damaged or has a value this version doesn't know.
+    Raises RecordUnreadable if a field is missing, damaged or has a value that this version doesn't know.
     """
     try:
         return _read(record, queue_state)
-    except (ValueError, KeyError, TypeError) as error:  # ValueError: also of JSON, of Status and of the models
+    except (ValueError, KeyError, TypeError) as error:  # JSON, Status and the models raise ValueError too
         raise _unreadable(f"the record of {record.get('id', 'a job')}", error) from error
 
 
 def parse_stored(read: Callable[[str], T], text: str, what: str) -> T:
-    """What `read`, a model's `model_validate_json` say, makes of stored JSON. Raises RecordUnreadable for `what`."""
+    """Parse stored JSON with `read`, such as a model's `model_validate_json`.
+
+    Raises RecordUnreadable, naming `what`.
+    """
     try:
         return read(text)
     except ValidationError as error:
@@ -93,20 +96,20 @@ def _held_by(record: Mapping[str, str], status: Status) -> Holder | None:
 
 
 def read_spec(text: str) -> Spec:
-    """A stored spec, without fields that this version doesn't know. Raises ValueError or TypeError where it is none."""
+    """Parse a stored spec and ignore unknown fields. Raises ValueError or TypeError for an invalid one."""
     values = spec_without_unknown_fields(json.loads(text))
     kind = InterleavedSpec if "against" in values else Spec
     return kind.model_validate(values)
 
 
 def _with_webhook(spec: Spec, url: str | None) -> Spec:
-    """Its URL isn't stored in the spec, which workers read. It was looked at when it was submitted: where this version
-    takes less, the job is there all the same."""
+    """Add the webhook's URL, which isn't stored in the spec, because workers read that. The URL isn't validated again:
+    if this version's rules are stricter than at submit, the job must stay readable."""
     return spec if url is None else spec.model_copy(update={"webhook": Webhook.model_construct(url=url)})
 
 
 def to_datetime(seconds: str) -> datetime:
-    """Seconds since 1970 by Redis' clock, as text, to a time in UTC."""
+    """Convert seconds since 1970 by Redis' clock, as text, to a time in UTC."""
     return datetime.fromtimestamp(float(seconds), UTC)
 
 
@@ -117,7 +120,7 @@ def _urls(job_id: str) -> Urls:
 
 _POSITION = re.compile(rf"(\d{{1,15}}):({JOB_ID.pattern})", re.ASCII)
 
-IndexPosition = tuple[int, str]  # a time in ms by Redis' clock, and the job's id: what an index is ordered by
+IndexPosition = tuple[int, str]  # the order of an index: a time in ms by Redis' clock, and the job's id
 
 
 async def read_positions(
@@ -128,7 +131,7 @@ async def read_positions(
     newer_than: datetime | None = None,
     older_than: datetime | None = None,
 ) -> list[IndexPosition]:
-    """The next `count` places behind `after`, fewer only at the end; within a millisecond by descending id."""
+    """The next `count` positions behind `after`; fewer only at the end. Within a millisecond, ids descend."""
     newest: Any = "+inf" if older_than is None else _millis(older_than)
     oldest: Any = "-inf" if newer_than is None else _millis(newer_than)
     if after is not None:
@@ -156,21 +159,21 @@ def encode_cursor(place: IndexPosition) -> str:
 
 
 def decode_cursor(cursor: str) -> IndexPosition:
-    """The place that a cursor stands for. Raises InvalidSpec, pointing at /cursor."""
-    with contextlib.suppress(ValueError):  # binascii's and Unicode's errors are ValueErrors
+    """The position that a cursor encodes. Raises InvalidSpec, pointing at /cursor."""
+    with contextlib.suppress(ValueError):  # binascii and Unicode errors are ValueErrors
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
         if (parts := _POSITION.fullmatch(text)) is not None:
             return int(parts[1]), parts[2]
-    wrong = FieldError("/cursor", "invalid-cursor", "this cursor is not one that this list has returned")
+    wrong = FieldError("/cursor", "invalid-cursor", "invalid cursor: use the next_cursor of an earlier page")
     raise InvalidSpec([wrong])
 
 
-_STEP = 50  # records read at a time, or one more than the page has: about 10 ms of the event loop
+_STEP = 50  # minimum number of records per read, about 10 ms of the event loop
 _MOST_STEPS = 10
 
 ReadMatching = Callable[
     [Sequence[IndexPosition]], Awaitable[Sequence[T | None]]
-]  # null for what is not wanted, or not there
+]  # None for a record that doesn't match or is gone
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,7 @@ class RecordPage(Generic[T]):
 
 @dataclass(frozen=True)
 class JobIndex:
-    """The key of a ZSET of jobs by time, and between which times, both exclusive, records are wanted."""
+    """The key of a ZSET of jobs by time, and the range of times to read; both limits are exclusive."""
 
     key: str
     after: datetime | None
@@ -192,7 +195,7 @@ class JobIndex:
 async def read_page(
     client: redis.asyncio.Redis, index: JobIndex, fitting: ReadMatching[T], cursor: str | None, limit: int
 ) -> RecordPage[T]:
-    """At most `limit` records that come after the cursor's. Raises InvalidSpec for a cursor of another make."""
+    """At most `limit` records after the cursor. Raises InvalidSpec for an invalid cursor."""
     place = None if cursor is None else decode_cursor(cursor)
     step = max(_STEP, limit + 1)
     found: list[tuple[IndexPosition, T]] = []
@@ -213,11 +216,11 @@ def _page(found: Sequence[tuple[IndexPosition, T]], goes_on_at: IndexPosition | 
     return RecordPage([record for _, record in found], cursor, has_more=cursor is not None)
 
 
-_RESULTS_AT_ONCE = 25  # results: some have a hundred runs
+_RESULTS_AT_ONCE = 25  # results per read: some have a hundred runs
 
 
 class ResultSummary(Stored):
-    """Some fields of `dyno.models.result.Result`."""
+    """The fields of `dyno.models.result.Result` that lists and events need."""
 
     verdict: Verdict
     metrics: list[Metric]
@@ -229,7 +232,7 @@ class ResultSummary(Stored):
 async def read_result_summaries(
     client: redis.asyncio.Redis, settings: Settings, job_ids: Sequence[str]
 ) -> list[ResultSummary | None]:
-    """Null where there is no result, or one that can't be read here. Raises StoreUnavailable."""
+    """The summaries of the jobs' results; None for a missing or unreadable result. Raises StoreUnavailable."""
     keys = Keys(settings.namespace)
     found: list[ResultSummary | None] = []
     for start in range(0, len(job_ids), _RESULTS_AT_ONCE):
@@ -242,11 +245,11 @@ async def read_result_summaries(
 
 
 def parse_result_summary(text: str | None) -> ResultSummary | None:
-    """Of a stored result; null where there is none, or it can't be read here."""
+    """The summary of a stored result; None for a missing or unreadable result."""
     if text is None:
         return None
     try:
         return ResultSummary.model_validate_json(text)
     except ValidationError as error:
-        log.warning("the figures of a result can't be read: %s", error)
+        log.warning("skipping a result that can't be read: %s", error)
         return None

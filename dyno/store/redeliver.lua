@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Has a delivery tried again at once, whatever became of it, with all attempts of a new row. One that is under way goes
--- on; unless it is delivered by that, the new row follows (settle.lua, deliver.lua).
+-- Makes a delivery due at once, whatever its status, with a new series of attempts. A running attempt continues; if it
+-- doesn't deliver, the new series follows (settle.lua, deliver.lua).
 --
 -- KEYS[1]  delivery, HASH
--- KEYS[2]  due, ZSET of jobs by when their delivery is to be tried next, ms
+-- KEYS[2]  due, ZSET of jobs by time of the next attempt, ms
 -- ARGV[1]  namespace
 -- ARGV[2]  job id
 --

@@ -1,11 +1,12 @@
 """How Dyno uses Redis: connections, checks of the server, key names and Lua scripts.
 
-Every module of the store takes its client errors (`store_errors`), key names (`Keys`) and scripts (`SCRIPT_SOURCES`)
-from here. `store_errors` is the one place where errors of Redis become Dyno's.
+Every module of the store imports its error handling (`store_errors`), key names (`Keys`) and scripts (`SCRIPT_SOURCES`)
+from here. `store_errors` is the one place that converts Redis' errors to Dyno's.
 
-Each script is sent as `_ledger.lua` (the code that all scripts share, with the table of transitions of jobs and the
-histogram bounds `BOUNDS_S`) followed by its own text. A Lua file without a name in `Script`, or a name without a
-file, stops the import. `_ledger.lua` derives the same key names as `Keys`; the namespace comes first in each.
+Each script is sent as `_ledger.lua` followed by its own text. `_ledger.lua` is the code that all scripts share, with
+the table of job transitions and the histogram bounds `BOUNDS_S`. The import fails if a Lua file isn't named in
+`Script`, or a name in `Script` has no file. `_ledger.lua` builds the same key names as `Keys`; each begins with the
+namespace.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
 _TRANSIENT_ERRORS = ("MISCONF", "OOM", "READONLY", "NOREPLICAS", "BUSY", "MASTERDOWN", "LOADING", "UNBLOCKED")
 CHECK_IDLE_AFTER_S = 25  # shorter than the idle limits of common proxies and firewalls
-# A restarted server resets connections once; every script may be repeated, so a second and third try are safe.
-# A server that is away costs 0.15 s this way. Timeouts aren't repeated: they would triple the wait.
+# A restarted server resets each connection once. Every script is idempotent, so two retries are safe. With an
+# unreachable server they cost 0.15 s. Timeouts aren't retried, as that would triple the wait.
 _RETRIES, _BACKOFF = 2, ExponentialBackoff(cap=0.2, base=0.025)
-_CONNECTIONS = 32  # of one API process; a thousand requests at once wait for one instead of failing
+_CONNECTIONS = 32  # per API process; further requests wait for a free connection instead of failing
 _OLDEST_SERVER = (7, 0)
 _FULL_FROM = 0.95
 _CLOSED = "the handler is closed"
@@ -47,7 +48,7 @@ _SYNCING = ("appendfsync", "no-appendfsync-on-rewrite")
 
 def _url(settings: Settings) -> str:
     if settings.redis_url is None:
-        raise StoreUnfit("no Redis is configured: set DYNO_REDIS_URL, or start one with `dyno up`")
+        raise StoreUnfit("no Redis is configured: set DYNO_REDIS_URL, or start a server with `dyno up`")
     return settings.redis_url
 
 
@@ -60,13 +61,13 @@ def _options() -> dict[str, Any]:
 
 
 def sync_client(settings: Settings) -> redis.Redis:
-    """A client for threads (workers, upkeep). Connects when first used; raises StoreUnfit without a URL."""
+    """A client for threads (workers, maintenance). Connects on first use. Raises StoreUnfit without a URL."""
     retry = Retry(_BACKOFF, _RETRIES, supported_errors=(redis.ConnectionError,))
     return redis.Redis.from_url(_url(settings), socket_timeout=ANSWER_TIMEOUT_S, retry=retry, **_options())
 
 
 def async_client(settings: Settings, blocking: bool = False) -> redis.asyncio.Redis:
-    """A client for the API's event loop. `blocking`: one that may wait for an answer for as long as it takes."""
+    """A client for the API's event loop. `blocking`: without a socket timeout, for blocking reads."""
     retry = _UnlessSilent(_BACKOFF, _RETRIES, supported_errors=(redis.ConnectionError,))
     pool: redis.asyncio.BlockingConnectionPool = redis.asyncio.BlockingConnectionPool.from_url(
         _url(settings),
@@ -80,9 +81,10 @@ def async_client(settings: Settings, blocking: bool = False) -> redis.asyncio.Re
 
 
 class _UnlessSilent(AsyncRetry):
-    """On a unix socket redis-py tells of a greeting that nobody answered as of a lost connection: it isn't repeated.
+    """Retries lost connections, but not timeouts.
 
-    One that was lost is, whichever event loop says so.
+    On a Unix socket, redis-py reports a timeout during the handshake as a lost connection. Event loops report a lost
+    connection with different errors; all of them are retried.
     """
 
     async def call_with_retry(
@@ -94,7 +96,7 @@ class _UnlessSilent(AsyncRetry):
 
 
 async def _with_redis_errors(do: Callable[[], Awaitable[Any]]) -> Any:
-    """uvloop, the API's loop, has an error of its own for writing to a connection that was lost a moment ago."""
+    """Convert uvloop's error for a write to a lost connection. uvloop is the API's event loop."""
     try:
         return await do()
     except RuntimeError as error:
@@ -109,7 +111,7 @@ def _is_no_timeout(error: Exception) -> bool:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Turn "away", "full", "read-only", "can't write to its disk" and "still loading" into StoreUnavailable."""
+    """Convert temporary errors to StoreUnavailable: unreachable, full, read-only, unable to write, still loading."""
     try:
         yield
     except (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError, redis.OutOfMemoryError) as error:
@@ -121,7 +123,7 @@ def store_errors() -> Iterator[None]:
 
 
 def check_server(client: redis.Redis, settings: Settings) -> list[str]:
-    """What speaks against the server, for a readiness answer; raises StoreUnfit where it can't keep jobs at all."""
+    """Problems of the server, for readiness responses. Raises StoreUnfit if it can't store jobs safely."""
     with store_errors():
         info: Mapping[str, Any] = client.info()
         try:
@@ -132,7 +134,7 @@ def check_server(client: redis.Redis, settings: Settings) -> list[str]:
 
 
 async def check_server_async(client: redis.asyncio.Redis, settings: Settings) -> list[str]:
-    """`check_server` over the API's own client."""
+    """`check_server` for the API's asynchronous client."""
     with store_errors():
         info: Mapping[str, Any] = await client.info()
         try:
@@ -143,19 +145,19 @@ async def check_server_async(client: redis.asyncio.Redis, settings: Settings) ->
 
 
 def judge_server(info: Mapping[str, Any], syncing: Mapping[str, str], durability: Durability) -> list[str]:
-    """The rules of `check_server` over the fields of INFO and the server's configuration of when its file is synced,
-    which is empty where it may not be read.
+    """Apply the rules of `check_server` to the fields of INFO and the server's sync configuration.
 
-    `durability` is what was asked for: "always" is the strict profile.
+    `syncing` is empty if this user may not read the configuration. `durability`: the requested level; "always" is
+    strict.
     """
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
-        raise StoreUnfit(f"Redis may evict jobs: maxmemory-policy is {policy}, it has to be noeviction")
+        raise StoreUnfit(f"Redis may evict jobs: maxmemory-policy is {policy}; set it to noeviction")
     if info.get("redis_mode") == "cluster" or info.get("cluster_enabled"):
         raise StoreUnfit("Redis Cluster can't run scripts over several keys: use a single server")
     version = str(info.get("redis_version", "0"))
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_SERVER:
-        raise StoreUnfit(f"Redis {version} is too old: 7.0 or newer is needed")
+        raise StoreUnfit(f"Redis {version} is too old: Dyno needs 7.0 or newer")
     return [*_server_complaints(info), *(_syncing_complaints(syncing, durability) if info.get("aof_enabled") else ())]
 
 
@@ -172,7 +174,7 @@ def _syncing_complaints(syncing: Mapping[str, str], durability: Durability) -> I
 
 
 def _config_denied(error: redis.ResponseError) -> Mapping[str, str]:
-    """Hosted servers have no CONFIG, and an ACL may keep it from us; any other error is raised again."""
+    """Empty if CONFIG is unavailable, as on hosted servers, or denied by an ACL. Raises any other error again."""
     if isinstance(error, NoPermissionError) or str(error).startswith("unknown command"):
         return {}
     raise error
@@ -192,7 +194,7 @@ def _server_complaints(info: Mapping[str, Any]) -> Iterator[str]:
         yield f"Redis is full: {info['used_memory']} of {limit} bytes used"
 
 
-JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")  # what dyno.models.job.new_job_id makes
+JOB_ID = re.compile(r"job_[0-9A-HJKMNP-TV-Z]{26}")  # as made by dyno.models.job.new_job_id
 
 
 @dataclass(frozen=True)
@@ -214,21 +216,21 @@ class Keys:
         return self._key("job", job_id, "samples")  # STRING: JSON
 
     def log(self, job_id: str) -> str:
-        return self._key("job", job_id, "log")  # HASH: pieces by number, and of them: first, next, bytes, last
+        return self._key("job", job_id, "log")  # HASH: pieces by number, and the fields first, next, bytes, last
 
     def job_events(self, job_id: str) -> str:
         return self._key("job", job_id, "events")  # STREAM
 
     def webhook(self, job_id: str) -> str:
-        return self._key("job", job_id, "webhook")  # HASH: what its receiver is told once it is done, and each attempt
+        return self._key("job", job_id, "webhook")  # HASH: the delivery of a done job, and each attempt at it
 
     @property
     def events(self) -> str:
-        return self._key("events")  # STREAM: of all jobs
+        return self._key("events")  # STREAM: events of all jobs
 
     @property
     def jobs(self) -> str:
-        return self._key("jobs")  # ZSET: job ids by creation, ms; so are the two narrower indexes
+        return self._key("jobs")  # ZSET: job ids by creation, ms; the indexes below have the same type
 
     def jobs_with_status(self, status: str) -> str:
         return self._key("jobs", "status", status)
@@ -237,28 +239,28 @@ class Keys:
         return self._key("jobs", "workload", workload)
 
     def jobs_of_owner(self, owner: str) -> str:
-        return self._key("jobs", "owner", owner)  # ZSET, as the others: what one API key made
+        return self._key("jobs", "owner", owner)  # ZSET: jobs of one API key
 
     def queued_of_owner(self, owner: str) -> str:
-        return self._key("jobs", "queued", owner)  # ZSET: those of them that wait
+        return self._key("jobs", "queued", owner)  # ZSET: queued jobs of one API key
 
     @property
     def webhooks(self) -> str:
-        return self._key("jobs", "webhooks")  # ZSET: done jobs with a webhook by their end, ms; so is that of an owner
+        return self._key("jobs", "webhooks")  # ZSET: done jobs with a webhook by their end, ms; one per owner, too
 
     @property
     def webhooks_due(self) -> str:
-        return self._key("jobs", "webhooks", "due")  # ZSET: those not delivered yet by when to try next, ms
+        return self._key("jobs", "webhooks", "due")  # ZSET: pending deliveries by time of the next attempt, ms
 
     @property
     def webhooks_ready(self) -> str:
-        return self._key("jobs", "webhooks", "ready")  # ZSET: owners of those that are due, and more; see deliver.lua
+        return self._key("jobs", "webhooks", "ready")  # ZSET: owners of due deliveries; see deliver.lua
 
     def webhooks_of_owner(self, owner: str) -> str:
         return self._key("jobs", "webhooks", "owner", owner)
 
     def spent(self, owner: str, day: int) -> str:
-        return self._key("spent", owner, str(day))  # HASH {device_ms} with a life of two days; days since 1970
+        return self._key("spent", owner, str(day))  # HASH {device_ms} with a TTL of two days; days since 1970
 
     @property
     def api_keys(self) -> str:
@@ -266,31 +268,31 @@ class Keys:
 
     @property
     def opened(self) -> str:
-        return self._key("key", "opened")  # STRING: when `dyno keys open` let requests without a key in again
+        return self._key("key", "opened")  # STRING: when `dyno keys open` last allowed requests without a key
 
     def api_key(self, key_id: str) -> str:
-        return self._key("key", key_id)  # HASH: an API key; its secret as a hash, until it is revoked
+        return self._key("key", key_id)  # HASH: an API key, with a digest of its secret until it is revoked
 
     def peers(self, series: str) -> str:
-        return self._key("peers", series)  # LIST with a life of its own: figures of results, JSON, the newest first
+        return self._key("peers", series)  # LIST with its own TTL: figures of results, JSON, newest first
 
     def paces(self, series: str) -> str:
-        return self._key("paces", series)  # LIST with a life of its own: "expected_s took_s", the newest first
+        return self._key("paces", series)  # LIST with its own TTL: "expected_s took_s", newest first
 
     def comparison(self, comparison_id: str) -> str:
-        return self._key("comparison", comparison_id)  # STRING: JSON, gone with the first of its jobs
+        return self._key("comparison", comparison_id)  # STRING: JSON, expires with the first of its jobs
 
     @property
     def expiring(self) -> str:
-        return self._key("expiring")  # ZSET: "id:status:workload[:owner]" of done jobs by when their record goes, ms
+        return self._key("expiring")  # ZSET: "id:status:workload[:owner]" of done jobs by expiry of the record, ms
 
     @property
     def counts(self) -> str:
-        return self._key("counts")  # HASH: what has happened how often, for Prometheus
+        return self._key("counts")  # HASH: counters for Prometheus
 
     @property
     def artifacts(self) -> str:
-        return self._key("artifacts")  # ZSET: jobs that left files by when to look whether their record is gone, ms
+        return self._key("artifacts")  # ZSET: jobs with files by time of the next cleanup check, ms
 
     def queue(self, name: str) -> str:
         return self._key("queue", name)  # ZSET: job ids by priority class and order of arrival
@@ -300,14 +302,14 @@ class Keys:
         return self._key("queues")  # SET: names of the queues that aren't empty
 
     def passed(self, queue: str) -> str:
-        return self._key("passed", queue)  # HASH with a short life: device profile -> score up to which no job fits it
+        return self._key("passed", queue)  # HASH with a short TTL: device profile -> score up to which no job fits it
 
     @property
     def resting(self) -> str:
-        return self._key("resting")  # SET: names of queues that hold jobs, none of which fits a worker that rests
+        return self._key("resting")  # SET: queues whose jobs don't fit a worker that is idle because of that
 
     def woken(self, queue: str) -> str:
-        return self._key("woken", queue)  # STRING with a short life: reconciliation has just woken this queue
+        return self._key("woken", queue)  # STRING with a short TTL: maintenance has just woken this queue
 
     def lease(self, device: str) -> str:
         return self._key("lease", device)  # HASH
@@ -317,7 +319,7 @@ class Keys:
         return self._key("leases")  # ZSET: devices by expiry of their lease, ms
 
     def worker(self, worker_id: str) -> str:
-        return self._key("worker", worker_id)  # STRING with a short life: JSON
+        return self._key("worker", worker_id)  # STRING with a short TTL: JSON
 
     @property
     def workers(self) -> str:
@@ -325,16 +327,18 @@ class Keys:
 
     @property
     def cordoned(self) -> str:
-        return self._key("cordoned")  # SET: full ids of devices that claim nothing
+        return self._key("cordoned")  # SET: full ids of cordoned devices
 
     def idempotency(self, owner: str | None, key: str) -> str:
-        """HASH. A digest, so that neither length nor characters of a caller's key matter; owners never meet."""
+        """HASH. The digest allows any length and any characters in a caller's key. It includes the owner, so the keys
+        of different owners can't collide.
+        """
         digest = hashlib.sha256(f"{owner or ''}\n{key}".encode(errors="surrogatepass")).hexdigest()
         return self._key("idempotency", digest)
 
 
 _SCRIPTS_FOLDER = Path(__file__).parent
-# Histogram bounds, in seconds, of the readings that the scripts count.
+# Upper bounds of the scripts' histograms, in seconds.
 BOUNDS_S: Final[Mapping[str, Sequence[float]]] = {
     "wait": (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400),
     "attempt": (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400),
@@ -342,7 +346,7 @@ BOUNDS_S: Final[Mapping[str, Sequence[float]]] = {
 
 
 class Script(StrEnum):
-    """Name of every script; its text is `SOURCES[name]`."""
+    """The names of all scripts; the text of each is `SCRIPT_SOURCES[name]`."""
 
     SUBMIT = "submit"
     CLAIM = "claim"
@@ -371,7 +375,7 @@ def _bounds_in_lua() -> str:
 
 
 def load_scripts(folder: Path = _SCRIPTS_FOLDER) -> dict[Script, str]:
-    """Read all scripts; raises RuntimeError naming those without a caller and those without a file."""
+    """Read all scripts. Raises RuntimeError that lists scripts without a caller and callers without a script."""
     files = {path.stem: path.read_text() for path in folder.glob("*.lua") if not path.stem.startswith("_")}
     named = {script.value for script in Script}
     if files.keys() != named:
@@ -384,7 +388,7 @@ def load_scripts(folder: Path = _SCRIPTS_FOLDER) -> dict[Script, str]:
 
 
 def _with_ledger(ledger: str, text: str) -> str:
-    """Redis reads the flags from the very first line, so that one stays in front."""
+    """Insert the ledger after the first line, from which Redis reads the flags."""
     flags, _, body = text.partition("\n")
     return f"{flags}\n{ledger}\n{body}"
 

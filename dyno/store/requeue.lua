@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- Hands a running job back to the front of its queue: its worker has to go, or its infrastructure failed.
--- A cancel that was requested meanwhile ends it instead; so does the last attempt, where this one counts.
+-- Hands a running job back to the front of its queue, because its worker shuts down or its infrastructure failed.
+-- The job ends instead if a cancel was requested, or if the attempt counts and was the last.
 --
 -- KEYS[1]  job record, HASH
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  token of the attempt
 -- ARGV[4]  device id, with its host     ARGV[5]  reason
--- ARGV[6]  1 where the attempt counts, 0 gives it back
+-- ARGV[6]  1 if the attempt counts, else 0
 -- ARGV[7]  most attempts                ARGV[8]  failure of the last one, JSON
 --
--- Returns {"queued" | "canceled" | "failed", 1 where its queue was empty} or {"already"} or {"superseded"}
+-- Returns {"queued" | "canceled" | "failed", 1 if its queue was empty} or {"already"} or {"superseded"}
 
 local id, token, device = ARGV[2], ARGV[3], ARGV[4]
 local record = redis.call('HMGET', KEYS[1], 'status', 'token', 'last_token', 'last_event')

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Revokes an API key: its secret is found no more, and its record stays, as jobs name it.
+-- Revokes an API key: deletes its secret's digest, and keeps its record, because jobs refer to it.
 --
 -- KEYS[1]  API key, HASH
 -- ARGV[1]  namespace

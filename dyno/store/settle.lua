@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Notes how an attempt at a delivery ended, and when the next one is due, if any. Where it was to be sent again meanwhile
--- (redeliver.lua) and was not delivered, that is now, and begins a new row.
+-- Records the outcome of an attempt at a delivery, and when the next one is due, if any. If a redelivery was requested
+-- meanwhile (redeliver.lua) and the attempt didn't deliver, the next one is due now and begins a new series.
 --
 -- KEYS[1]  delivery, HASH
--- KEYS[2]  due, ZSET of jobs by when their delivery is to be tried next, ms
+-- KEYS[2]  due, ZSET of jobs by time of the next attempt, ms
 -- ARGV[1]  namespace
 -- ARGV[2]  job id                       ARGV[3]  token of the attempt
--- ARGV[4]  outcome, a word              ARGV[5]  how it ended, JSON
--- ARGV[6]  what the delivery is now: pending, delivered or failed
--- ARGV[7]  in how many ms to try again; with pending alone
+-- ARGV[4]  outcome, a word              ARGV[5]  end of the attempt, JSON
+-- ARGV[6]  new status of the delivery: pending, delivered or failed
+-- ARGV[7]  ms until the next attempt; with pending only
 --
 -- Returns {"settled"} or {"superseded"}
 

@@ -1,31 +1,31 @@
 #!lua
 -- Writes a new job's record, its idempotency key, its place in the queue and its first event, in one step.
--- A full Redis refuses this script whole (it has no allow-oom flag, the others have it: what was accepted may end).
+-- A full Redis refuses this script entirely. All other scripts have the allow-oom flag, so that accepted jobs can end.
 --
 -- KEYS[1]  job record, HASH
--- KEYS[2]  idempotency, HASH {job, body_sha256}; or none
+-- KEYS[2]  idempotency, HASH {job, body_sha256}; optional
 -- ARGV[1]  namespace
 -- ARGV[2]  job id            ARGV[3]  workload
 -- ARGV[4]  queue             ARGV[5]  priority class, 0 is best
--- ARGV[6]  most jobs that may be queued in all
--- ARGV[7]  SHA-256 of the request's body   ARGV[8]  how long the idempotency key lives, ms
+-- ARGV[6]  limit on queued jobs of all owners
+-- ARGV[7]  SHA-256 of the request's body   ARGV[8]  TTL of the idempotency key, ms
 -- ARGV[9]… fields and values of the record
 --
--- Returns {"submitted" | "replayed", the record as HGETALL has it, its place in the queue or nil, 1 where the queue
--- was empty, or a worker rests that no job in it fits}: nobody who is told of a job needs a second question, which
--- might find Redis away
+-- Returns {"submitted" | "replayed", the record as HGETALL returns it, its place in the queue or nil, 1 if a worker has
+--      to be woken: the queue was empty, or an idle worker fits none of its other jobs}. The reply is complete, because
+--      a second request might find Redis unreachable
 --      or {"key_reused", id} or {"gone", id} (its record has expired before the key) or {"full", queued}
---      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key, what it has had, ms to the day's end}
+--      or {"queued_jobs" | "device_s_per_day", the limit of the owner's API key, its current use, ms to the day's end}
 
-local PRIORITY_STEP = 2 ^ 50 -- three classes and 1e15 jobs in each are still exact in a double
+local PRIORITY_STEP = 2 ^ 50 -- scores of three classes with 1e15 jobs each are exact in a double
 
 local function accepted(outcome, job_id, wake)
   local place = redis.call('ZRANK', key('queue', redis.call('HGET', key('job', job_id), 'queue')), job_id)
   return { outcome, redis.call('HGETALL', key('job', job_id)), place, wake }
 end
 
--- How many jobs of the owner wait. Where that are too many it is looked whether they do, a hundred at a time: one that
--- is in the index by mistake would take a place for ever.
+-- The number of the owner's queued jobs. At the limit, up to 100 index entries are checked against their records,
+-- because a wrong entry would count forever.
 local function waiting(owner, most)
   local index = key('jobs', 'queued', owner)
   if redis.call('ZCARD', index) >= most then
@@ -38,7 +38,7 @@ local function waiting(owner, most)
   return redis.call('ZCARD', index)
 end
 
--- For how long the owner's attempts that run now have had their devices. There are no more of them than devices.
+-- Device time of the owner's running attempts, in ms. There are no more running attempts than devices.
 local function running_ms(owner)
   local total_s = 0
   for _, id in ipairs(redis.call('ZRANGE', key('jobs', 'status', 'running'), 0, -1)) do
@@ -66,7 +66,7 @@ end
 
 local id, workload, queue = ARGV[2], ARGV[3], ARGV[4]
 if redis.call('EXISTS', KEYS[1]) == 1 then
-  return accepted('submitted', id, 1) -- the same call again: its answer was lost on the way; a second wake-up is free
+  return accepted('submitted', id, 1) -- a retry of a call whose reply was lost; an extra wake-up does no harm
 end
 
 if KEYS[2] then
@@ -75,7 +75,7 @@ if KEYS[2] then
     return { 'key_reused', earlier[1] }
   end
   if earlier[1] and redis.call('EXISTS', key('job', earlier[1])) == 0 then
-    return { 'gone', earlier[1] } -- a retry never makes a second job
+    return { 'gone', earlier[1] } -- a retry must not make a second job
   end
   if earlier[1] then
     return accepted('replayed', earlier[1], 0)

@@ -1,7 +1,7 @@
-"""Webhook deliveries: the queue for the deliverer, and what the API shows of each delivery and its attempts.
+"""Webhook deliveries: the queue for the deliverer, and the API's view of each delivery and its attempts.
 
-A due delivery is leased for a while and settled with the outcome of the attempt; an attempt that is never settled
-counts all the same.
+The deliverer leases a due delivery for a limited time and settles it with the outcome of the attempt. An attempt that
+is never settled counts as well.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from dyno.settings import Settings
 from dyno.store.records import IndexPosition, JobIndex, RecordPage, decode_cursor, read_page, to_datetime
 from dyno.store.redis import SCRIPT_SOURCES, Keys, Script, store_errors
 
-ATTEMPTS_KEPT = 24  # attempts whose end is shown; redelivering makes more
-_LEASE_FACTOR = 2  # times what an attempt may last, so that there is as long again for the store to be told
+ATTEMPTS_KEPT = 24  # attempts whose outcome is shown; redelivery can add more
+_LEASE_FACTOR = 2  # times the timeout of an attempt: leaves as much time again to settle it
 
 
 class LeasedDelivery(NamedTuple):
-    """`tried`: how many attempts are in this row, with this one. `receiver`: host and port. `owner`: "" is nobody.
-    `at_s`: when it was taken, by Redis' clock."""
+    """`tried`: the number of attempts in this series, including this one. `receiver`: host and port. `owner`: "" for
+    none. `at_s`: when the lease began, by Redis' clock.
+    """
 
     job_id: str
     token: str
@@ -39,7 +40,7 @@ class LeasedDelivery(NamedTuple):
 
 
 class DeliveryQueue:
-    """Both methods raise StoreUnavailable while Redis is away."""
+    """Both methods raise StoreUnavailable while Redis is unreachable."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._keys = Keys(settings.namespace)
@@ -49,10 +50,10 @@ class DeliveryQueue:
         self._settle = client.register_script(SCRIPT_SOURCES[Script.SETTLE])
 
     async def take(self, receivers: Sequence[str] = (), owners: Sequence[str] = ()) -> LeasedDelivery | None:
-        """A delivery that is due, but for those receivers and of those owners; nobody else gets it meanwhile. All
-        others have their turns: the owner that was served longest ago, and of its receivers likewise.
+        """Lease a due delivery, except for these `receivers` and of these `owners`. None if there is none.
 
-        An attempt whose end nobody tells counts all the same, and is followed by the next one once its time is over.
+        Owners take turns: the one served longest ago comes first, and so do each owner's receivers. An attempt that is
+        never settled counts as well; the next one follows once its lease is over.
         """
         token = new_token()
         given: list[Any] = [token, self._lease_ms, self._most, ATTEMPTS_KEPT, len(receivers), *receivers, *owners]
@@ -67,7 +68,10 @@ class DeliveryQueue:
         return LeasedDelivery(job_id, token, int(tried), receiver, owner, float(at_s))
 
     async def settle(self, taken: LeasedDelivery, ended: Ended, status: DeliveryStatus, again_in_s: float = 0) -> bool:
-        """Note how the attempt ended and what is to become of the delivery. False: it isn't the taker's any more."""
+        """Record the attempt's outcome and the delivery's new status.
+
+        False: the lease is over and nothing was written.
+        """
         keys = [self._keys.webhook(taken.job_id), self._keys.webhooks_due]
         given: list[Any] = [
             taken.job_id,
@@ -87,7 +91,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DeliveryQuery:
-    """All conditions hold together; null means any. Times, of when their jobs ended, are exclusive."""
+    """Filters of a list, combined with AND; None matches any. The times apply to the jobs' ends and are exclusive."""
 
     status: DeliveryStatus | None = None
     job: str | None = None
@@ -104,7 +108,7 @@ class DeliveryQuery:
 
 
 class Deliveries:
-    """Those of the viewer. Every method raises StoreUnavailable while Redis is away."""
+    """The viewer's deliveries. Every method raises StoreUnavailable while Redis is unreachable."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings, viewer: Viewer = EVERYBODY) -> None:
         self._client, self._keys = client, Keys(settings.namespace)
@@ -112,8 +116,9 @@ class Deliveries:
         self._redeliver = client.register_script(SCRIPT_SOURCES[Script.REDELIVER])
 
     async def page(self, wanted: DeliveryQuery, cursor: str | None, limit: int) -> RecordPage[Delivery]:
-        """Newest first. Where few fit it comes back short, with a cursor that goes on. Raises InvalidSpec for a cursor
-        of another make."""
+        """One page of deliveries, newest first. If few match, the page is short and has a cursor for the next one.
+        Raises InvalidSpec for an invalid cursor.
+        """
         if wanted.job is not None:
             if cursor is not None:
                 decode_cursor(cursor)
@@ -128,7 +133,7 @@ class Deliveries:
             return await read_page(self._client, index, fitting, cursor, limit)
 
     async def redeliver(self, delivery_id: str) -> Delivery:
-        """Have it tried again now, whatever became of it. Raises UnknownDelivery."""
+        """Schedule another attempt at once, whatever the delivery's status. Raises UnknownDelivery."""
         await self._get(delivery_id)
         job_id = job_of(delivery_id)
         with store_errors():
@@ -157,7 +162,7 @@ class Deliveries:
         return [each for each in found if each and wanted.fits(each) and self._viewer.sees(each.owner)]
 
     async def _read(self, job_ids: list[str]) -> list[Delivery | None]:
-        """Null for one that went with its job, or can't be read: one of those must not hide all the others."""
+        """None for a delivery that is gone or can't be read: one unreadable record mustn't hide all others."""
         with store_errors():
             async with self._client.pipeline(transaction=False) as pipeline:
                 for job_id in job_ids:
@@ -171,8 +176,8 @@ class Deliveries:
 def _read(job_id: str, record: Mapping[str, str], due_ms: float | None) -> Delivery | None:
     try:
         return _delivery(job_id, record, due_ms)
-    except (ValueError, KeyError) as error:  # of a model, or of a newer version's words
-        log.warning("the delivery for %s can't be read: %s", job_id, type(error).__name__)
+    except (ValueError, KeyError) as error:  # damaged, or with values of a newer version
+        log.warning("skipping the delivery for %s, which can't be read: %s", job_id, type(error).__name__)
         return None
 
 
@@ -191,7 +196,7 @@ def _delivery(job_id: str, record: Mapping[str, str], due_ms: float | None) -> D
 
 
 def _next_attempt_at(record: Mapping[str, str], due_ms: float | None) -> datetime | None:
-    """In the past where it is due and waits for its turn."""
+    """The scheduled time of the next attempt. It is in the past if the delivery is due and waits for its turn."""
     at_ms = record.get("ready_ms") if due_ms is None else due_ms
     waits = record["status"] == DeliveryStatus.PENDING and "token" not in record
     return to_datetime(str(float(at_ms) / 1000)) if waits and at_ms is not None else None

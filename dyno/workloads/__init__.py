@@ -1,8 +1,7 @@
-"""The registry of workloads: finds them, validates their params, checks whether a device can run them.
+"""Workload registry: discovery, param validation and device checks.
 
-Every module of this folder is a workload, found by its file name. The modules named in `_NOT_WORKLOADS`, and those
-whose name begins with an underscore, are not. A new file in this folder adds a workload; a broken one stops the
-start.
+Every module in this folder is a workload, named after its file. Modules listed in `_NOT_WORKLOADS` or whose name starts
+with an underscore are skipped. To add a workload, add a file. A broken file stops the start.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from dyno.workloads.contract import Params, Workload
 def check_replicas(
     workload: Workload, params: Params, replicas: int, framework: FrameworkName = "tensorflow"
 ) -> list[FieldError]:
-    """What is wrong with `replicas` (/replicas), or a `batch_size` for them (/params/batch_size); [] if nothing."""
+    """Errors in `replicas` (/replicas) or in the `batch_size` for that many replicas (/params/batch_size)."""
     if replicas == 1:
         return []
     if not (workload.replicable and params.replicable):
@@ -44,15 +43,15 @@ def check_replicas(
 
 
 def check_units(replicas: int, device: Device) -> list[FieldError]:
-    """What is wrong with so many replicas on that device (/replicas); [] if nothing."""
+    """An error (/replicas) if the device has fewer units than `replicas`."""
     if replicas <= device.units:
         return []
-    detail = f"{device.full_id} takes up to {device.units}: {replicas} are too many"
+    detail = f"{device.full_id} takes up to {device.units} replicas, not {replicas}"
     return [FieldError("/replicas", "too-many-replicas", detail)]
 
 
 def _nearest(params: type[Params], batch_size: int, replicas: int) -> list[int]:
-    """The multiples of `replicas` on both sides of `batch_size`, as far as the field allows them."""
+    """The multiples of `replicas` just below and above `batch_size` that the field allows."""
     below = batch_size - batch_size % replicas
     allowed: list[Any] = params.model_fields["batch_size"].metadata
     most = min((limit.le for limit in allowed if hasattr(limit, "le")), default=None)
@@ -60,9 +59,9 @@ def _nearest(params: type[Params], batch_size: int, replicas: int) -> list[int]:
 
 
 def can_run(workload: Workload, params: Params, replicas: int, framework: FrameworkName, device: Device) -> bool:
-    """By the device's units, by what the workload refuses, and by the memory that it would take there.
+    """Whether the device has enough units and memory and the workload doesn't refuse it.
 
-    How long it would take doesn't count: an estimate of that is honest to a factor of about 3 only.
+    The estimated time doesn't count: it is accurate to a factor of about 3 only.
     """
     if check_units(replicas, device) or workload.refuses(params, device):
         return False
@@ -85,20 +84,20 @@ _NOT_WORKLOADS = frozenset({"contract", "estimates", "references", "training"})
 
 @cache
 def registry() -> Mapping[str, Workload]:
-    """Every workload by name. Raises WorkloadFault with all faults of all files, so that a start fails loudly."""
+    """Every workload by name. Raises WorkloadFault, which lists every fault of every file and stops the start."""
     return find([Path(__file__).parent], __name__)
 
 
 def workload(name: str) -> Workload:
-    """The workload of that name; UnknownWorkload lists those there are."""
+    """The workload called `name`. Raises UnknownWorkload, which lists the available names."""
     try:
         return registry()[name]
     except KeyError:
-        raise UnknownWorkload(f'no workload "{name}"; there is: {", ".join(registry())}') from None
+        raise UnknownWorkload(f'unknown workload "{name}"; available: {", ".join(registry())}') from None
 
 
 def find(folders: Iterable[Path], package: str) -> Mapping[str, Workload]:
-    """The workloads of the modules in `folders`, imported as parts of `package`. Raises WorkloadFault."""
+    """The workloads in `folders`, imported as modules of `package`. Raises WorkloadFault."""
     found: dict[str, Workload] = {}
     faults: list[str] = []
     for name in sorted(module.name for module in pkgutil.iter_modules(str(folder) for folder in folders)):
@@ -116,7 +115,7 @@ def find(folders: Iterable[Path], package: str) -> Mapping[str, Workload]:
 def _load(package: str, name: str) -> Workload:
     try:
         module = importlib.import_module(f"{package}.{name}")
-    except Exception as error:  # a plug-in may raise anything; all of it is reported
+    except Exception as error:  # a plug-in may raise anything
         raise WorkloadFault(f"{name}.py: import failed: {type(error).__name__}: {error}") from error
     return _checked(module, name)
 
@@ -124,7 +123,7 @@ def _load(package: str, name: str) -> Workload:
 def _checked(module: ModuleType, name: str) -> Workload:
     item = getattr(module, "WORKLOAD", None)
     if not isinstance(item, Workload):
-        raise WorkloadFault(f"{name}.py: has no WORKLOAD of type Workload")
+        raise WorkloadFault(f"{name}.py: define WORKLOAD, a Workload")
     complaints = list(_complaints(item, name))
     if complaints:
         raise WorkloadFault(f"{name}.py: {', '.join(complaints)}")
@@ -133,27 +132,27 @@ def _checked(module: ModuleType, name: str) -> Workload:
 
 def _complaints(item: Workload, name: str) -> Iterable[str]:
     if item.name != name:
-        yield f'is named "{item.name}", not as its file'
+        yield f'the workload is named "{item.name}", unlike its file'
     if not (isinstance(item.params, type) and issubclass(item.params, Params)):
-        yield "params is no subclass of Params"
+        yield "params must be a subclass of Params"
     if not item.description:
-        yield "has no description"
+        yield "the description is missing"
     names = [metric.name for metric in item.metrics]
     if not names:
-        yield "has no metrics"
+        yield "metrics are missing"
     for twice in sorted({metric for metric in names if names.count(metric) > 1}):
-        yield f'has the metric "{twice}" twice'
+        yield f'duplicate metric "{twice}"'
     for part in ("flops", "estimate", "build", "lint", "executions"):
         if not callable(getattr(item, part)):
-            yield f"{part} can't be called"
+            yield f"{part} must be callable"
 
 
 def validate_params(
     workload: Workload, params: Mapping[str, object], replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> Params:
-    """The workload's own params with defaults filled in, fit for so many replicas on that framework.
+    """The workload's own params with defaults filled in, checked for `replicas` on that framework.
 
-    Raises InvalidSpec with every wrong field: under /params, and /replicas.
+    Raises InvalidSpec, which lists every invalid field under /params and /replicas.
     """
     try:
         defaults = workload.params.defaults_over(replicas)
@@ -182,7 +181,7 @@ def _is_in(step: int | str, value: object) -> bool:
 
 
 def _pointer(params: object, path: tuple[int | str, ...], *, missing: bool) -> str:
-    """The JSON pointer (RFC 6901) of a field under /params. Steps that Pydantic adds for unions are left out."""
+    """The JSON pointer (RFC 6901) of a field under /params, without the steps that Pydantic adds for unions."""
     parts, value = ["params"], params
     for step in path:
         if _is_in(step, value):
@@ -194,6 +193,6 @@ def _pointer(params: object, path: tuple[int | str, ...], *, missing: bool) -> s
 
 
 def normalise(spec: Spec) -> Spec:
-    """The spec with the workload's defaults written out. Raises UnknownWorkload or InvalidSpec."""
+    """The spec with the workload's defaults filled in. Raises UnknownWorkload or InvalidSpec."""
     params = validate_params(workload(spec.workload), spec.params, spec.replicas, spec.framework)
     return spec.model_copy(update={"params": params.model_dump(mode="json")})

@@ -1,12 +1,12 @@
-"""A convolutional network learns the photographs of CIFAR-10: 32 x 32 x 3, four convolutions, two dense layers.
+"""Training a convolutional network on CIFAR-10: 32 x 32 x 3, four convolutions, two dense layers.
 
 Two blocks of batch normalisation, two convolutions (3 x 3, ReLU; 32, then 64 channels, the last one without padding),
-pooling and dropout, then Dense 512 (ReLU), dropout and Dense 10. The article names no optimiser; here it is Adam with
-Keras' own rate. Its labels were numbers, here they are one-hot: the same loss, the same accuracy.
+pooling and dropout, then Dense 512 (ReLU), dropout and Dense 10. The article names no optimiser; Dyno uses Adam with
+Keras' default learning rate. The article's labels are integers, Dyno's are one-hot; loss and accuracy are the same.
 
-FLOP per training sample, multiply-add = 2: forward, and the same again for the gradients of the weights and once
-more for those of the inputs: 143 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out; biases, normalisation,
-pooling, activations and the optimiser are left out.
+FLOP per training sample, multiply-add = 2: three times the forward pass, for the outputs, the gradients of the weights
+and those of the inputs: 143 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits biases,
+normalisation, pooling, activations and the optimiser.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dyno.workloads.training.images import (
     DROPOUT_RATES,
     FILTERS,
     IMAGE_METRICS,
+    RECOGNISE,
     Channels,
     Convolution,
     ImageParams,
@@ -35,25 +36,22 @@ from dyno.workloads.training.images import (
 from dyno.workloads.training.workload import training_workload
 
 _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (32, 32, 64, 64), 512, (0.25, 0.25, 0.5)  # the reference's
-_AIRPLANE = 3  # the first one in the test set
+_AIRPLANE = 3  # index of the first airplane in the test set
 
 
 class Cifar10CnnParams(ImageParams):
     batch_size: Annotated[int, Field(ge=1, le=cifar10.TRAIN_SAMPLES)] = Field(
-        128, description="Of all replicas together; where it isn't given 128 for each, as the reference's was for 8"
+        128, description="Total over all replicas; default: 128 per replica, as in the reference with 8 replicas"
     )
     epochs: Annotated[int, Field(ge=1, le=1000)] = 50
     filters: list[Channels] = Field([*_FILTERS], min_length=4, max_length=4, description=FILTERS)
     dense_units: Units = Field(_DENSE_UNITS, description=DENSE_UNITS)
     dropout_rates: list[Rate] = Field([*_DROPOUT_RATES], min_length=3, max_length=3, description=DROPOUT_RATES)
     train_samples: Annotated[int, Field(ge=1, le=cifar10.TRAIN_SAMPLES)] | None = Field(
-        None, description="null: all there are"
+        None, description="Maximum training samples; null: all"
     )
     data: UnsampledKind = Field("auto", description=UNSAMPLED)
-    recognise: Annotated[int, Field(ge=0, lt=cifar10.TEST_SAMPLES)] | None = Field(
-        _AIRPLANE,
-        description="Tell what the trained model makes of this test image (from 0; beyond the last one, the last)",
-    )
+    recognise: Annotated[int, Field(ge=0, lt=cifar10.TEST_SAMPLES)] | None = Field(_AIRPLANE, description=RECOGNISE)
 
     @classmethod
     def defaults_over(cls, replicas: int) -> dict[str, object]:
@@ -97,7 +95,7 @@ def photographs(
             Convolution(side, 3, of_layer) for side, of_layer in zip((32, 32, 16, 14), channels, strict=True)
         ],
         dense=((7 * 7 * filters[-1], dense_units), (dense_units, cifar10.CLASSES)),
-        step_bytes_per_value=8.5,  # 0.8 MB a sample; measured: 0.7 MB on a CPU from batch 128 to 512
+        step_bytes_per_value=8.5,  # 0.8 MB per sample; measured on a CPU at batch 128 to 512: 0.7 MB
         ships_sample=False,
     )
 
@@ -105,12 +103,12 @@ def photographs(
 PHOTOGRAPHS = photographs()
 
 _SLOW = (
-    "50,000 samples of 143 MFLOP in 6 s are 1.2 TFLOP/s, under 1 % of the board's peak: fed too slowly. The article "
-    "says itself that the set is too small for it."
+    "50,000 samples of 143 MFLOP in 6 s are 1.2 TFLOP/s, under 1 % of the board's peak: the input was too slow. The "
+    "article itself calls the data set too small for the board."
 )
-_RUNNING = "A running mean over the last epoch, dropout on, in one training with one seed."
+_RUNNING = "Running mean over the last epoch with dropout, from one training with one seed."
 _ONE = "One training with one seed; no interval."
-_IMAGE = "One picture; which one of the test set isn't stated."
+_IMAGE = "One test image; the article doesn't say which."
 
 
 WORKLOAD = training_workload(

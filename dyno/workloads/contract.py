@@ -1,7 +1,7 @@
-"""What a workload is: the parts that one file in this folder must bring.
+"""The workload interface: the parts that every workload file must define.
 
-A workload file defines a module-level `WORKLOAD = Workload(...)`. Nothing in it imports a framework, except
-inside `build`, which only a runner calls.
+A workload file defines a module-level `WORKLOAD = Workload(...)`. It imports a framework only inside `build`, which
+only a runner calls.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ if TYPE_CHECKING:
 
 
 class Params(Model):
-    """Base of every workload's params: each field checks itself, `conflicts` what they are together.
+    """Base class of every workload's params. Fields validate themselves; `conflicts` checks them against each other.
 
-    Strict: "4096", 1.0 and true are no whole numbers.
+    Validation is strict: "4096", 1.0 and true aren't integers.
     """
 
     model_config = ConfigDict(strict=True)
-    untimed: ClassVar[frozenset[str]] = frozenset()  # fields that change nothing of what a sample times
-    how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the same work is done, not what it is
+    untimed: ClassVar[frozenset[str]] = frozenset()  # fields that don't change what a sample times
+    how: ClassVar[frozenset[str]] = frozenset()  # fields that change how the work is done, not the work itself
 
     @classmethod
     def defaults_over(cls, replicas: int) -> dict[str, object]:
-        """Defaults that grow with the replicas; all others are those of the fields."""
+        """Defaults that grow with the replicas; every other field keeps its own default."""
         return {}
 
     def fitted(self, replicas: int) -> dict[str, object]:
-        """Defaults that follow from other fields, for those that weren't given."""
+        """Defaults derived from other fields, for fields that the client left out."""
         return {}
 
     def conflicts(self) -> list[FieldError]:
-        """All that is wrong between fields, pointers relative to the params ("/k"). Asked for by `validate_params`."""
+        """Errors between fields, with pointers relative to the params ("/k"). `validate_params` calls this."""
         return []
 
     def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
-        """What that framework can't do, or not over so many replicas, whatever the device; as `conflicts`."""
+        """As `conflicts`: what the framework can't do with `replicas`, on any device."""
         return []
 
     @property
     def replicable(self) -> bool:
-        """Whether a `Workload.replicable` one can be copied to several devices with these params."""
+        """Whether a `Workload.replicable` workload can run on several devices with these params."""
         return True
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What admission needs before a job is queued. Honest to a factor of about 3, never a promise."""
+    """Time and memory that admission needs before it queues a job. Accurate to a factor of about 3, not guaranteed."""
 
     time_s: float  # one run from build to the end of its steady samples, without the framework's import
-    memory_bytes: int  # host memory on a CPU, device memory elsewhere: the peak of what is held at once
-    train_s: float = 0.0  # what the first run needs on top (a full training)
+    memory_bytes: int  # peak, of host memory on a CPU and of device memory elsewhere
+    train_s: float = 0.0  # additional time of the first run (a full training)
 
     def in_all_s(self, measure: Measure) -> float:
-        """All runs of a job together: the fewest there may be, each sampled for no less than it has to be."""
+        """The minimum number of runs, each sampled for at least the minimum time."""
         return measure.processes.min * max(self.time_s, measure.min_s) + self.train_s
 
 
@@ -73,10 +73,10 @@ class Estimate:
 class MetricSpec:
     """A metric computed from the time of one execution: value = work / time if better is higher, else time / work.
 
-    `amount` names an entry of the run's `amounts` (how much work that is): value = time / work x amounts[amount].
-    `once` is a figure that run 0 alone has, in its `figures` under the metric's name: no interval; `each_run` is one
-    that every run has there. `against` names a further case: how many times as long as that one the run's own takes for
-    as much work.
+    `amount` names an entry of the run's `amounts` (an amount of work): value = time / work x amounts[amount].
+    `once`: run 0 alone reports the figure, in `figures` under the metric's name, so it has no interval. `each_run`:
+    every run reports it there. `against` names another case; the metric is the run's own time divided by that case's
+    time, for the same amount of work.
     """
 
     name: str
@@ -90,73 +90,73 @@ class MetricSpec:
 
     @property
     def sampled(self) -> bool:
-        """Whether each sample gives one, of every case."""
+        """Whether each sample of every case yields a value."""
         return not (self.once or self.each_run or self.against)
 
 
 @dataclass
 class Verification:
-    """What the checks after sampling found, and what the metrics need beside the samples."""
+    """The findings of the checks after sampling, and what the metrics need besides the samples."""
 
     warnings: list[ResultWarning] = field(default_factory=list)
-    verified: frozenset[str] = frozenset()  # of dyno.measure.warnings.OUTPUT_CODES, those that were looked for
-    unchecked: dict[str, str] = field(default_factory=dict)  # of those, which couldn't be, and why
+    verified: frozenset[str] = frozenset()  # the codes of dyno.measure.warnings.OUTPUT_CODES that were checked
+    unchecked: dict[str, str] = field(default_factory=dict)  # code that couldn't be checked -> reason
     precision: Precision | None = None
     details: dict[str, Any] = field(default_factory=dict)
     amounts: dict[str, float] = field(default_factory=dict)  # see MetricSpec.amount; in units of `work`
     figures: dict[str, float] = field(default_factory=dict)  # see MetricSpec.once and each_run; by metric name
     tuned: dict[str, JsonValue] = field(default_factory=dict)  # see BuildContext.tuned
-    flops: float | None = None  # of one execution as it was, where not the params alone decide
+    flops: float | None = None  # of one execution as it ran, where the params alone don't decide it
 
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What `build` is given. `phase(name)` times a block as a cold-start phase (`data`, `build`)."""
+    """The context of a run, passed to `build`. `phase(name)` times a block as a cold-start phase (`data`, `build`)."""
 
     framework: Framework
     seed: int
-    run: int  # 0 is the run that trains in full
+    run: int  # run 0 trains in full
     cores: int
     phase: Callable[[str], Any]
-    report: Callable[[str, int, int | None, str], None]  # phase, completed, total, unit; free to call often
-    device: Device | None = None  # None: nothing is known of it but `cores`
-    data_dir: Path | None = None  # where data sets lie: <data_dir>/mnist/…
+    report: Callable[[str, int, int | None, str], None]  # phase, completed, total, unit; cheap enough to call often
+    device: Device | None = None  # None: only `cores` is known
+    data_dir: Path | None = None  # data sets are in <data_dir>/mnist/…
     replicas: int = 1
-    artifacts: Path | None = None  # an empty folder: each file that run 0 leaves in it becomes an artifact of the job
-    weights: Path | None = None  # the file that `params.weights` names, fetched and checked
-    tuned: dict[str, JsonValue] = field(default_factory=dict)  # what run 0 chose by measuring; later runs do the same
+    artifacts: Path | None = None  # an empty folder: each file that run 0 writes there becomes an artifact of the job
+    weights: Path | None = None  # the file that `params.weights` names, already downloaded and verified
+    tuned: dict[str, JsonValue] = field(default_factory=dict)  # run 0's measured choices, which later runs reuse
 
 
 class Built(Protocol):
-    """One workload, ready to be timed in this process."""
+    """A workload that is ready to be timed in this process."""
 
     work: float  # FLOP (throughput workloads) or samples (training) in one execution
 
     def compile(self) -> None:
-        """Trace into a graph (see `Framework.compile`); execute nothing."""
+        """Trace into a graph without executing it (see `Framework.compile`)."""
 
     def execute(self, count: int) -> None:
-        """Execute `count` times and drain the device's queue: a scalar is read back before returning."""
+        """Execute `count` times and drain the device's queue by reading a scalar back."""
 
     def complete(self, compile_s: float, first_execution_s: float) -> Training | None:
-        """Run 0 only, after the first execution: do in full what was asked for (train to the last epoch, evaluate)."""
+        """Do the full job (train to the last epoch, evaluate). Run 0 only, after the first execution."""
 
     def verify(self) -> Verification:
-        """Check the output of what was timed. Called once, after the last sample."""
+        """Check the timed output. Called once, after the last sample."""
 
 
-# So many times the work in one execution -> how it is executed; None where it can't be had in that amount.
+# Factor of the work in one execution -> a function like `execute`, or None if the work can't be scaled by that factor.
 Grown = Callable[[float], Callable[[int], None] | None]
 
 
 @runtime_checkable
 class Growable(Protocol):
-    """A `Built` that compiles its work in any amount: what a compiler removed takes no longer when it grows."""
+    """A `Built` that can compile more or less work. Work that a compiler removed takes no longer when it grows."""
 
     def grown(self, times: float) -> Callable[[int], None] | None:
-        """As `execute`, with `times` the work in each execution, compiled anew; executes nothing yet.
+        """A function like `execute` with `times` the work in each execution, compiled anew and not yet executed.
 
-        Below 1 it is less work; None where no such part of it can be had.
+        A factor below 1 means less work. None if the work can't be scaled by `times`.
         """
 
 
@@ -165,16 +165,16 @@ class Countable(Protocol):
     """A `Built` whose operations the framework may count."""
 
     def counted_flops(self) -> float | None:
-        """FLOP of one execution by the framework's own count of what it traced; None where it can't tell."""
+        """FLOP of one execution as the framework counts them in its trace; None if it can't count them."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One of several pieces of work that a run times one after the other: a size, a model in another format.
+    """One of several pieces of work that a run times in turn, such as a size or a model format.
 
-    `name` ends the names of its metrics ("throughput_512x512x512"). `flops` is per execution and goes with the peak
-    for `dtype`; work in several dtypes ("int8+float32") has no peak. The first case's dtype is the run's own. `amounts`
-    as in `Verification`, `grown` and `counted_flops` as in `Growable` and `Countable`.
+    `name` is the suffix of its metrics ("throughput_512x512x512"). `flops` is per execution and is compared with the
+    peak for `dtype`; work in several dtypes ("int8+float32") has no peak. The first case's dtype is the run's own.
+    `amounts`: see `Verification`. `grown`: see `Growable`. `counted_flops`: see `Countable`.
     """
 
     name: str
@@ -189,13 +189,13 @@ class Case:
 
 @runtime_checkable
 class HasCases(Protocol):
-    """A `Built` whose own execution is the first of `cases`; the further ones are sampled after it, each in full."""
+    """A `Built` with several `cases`. `execute` runs the first; the others are sampled after it, each in full."""
 
     cases: Sequence[Case]
 
 
 class Estimator(Protocol):
-    """What so many replicas on that device take, trained by that framework."""
+    """Estimates time and memory on the device, for `replicas` and a framework."""
 
     def __call__(
         self, params: Any, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow", /
@@ -203,15 +203,18 @@ class Estimator(Protocol):
 
 
 class Linter(Protocol):
-    """What is to be doubted before anything runs: asked before a job is queued, for the device that is expected to do
-    it, and again for the result of the one that did it. Without a device, what the params alone tell."""
+    """Finds warnings before anything runs.
+
+    Admission calls it before it queues a job, for the expected device. The result calls it again, for the device that
+    ran the job. Without a device, it checks the params alone.
+    """
 
     def __call__(self, params: Any, device: Device | None = None, replicas: int = 1, /) -> list[ResultWarning]: ...
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One kind of benchmark. `flops(params)` is per execution; its formula is in the workload's docstring."""
+    """One kind of benchmark. `flops(params)` is per execution; the workload's docstring has its formula."""
 
     name: str
     description: str
@@ -223,18 +226,18 @@ class Workload:
     lint: Linter = lambda params, device=None, replicas=1: []
     references: tuple[Reference, ...] = ()
     frameworks: tuple[str, ...] = ("tensorflow", "jax", "torch")
-    datasets: tuple[str, ...] = ()  # modules of dyno.datasets that it can be trained on or judged by
-    replicable: bool = False  # whether a model can be copied to several devices, its batch split evenly
-    executions: Callable[[Any], str] = lambda params: "execution"  # in words, where a run's details don't say it
-    refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # what it can't do; as `conflicts`
-    metrics_of: Callable[[Any], tuple[MetricSpec, ...]] | None = None  # where params decide what is measured
-    cases_of: Callable[[Any], tuple[str, ...]] = lambda params: ()  # the names of a run's cases, where it is `Several`
+    datasets: tuple[str, ...] = ()  # modules of dyno.datasets for training or evaluation
+    replicable: bool = False  # whether it can run on several devices that share a batch evenly
+    executions: Callable[[Any], str] = lambda params: "execution"  # in words, if the run's details don't describe it
+    refuses: Callable[[Any, Device], list[FieldError]] = lambda params, device: []  # unsupported params on a device
+    metrics_of: Callable[[Any], tuple[MetricSpec, ...]] | None = None  # if the params decide what is measured
+    cases_of: Callable[[Any], tuple[str, ...]] = lambda params: ()  # the names of a run's cases; see `HasCases`
 
     def metrics_for(self, params: Any) -> tuple[MetricSpec, ...]:
         """The metrics of a job with these params; names as in `metrics`."""
         return self.metrics if self.metrics_of is None else self.metrics_of(params)
 
     def sampled_for(self, params: Any) -> list[MetricSpec]:
-        """Those that are sampled, and each of every case once more under the case's name."""
+        """The sampled metrics, followed by a copy of each for every case, under the case's name."""
         own = [spec for spec in self.metrics_for(params) if spec.sampled]
         return [*own, *(replace(spec, name=f"{spec.name}_{case}") for case in self.cases_of(params) for spec in own)]

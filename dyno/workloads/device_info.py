@@ -1,7 +1,7 @@
-"""What a device and its host are: topology, caches, instructions, memory, GPUs, TPUs, frameworks.
+"""Device and host facts: topology, caches, instructions, memory, GPUs, TPUs, frameworks.
 
-No arithmetic is timed. The result's `details` hold all facts, and the artifact `device.txt` lists them for people. A
-sample is the time to read them (/proc, /sys and NVML); the first run alone asks the frameworks.
+Times no arithmetic. The result's `details` hold all facts; the artifact `device.txt` is a readable list. A sample is
+the time to read the facts from /proc, /sys and NVML. Only the first run queries the frameworks.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Facts = dict[str, Any]
 
 
 def host_facts() -> Facts:
-    """`cpu` (see `Topology`), `gpus` and `tpu`: their facts, or under `reason` why there are none. JSON values only."""
+    """Facts under `cpu` (see `Topology`), `gpus` and `tpu`; `reason` says why a kind is missing. JSON values only."""
     return {"cpu": _cpu(read_topology(platform.machine())), "gpus": _gpus(), "tpu": _tpu()}
 
 
 def listing(facts: Facts) -> str:
-    """One line per fact, as `lscpu` has it, without those that nobody tells."""
+    """One line per known fact, formatted like `lscpu`."""
     lines: list[str] = []
     for name, value in _rows(facts):
         lines.append(f"{name + ':':<{_WIDTH}} {value}".rstrip())
@@ -76,8 +76,8 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
             yield from ((f"{title} {name.replace('_', ' ')}", str(value)) for name, value in found.items() if value)
         if reason := facts[kind].get("reason"):
             yield kind.upper().removesuffix("S"), reason
-    for name, told in facts.get("frameworks", {}).items():
-        yield from _framework_rows(name, told)
+    for name, found in facts.get("frameworks", {}).items():
+        yield from _framework_rows(name, found)
 
 
 def _cpu_rows(cpu: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -105,25 +105,27 @@ def _cpu_rows(cpu: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Instructions", " ".join(cpu["isa"])
 
 
-def _framework_rows(name: str, told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield name, told["version"]
-    for device in told["devices"]:
+def _framework_rows(name: str, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield name, found["version"]
+    for device in found["devices"]:
         yield f"{name} sees", ", ".join(str(value) for value in device.values() if value is not None)
-    if "reason" in told:
-        yield f"{name} sees", f"nothing: {told['reason']}"
+    if "reason" in found:
+        yield f"{name} sees", f"no devices: {found['reason']}"
 
 
 LISTING = "device.txt"
-_FACTS = "what the system tells of its devices is taken for true: there is nothing to hold it against"
-_ASKING_S = 15.0  # another framework, in a process of its own
+_FACTS = "facts that the system reports about its devices can't be verified against another source"
+_QUERY_S = 15.0  # for another framework, in a separate process
 
 
 class DeviceInfoParams(Params):
-    ask_frameworks: bool = Field(True, description="Ask each other installed framework too; each takes seconds")
+    ask_frameworks: bool = Field(
+        True, description="Also query every other installed framework, which takes seconds for each"
+    )
 
 
 class _DeviceInfo:
-    """One execution reads everything about the host once."""
+    """One execution reads all facts about the host once."""
 
     work = 1.0
 
@@ -133,14 +135,14 @@ class _DeviceInfo:
         self._frameworks: Facts = {}
 
     def compile(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def execute(self, count: int) -> None:
         for _ in range(count):
             self._facts = host_facts()
 
     def complete(self, compile_s: float, first_execution_s: float) -> None:
-        """Ask the frameworks, and leave the listing behind."""
+        """Query the frameworks and write the list."""
         own, installed = self._context.framework, installed_frameworks()
         for place, (name, version) in enumerate(installed.items()):
             self._context.report("asking", place, len(installed), "frameworks")
@@ -167,16 +169,16 @@ class _DeviceInfo:
 
 
 def flops(params: DeviceInfoParams) -> float:
-    """None at all."""
+    """Zero: no arithmetic is timed."""
     return 0.0
 
 
 def estimate(
     params: DeviceInfoParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> Estimate:
-    """The default sampling budget, and the frameworks to be asked."""
-    asked = max(0, len(device.frameworks) - 1) if params.ask_frameworks else 0
-    return Estimate(4.0, runtime_bytes(device), asked * _ASKING_S)
+    """The default sampling budget, and the time to query the other frameworks."""
+    queried = max(0, len(device.frameworks) - 1) if params.ask_frameworks else 0
+    return Estimate(4.0, runtime_bytes(device), queried * _QUERY_S)
 
 
 def build(params: DeviceInfoParams, context: BuildContext) -> Built:
@@ -187,12 +189,12 @@ _CORES = "Eight cores are one board of four chips; two cores share each chip's m
 
 WORKLOAD = Workload(
     name="device_info",
-    description="What the device is: topology, caches, instructions, memory, driver, and what each framework sees",
+    description="Device facts: topology, caches, instructions, memory, driver, and the devices each framework sees",
     params=DeviceInfoParams,
-    metrics=(MetricSpec("discovery_time", "s", "lower", "Time to read all that the system tells of its devices"),),
+    metrics=(MetricSpec("discovery_time", "s", "lower", "Time to read all facts about the host's devices"),),
     flops=flops,
     estimate=estimate,
     build=build,
     references=(LABORATORY.figure(TPU_V2, "cores", 8.0, "cores", _CORES),),
-    executions=lambda params: "everything about the host's devices read once",
+    executions=lambda params: "all facts about the host's devices read once",
 )

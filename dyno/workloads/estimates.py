@@ -1,7 +1,7 @@
-"""Time and memory estimates that all workloads share, and the warnings that follow from them.
+"""Shared time and memory estimates, and the warnings that follow from them.
 
-Admission asks for both before a job is queued: how fast a device computes, how long its samples take, how much so
-many replicas hold, and which batch sizes, layer widths and data deserve a warning.
+Admission uses both before it queues a job. They cover a device's speed, the sampling time, the memory of all replicas,
+and warnings about batch sizes, layer widths and data.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dyno.measure.warnings import warning
 from dyno.models.result import ResultWarning
 
 RUNTIME_BYTES = 700_000_000  # a framework and Keras imported, on a CPU host; measured 690 MB (TensorFlow), 320 MB (JAX)
-# Building and tracing a model once more for each further virtual device. Measured on two busy cores: 1 to 5 s
-# (TensorFlow, the small trainings), none (JAX).
+# Building and tracing the model again for each additional virtual device. Measured on two busy cores: 1 to 5 s
+# (TensorFlow, small trainings), 0 s (JAX).
 _REPLICA_S = 2.0
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """One training step on a device. `own_s` is what it takes whatever the batch; `touched_bytes` of all memory."""
+    """One training step on a device. `own_s`: its fixed cost for any batch. `touched_bytes`: all memory it touches."""
 
     products_s: float
     own_s: float
@@ -35,12 +35,12 @@ class StepCost:
 
 
 def runtime_bytes(device: Device) -> int:
-    """What the framework itself holds where a job's memory is the host's."""
+    """Memory of the framework itself if the job uses host memory, else 0."""
     return RUNTIME_BYTES if device.driven_as == "cpu" else 0
 
 
 def rate_flop_per_s(device: Device, dtype: str, reached: float, assumed: Mapping[str, float]) -> float:
-    """`reached` is a share of the peak for `dtype`; where none is known `assumed` counts: of a core, or accelerator."""
+    """`reached` times the peak for `dtype`; for an unknown peak, the `assumed` rate per CPU core or per accelerator."""
     peak = device.peak.get(dtype)
     if peak is not None and peak.value:
         return reached * peak.value
@@ -49,36 +49,36 @@ def rate_flop_per_s(device: Device, dtype: str, reached: float, assumed: Mapping
 
 
 def sampling_s(execution_s: float) -> float:
-    """The default budget: 25 samples, 3 s at least; after 60 s none is begun."""
+    """The default budget: 25 samples and at least 3 s; no sample starts after 60 s."""
     return min(max(25 * execution_s, 3.0), 60.0 + execution_s)
 
 
 def speed_up(device: Device, replicas: int) -> int:
-    """Accelerators of their own compute side by side; virtual devices share one processor."""
+    """Accelerators compute in parallel; virtual devices share one processor."""
     return 1 if device.driven_as == "cpu" else replicas
 
 
 def replicas_s(device: Device, replicas: int) -> float:
-    """What making a model on so many devices takes beyond making it on one."""
+    """Additional time to build a model on `replicas` devices instead of one."""
     return _REPLICA_S * (replicas - 1) if device.driven_as == "cpu" else 0.0
 
 
 def held_bytes(device: Device, replicas: int, *, once: int, each: int, shared: int) -> int:
-    """What is held at once: `once` by the host, `each` by every replica, `shared` by all of them in equal parts.
+    """Peak memory: `once` on the host, `each` per replica, `shared` divided evenly among the replicas.
 
-    On a CPU all of it together, with the framework; elsewhere by the fullest accelerator, without what is the host's:
-    but `once` counts there too, for a second copy is made while data is brought over.
+    On a CPU the result is the total, including the framework. Elsewhere it is the memory of the fullest accelerator,
+    where `once` counts too: transferring data to the device makes a second copy.
     """
     if device.driven_as == "cpu":
         return once + replicas * each + shared + RUNTIME_BYTES
     return once + each + shared // replicas
 
 
-def data_warnings(kind: DataKind, what: str = "accuracy is no reference accuracy") -> list[ResultWarning]:
-    """`what` follows from another kind than the real one. Nothing of `auto`: the worker knows what it has."""
+def data_warnings(kind: DataKind, what: str = "accuracy isn't comparable with the reference") -> list[ResultWarning]:
+    """Warn about `sample` and `synthetic` data; `what` states the consequence. The worker judges `auto` itself."""
     if kind not in ("sample", "synthetic"):
         return []
-    return [warning("SYNTHETIC_DATA", f"{kind} data was asked for, so {what}.")]
+    return [warning("SYNTHETIC_DATA", f"The spec requests {kind} data, so {what}.")]
 
 
 def batch_warnings(batch_size: int, replicas: int) -> list[ResultWarning]:
@@ -86,7 +86,7 @@ def batch_warnings(batch_size: int, replicas: int) -> list[ResultWarning]:
 
 
 def step_warnings(step: StepCost, device: Device, widths: Mapping[str, int] | None = None) -> list[ResultWarning]:
-    """What only a device tells. `widths`: sizes of layers that params decide, by their names."""
+    """Warnings that depend on the device. `widths`: layer sizes set by params, by param name."""
     raised = (
         batch_small(step.products_s, step.own_s),
         width_uneven(widths or {}) if device.kind == "tpu" else None,

@@ -1,11 +1,11 @@
-"""A convolutional network learns the clothes of Fashion-MNIST: 28 x 28 x 1, three convolutions, two dense layers.
+"""Training a convolutional network on Fashion-MNIST: 28 x 28 x 1, three convolutions, two dense layers.
 
 Three blocks of batch normalisation, convolution (5 x 5, ELU; 64, 128, 256 channels), pooling and dropout, then Dense
-256 (ELU), dropout and Dense 10. The article names no optimiser; here it is Adam with Keras' own rate.
+256 (ELU), dropout and Dense 10. The article names no optimiser; Dyno uses Adam with Keras' default learning rate.
 
-FLOP per training sample, multiply-add = 2: forward, and the same again for the gradients of the weights and once
-more for those of the inputs: 493 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out; biases, normalisation,
-pooling, activations and the optimiser are left out.
+FLOP per training sample, multiply-add = 2: three times the forward pass, for the outputs, the gradients of the weights
+and those of the inputs: 493 MFLOP. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits biases,
+normalisation, pooling, activations and the optimiser.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pydantic import Field
 from dyno.datasets import fashion_mnist, image_sets
 from dyno.workloads.references import CPU, GPU, STEPS, TPU
 from dyno.workloads.training.images import (
+    BATCH_SIZE,
     DENSE_UNITS,
     DROPOUT_RATES,
     FILTERS,
@@ -38,9 +39,7 @@ _FILTERS, _DENSE_UNITS, _DROPOUT_RATES = (64, 128, 256), 256, (0.25, 0.25, 0.25,
 class FashionMnistCnnParams(ImageParams):
     shipped: ClassVar[int | None] = image_sets.SAMPLE_TRAIN
 
-    batch_size: Annotated[int, Field(ge=1, le=fashion_mnist.TRAIN_SAMPLES)] = Field(
-        1024, description="Of all replicas together"
-    )
+    batch_size: Annotated[int, Field(ge=1, le=fashion_mnist.TRAIN_SAMPLES)] = Field(1024, description=BATCH_SIZE)
     epochs: Annotated[int, Field(ge=1, le=1000)] = 15
     filters: list[Channels] = Field([*_FILTERS], min_length=3, max_length=3, description=FILTERS)
     dense_units: Units = Field(_DENSE_UNITS, description=DENSE_UNITS)
@@ -79,15 +78,15 @@ def clothes(
             *(Convolution(28, 5, (1, first)), Convolution(14, 5, (first, second)), Convolution(7, 5, (second, third))),
         ),
         dense=((3 * 3 * third, dense_units), (dense_units, fashion_mnist.CLASSES)),
-        step_bytes_per_value=11.5,  # 1 MB a sample; measured: 0.9 MB on a CPU from batch 128 to 512
+        step_bytes_per_value=11.5,  # 1 MB per sample; measured on a CPU at batch 128 to 512: 0.9 MB
     )
 
 
 CLOTHES = clothes()
 
 _DOUBT = (
-    "Neither the model nor whether the time takes in compiling and validation is stated; the article's 7 s an epoch "
-    "would be 105 s."
+    "The article states neither the model nor whether the time includes compiling and validation; its 7 s per epoch "
+    "would add up to 105 s."
 )
 
 

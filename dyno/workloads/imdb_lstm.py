@@ -1,11 +1,10 @@
-"""Is a film review positive or negative? The reference's LSTM on the 25,000 + 25,000 reviews of the IMDB set.
+"""Sentiment of film reviews: the reference's LSTM on the 25,000 + 25,000 reviews of the IMDB data set.
 
 Embedding 32, LSTM 100, Dense 1 sigmoid over reviews of 250 words out of 15,000; Adam, binary cross-entropy. The test
 reports accuracy on the test set and the predictions for its first reviews.
 
 FLOP per training sample, multiply-add = 2: 3 · (length · 8·units·(embedding + units) + 2·units), the forward pass and
-twice as much for the gradients; 79 MFLOP. Looking words up is no arithmetic; biases, gates and the optimiser are left
-out.
+twice as much for the gradients; 79 MFLOP. The count omits word lookups, biases, gates and the optimiser.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dyno.workloads.contract import BuildContext
 from dyno.workloads.references import CPU, GPU, INTRODUCTION, TPU
 from dyno.workloads.training.evaluation import MAJORITY
 from dyno.workloads.training.model_training import Plan, TrainingOutcome
-from dyno.workloads.training.params import new_optimizer
+from dyno.workloads.training.params import LEARNING_RATE, new_optimizer
 from dyno.workloads.training.recurrent import (
     RecurrentCost,
     RecurrentParams,
@@ -40,8 +39,8 @@ from dyno.workloads.training.recurrent import (
 from dyno.workloads.training.schedule import schedule_epochs
 from dyno.workloads.training.workload import training_workload
 
-_EVALUATION_BATCH = 128  # of one replica, as in the reference
-_SHOWN = 6  # a number that 8 replicas don't divide, on which the reference's prediction failed
+_EVALUATION_BATCH = 128  # per replica, as in the reference
+_SHOWN = 6  # not divisible by 8 replicas; the reference's prediction failed on such a number
 
 
 def review_model(keras: Any, params: ImdbLstmParams, jit_compile: JitCompile) -> Any:
@@ -65,7 +64,7 @@ def review_model(keras: Any, params: ImdbLstmParams, jit_compile: JitCompile) ->
 
 
 def plan(params: ImdbLstmParams, context: BuildContext) -> Plan:
-    """Train on the reviews, and judge by those of the test set."""
+    """Train on the training reviews and evaluate on the test set."""
     with context.phase("data"):
         settings = Settings(data_dir=context.data_dir)
         data = imdb.load(settings, params.data, words=params.words, length=params.length)
@@ -82,23 +81,23 @@ def plan(params: ImdbLstmParams, context: BuildContext) -> Plan:
 
 
 def _samples(reviews: NDArray[np.int32], labels: NDArray[np.uint8], count: int | None) -> Dataset:
-    """The first `count`; the labels (n, 1) as the model answers."""
+    """The first `count` reviews; labels have the shape of the model's output, (n, 1)."""
     return Dataset(reviews[:count], labels[:count, np.newaxis].astype(np.float32))
 
 
 def _judged(params: ImdbLstmParams, test: Dataset, trainer: Trainer, context: BuildContext) -> TrainingOutcome:
     context.report("evaluation", 0, len(test), "samples")
     batch_size = _EVALUATION_BATCH * trainer.replicas
-    for_it = trainer.predict(test.inputs, batch_size).reshape(-1)
+    positive = trainer.predict(test.inputs, batch_size).reshape(-1)
     label = test.targets.reshape(-1)
-    right = int(np.sum((for_it > 0.5) == (label > 0.5)))
+    right = int(np.sum((positive > 0.5) == (label > 0.5)))
     accuracy = wilson_interval(right, len(label))
     training = {
         "accuracy": accuracy.value,
         "accuracy_low": accuracy.low,
         "accuracy_high": accuracy.high,
         "wrong": len(label) - right,
-        "test": {"loss": _cross_entropy(label, for_it)},
+        "test": {"loss": _cross_entropy(label, positive)},
         "baselines": {MAJORITY: float(max(label.mean(), 1 - label.mean()))},
     }
     few = trainer.predict(test.inputs[:_SHOWN], batch_size).reshape(-1)
@@ -115,25 +114,33 @@ def _judged(params: ImdbLstmParams, test: Dataset, trainer: Trainer, context: Bu
 
 
 def _cross_entropy(label: NDArray[np.float32], probability: NDArray[np.float32]) -> float:
-    """Mean over the reviews, in nats; probabilities kept off 0 and 1 as Keras does."""
+    """Mean over the reviews, in nats; probabilities are clipped away from 0 and 1 as in Keras."""
     chance = np.clip(probability.astype(np.float64), 1e-7, 1 - 1e-7)
     return float(-np.mean(label * np.log(chance) + (1 - label) * np.log1p(-chance)))
 
 
-REVIEWS = 25_000  # to train on, and as many to test on
-_TOKENS_BYTES = 150_000_000  # the set's words, while they are read
+REVIEWS = 25_000  # for training, and as many for testing
+_TOKENS_BYTES = 150_000_000  # the data set's words while reading
 
 
 class ImdbLstmParams(RecurrentParams):
     batch_size: Annotated[int, Field(ge=1, le=REVIEWS)] = 64
     epochs: Annotated[int, Field(ge=1, le=1000)] = 20
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="the optimizer's")
-    words: Annotated[int, Field(ge=10, le=88_587)] = Field(15_000, description="The most frequent; others are unknown")
-    length: Annotated[int, Field(ge=1, le=2500)] = Field(250, description="Words of a review: its last ones, or padded")
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description=LEARNING_RATE)
+    words: Annotated[int, Field(ge=10, le=88_587)] = Field(
+        15_000, description="Vocabulary: the most frequent words; others count as unknown"
+    )
+    length: Annotated[int, Field(ge=1, le=2500)] = Field(
+        250, description="Words per review: longer reviews keep their last words, shorter ones are padded"
+    )
     embedding: Width = 32
     units: Annotated[int, Field(ge=1, le=8192)] = 100
-    train_samples: Annotated[int, Field(ge=1, le=REVIEWS)] | None = Field(None, description="null: all there are")
-    test_samples: Annotated[int, Field(ge=1, le=REVIEWS)] | None = Field(None, description="null: all there are")
+    train_samples: Annotated[int, Field(ge=1, le=REVIEWS)] | None = Field(
+        None, description="Maximum training samples; null: all"
+    )
+    test_samples: Annotated[int, Field(ge=1, le=REVIEWS)] | None = Field(
+        None, description="Maximum test samples; null: all"
+    )
 
     data: UnsampledKind = Field("auto", description=UNSAMPLED)
 
@@ -151,7 +158,7 @@ def flops_per_sample(params: ImdbLstmParams) -> float:
 
 
 def _cost(params: ImdbLstmParams) -> RecurrentCost:
-    """The reviews, and one step's states at once."""
+    """Memory of the reviews and of one step's states."""
     train, test = params.train_samples or REVIEWS, params.test_samples or REVIEWS
     recurrent = 4 * params.units * (params.embedding + params.units)
     review_bytes = params.length * 4
@@ -169,19 +176,22 @@ def _cost(params: ImdbLstmParams) -> RecurrentCost:
 
 
 _UNFUSED = (
-    "17 times slower than the TPU beside it: the GPU hardly ran its fused LSTM kernel. 25,000 samples would be 300 s."
+    "17 times slower than the TPU's figure: the GPU probably didn't run its fused LSTM kernel. 25,000 samples would "
+    "take 300 s."
 )
-_PROGRESS_BAR = "As Keras prints it at the end of an epoch: the validation on 25,000 reviews is part of it."
-_OWN_TEST = "The test set stood in as validation after every epoch, in one training with one seed."
+_PROGRESS_BAR = "As Keras prints it at the end of an epoch: it includes the validation on 25,000 reviews."
+_OWN_TEST = "The test set also served as validation set after every epoch, in one training with one seed."
 
 
 REFERENCES = (
     INTRODUCTION.figure(TPU, "time_per_sample", 680e-6, "s", _PROGRESS_BAR),
     INTRODUCTION.figure(TPU, "epoch_time", 17.0, "s", "As Keras printed it, rounded to a second."),
-    INTRODUCTION.figure(TPU, "training_time", 300.0, "s", "Less than that, it says; its 20 epochs of 17 s are 340."),
+    INTRODUCTION.figure(
+        TPU, "training_time", 300.0, "s", "The article says less than 300 s, but 20 epochs of 17 s take 340."
+    ),
     INTRODUCTION.figure(TPU, "accuracy", 0.830, "1", _OWN_TEST),
     INTRODUCTION.figure(GPU, "time_per_sample", 12e-3, "s", _UNFUSED),
-    INTRODUCTION.figure(GPU, "training_time", 9000.0, "s", "About; its 20 epochs of 300 s are 6000."),
+    INTRODUCTION.figure(GPU, "training_time", 9000.0, "s", "Approximate; 20 epochs of 300 s take 6000."),
     INTRODUCTION.figure(GPU, "accuracy", 0.845, "1", _OWN_TEST),
     INTRODUCTION.figure(CPU, "time_per_sample", None, "s", "Never run."),
 )
@@ -190,7 +200,7 @@ TRAINING = RecurrentTraining(plan, _cost)
 WORKLOAD = training_workload(
     TRAINING,
     "imdb_lstm",
-    "Training an LSTM that tells film reviews for and against apart",
+    "Training an LSTM that classifies film reviews as positive or negative",
     ImdbLstmParams,
     "imdb",
     REFERENCES,

@@ -1,17 +1,17 @@
-"""The cost of a training's input: one compiled step, fed by a pipeline and from a resident batch.
+"""The cost of a training's input pipeline: one compiled step, fed by a pipeline and from a resident batch.
 
-The pipeline is that of a training from files: it shuffles the images for each epoch, decodes those kept as files,
-scales them to 0 to 1, stacks them into a batch on the host and copies the batch to the device. `fed` takes every
-batch from it; `resident` takes the same batch from the device's memory again and again. Both read the loss of each
-step back before they take the next batch: a training that overlaps a step with the next copy may pay less. With
-`file_scale` the files hold larger images, each pixel a square, which decode faster than photographs of that size.
+The pipeline works like that of a training from files. It shuffles the images for each epoch, decodes stored files,
+scales pixels to 0 to 1, stacks a batch on the host and copies it to the device. `fed` takes every batch from the
+pipeline; `resident` reuses one batch in device memory. Both read the loss of each step back before they take the next
+batch, so a training that overlaps a step with the next copy may pay less. With `file_scale` the files hold enlarged
+images whose pixels are squares; they decode faster than photographs of that size.
 
-Nothing runs in the background between two calls of `execute`, and a call leaves as many batches ready as it found:
-each call pays for the batches it takes. `verify` checks that the batches hold images and differ from each other,
-because a model learns a repeated batch by heart and no loss tells.
+Nothing runs in the background between two calls of `execute`. A call leaves as many batches ready as it found, so each
+call pays for the batches it takes. `verify` checks that the batches hold images and differ from each other: a model
+memorises a repeated batch, and the loss doesn't reveal it.
 
-FLOP of one execution, which is one training step: those of the network (`mnist_cnn`, `cifar10_cnn`) for each image.
-Decoding counts as none. No article timed this, so there is no reference.
+FLOP of one execution (one training step): the network's FLOP (`mnist_cnn`, `cifar10_cnn`) for each image. Decoding
+doesn't count. No article timed this workload, so it has no reference figures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 
-from dyno.datasets.loading import DataKind
+from dyno.datasets.loading import SAMPLED, DataKind
 from dyno.devices.device import Device
 from dyno.errors import FieldError, RunFailed
 from dyno.frameworks.contract import Dataset
@@ -50,7 +50,7 @@ from dyno.workloads.training.workload import model_details
 
 Rows = NDArray[np.intp]
 Float32 = NDArray[np.float32]
-Fill = Callable[[Rows, Float32], None]  # writes the inputs of these samples, by their numbers, one after the other
+Fill = Callable[[Rows, Float32], None]  # writes the inputs of the samples with these indices, in order
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,16 @@ class _Batch:
     parts: list[Future[float]]
 
     def filled_in_s(self) -> float:
-        """The processor time of all parts, once they are there. Raises what was raised in a thread."""
+        """Wait for all parts and return their processor time. Raises an exception raised in a thread."""
         return sum(part.result() for part in self.parts)
 
 
 class BatchFeed:
-    """Enter it to start its threads; they end when it is left, and what they had begun is given up.
+    """Makes batches in threads. Entering the context starts the threads; leaving it stops them and cancels their work.
 
-    Every sample comes once an epoch, but for those that make no full batch; the order is the seed's, however many
-    threads there are. `ahead`: batches that are made before they are asked for. `made_in_s`: the processor time that
-    those taken so far took to make.
+    Each epoch delivers every sample once, except samples that don't fill a batch. The order depends on the seed alone,
+    not on the number of threads. `ahead`: batches made before `take` needs them. `made_in_s`: the processor time spent
+    on the batches taken so far.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class BatchFeed:
         bounds = np.linspace(0, batch_size, threads + 1).astype(int).tolist()
         self._parts = [slice(first, last) for first, last in pairwise(bounds) if first < last]
         self.made_in_s = 0.0
-        self.taken: Rows = self._order  # the numbers of the samples in the batch taken last
+        self.taken: Rows = self._order  # indices of the samples in the batch taken last
         self._ahead = ahead
         self._batches: deque[_Batch] = deque()
         self._pool: ThreadPoolExecutor
@@ -101,7 +101,7 @@ class BatchFeed:
         self._pool.shutdown(cancel_futures=True)
 
     def take(self) -> tuple[Float32, NDArray[Any]]:
-        """The next batch, once it is made: inputs and targets. Raises what was raised in a thread."""
+        """Wait for the next batch and return its inputs and targets. Raises an exception raised in a thread."""
         while len(self._batches) <= self._ahead:
             self._batches.append(self._begun())
         batch = self._batches.popleft()
@@ -110,7 +110,7 @@ class BatchFeed:
         return batch.inputs, self._targets[batch.rows]
 
     def settle(self) -> None:
-        """Wait until the batches made ahead are there. Before it is left, so that they can be taken later."""
+        """Wait for the batches made ahead. Call it before leaving the context, so that they can be taken later."""
         for batch in self._batches:
             batch.filled_in_s()
 
@@ -141,7 +141,7 @@ _WHITE = np.float32(255)
 
 @dataclass(frozen=True)
 class StoredImages:
-    """`fill` gives float32 images, 0 to 1; `held_bytes`: of all images, as they are kept."""
+    """`fill` writes float32 images, 0 to 1. `held_bytes`: the size of all images as stored."""
 
     fill: Fill
     held_bytes: int
@@ -150,10 +150,10 @@ class StoredImages:
 def store_images(
     images: NDArray[np.uint8], source: Source, scale: int = 1, encoding: Callable[[int], None] = lambda done: None
 ) -> StoredImages:
-    """Images (samples, height, width, 1 or 3), kept in that form.
+    """Store images (samples, height, width, 1 or 3) in the form `source`.
 
-    `scale`: a file's image is so many times as high and as wide, each pixel a square; it is reduced after decoding.
-    `encoding` is told how many files there are, before each: large ones take minutes.
+    `scale`: each pixel becomes a square of that side in the file, and decoding reduces the image again. `encoding` is
+    called with the number of finished files before each file, because large files take minutes.
     """
     if source == "memory":
         floats = images.astype(np.float32) / _WHITE
@@ -166,7 +166,7 @@ def store_images(
 
 
 def _gather(floats: Float32, rows: Rows, into: Float32) -> None:
-    np.take(floats, rows, axis=0, out=into, mode="clip")  # any other mode goes through a copy
+    np.take(floats, rows, axis=0, out=into, mode="clip")  # every other mode makes a copy
 
 
 def _decode(files: Sequence[bytes], scale: int, rows: Rows, into: Float32) -> None:
@@ -187,13 +187,13 @@ def _encoded(image: NDArray[np.uint8], source: Source) -> bytes:
     return file.getvalue()
 
 
-CHECKED_BATCHES = 3  # batches in a row: where an epoch has two or more, two of these are of one epoch
+CHECKED_BATCHES = 3  # consecutive batches: if an epoch has two or more, two of these belong to the same epoch
 
 
 def check_batches(batches: Sequence[tuple[NDArray[Any], ...]], samples: int) -> ResultWarning | None:
-    """`batches` in a row, inputs and targets of each, as the step took them: constant ones, or the same all over again.
+    """A warning if consecutive `batches` (inputs and targets) are constant or identical.
 
-    Silent on the second where the `samples` are too few for two whole batches.
+    Identical batches are expected, and not reported, if `samples` are too few for two full batches.
     """
     first = batches[0]
     if (constant := constant_data({"batches": np.stack([inputs for inputs, *_ in batches])})) is not None:
@@ -201,16 +201,16 @@ def check_batches(batches: Sequence[tuple[NDArray[Any], ...]], samples: int) -> 
     repeated = all((part == other).all() for batch in batches[1:] for part, other in zip(first, batch, strict=True))
     if not repeated or samples < 2 * len(first[0]):
         return None
-    return warning("RESULT_INCORRECT", "The pipeline delivers one batch again and again.", batches=len(batches))
+    return warning("RESULT_INCORRECT", "The pipeline delivers the same batch repeatedly.", batches=len(batches))
 
 
 RESIDENT = "resident"
-_DECODING = "whose images may take longer or shorter to decode"
+_DECODING = "whose images may decode faster or slower"
 
 
 @dataclass(frozen=True)
 class _Call:
-    """`made_in_s`: the processor time of the threads that made its batches."""
+    """`made_in_s`: the processor time of the threads that made the call's batches."""
 
     took_s: float
     waited_s: float
@@ -218,10 +218,10 @@ class _Call:
 
 
 class FedTraining:
-    """One execution is one step on a full batch; its loss is read back before the next batch is taken.
+    """One execution is one step on a full batch. Each step reads its loss back before taking the next batch.
 
-    So whatever the step waits for its batch the device waits too, in every framework. Only the fed steps say what was
-    learned: a batch that stays is learned by heart.
+    While the step waits for its batch, the device therefore waits too, in every framework. Only the fed steps show what
+    the model learned: it memorises a resident batch.
     """
 
     def __init__(self, params: InputPipelineParams, network: Network, context: BuildContext) -> None:
@@ -255,7 +255,7 @@ class FedTraining:
         self._step.compile()
 
     def execute(self, count: int) -> None:
-        """Every batch from the pipeline, which is left with as many batches ready as it was found with."""
+        """Take every batch from the pipeline and leave as many batches ready as before."""
         self._timed.asked += count
         step, waited_s, made_before_s, began_s = self._step, 0.0, self._feed.made_in_s, time.perf_counter()
         with self._feed as feed:
@@ -314,7 +314,7 @@ class FedTraining:
         self._note(loss)
 
     def _few_batches(self) -> list[tuple[NDArray[Any], ...]]:
-        """The next ones, as they lie on the device."""
+        """The next batches, read back from the device."""
         framework = self._context.framework
         with self._feed as feed:
             placed = [self._step.placed(*feed.take()) for _ in range(CHECKED_BATCHES)]
@@ -334,9 +334,9 @@ class FedTraining:
         return BatchFeed(self._stored.fill, self._train.targets, self._shape, size, seed, threads, ahead)
 
     def _shares(self) -> tuple[float, float]:
-        """Of the fed steps' time: waited for batches; of the cores' time in it: spent on making them.
+        """(share of the fed steps' time spent waiting, share of the cores' time spent making batches).
 
-        Warm-up included; the first call, which may compile, only where there is no other.
+        Includes the warm-up. Includes the first call, which may compile, only if there is no other call.
         """
         counted = self._calls[1:] or self._calls
         took_s = sum(call.took_s for call in counted)
@@ -344,7 +344,7 @@ class FedTraining:
         return waited_s / took_s, made_in_s / (took_s * self._context.cores)
 
     def _one_step(self) -> CompiledStep:
-        """Fed with a batch of the pipeline, and held against the labels that the data have for its images."""
+        """A step on a batch from the pipeline, compared by the labels that the data set has for its images."""
 
         def step() -> tuple[NDArray[Any], NDArray[Any], None]:
             with self._feed as feed:
@@ -364,17 +364,17 @@ class FedTraining:
 def _loaded(params: InputPipelineParams, network: Network, context: BuildContext) -> tuple[Dataset, DataOrigin]:
     data = network.load(Settings(data_dir=context.data_dir), params.data).limited(params.train_samples, 1)
     if len(data.train_images) < params.batch_size:
-        told = f"a batch of {params.batch_size} can't be drawn from {len(data.train_images)} images"
-        raise RunFailed("benchmark", "too_few_samples", told)
+        detail = f"a batch of {params.batch_size} can't be drawn from {len(data.train_images)} images"
+        raise RunFailed("benchmark", "too_few_samples", detail)
     one_hot = np.eye(len(data.classes), dtype=np.float32)[data.train_labels]
     return Dataset(data.train_images, one_hot), data.origin.model_copy(update={"test_samples": 0})
 
 
 NETWORKS: dict[str, Network] = {"mnist_cnn": DIGITS, "cifar10_cnn": PHOTOGRAPHS}
-# An image on one thread, and each of its pixels; encoding it takes longer, but happens once.
+# Decoding time on one thread, per image and per pixel. Encoding takes longer but happens once.
 _FILE_S, _PIXEL_S = 1e-4, 3e-9
-_SMALLER = 10  # times, that a file is than its pixels where several are alike
-_BYTES_PER_WEIGHT = 4 * 4  # it, its gradient and Adam's two moments
+_SMALLER = 10  # compression factor of a file with enlarged pixels
+_BYTES_PER_WEIGHT = 4 * 4  # the weight, its gradient and Adam's two moments
 _STARTED_IN_S = 5.0  # building and compiling
 
 
@@ -386,31 +386,31 @@ class InputPipelineParams(Params):
     model: Literal["mnist_cnn", "cifar10_cnn"] = "mnist_cnn"
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 128
     source: Source = Field(
-        "png", description="memory: images as float32, gathered; png, jpeg: a file each, decoded in every epoch"
+        "png", description="memory: float32 images, gathered; png, jpeg: one file per image, decoded in every epoch"
     )
     file_scale: Annotated[int, Field(ge=1, le=32)] = Field(
         1,
-        description="Files hold images so many times as high and as wide as the network takes, reduced when decoded",
+        description="Factor by which the files' images are higher and wider than the network's; decoding reduces them",
     )
     input_threads: Annotated[int, Field(ge=1, le=64)] = Field(
-        1, description="Threads that make batches, each a part of every one, on the device's cores"
+        1, description="Threads on the device's cores that make batches; each makes a part of every batch"
     )
     prefetch: Annotated[int, Field(ge=0, le=64)] = Field(
-        2, description="Batches made ahead of the step; 0: each is made when the step asks for it"
+        2, description="Batches made ahead of the step; 0: make each batch when the step needs it"
     )
-    train_samples: Annotated[int, Field(ge=1, le=50_000)] = Field(10_000, description="Images of an epoch, at most")
-    data: DataKind = Field("auto", description="auto: the real set if the worker has it, else what ships or is made")
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="Adam's")
-    jit_compile: bool = Field(False, description="By XLA; JAX always does, PyTorch never")
+    train_samples: Annotated[int, Field(ge=1, le=50_000)] = Field(10_000, description="Maximum images per epoch")
+    data: DataKind = Field("auto", description=SAMPLED)
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="Adam's learning rate")
+    jit_compile: bool = Field(False, description="Compile with XLA; JAX always does, PyTorch never")
 
     def conflicts(self) -> list[FieldError]:
         found = []
         if self.data == "sample" and not self.network.ships_sample:
-            found.append(FieldError("/data", "no-sample", f"of the images of {self.model} no sample ships"))
+            found.append(FieldError("/data", "no-sample", f"Dyno ships no sample of {self.model}'s images"))
         if self.source == "memory" and self.file_scale > 1:
-            found.append(FieldError("/file_scale", "no-files", "in memory there are no files to be larger"))
+            found.append(FieldError("/file_scale", "no-files", 'source "memory" has no files to scale; use 1'))
         if self.train_samples < self.batch_size:
-            detail = f"{self.train_samples} images make no batch of {self.batch_size}"
+            detail = f"{self.train_samples} images are too few for a batch of {self.batch_size}"
             found.append(FieldError("/train_samples", "too-few-samples", detail))
         return found
 
@@ -420,7 +420,7 @@ class InputPipelineParams(Params):
 
     @property
     def as_training(self) -> ImageParams:
-        """The training that is fed, as its own workload would be asked for it."""
+        """The equivalent params of the training workload."""
         return ImageParams(
             batch_size=self.batch_size, train_samples=self.train_samples, test_samples=1, data=self.data, epochs=1
         )
@@ -434,7 +434,7 @@ def flops(params: InputPipelineParams) -> float:
 def estimate(
     params: InputPipelineParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> Estimate:
-    """Both cases; in memory all images, as files and as float32 at most, and batches made ahead."""
+    """Time of both cases; memory of all images (as files or float32) and of the batches made ahead."""
     work = params.network.work(params.as_training)
     step = estimate_step(params.as_training, device, work, 1)
     values, file_s = work.sample_bytes, _file_s(params)
@@ -457,7 +457,7 @@ def estimate(
 
 
 def _file_s(params: InputPipelineParams) -> float:
-    """To decode one."""
+    """The time to decode one file."""
     height, width, _ = params.network.shape
     return 0.0 if params.source == "memory" else _FILE_S + params.file_scale**2 * height * width * _PIXEL_S
 
@@ -467,7 +467,7 @@ def lint(params: InputPipelineParams, device: Device | None = None, replicas: in
     if device is not None:
         work = params.network.work(params.as_training)
         of_device = step_warnings(estimate_step(params.as_training, device, work, 1), device)
-    of_images = data_warnings(params.data, "its images may take longer or shorter to decode")
+    of_images = data_warnings(params.data, "its images may decode faster or slower")
     return [*of_images, *batch_warnings(params.batch_size, 1), *of_device]
 
 
@@ -477,7 +477,7 @@ def build(params: InputPipelineParams, context: BuildContext) -> Built:
 
 WORKLOAD = Workload(
     name="input_pipeline",
-    description="The same training step fed by a pipeline of images and from a resident batch: what the input costs",
+    description="Cost of the input: the same training step fed by an image pipeline and from a resident batch",
     params=InputPipelineParams,
     metrics=(
         MetricSpec("throughput", "images/s", "higher", "Images trained on per second, fed by the pipeline"),
@@ -487,21 +487,21 @@ WORKLOAD = Workload(
             "input_slowdown",
             "times",
             "lower",
-            "How many times as long a step takes fed as on a resident batch",
+            "Time of a fed step divided by that of a step on a resident batch",
             against=RESIDENT,
         ),
         MetricSpec(
             "input_wait_share",
             "1",
             "lower",
-            "Share of the fed steps' time before their batch was there, from the end of the step before",
+            "Share of the fed steps' time spent waiting for the batch after the previous step",
             each_run=True,
         ),
         MetricSpec(
             "input_core_share",
             "1",
             "lower",
-            "Processor time that making the batches takes, as a share of the worker's cores over the fed steps",
+            "Processor time spent on making batches, as a share of the worker's cores during the fed steps",
             each_run=True,
         ),
     ),

@@ -1,13 +1,13 @@
-"""Matrix products, the classic throughput benchmark: 2·M·N·K FLOP each, `repeats` of them in one execution.
+"""Matrix products, the classic throughput benchmark: 2·M·N·K FLOP each, `repeats` products per execution.
 
 `chain`: one compiled graph multiplies an N(0, 1) matrix `repeats` times by an orthogonal one and reads the sum of
 the product back. The chain hides dispatch, and its values neither overflow nor vanish. `dispatch`: one call per
-product over rotating operands that together exceed the last cache; the sum of the last product drains the queue.
-Both verify the output that was timed.
+product over rotating operands that together exceed the last-level cache; reading the sum of the last product drains
+the queue. Both verify the timed output.
 
-`float32` means float32, also on devices that multiply it as TF32 by default; `tf32` asks for TF32. `int8` products
-are summed in int32, count OP instead of FLOP and are verified to the last bit. Each entry of `sizes` is a case of
-its own, measured one after the other and verified alone.
+`float32` means float32 even on devices that multiply it as TF32 by default; `tf32` requests TF32. `int8` products are
+summed in int32, count OP instead of FLOP and are verified bit by bit. Each entry of `sizes` is a separate case: cases
+are measured in turn and verified one by one.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ from dyno.workloads.estimates import rate_flop_per_s, runtime_bytes, sampling_s
 from dyno.workloads.references import CPU, GPU, HARNESS, TPU
 
 Int8 = NDArray[np.int8]
-LARGEST = 127  # of int8 operands; -128 is left out, as quantisation does
-LONGEST = (2**31 - 1) // LARGEST**2  # inner side up to which no sum of such products leaves int32
-_BLOCK_ELEMENTS = 1 << 20  # index work in blocks that stay in the cache
+LARGEST = 127  # magnitude of int8 operands; -128 is excluded, as in quantisation
+LONGEST = (2**31 - 1) // LARGEST**2  # longest inner side whose sums fit in int32
+_BLOCK_ELEMENTS = 1 << 20  # build the index in blocks that fit in the cache
 
 
 def generator(seed: int) -> np.random.Generator:
-    """A fast generator; its stream depends on `seed` alone, so every run of a job computes with the same data."""
+    """A fast generator. Its stream depends on `seed` alone, so all runs of a job use the same data."""
     return np.random.Generator(np.random.SFC64(seed))
 
 
@@ -85,10 +85,10 @@ def integers(rows: int, columns: int, random: np.random.Generator) -> Int8:
 
 
 def as_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rounded to the 11 significant bits that TF32 keeps, ties to even.
+    """Round to the 11 significant bits that TF32 keeps, ties to even.
 
-    A device that multiplies in TF32 takes these as they are; of others it would make the same error in every product
-    of a chain, which adds up in step.
+    A device that multiplies in TF32 doesn't round these values further. It would round other values with the same error
+    in every product of a chain, and those errors would add up.
     """
     bits = values.view(np.uint32)
     return ((bits + np.uint32(0xFFF) + ((bits >> 13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(np.float32)
@@ -97,8 +97,8 @@ def as_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
 def signed_hartley(n: int, random: np.random.Generator) -> NDArray[np.float32]:
     """An orthogonal n x n matrix in O(n²): Hartley's cas(2πij/n)/√n with random column signs, float32.
 
-    Orthogonal, so that a chain of products keeps the rms of its start for any length; the random signs keep the
-    powers of the matrix from cycling (Hartley's alone is its own inverse). A QR of the same size costs O(n³).
+    An orthogonal matrix keeps the rms of a chain constant at any length. The random signs keep the powers of the matrix
+    from cycling, because Hartley's matrix is its own inverse. A QR decomposition of the same size costs O(n³).
     """
     angles = 2 * np.pi * np.arange(n) / n
     cas = ((np.cos(angles) + np.sin(angles)) / np.sqrt(n)).astype(np.float32)
@@ -123,31 +123,31 @@ _ONE_SIZE = 4096
 class MatmulParams(Params):
     how: ClassVar[frozenset[str]] = frozenset({"repeats", "mode"})
 
-    n: Size = Field(_ONE_SIZE, description="Columns of the product; alone, the side of square operands")
-    m: Size | None = Field(None, description="Rows of the product; with k and n")
-    k: Size | None = Field(None, description="The inner side; with m and n")
-    repeats: Annotated[int, Field(ge=1, le=100_000)] = Field(100, description="Products in one execution")
+    n: Size = Field(_ONE_SIZE, description="Columns of the product; without m and k, the side of square operands")
+    m: Size | None = Field(None, description="Rows of the product; requires k and n")
+    k: Size | None = Field(None, description="Inner side; requires m and n")
+    repeats: Annotated[int, Field(ge=1, le=100_000)] = Field(100, description="Products per execution")
     sizes: Annotated[list[Size | Sides], Field(min_length=1, max_length=32)] | None = Field(
-        None, description="In place of n, m and k: several products, each n or [m, k, n], measured one after the other"
+        None, description="Several products instead of n, m and k: each is n or [m, k, n] and is measured in turn"
     )
     dtype: Literal["float32", "tf32", "bfloat16", "float16", "int8"] = Field(
-        "float32", description="tf32: on GPUs that have it; int8: summed in int32"
+        "float32", description="tf32: on GPUs that support it; int8: summed in int32"
     )
-    mode: Literal["chain", "dispatch"] = Field("chain", description="Rectangular and int8 products: dispatch only")
+    mode: Literal["chain", "dispatch"] = Field("chain", description="Rectangular and int8 products need dispatch")
 
     def conflicts(self) -> list[FieldError]:
         found = self._dtype_conflicts()
         if self.sizes is None:
             return [*found, *self._shape_conflicts(), *self._length_conflicts()]
         if self.m is not None or self.k is not None or self.n != _ONE_SIZE:
-            found.append(FieldError("/sizes", "excess", "give sizes, or n, m and k"))
+            found.append(FieldError("/sizes", "excess", "give either sizes or n, m and k"))
         labels = [size.label for size in self.each]
         for place, size in enumerate(self.each):
             of_one = [*size._shape_conflicts(), *size._length_conflicts()]
             if of_one:
                 found.append(FieldError(f"/sizes/{place}", of_one[0].code, of_one[0].detail))
             if size.label in labels[:place]:
-                found.append(FieldError(f"/sizes/{place}", "twice", f"{size.label} is there before"))
+                found.append(FieldError(f"/sizes/{place}", "twice", f"duplicate size {size.label}"))
         return found
 
     def _dtype_conflicts(self) -> list[FieldError]:
@@ -155,20 +155,20 @@ class MatmulParams(Params):
             return []
         found = []
         if self.mode == "chain":
-            found.append(FieldError("/mode", "not_chained", 'int8 products can\'t be chained; take "mode": "dispatch"'))
+            found.append(FieldError("/mode", "not_chained", 'int8 products can\'t be chained; use "mode": "dispatch"'))
         if (longest := max(size.sides[1] for size in self.each)) > LONGEST:
-            detail = f"sums over {longest} products of int8 can leave int32; {LONGEST} can't"
+            detail = f"sums of {longest} int8 products can overflow int32; at most {LONGEST}"
             found.append(FieldError("/k" if self.k else "/sizes" if self.sizes else "/n", "overflow", detail))
         return found
 
     def _length_conflicts(self) -> list[FieldError]:
-        """A chain so long that its honest rounding could hide any mistake can't be verified."""
+        """Refuse chains so long that their normal rounding errors could hide any mistake."""
         if self.mode == "dispatch" or self.dtype == "int8":
             return []
         longest = math.floor((MAX_TOLERANCE / tolerance(self.dtype, inner=self.n, products=1)) ** 2)
         if self.repeats <= longest:
             return []
-        detail = f"a {self.dtype} chain of n = {self.n} can be verified up to {longest} products"
+        detail = f"a {self.dtype} chain with n = {self.n} can be verified up to {longest} products"
         return [FieldError("/repeats", "unverifiable", detail)]
 
     def _shape_conflicts(self) -> list[FieldError]:
@@ -177,10 +177,10 @@ class MatmulParams(Params):
         given = {name for name in ("m", "k", "n") if getattr(self, name) is not None} & self.model_fields_set
         absent = [name for name in ("m", "k", "n") if name not in given]
         if absent:
-            return [FieldError(f"/{name}", "missing", "m, k and n go together, or n alone") for name in absent]
+            return [FieldError(f"/{name}", "missing", "give m, k and n together, or n alone") for name in absent]
         unequal = [name for name in ("m", "k") if getattr(self, name) != self.n]
         if self.mode == "chain" and unequal:
-            detail = 'a chain needs m = k = n; rectangular products take "mode": "dispatch"'
+            detail = 'a chain needs m = k = n; for rectangular products use "mode": "dispatch"'
             return [FieldError(f"/{name}", "not_square", detail) for name in unequal]
         return []
 
@@ -191,14 +191,14 @@ class MatmulParams(Params):
 
     @property
     def sides(self) -> tuple[int, int, int]:
-        """(M, K, N) of M x K times K x N; of several sizes the first."""
+        """(M, K, N) of M x K times K x N; the first of several sizes."""
         if self.sizes is not None:
             return self.each[0].sides
         return (self.m or self.n, self.k or self.n, self.n)
 
     @property
     def label(self) -> str:
-        """One size in the name of a metric: MxKxN."""
+        """The size in a metric's name: MxKxN."""
         return "x".join(str(side) for side in self.sides)
 
     @property
@@ -208,7 +208,7 @@ class MatmulParams(Params):
 
     @property
     def each(self) -> list[MatmulParams]:
-        """These params for each size alone."""
+        """These params once for each size."""
         if self.sizes is None:
             return [self]
         alone = self.model_copy(update={"sizes": None})
@@ -221,16 +221,16 @@ def _sides(size: int | list[int]) -> dict[str, int | None]:
     return dict(zip(("m", "k", "n"), size, strict=True))
 
 
-_ENOUGH_ELEMENTS = 1024  # rounding errors of fewer scatter too much to tell a precision; one element may even be exact
-# Of fewer, half may be alike by chance where there are thousands of operands: in int8 a row may be of eight numbers.
+_ENOUGH_ELEMENTS = 1024  # with fewer, rounding errors scatter too much to identify a precision; one may even be exact
+# With fewer values, half may be equal by chance among thousands of operands: an int8 row may have eight numbers.
 _ENOUGH_VALUES = 64
 
-_IN_STEP = "the rounding errors of a chain of {0} x {0} add up: one this long can't be told from a wrong one"
-_CUT_OFF = "{} is cut off here, not rounded, and a chain this long comes out too small to be told from a wrong one"
+_IN_STEP = "rounding errors add up in a {0} x {0} chain: at this length correct and wrong results look alike"
+_CUT_OFF = "the device truncates {} instead of rounding: at this length results shrink until right and wrong look alike"
 
 
 def tensor_dtype(dtype: str) -> str:
-    """What tensors are held in: TF32 is a way of multiplying float32."""
+    """The dtype of the tensors: TF32 is a way of multiplying float32."""
     return "float32" if dtype == "tf32" else dtype
 
 
@@ -269,7 +269,7 @@ class Chain:
         return self._framework.counted_flops(self._compiled)
 
     def grown(self, times: float) -> Callable[[int], None] | None:
-        """A chain so many times as long; its product is dropped."""
+        """A chain `times` as long, whose product is discarded."""
         repeats = round(times * self._params.repeats)
         if repeats != times * self._params.repeats or repeats < 1:
             return None
@@ -295,7 +295,7 @@ class Chain:
         return None
 
     def verify(self) -> Verification:
-        """The chain's own output against float64; its precision by one product more of its operands, compiled alike."""
+        """Check the chain's output against float64 and its precision by one more product, compiled the same way."""
         framework, params = self._framework, self._params
         start = framework.numpy(self._start)
         factor = framework.numpy(self._factor).astype(np.float64)  # as rounded for the device
@@ -313,7 +313,7 @@ class Chain:
         matrices = 4  # start, factor, and the running product before and after a step
         working_set_bytes = matrices * params.n**2 * params.item_bytes
         degenerate = degenerate_data(start)
-        if degenerate is None and factor.size >= _ENOUGH_ELEMENTS:  # a Hartley matrix of fewer has two or three values
+        if degenerate is None and factor.size >= _ENOUGH_ELEMENTS:  # smaller Hartley matrices have 2 or 3 values
             degenerate = degenerate_data(factor)
         found = _judged(check, single, params.repeats, params.dtype, params.n, degenerate, working_set_bytes)
         found.amounts["execution"] = self.work
@@ -321,7 +321,7 @@ class Chain:
 
 
 class Dispatch:
-    """One call per product, over operands that rotate through more memory than the last cache holds."""
+    """One call per product. The operands rotate through more memory than the last-level cache holds."""
 
     def __init__(self, params: MatmulParams, work: float, pairs: int, context: BuildContext) -> None:
         self.work = work
@@ -349,10 +349,10 @@ class Dispatch:
         return self._framework.matmul(a, b)
 
     def compile(self) -> None:
-        """Nothing: each call runs the framework's own kernel."""
+        """Do nothing: each call runs the framework's own kernel."""
 
     def counted_flops(self) -> float | None:
-        """Of one product, traced alone: what is executed is no graph."""
+        """Count one product in a separate trace, because `execute` runs without a graph."""
         one = self._framework.counted_flops(self._framework.compile(self._multiply, *self._pairs[0]))
         return None if one is None else one * self._params.repeats
 
@@ -382,13 +382,13 @@ class Dispatch:
         return found
 
     def _degenerate(self) -> ResultWarning | None:
-        """Of all operands the first that is."""
+        """A warning for the first degenerate operand, if any."""
         shares = 2 * len(self._pairs)
         values = (each for side in zip(*self._pairs, strict=True) for each in self._values(side))
         return next((raised for each in values if (raised := degenerate_data(each, shares)) is not None), None)
 
     def _values(self, operands: Sequence[Any]) -> Iterator[NDArray[Any]]:
-        """One after the other; of those with few values, which may be alike by chance, all together."""
+        """Each operand in turn. Small operands, whose values may be equal by chance, are joined into one."""
         each = (self._framework.numpy(operand) for operand in operands)
         if math.prod(operands[0].shape) >= _ENOUGH_VALUES:
             return each
@@ -412,9 +412,9 @@ def _judged(
     degenerate: ResultWarning | None,
     working_set_bytes: int,
 ) -> Verification:
-    """What a check of `products` chained products says, and of which precision the error of a `single` one is the mark.
+    """Turn a check of `products` chained products into a `Verification`; a `single` product identifies the precision.
 
-    `inner`: the inner side of the products. `degenerate`: what speaks against their operands.
+    `inner`: the inner side of the products. `degenerate`: a warning about their operands.
     """
     observed, unchecked = None, dict[str, str]()
     if single.elements >= _ENOUGH_ELEMENTS:
@@ -449,7 +449,7 @@ def _finite(value: float) -> float | None:
 
 
 _LEAST_ODD = 113
-_FLOAT32_EXACT = 2**24  # up to here float32 holds every whole number, above it no odd one
+_FLOAT32_EXACT = 2**24  # float32 represents every integer up to here, and only even ones above
 
 
 def _large_odd(count: int, random: np.random.Generator) -> Int8:
@@ -457,9 +457,9 @@ def _large_odd(count: int, random: np.random.Generator) -> Int8:
 
 
 class IntegerDispatch(Dispatch):
-    """See `Dispatch`. Element (0, 0) of each product is a large odd number, which sums in float32 would miss.
+    """See `Dispatch`. Element (0, 0) of each product is a large odd number that float32 sums can't represent.
 
-    It is made of large odd numbers, not of one: a single row or column is the whole operand.
+    Many large odd numbers add up to it: operands may have a single row or column, and equal values are degenerate.
     """
 
     def _pair(self, params: MatmulParams, random: np.random.Generator) -> tuple[Int8, Int8]:
@@ -474,10 +474,10 @@ class IntegerDispatch(Dispatch):
         return self._framework.integer_matmul(a, b)
 
     def verify(self) -> Verification:
-        """Every row by Freivalds' test and some element by element, all of it in whole numbers."""
+        """Check every row with Freivalds' test and some rows element by element, in exact integers."""
         a, b, product = (self._framework.numpy(each) for each in self._last)
         found = exact_product(a, b, product, seed=self._seed)
-        told = found.exact and int(a[0].astype(np.int64) @ b[:, 0].astype(np.int64)) > _FLOAT32_EXACT
+        in_int32 = found.exact and int(a[0].astype(np.int64) @ b[:, 0].astype(np.int64)) > _FLOAT32_EXACT
         warnings = [self._degenerate(), None if found.exact else result_incorrect(found.rel_error, 0.0)]
         details = self._own_details() | {
             "rel_error": found.rel_error,
@@ -487,15 +487,15 @@ class IntegerDispatch(Dispatch):
         }
         return Verification(
             warnings=[raised for raised in warnings if raised is not None],
-            verified=OUTPUT_CODES,  # a whole number is always finite
-            precision=Precision(requested="int8", observed="int8" if told else None, rel_error=found.rel_error),
+            verified=OUTPUT_CODES,  # integers are always finite
+            precision=Precision(requested="int8", observed="int8" if in_int32 else None, rel_error=found.rel_error),
             details=details,
             amounts={"execution": self.work},
         )
 
 
 class Sizes:
-    """The products that `built` compute, in the order of `sizes`; its own execution is that of the first."""
+    """The products that `built` computes, in the order of `sizes`. `execute` runs the first."""
 
     def __init__(self, sizes: Sequence[MatmulParams], built: Sequence[Built]) -> None:
         self._built = {size.label: each for size, each in zip(sizes, built, strict=True)}
@@ -514,16 +514,17 @@ class Sizes:
         return None
 
     def verify(self) -> Verification:
-        """What was found of each; of all together the first wrong precision, the smallest working set."""
+        """Verify each size; overall, report the first wrong precision and the smallest working set."""
         found = {label: each.verify() for label, each in self._built.items()}
         warnings = [_of(label, raised) for label, each in found.items() for raised in each.warnings]
         by_size: dict[str, Any] = {label: each.details for label, each in found.items()}
         smallest = min(details["working_set_bytes"] for details in by_size.values())
         return Verification(
             warnings=warnings,
-            unchecked=_untold(found) | {code: why for each in found.values() for code, why in each.unchecked.items()},
+            unchecked=_unidentified(found)
+            | {code: why for each in found.values() for code, why in each.unchecked.items()},
             verified=frozenset.intersection(*(each.verified for each in found.values())),
-            precision=_doubted([each.precision for each in found.values() if each.precision is not None]),
+            precision=_worst([each.precision for each in found.values() if each.precision is not None]),
             details={"working_set_bytes": smallest, "sizes": by_size},
             amounts=next(iter(found.values())).amounts,
         )
@@ -546,38 +547,38 @@ def _of(label: str, raised: ResultWarning) -> ResultWarning:
     return raised.model_copy(update={"evidence": {"size": label, **raised.evidence}})
 
 
-def _untold(found: Mapping[str, Verification]) -> dict[str, str]:
-    """What is known of the precision of one size says nothing of another's."""
+def _unidentified(found: Mapping[str, Verification]) -> dict[str, str]:
+    """The precision observed for one size doesn't apply to another."""
     silent = [label for label, each in found.items() if each.precision is None or each.precision.observed is None]
-    return {"PRECISION_MISMATCH": f"a product of {silent[0]} doesn't tell its precision"} if silent else {}
+    return {"PRECISION_MISMATCH": f"the product of {silent[0]} doesn't identify its precision"} if silent else {}
 
 
-def _doubted(seen: Sequence[Precision]) -> Precision | None:
-    """One that isn't what was asked for, else the one with the largest error among those that tell."""
+def _worst(seen: Sequence[Precision]) -> Precision | None:
+    """The largest error among the mismatching precisions, else among the identified ones, else among all."""
     wrong = [precision for precision in seen if precision_mismatch(precision)]
-    told = [precision for precision in seen if precision.observed is not None]
-    return max(wrong or told or seen, key=lambda precision: precision.rel_error or 0.0, default=None)
+    identified = [precision for precision in seen if precision.observed is not None]
+    return max(wrong or identified or seen, key=lambda precision: precision.rel_error or 0.0, default=None)
 
 
 _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 1e13, "tpu": 2e13}  # per CPU core, per accelerator; half a typical rate
 _NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
-_INT8_ON_CPU = 0.5  # of the float32 rate: measured 0.8 to 1.0 with AVX-512 VNNI, less is likely without
+_INT8_ON_CPU = 0.5  # of the float32 rate; measured 0.8 to 1.0 with AVX-512 VNNI, probably less without
 _EMULATED = 0.1  # of the float32 rate; measured 0.07 on a core without bfloat16 instructions
-_REACHED = 0.6  # of the peak, by a large product; published: 0.8 to 0.9
+_REACHED = 0.6  # share of the peak that a large product reaches; published: 0.8 to 0.9
 _ASSUMED_LAST_CACHE_BYTES = 32 << 20
 _SMALL_CACHE_BYTES = 4 << 20  # every device in use has more
 _TF32_FROM = 80  # compute capability 8.0, Ampere
-_MAX_ROTATION = 4096  # pairs of operands; below this size a product is all dispatch anyway
+_MAX_ROTATION = 4096  # pairs of operands; dispatch dominates smaller products anyway
 
 
 def flops(params: MatmulParams) -> float:
-    """2·M·N·K for each of the `repeats` products of one execution; of several sizes that of the first."""
+    """2·M·N·K for each of the `repeats` products of one execution; for several sizes, that of the first."""
     m, k, n = params.sides
     return 2.0 * m * n * k * params.repeats
 
 
 def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
-    """Pairs of operands that `dispatch` rotates over: together twice the last cache, so that none is found there."""
+    """Pairs of operands that `dispatch` rotates over: twice the last-level cache, so that none stays cached."""
     m, k, n = params.sides
     pair_bytes = (m * k + k * n) * params.item_bytes
     wanted = math.ceil(2 * (last_cache_bytes or _ASSUMED_LAST_CACHE_BYTES) / pair_bytes)
@@ -587,7 +588,7 @@ def rotation(params: MatmulParams, last_cache_bytes: int | None) -> int:
 def estimate(
     params: MatmulParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> Estimate:
-    """Every buffer that is held at once, and the default sampling budget at 0.6 of the peak or an assumed rate."""
+    """Memory of all buffers, and the default sampling budget at 0.6 of the peak or at an assumed rate."""
     each = [_of_one(size, device) for size in params.each]
     memory_bytes = sum(one.memory_bytes for one in each) + runtime_bytes(device)
     return Estimate(sum(one.time_s for one in each) + 1.0, memory_bytes)
@@ -610,7 +611,7 @@ def _of_one(params: MatmulParams, device: Device) -> Estimate:
 
 
 def _share(params: MatmulParams, device: Device) -> float:
-    """Of the float32 rate, where the peak for the dtype isn't known."""
+    """Share of the float32 rate if the peak for the dtype is unknown."""
     if device.driven_as != "cpu":
         return 1.0
     if params.dtype == "bfloat16" and not _NATIVE_BFLOAT16 & set(device.isa):
@@ -619,12 +620,12 @@ def _share(params: MatmulParams, device: Device) -> float:
 
 
 def refuses(params: MatmulParams, device: Device) -> list[FieldError]:
-    """TF32 where there is none: everywhere but on NVIDIA GPUs from compute capability 8.0 on."""
+    """Refuses TF32 except on NVIDIA GPUs with compute capability 8.0 or higher."""
     capability = next((flag for flag in device.isa if flag.startswith("sm_")), None)
     old = capability is not None and int(capability.removeprefix("sm_")) < _TF32_FROM
     if params.dtype != "tf32" or (device.kind == "gpu" and not old):
         return []
-    detail = f"{device.model} has no tf32; NVIDIA GPUs have it from compute capability 8.0 on"
+    detail = f"{device.model} has no tf32; it needs an NVIDIA GPU with compute capability 8.0 or higher"
     return [FieldError("/dtype", "dtype_unsupported", detail)]
 
 
@@ -645,7 +646,7 @@ def _built(params: MatmulParams, context: BuildContext) -> Built:
 
 
 def lint(params: MatmulParams, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
-    """What sizes tell before they run; whether the device's own cache holds them is found when they have."""
+    """Warnings that the sizes alone allow. The run itself finds out whether the device's cache holds them."""
     sides = [side for size in params.each for side in size.sides]
     small = next((raised for size in params.each if (raised := _small(size))), None)
     on_tpu = device is not None and device.kind == "tpu"
@@ -654,21 +655,21 @@ def lint(params: MatmulParams, device: Device | None = None, replicas: int = 1) 
 
 
 def _small(params: MatmulParams) -> ResultWarning | None:
-    """A chain's matrices fit in any cache; `dispatch` rotates, so that they don't."""
+    """Warns if a chain's matrices fit in every cache; `dispatch` rotates its operands to prevent that."""
     working_set_bytes = 4 * params.n**2 * params.item_bytes
     if params.mode == "dispatch" or working_set_bytes > _SMALL_CACHE_BYTES:
         return None
-    message = f"The matrices take {working_set_bytes} bytes, less than any device's last cache holds."
+    message = f"The matrices take {working_set_bytes} bytes and fit in every device's last-level cache."
     return warning("CACHE_RESIDENT", message, working_set_bytes=working_set_bytes)
 
 
 _SESSIONS = "One of two sessions of the same code, 0.47e12 and 0.53e12."
-_K80 = "The K80 that Colab lent then peaks at 8.74e12; the figure equals a V100's float32 datasheet."
-_COMPILING = "Whether compiling is part of it isn't said."
-_OVERFLOW = "The float32 it names is computed as bfloat16 there, and a chain of random matrices this long overflows."
+_K80 = "The K80 that Colab offered then peaks at 8.74e12; the figure equals a V100's float32 datasheet."
+_COMPILING = "The article doesn't say whether the time includes compiling."
+_OVERFLOW = "TPUs compute the stated float32 as bfloat16, and a chain of random matrices this long overflows."
 
 
-_RATIOS = "29 is by 0.53e12 of the CPU, 75 and 338 are by 0.47e12; no interval, and each figure has doubts of its own."
+_RATIOS = "29 is relative to the CPU's 0.53e12, 75 and 338 to 0.47e12. No interval; every figure involved is doubtful."
 
 
 REFERENCES = (
@@ -684,12 +685,12 @@ REFERENCES = (
 
 METRICS = (
     MetricSpec("throughput", "FLOP/s", "higher", "Floating-point operations per second, 2·M·N·K per product"),
-    MetricSpec("execution_time", "s", "lower", "Time of one execution: `repeats` products", amount="execution"),
+    MetricSpec("execution_time", "s", "lower", "Time of one execution of `repeats` products", amount="execution"),
 )
 
 
 def metrics_of(params: MatmulParams) -> tuple[MetricSpec, ...]:
-    """Integer operations are no floating-point ones."""
+    """METRICS, with OP/s instead of FLOP/s for int8."""
     if params.dtype != "int8":
         return METRICS
     return tuple(replace(spec, unit="OP/s") if spec.unit == "FLOP/s" else spec for spec in METRICS)
@@ -697,7 +698,7 @@ def metrics_of(params: MatmulParams) -> tuple[MetricSpec, ...]:
 
 WORKLOAD = Workload(
     name="matmul",
-    description="Matrix products: the throughput of the device's multiply-add units",
+    description="Matrix products: throughput of the device's multiply-add units",
     params=MatmulParams,
     metrics=METRICS,
     flops=flops,
@@ -708,5 +709,5 @@ WORKLOAD = Workload(
     refuses=refuses,
     metrics_of=metrics_of,
     cases_of=lambda params: () if params.sizes is None else tuple(size.label for size in params.each),
-    executions=lambda params: f"{params.repeats} products, and the sum of the last one read back",
+    executions=lambda params: f"{params.repeats} products; the sum of the last one is read back",
 )

@@ -1,8 +1,8 @@
-"""A small convolutional network learns MNIST's digits: 28 x 28 x 1, two convolutions, two dense layers.
+"""Training a small convolutional network on MNIST: 28 x 28 x 1, two convolutions, two dense layers.
 
 FLOP per training sample, multiply-add = 2: three times the forward pass, for the outputs, the gradients of the
-weights and those of the inputs. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out; biases, pooling, activations and
-the optimiser (2.6 % together) are left out. By convention the gradient with respect to the images counts too (3 %),
+weights and those of the inputs. Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits biases, pooling,
+activations and the optimiser (2.6 % together). By convention it includes the gradient with respect to the images (3 %),
 although a framework may skip it.
 """
 
@@ -20,6 +20,7 @@ from dyno.frameworks.contract import JitCompile
 from dyno.models.result import Reference
 from dyno.workloads.references import GPU, NOTEBOOK, STEPS, TPU
 from dyno.workloads.training.images import (
+    BATCH_SIZE,
     DENSE_UNITS,
     DROPOUT_RATES,
     FILTERS,
@@ -64,7 +65,7 @@ def digits(
         make=lambda keras: _layers(keras, filters, dense_units, dropout_rates),
         convolutions=(Convolution(28, 2, (1, first)), Convolution(14, 2, (first, second))),
         dense=((7 * 7 * second, dense_units), (dense_units, mnist.CLASSES)),
-        step_bytes_per_value=21,  # 1.2 MB a sample; measured: 0.8 MB on a CPU from batch 128 to 512
+        step_bytes_per_value=21,  # 1.2 MB per sample; measured on a CPU at batch 128 to 512: 0.8 MB
         noun="digits",
     )
 
@@ -73,23 +74,23 @@ DIGITS = digits()
 
 
 def digit_model(keras: Any, learning_rate: float, jit_compile: JitCompile) -> Any:
-    """The network, compiled for training. Takes images as they are stored: uint8, 0 to 255."""
+    """The network, compiled for training. Its inputs are the stored images: uint8, 0 to 255."""
     return DIGITS.model(keras, learning_rate, jit_compile)
 
 
 class MnistCnnParams(ImageParams):
     shipped: ClassVar[int | None] = SAMPLE_TRAIN
 
-    batch_size: Annotated[int, Field(ge=1, le=TRAIN_SAMPLES)] = Field(1024, description="Of all replicas together")
+    batch_size: Annotated[int, Field(ge=1, le=TRAIN_SAMPLES)] = Field(1024, description=BATCH_SIZE)
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     filters: list[Channels] = Field([*_FILTERS], min_length=2, max_length=2, description=FILTERS)
     dense_units: Units = Field(_DENSE_UNITS, description=DENSE_UNITS)
     dropout_rates: list[Rate] = Field([*_DROPOUT_RATES], min_length=3, max_length=3, description=DROPOUT_RATES)
 
 
-_TWICE = "Its epoch times and its times per sample disagree by up to 1.2 x: 60,000 samples at 79 µs are 4.7 s."
+_TWICE = "The epoch times and the times per sample disagree by up to 1.2 x: 60,000 samples at 79 µs take 4.7 s."
 _NO_MODEL = "The article doesn't state the model it timed."
-_WRONG = "Neither the model nor how long it was trained is stated."
+_WRONG = "The article states neither the model nor the length of the training."
 
 
 def _by_batch(hardware: str, metric: str, values: tuple[float, float, float]) -> list[Reference]:

@@ -1,7 +1,7 @@
 """A trained network in float32 and in int8: file size, latency, throughput and accuracy of both.
 
 The run trains the network or loads another job's weights, converts it, and times four cases: each format in batches
-and one by one. What int8 means depends on the engine; the result lists the layers and their share of the
+and image by image. The engine decides which layers are int8; the result lists them and their share of the
 multiplications.
 
 `litert`: the framework's own format for serving. All layers are int8 (weights, activations and arithmetic),
@@ -45,15 +45,15 @@ from dyno.workloads.training.model_training import ModelTraining, Plan, Training
 Engine = Literal["litert", "keras"]
 Float32 = NDArray[np.float32]
 LITERT_ON = "tensorflow"
-LITERT_NEEDS = "the engine litert runs on a CPU, with TensorFlow"
+LITERT_NEEDS = "the engine litert runs on a CPU with TensorFlow only"
 _WEIGHTS_ONLY = "{}.weights.h5"
 
 
 @dataclass
 class ConvertedModel:
-    """One of the two. `timed(batch)` prepares a batch, and gives what executes it so many times and drains the device.
+    """The float32 or int8 model. `timed(batch)` returns a function that runs the batch and drains the device.
 
-    `file`: (name, content) of what would be shipped. `in_int8`: whether any of it is.
+    `file`: (name, content) of the deployable file. `in_int8`: whether any layer is int8.
     """
 
     file: tuple[str, bytes]
@@ -63,22 +63,22 @@ class ConvertedModel:
     in_int8: bool = False
 
 
-def engine_for(asked: Engine | None, context: BuildContext) -> Engine:
-    """LiteRT where the framework has it and the device is the processor it runs on.
+def engine_for(requested: Engine | None, context: BuildContext) -> Engine:
+    """The requested engine; by default LiteRT with TensorFlow on a CPU, else Keras.
 
-    Raises RunFailed (unsupported, engine_unsupported) where it was asked for and can't be had.
+    Raises RunFailed (unsupported, engine_unsupported) if LiteRT was requested and is unavailable.
     """
     on_cpu = context.device is None or context.device.driven_as == "cpu"
-    there = on_cpu and context.framework.name == LITERT_ON
-    if asked == "litert" and not there:
+    available = on_cpu and context.framework.name == LITERT_ON
+    if requested == "litert" and not available:
         raise RunFailed("unsupported", "engine_unsupported", LITERT_NEEDS)
-    return asked or ("litert" if there else "keras")
+    return requested or ("litert" if available else "keras")
 
 
 def convert_model(
     model: Any, engine: Engine, calibration: Float32, context: BuildContext
 ) -> tuple[ConvertedModel, ConvertedModel]:
-    """(float32, int8) of a model of float32 inputs."""
+    """Convert a model with float32 inputs; returns (float32, int8)."""
     if engine == "litert":
         return _served(model, None, context), _served(model, calibration, context)
     return _kept(model, context), _kept(_quantised(model, context), context)
@@ -87,12 +87,12 @@ def convert_model(
 def _served(model: Any, calibration: Float32 | None, context: BuildContext) -> ConvertedModel:
     served = context.framework.served(model, context.cores, calibration)
     if served is None:
-        raise RunFailed("unsupported", "engine_unsupported", "this TensorFlow comes without LiteRT")
+        raise RunFailed("unsupported", "engine_unsupported", "this TensorFlow build has no LiteRT")
 
     def timed(batch: Float32) -> Callable[[int], None]:
         def execute(count: int) -> None:
             for _ in range(count):
-                served.predict(batch)  # returns when it is done
+                served.predict(batch)  # blocks until finished
 
         return execute
 
@@ -149,12 +149,12 @@ def _saved(model: Any, name: str) -> tuple[str, bytes]:
         return path.name, path.read_bytes()
 
 
-_TOLD = "int8 gives other outputs than float32: how far they differ, and which are right, is told and not judged"
-_CALIBRATION = 128  # training images that int8's ranges are taken from
+_NOT_JUDGED = "int8 outputs differ from float32: the result reports differences and accuracies without judging them"
+_CALIBRATION = 128  # training images that calibrate the int8 ranges
 
 
 class QuantizedRun:
-    """One execution is one batch through the int8 model. Run 0 alone trains and evaluates: speed needs neither."""
+    """One execution is one batch through the int8 model. Only run 0 trains and evaluates; timing needs neither."""
 
     def __init__(
         self, params: QuantizedInferenceParams, network: Network, image_flops: float, context: BuildContext
@@ -175,13 +175,13 @@ class QuantizedRun:
         self.cases = self._cases(image_flops)
 
     def compile(self) -> None:
-        """Nothing: the conversion did."""
+        """Do nothing: the conversion compiled the models."""
 
     def execute(self, count: int) -> None:
         self.cases[0].execute(count)
 
     def complete(self, compile_s: float, first_execution_s: float) -> Training | None:
-        """Evaluate both on the test set, and leave their files; the training was made before."""
+        """Evaluate both models on the test set and write their files. The training ran earlier."""
         truth = self._data.test_labels
         self._context.report("evaluation", 0, 2 * len(truth), "samples")
         probabilities = self._outputs(self._float32)
@@ -202,7 +202,7 @@ class QuantizedRun:
         return self._trained
 
     def verify(self) -> Verification:
-        """Both give finite outputs for the batch that was timed; how far they differ is told, not judged."""
+        """Check that both models give finite outputs for the timed batch; report the difference without judging it."""
         batch = self._batch(self._params.batch_size)
         floats, integers = self._float32.predict(batch), self._int8.predict(batch)
         difference, outputs = float(np.abs(floats - integers).max()), np.concatenate([floats, integers])
@@ -211,7 +211,7 @@ class QuantizedRun:
         return Verification(
             warnings=[each for each in (nonfinite, synthetic_data(origin)) if each is not None],
             verified=frozenset({"OUTPUT_NONFINITE"}),
-            unchecked=dict.fromkeys(OUTPUT_CODES - {"OUTPUT_NONFINITE"}, _TOLD),
+            unchecked=dict.fromkeys(OUTPUT_CODES - {"OUTPUT_NONFINITE"}, _NOT_JUDGED),
             precision=None if self._int8.in_int8 else Precision(requested="int8", observed="float32", rel_error=None),
             details={
                 "engine": self._engine,
@@ -228,7 +228,7 @@ class QuantizedRun:
         )
 
     def _model(self) -> Any:
-        """The trained model, of float32 inputs: 0 to 1."""
+        """The trained model, with float32 inputs, 0 to 1."""
         context, params = self._context, self._params
         whole: Any = None
         if context.weights is not None or context.run > 0:
@@ -281,11 +281,11 @@ class QuantizedRun:
         return found
 
     def _batch(self, size: int) -> Float32:
-        """So many test images, again from the first where there are fewer."""
+        """`size` test images, repeated from the first if there are fewer."""
         return _scaled(np.resize(self._data.test_images, (size, *self._network.shape)))
 
     def _outputs(self, model: ConvertedModel) -> Float32:
-        """Of the whole test set."""
+        """The outputs for the whole test set."""
         size = self._params.batch_size
         starts = range(0, len(self._data.test_images), size)
         batches = (_scaled(self._data.test_images[start : start + size]) for start in starts)
@@ -295,11 +295,11 @@ class QuantizedRun:
         return {"size_float32": float(len(self._float32.file[1])), "size_int8": float(len(self._int8.file[1]))}
 
     def _origin(self) -> DataOrigin:
-        """Of the data, claiming no training where there was none."""
+        """The data's origin, with 0 training samples if the run didn't train."""
         origin = self._data.origin
         if self._context.weights is None:
             return origin
-        note = "nothing was trained here: the weights are another job's"
+        note = "not trained in this job: the weights come from another job"
         if self._engine == "litert":
             note += f"; the first {min(_CALIBRATION, len(self._data.train_images))} training images calibrated int8"
         notes = [each for each in (origin.note, note) if each]
@@ -308,7 +308,7 @@ class QuantizedRun:
     def _int8_note(self) -> str:
         if self._int8_share == 1.0:
             return "all layers compute in int8"
-        return f"{1 - self._int8_share:.0%} of the multiplications stay in float32: these are no speeds of int8 alone"
+        return f"{1 - self._int8_share:.0%} of the multiplications stay in float32: not the speed of int8 alone"
 
     @property
     def _int8_dtype(self) -> str:
@@ -316,7 +316,7 @@ class QuantizedRun:
 
     @property
     def _int8_share(self) -> float:
-        """Of the multiplications: all, or those of the dense layers."""
+        """The share of the multiplications in int8: all, or those of the dense layers."""
         if self._engine == "litert":
             return 1.0
         dense = sum(2.0 * into * out for into, out in self._network.dense)
@@ -330,7 +330,7 @@ def _scaled(images: NDArray[np.uint8]) -> Float32:
 NETWORKS: dict[str, Network] = {"mnist_cnn": DIGITS, "cifar10_cnn": PHOTOGRAPHS}
 _CONVERSION_S = 10.0
 _CASES = 4
-_CASE_S = 4.0  # the default budget of one case, whose calls are short
+_CASE_S = 4.0  # default budget of one case with short calls
 
 
 class QuantizedInferenceParams(ImageParams):
@@ -338,20 +338,23 @@ class QuantizedInferenceParams(ImageParams):
     shipped: ClassVar[int | None] = SAMPLE_TRAIN
 
     model: Literal["mnist_cnn", "cifar10_cnn"] = "mnist_cnn"
-    batch_size: Annotated[int, Field(ge=2, le=10_000)] = Field(256, description="Of throughput, and of the training")
-    epochs: Annotated[int, Field(ge=1, le=1000)] = Field(3, description="Of the training; with `weights` there is none")
-    jit_compile: JitCompile = Field(False, description="Of the training, whose speed is not the question here")
+    batch_size: Annotated[int, Field(ge=2, le=10_000)] = Field(
+        256, description="Batch size of the throughput and of the training"
+    )
+    epochs: Annotated[int, Field(ge=1, le=1000)] = Field(3, description="Training epochs; leave out with `weights`")
+    jit_compile: JitCompile = Field(False, description="For the training, whose speed isn't measured here")
     engine: Engine | None = Field(
-        None, description="litert: all layers int8; keras: dense layers alone; null: litert on a CPU with TensorFlow"
+        None,
+        description="litert: all layers int8; keras: dense layers; null: litert on a CPU with TensorFlow, else keras",
     )
 
     def conflicts(self) -> list[FieldError]:
         found = []
         if self.data == "sample" and not self.network.ships_sample:
-            found.append(FieldError("/data", "no-sample", f"of the images of {self.model} no sample ships"))
+            found.append(FieldError("/data", "no-sample", f"Dyno ships no sample of {self.model}'s images"))
         if self.weights is None:
             return [*found, *super().conflicts()]
-        return [*found, *self.only_training("the weights are another job's", "jit_compile")]
+        return [*found, *self.only_training("the weights come from another job", "jit_compile")]
 
     def conflicts_on(self, framework: FrameworkName, replicas: int) -> list[FieldError]:
         found = super().conflicts_on(framework, replicas)
@@ -365,7 +368,7 @@ class QuantizedInferenceParams(ImageParams):
 
     @property
     def dtype(self) -> str:
-        """Of the run's own figures; those in float32 are further cases."""
+        """The dtype of the run's own figures; float32 is measured in further cases."""
         return "int8"
 
     @property
@@ -381,7 +384,7 @@ def flops(params: QuantizedInferenceParams) -> float:
 def estimate(
     params: QuantizedInferenceParams, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> Estimate:
-    """The training where there is one, and four cases with short calls."""
+    """The training, if any, and four cases with short calls."""
     trained = params.network.estimate(params, device, replicas, framework)
     train_s = trained.train_s if params.weights is None else 0.0
     return Estimate(_CONVERSION_S + _CASES * _CASE_S, trained.memory_bytes, train_s)
@@ -392,7 +395,7 @@ def lint(params: QuantizedInferenceParams, device: Device | None = None, replica
 
 
 def refuses(params: QuantizedInferenceParams, device: Device) -> list[FieldError]:
-    """LiteRT on an accelerator."""
+    """Refuses LiteRT on an accelerator."""
     if params.engine != "litert" or device.driven_as == "cpu":
         return []
     return [FieldError("/engine", "engine-unsupported", LITERT_NEEDS)]
@@ -402,8 +405,8 @@ def build(params: QuantizedInferenceParams, context: BuildContext) -> Built:
     return QuantizedRun(params, params.network, flops(params) / params.batch_size, context)
 
 
-_INCEPTION = "Inception's file, as the article repeats it from Google: a quarter, which follows from the dtypes alone."
-_UP_TO = "Of TPU hardware in general, not of a model that was timed: no network, batch or precision is given."
+_INCEPTION = "Size of Inception's file, which the article quotes from Google: the factor of 4 follows from the dtypes."
+_UP_TO = "For TPU hardware in general, not for a timed model: the article gives no network, batch or precision."
 
 
 WORKLOAD = Workload(
@@ -411,13 +414,13 @@ WORKLOAD = Workload(
     description="A trained network in float32 and in int8: size, latency, throughput and accuracy of both",
     params=QuantizedInferenceParams,
     metrics=(
-        MetricSpec("throughput", "images/s", "higher", "Images recognised per second, in int8, in full batches"),
+        MetricSpec("throughput", "images/s", "higher", "Images recognised per second in int8, in full batches"),
         MetricSpec("latency", "s", "lower", "Time of one call", amount="call"),
-        MetricSpec("size_float32", "bytes", "lower", "The file of the model in float32", once=True),
-        MetricSpec("size_int8", "bytes", "lower", "The file of the model in int8", once=True),
-        MetricSpec("accuracy_float32", "1", "higher", "Share of the test images that are recognised", once=True),
-        MetricSpec("accuracy_int8", "1", "higher", "The same of the model in int8", once=True),
-        MetricSpec("agreement", "1", "higher", "Share of the test images of which both say the same", once=True),
+        MetricSpec("size_float32", "bytes", "lower", "Size of the float32 model's file", once=True),
+        MetricSpec("size_int8", "bytes", "lower", "Size of the int8 model's file", once=True),
+        MetricSpec("accuracy_float32", "1", "higher", "Share of the test images recognised in float32", once=True),
+        MetricSpec("accuracy_int8", "1", "higher", "Share of the test images recognised in int8", once=True),
+        MetricSpec("agreement", "1", "higher", "Share of the test images on which both models agree", once=True),
     ),
     flops=flops,
     estimate=estimate,

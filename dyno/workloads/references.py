@@ -1,4 +1,4 @@
-"""Published figures that results are compared with: the articles, their dates and their hardware."""
+"""Published reference figures: the articles, their dates and their hardware."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from dyno.models.result import Reference
 
 CPU, GPU = "CPU (Colab)", "GPU (Colab)"
-TPU = "TPU (Colab)"  # which version isn't stated; Colab lent boards of v2 then
-TPU_V2 = "TPU v2 board (Colab)"  # the only article that states it is LABORATORY
+TPU = "TPU (Colab)"  # version not stated; Colab offered v2 boards then
+TPU_V2 = "TPU v2 board (Colab)"  # stated by LABORATORY only
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Article:
     year: str
 
     def figure(self, hardware: str, metric: str, value: float | None, unit: str, doubt: str | None = None) -> Reference:
-        """One that it reports, of `hardware` in its own words; without a value where it has none to report."""
+        """A figure from the article. `hardware` is in its own words; `value` is None if it reports no value."""
         return Reference(
             title=self.title, year=self.year, hardware=hardware, metric=metric, value=value, unit=unit, doubt=doubt
         )

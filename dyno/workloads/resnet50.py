@@ -1,9 +1,9 @@
 """ResNet-50, the standard image model, trained or run forward on synthetic images.
 
 The network is Keras' (He et al. 2015, with the stride in each stage's first 1 x 1 convolution). FLOP per image: see
-`forward_flops`; a training step takes three times as many, for the gradients of weights and of inputs each cost as
-much as the forward pass. The comparison with a peak uses these, in the requested precision. The images are random
-and stay on the device: neither accuracy nor an input pipeline is measured.
+`forward_flops`. A training step takes three times as many, because the gradients of weights and of inputs each cost as
+much as the forward pass. The comparison with a peak uses these FLOP and the peak of the requested precision. The images
+are random and stay on the device, so the workload measures neither accuracy nor an input pipeline.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from dyno.workloads.estimates import batch_warnings, step_warnings
 from dyno.workloads.references import ELSEWHERE, LABORATORY
 from dyno.workloads.training.checkpoints import load_weights
 from dyno.workloads.training.model_training import ModelTraining, Plan, TrainingOutcome
-from dyno.workloads.training.params import OPTIMIZERS, Optimizer, TrainingParams, new_optimizer
+from dyno.workloads.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, TrainingParams, new_optimizer
 from dyno.workloads.training.schedule import Work, estimate_step, estimate_training, schedule_work
 
 DtypePolicy = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 CHANNELS = 3
 _STEM = (7, 64)  # kernel, channels
-_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # channels of the narrow convolutions, blocks
+_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # channels of the narrow convolutions, number of blocks
 _WIDENING = 4
 
 
 def convolutions(image_size: int) -> Iterator[tuple[int, int, int, int]]:
-    """(side of the output, kernel, channels in, channels out) of all 53."""
+    """(side of the output, kernel, channels in, channels out) of all 53 convolutions."""
     kernel, channels = _STEM
     side = (image_size + 6 - kernel) // 2 + 1
     yield side, kernel, CHANNELS, channels
-    side = (side + 2 - 3) // 2 + 1  # pooling, 3 x 3, every other place
+    side = (side + 2 - 3) // 2 + 1  # pooling 3 x 3, stride 2
     for stage, (narrow, blocks) in enumerate(_STAGES):
         for block in range(blocks):
             if block == 0:
@@ -57,10 +57,10 @@ def convolutions(image_size: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def forward_flops(image_size: int, classes: int) -> float:
-    """Of one image, multiply-add = 2: 7.7 GFLOP at 224 x 224 x 3 and 1000 classes.
+    """FLOP of the forward pass of one image, multiply-add = 2: 7.7 GFLOP at 224 x 224 x 3 and 1000 classes.
 
-    Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out; normalisation, activations, pooling and additions are left out.
-    The 4.1 G multiply-adds often quoted are those of the later variant with the stride in the 3 x 3 convolution.
+    Convolution 2·H·W·k²·C_in·C_out, dense 2·in·out. The count omits normalisation, activations, pooling and additions.
+    The often quoted 4.1 G multiply-adds belong to the later variant with the stride in the 3 x 3 convolution.
     """
     products = sum(side**2 * kernel**2 * into * out for side, kernel, into, out in convolutions(image_size))
     return 2.0 * (products + _STAGES[-1][0] * _WIDENING * classes)
@@ -69,7 +69,7 @@ def forward_flops(image_size: int, classes: int) -> float:
 def resnet50_model(
     keras: Any, image_size: int, classes: int, policy: DtypePolicy, optimizer: Any, jit_compile: JitCompile
 ) -> Any:
-    """Compiled for training on uint8 images and class numbers, with fresh weights. The softmax stays in float32."""
+    """A model with new weights, compiled for training on uint8 images and class numbers. The softmax is float32."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
     try:
@@ -89,17 +89,18 @@ def resnet50_model(
     return model
 
 
-_COMPARED = 8  # inputs at most, from the first to the last
+_COMPARED = 8  # maximum inputs to compare, spread from the first to the last
 _ALWAYS = {"jax": True, "torch": False}  # JAX compiles every function, PyTorch none
-# Between probabilities: bfloat16 is good for less, another model's differ by more. Of a thousand classes that nothing
-# was learned of all are about 0.001; there bfloat16 was seen to change them by a thousandth of the largest.
+# Tolerated difference between probabilities. Errors of bfloat16 are smaller, differences to another model are larger.
+# An untrained model of 1000 classes gives about 0.001 for each; there bfloat16 changed the probabilities by a
+# thousandth of the largest.
 _DIFFERENCE, _OF_LARGEST = 0.02, 0.1
-_OF_APART = 0.1  # of how far the outputs of different inputs lie apart: more may be those of another input
-_TOO_ALIKE = "the outputs are {:.2g} from those of Keras' own call, and those of different inputs only {:.2g} apart"
+_OF_APART = 0.1  # share of the distance between outputs; a larger difference may mean the output of another input
+_TOO_ALIKE = "the outputs differ by {:.2g} from Keras' own call, while those of different inputs differ by only {:.2g}"
 
 
 class Inference:
-    """One execution is one batch through `model`; a sum over the outputs is read back."""
+    """One execution passes one batch through `model` and reads back the sum of the outputs."""
 
     def __init__(self, model: Any, batch: NDArray[Any], context: BuildContext) -> None:
         self._framework, self._model = context.framework, model
@@ -124,7 +125,7 @@ class Inference:
         return None
 
     def verify(self) -> Verification:
-        """What was timed last gives what Keras' own call of the model gives for inputs from the first to the last."""
+        """Compare the last timed outputs with Keras' own call of the model, for inputs spread over the batch."""
         outputs = np.asarray(self._framework.numpy(self._outputs), np.float64)
         by_keras = self._by_keras()
         difference = self._difference(outputs, by_keras)
@@ -152,17 +153,17 @@ class Inference:
         )
 
     def _compared(self) -> NDArray[np.intp]:
-        """Places in the batch, far apart."""
+        """Indices spread over the batch."""
         return np.unique(np.linspace(0, self.work - 1, _COMPARED).astype(np.intp))
 
     def _difference(self, outputs: NDArray[np.float64], by_keras: NDArray[np.float64]) -> float:
-        """Infinite where there aren't as many outputs as inputs."""
+        """The largest difference; infinite if the numbers of outputs and inputs differ."""
         if len(outputs) != self.work:
             return math.inf
         return float(np.abs(outputs[self._compared()] - by_keras).max())
 
     def _jit_compile(self) -> bool:
-        """What was done, whatever the model says; see `Framework.forward`."""
+        """Whether the forward pass was compiled, regardless of the model's setting; see `Framework.forward`."""
         return _ALWAYS.get(self._framework.name, bool(self._model.jit_compile))
 
     def _by_keras(self) -> NDArray[np.float64]:
@@ -173,32 +174,32 @@ class Inference:
 
 
 def _apart(outputs: NDArray[np.float64]) -> float:
-    """How far those of one input are from another's at most; infinite where there is but one."""
+    """The largest difference between the outputs of two inputs; infinite for a single input."""
     return float(np.ptp(outputs, axis=0).max()) if len(outputs) > 1 else math.inf
 
 
 _WEIGHTS = 25_600_000
 _STEP_BYTES_PER_PIXEL = (
-    2_900  # activations and their gradients in a training step; 2.2 GB in all were measured at a batch of 8
+    2_900  # activations and their gradients in a training step; measured at batch 8: 2.2 GB in total
 )
 _COMPILING_S = 60.0  # measured on two busy cores: 19 s on TensorFlow, 75 s on JAX
-_REACHED = 0.35  # of the float32 peak on a CPU
+_REACHED = 0.35  # share of the float32 peak on a CPU
 
 
 class Resnet50Params(TrainingParams):
-    batch_size: Annotated[int, Field(ge=1, le=4096)] = Field(32, description="Of all replicas together")
+    batch_size: Annotated[int, Field(ge=1, le=4096)] = Field(32, description="Total over all replicas")
     optimizer: Optimizer = Field("sgd", description=OPTIMIZERS)
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(0.01, description="The optimiser's")
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(0.01, description=LEARNING_RATE)
     mode: Literal["train", "inference"] = "train"
-    precision: DtypePolicy = Field("float32", description="Keras' dtype policy; in the mixed ones weights stay float32")
-    image_size: Annotated[int, Field(ge=32, le=1024, description="Pixels on a side")] = 224
+    precision: DtypePolicy = Field("float32", description="Keras' dtype policy; mixed policies keep float32 weights")
+    image_size: Annotated[int, Field(ge=32, le=1024, description="Height and width in pixels")] = 224
     classes: Annotated[int, Field(ge=2, le=100_000)] = 1000
     images: Annotated[int, Field(ge=1, le=65536)] | None = Field(
-        None, description="How many random images there are; null: two batches"
+        None, description="Number of random images; null: two batches"
     )
 
     def conflicts(self) -> list[FieldError]:
-        return super().conflicts() if self.mode == "train" else self.only_training("mode is inference")
+        return super().conflicts() if self.mode == "train" else self.only_training('mode is "inference"')
 
     @property
     def replicable(self) -> bool:
@@ -206,7 +207,7 @@ class Resnet50Params(TrainingParams):
 
     @property
     def dtype(self) -> str:
-        """What products are computed in."""
+        """The dtype of the products."""
         return self.precision.removeprefix("mixed_")
 
     @property
@@ -233,7 +234,7 @@ def _work(params: Resnet50Params) -> Work:
 
 
 def flops(params: Resnet50Params) -> float:
-    """Of one execution: training steps on full batches, or one batch forward."""
+    """FLOP of one execution: training steps on full batches, or one forward pass of a batch."""
     if params.mode == "inference":
         return forward_flops(params.image_size, params.classes) * params.batch_size
     return 3 * forward_flops(params.image_size, params.classes) * schedule_work(params, _work(params)).execution
@@ -242,7 +243,7 @@ def flops(params: Resnet50Params) -> float:
 def estimate(
     params: Resnet50Params, device: Device, replicas: int = 1, framework: FrameworkName = "tensorflow"
 ) -> Estimate:
-    """As a training, with the time that so many layers take to build, trace and compile; inference trains nothing."""
+    """As for a training, plus the time to build, trace and compile this many layers; inference doesn't train."""
     full = estimate_training(params, device, _work(params), replicas)
     return replace(full, time_s=full.time_s + _COMPILING_S, train_s=full.train_s if params.mode == "train" else 0.0)
 
@@ -269,7 +270,7 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
             kind="synthetic",
             train_samples=params.count,
             test_samples=0,
-            note="random labels too: nothing to be learned, so no accuracy",
+            note="labels are random too, so accuracy is meaningless",
         ),
         judge=lambda model, trainer: TrainingOutcome(),
         flops_per_sample=3 * forward_flops(params.image_size, params.classes),
@@ -284,7 +285,7 @@ def build(params: Resnet50Params, context: BuildContext) -> Built:
 
 
 def lint(params: Resnet50Params, device: Device | None = None, replicas: int = 1) -> list[ResultWarning]:
-    random = warning("SYNTHETIC_DATA", "The images are random: this is about speed alone.")
+    random = warning("SYNTHETIC_DATA", "The images are random: only the speed is meaningful.")
     work = _work(params)
     found = [random, *batch_warnings(schedule_work(params, work).batch, replicas)]
     if device is None or params.mode == "inference":
@@ -292,15 +293,15 @@ def lint(params: Resnet50Params, device: Device | None = None, replicas: int = 1
     return [*found, *step_warnings(estimate_step(params, device, work, replicas), device)]
 
 
-_AMP = "In mixed precision. Batch and input pipeline aren't those here."
-_BOARD = "The article repeats it from another one, without a throughput, a batch size or a precision."
+_AMP = "In mixed precision, with a different batch size and input pipeline."
+_BOARD = "The article quotes another one, without a throughput, a batch size or a precision."
 
 WORKLOAD = Workload(
     name="resnet50",
     description="ResNet-50 trained or run forward on random images: images per second",
     params=Resnet50Params,
     metrics=(
-        MetricSpec("throughput", "images/s", "higher", "Images trained on, or recognised, per second"),
+        MetricSpec("throughput", "images/s", "higher", "Images trained on or recognised per second"),
         MetricSpec("time_per_sample", "s", "lower", "Time of one image in steady steps on full batches"),
         MetricSpec("step_time", "s", "lower", "Time of one batch", amount="step"),
     ),
@@ -311,7 +312,7 @@ WORKLOAD = Workload(
     references=(
         ELSEWHERE.figure("A100", "throughput", 2470.0, "images/s", _AMP),
         ELSEWHERE.figure("V100", "throughput", 1200.0, "images/s", _AMP),
-        ELSEWHERE.figure("TPU v2 board", "throughput", 3186.0, "images/s", "Batch and precision aren't said."),
+        ELSEWHERE.figure("TPU v2 board", "throughput", 3186.0, "images/s", "Batch size and precision aren't stated."),
         LABORATORY.figure("TPU v2 board against a V100", "speed_up", 4.0, "times", _BOARD),
     ),
     replicable=True,

@@ -1,20 +1,20 @@
-"""A character model of Shakespeare: the reference's two LSTMs, which write a passage after training.
+"""Character model of Shakespeare's plays: the reference's two LSTMs, which write a passage after training.
 
-Characters are bytes. Embedding 256 to 512, two LSTM 512 with their sequences returned, Dense 256 softmax, windows
-of 100 characters whose targets are the next ones; RMSprop, sparse categorical cross-entropy. The test reads
+Characters are bytes. Embedding 256 to 512, two LSTM 512 that return sequences, Dense 256 softmax, windows of 100
+characters whose targets are the following characters; RMSprop, sparse categorical cross-entropy. The test evaluates on
 held-out text.
 
-The model reads whole windows. To write, `CharacterReader` compiles one step of its layers and passes their states
-on: a 100th of the cost of predicting a whole window for each character. Each character is drawn from the model's
-probabilities.
+The model reads whole windows. To write, `CharacterReader` compiles one step of its layers and carries their states from
+character to character. This costs a 100th of predicting a whole window for each character. Each character is drawn from
+the model's probabilities.
 
 FLOP per training sample (a window), multiply-add = 2: 3 · window · (8·units·(embedding + units) + 8·units·(2·units)
-+ 2·units·256), the forward pass and twice as much for the gradients; 2.6 GFLOP. Looking characters up is no
-arithmetic; biases, gates and the optimiser are left out.
++ 2·units·256), the forward pass and twice as much for the gradients; 2.6 GFLOP. The count omits character lookups,
+biases, gates and the optimiser.
 
 The reference's learning rate of 1e-2 starts badly with Keras 3's RMSprop: over the first 10 steps the loss averaged
-6.4, more than the 5.5 of a uniform guess; after 40 steps it was 3.7. At 1e-3 it was 3.4 after 30. 1e-2 stays the
-default.
+6.4, more than the 5.5 of a uniform guess; after 40 steps it was 3.7. At 1e-3 it was 3.4 after 30 steps. 1e-2 remains
+the default.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext, MetricSpec
 from dyno.workloads.training.evaluation import batches, held_out_count, margins
 from dyno.workloads.training.model_training import Plan, TrainingOutcome
-from dyno.workloads.training.params import OPTIMIZERS, Optimizer, new_optimizer
+from dyno.workloads.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
 from dyno.workloads.training.recurrent import (
     RecurrentCost,
     RecurrentParams,
@@ -53,9 +53,9 @@ ALPHABET = 256  # characters are bytes
 
 
 def write_passage(model: Any, context: BuildContext, prompt: str, count: int, temperature: float, seed: int) -> str:
-    """The prompt and `count` characters more. Bytes that are no UTF-8 show as U+FFFD.
+    """Return the prompt followed by `count` characters. Invalid UTF-8 shows as U+FFFD.
 
-    `temperature` 1 draws by the model's probabilities; towards 0, the likeliest gets all.
+    `temperature` 1 uses the model's probabilities; a value near 0 always picks the most likely character.
     """
     random = np.random.default_rng(seed)
     written = list(prompt.encode())
@@ -70,14 +70,14 @@ def write_passage(model: Any, context: BuildContext, prompt: str, count: int, te
 
 
 def apply_temperature(chances: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
-    """chances ** (1 / temperature), summing to 1 again."""
+    """chances ** (1 / temperature), normalised to a sum of 1."""
     logits = np.log(chances.astype(np.float64) + 1e-30) / temperature
     powers = np.exp(logits - logits.max())
     return np.asarray(powers / powers.sum())
 
 
 class CharacterReader:
-    """Reads one character after the other, and tells after each what the model expects next."""
+    """Reads one character at a time and predicts the next."""
 
     def __init__(self, model: Any, context: BuildContext) -> None:
         self._framework = context.framework
@@ -97,7 +97,7 @@ class CharacterReader:
         self._step = self._framework.compile(step, self._character(0), self._state)
 
     def read(self, character: int) -> NDArray[np.float32]:
-        """The probability of each character to come next, (256,)."""
+        """The probability of each next character, (256,)."""
         chances, self._state = self._step(self._character(character), self._state)
         found: NDArray[np.float32] = self._framework.numpy(chances)[0]
         return found
@@ -107,9 +107,9 @@ class CharacterReader:
 
 
 GENERATED = "generated.txt"
-_SHOWN = 500  # characters of it in the details
-_BLOCK = 500  # characters: a few speeches, as one speaker's words are alike
-_LEAST = 1e-7  # probability, as Keras clips it in a loss
+_SHOWN = 500  # characters of the passage in the details
+_BLOCK = 500  # characters: a few speeches, because the words of one speaker are alike
+_LEAST = 1e-7  # probability at which Keras clips in a loss
 
 
 def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitCompile) -> Any:
@@ -134,16 +134,16 @@ def character_model(keras: Any, params: ShakespeareLstmParams, jit_compile: JitC
 
 
 def windows(text: shakespeare.Text, first: int, last: int, stride: int, window: int) -> Dataset:
-    """Windows that begin every `stride` characters and end, with the character after them, before `last`.
+    """Windows that start every `stride` characters; each window and the character after it end before `last`.
 
-    Each character's target is the one after it. One window must fit at least: see `ShakespeareLstmParams.conflicts`.
+    The target of each character is the next one. At least one window must fit: see `ShakespeareLstmParams.conflicts`.
     """
     ids = text.ids.astype(np.int32)
     return Dataset(ids[:-1], ids[1:], window, np.arange(first, last - window, stride, dtype=np.int32))
 
 
 def plan(params: ShakespeareLstmParams, context: BuildContext) -> Plan:
-    """Train on windows that begin anywhere; validate on the end of the training part, judge by what comes after it."""
+    """Train on windows that start anywhere, validate on the end of the training part, test on the rest of the text."""
     with context.phase("data"):
         text = shakespeare.load(Settings(data_dir=context.data_dir), params.data)
     end = text.train_count
@@ -198,7 +198,7 @@ def _judged(
 
 
 def _read(test: Dataset, trainer: Trainer) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Of each character held out, in the order of the text: its nats, and whether it was the likeliest."""
+    """(nats, whether it was the most likely) of each held-out character, in the order of the text."""
     nats, right = [], []
     for inputs, targets in batches(test, trainer.batch_size):
         chances = trainer.predict(inputs, trainer.batch_size)
@@ -211,9 +211,9 @@ def _read(test: Dataset, trainer: Trainer) -> tuple[NDArray[np.float64], NDArray
 def baselines(
     known: NDArray[np.uint8], before: NDArray[np.int32], after: NDArray[np.int32]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(unigram, bigram) nats of each character of `after`, which follow those of `before`.
+    """(unigram, bigram) nats of each character of `after`, which follows that of `before`.
 
-    By the frequencies in the text `known`, each count one higher (Laplace), so that nothing is impossible.
+    Frequencies come from the text `known`, with 1 added to each count (Laplace) so that no probability is 0.
     """
     pairs = known[:-1].astype(np.int64) * ALPHABET + known[1:]
     together = np.bincount(pairs, minlength=ALPHABET**2).reshape(ALPHABET, ALPHABET) + 1.0
@@ -225,27 +225,29 @@ def baselines(
 
 _LAYERS = 2
 _CHARACTER_BYTES = 3 * 4  # characters, targets and starts as int32
-_READ_S = {"cpu": 5e-3, "gpu": 2e-3, "tpu": 5e-3}  # one character of the passage, beside its products
+_READ_S = {"cpu": 5e-3, "gpu": 2e-3, "tpu": 5e-3}  # one character of the passage, without its products
 
 
 class ShakespeareLstmParams(RecurrentParams):
     untimed: ClassVar[frozenset[str]] = RecurrentParams.untimed | {"generate", "prompt", "temperature", "generate_seed"}
 
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(
-        128, description="Of all replicas together; where it isn't given 128 for each, as the reference's"
+        128, description="Total over all replicas; default: 128 per replica, as in the reference"
     )
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     steps_per_epoch: Annotated[int, Field(ge=1, le=10_000)] = 100
     optimizer: Optimizer = Field("rmsprop", description=OPTIMIZERS)
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-2, description="The optimiser's")
-    window: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="Characters of a sample")
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-2, description=LEARNING_RATE)
+    window: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="Characters per sample")
     embedding: Width = 512
     units: Annotated[int, Field(ge=1, le=8192)] = 512
-    test_samples: Annotated[int, Field(ge=1)] | None = Field(None, description="Windows held out; null: all there are")
+    test_samples: Annotated[int, Field(ge=1)] | None = Field(None, description="Maximum test windows; null: all")
     generate: Annotated[int, Field(ge=0, le=100_000)] = Field(1000, description="Characters to write after training")
-    prompt: Annotated[str, Field(min_length=1, max_length=200)] = Field("ROMEO:", description="What they go on from")
+    prompt: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        "ROMEO:", description="Beginning of the passage"
+    )
     temperature: Annotated[float, Field(ge=0.01, le=10)] = Field(
-        1.0, description="Below 1: likelier characters more often"
+        1.0, description="Values below 1 favour likely characters"
     )
     generate_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
@@ -256,13 +258,13 @@ class ShakespeareLstmParams(RecurrentParams):
     def conflicts(self) -> list[FieldError]:
         found = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
         if 0 < self.validated_characters <= self.window:
-            detail = f"{self.validated_characters} characters hold no window of {self.window} and the one after it"
+            detail = f"{self.validated_characters} characters are too few for a window of {self.window} and its target"
             found.append(FieldError("/validation_share", "too-few-characters", detail))
         return found
 
     @property
     def validated_characters(self) -> int:
-        """The last of those of training."""
+        """The number of validation characters, taken from the end of the training part."""
         return held_out_count(TRAIN_CHARACTERS, self.validation_share)
 
 
@@ -281,7 +283,7 @@ def _layer_weights(params: ShakespeareLstmParams) -> int:
 
 
 def _cost(params: ShakespeareLstmParams) -> RecurrentCost:
-    """The text, and one step's states at once."""
+    """Memory of the text and of one step's states."""
     weights = _layer_weights(params)
     tested = params.test_samples or (CHARACTERS - TRAIN_CHARACTERS) // params.window
     validated = params.validated_characters // params.window

@@ -1,17 +1,17 @@
-"""A weather forecast for tomorrow from the last eight weeks: the reference's GRU over 20 signals, hour by hour.
+"""Weather forecast for the next day from the last eight weeks: the reference's GRU over 20 hourly signals.
 
-The signals come from five stations. GRU 512 with its sequences returned, Dense 3 sigmoid (temperature, wind speed and
+The signals come from five stations. GRU 512 that returns sequences, Dense 3 sigmoid (temperature, wind speed and
 pressure of one station), windows of 1344 hours, targets 24 hours ahead, all in units of the training hours' range;
-RMSprop, mean squared error without the first 50 steps. A window starts at any hour of training and takes no memory of
-its own. The test forecasts held-out hours.
+RMSprop, mean squared error without the first 50 steps. A window starts at any training hour and takes no memory of its
+own. The test forecasts held-out hours.
 
 FLOP per training sample (a window), multiply-add = 2: 3 · window · (6·units·(signals + units) + 2·units·3), the
-forward pass and twice as much for the gradients; 6.6 GFLOP. By convention the gradient with respect to the signals
-counts too (1.3 %), although a framework may skip it. Biases, gates and the optimiser are left out.
+forward pass and twice as much for the gradients; 6.6 GFLOP. By convention the count includes the gradient with respect
+to the signals (1.3 %), although a framework may skip it. It omits biases, gates and the optimiser.
 
-Nearly all memory holds what a step keeps for its backward pass: at the defaults 7.2e9 bytes in all with TensorFlow
-on a CPU, about 1.4e10 with JAX (by steps of 8 and 32 windows). Smaller `batch_size`, `window` and `units` reduce
-it.
+Nearly all memory holds what a step keeps for its backward pass. At the defaults a step needs 7.2e9 bytes in total with
+TensorFlow on a CPU and about 1.4e10 with JAX (derived from steps of 8 and 32 windows). Smaller `batch_size`, `window`
+and `units` reduce it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dyno.workloads.contract import BuildContext
 from dyno.workloads.references import CPU, GPU, HARNESS, TPU
 from dyno.workloads.training.evaluation import batches, held_out_count, margins
 from dyno.workloads.training.model_training import Plan, TrainingOutcome
-from dyno.workloads.training.params import OPTIMIZERS, Optimizer, new_optimizer
+from dyno.workloads.training.params import LEARNING_RATE, OPTIMIZERS, Optimizer, new_optimizer
 from dyno.workloads.training.plots import plot_forecast
 from dyno.workloads.training.recurrent import (
     RecurrentCost,
@@ -47,22 +47,22 @@ from dyno.workloads.training.recurrent import (
 from dyno.workloads.training.schedule import schedule_steps
 from dyno.workloads.training.workload import training_workload
 
-QUANTITIES = {"temp": "°C", "wind_speed": "m/s", "pressure": "hPa"}  # what is forecast, and its unit
+QUANTITIES = {"temp": "°C", "wind_speed": "m/s", "pressure": "hPa"}  # forecast quantities and their units
 _PLOTTED = 1000  # hours, as in the reference
-_BLOCK_H = 168  # a week: the weather of neighbouring days is alike
+_BLOCK_H = 168  # a week, because the weather of neighbouring days is alike
 
 
 @dataclass(frozen=True)
 class Series:
-    """`inputs` (hours, signals) and `targets` (hours, 3), the same `horizon` hours later, in units of their range.
+    """`inputs` (hours, signals) and `targets` (hours, 3), which are `horizon` hours later, in units of their range.
 
-    0 to 1 is the range over the `train` first hours; later ones may lie outside. `low` and `span` are that of the
-    targets, in physical units. No hour of training has a target among those held out.
+    0 to 1 is the range over the first `train` hours; later values may lie outside. `low` and `span` describe the range
+    of the targets in physical units. The targets of the training hours don't reach into the held-out hours.
     """
 
     inputs: NDArray[np.float32]
     targets: NDArray[np.float32]
-    columns: tuple[int, ...]  # of the inputs, where the targets come from
+    columns: tuple[int, ...]  # input columns of the target quantities
     low: NDArray[np.float32]
     span: NDArray[np.float32]
     train: int
@@ -70,7 +70,7 @@ class Series:
 
 
 def series(data: weather.Weather, horizon: int) -> Series:
-    """The targets are those of the first station."""
+    """Scale the data and build inputs and targets; the targets belong to the first station."""
     station = data.signals[0].split()[0]
     columns = tuple(data.signals.index(f"{station} {quantity}") for quantity in QUANTITIES)
     known = data.values[: data.origin.train_samples]
@@ -89,12 +89,12 @@ def series(data: weather.Weather, horizon: int) -> Series:
 
 
 def loss_after(keras: Any, warmup_steps: int) -> Any:
-    """The mean squared error, but for the first steps of each window, at which the model has seen next to nothing.
+    """The mean squared error without the first steps of each window, when the model has seen little input.
 
-    A saved model's configuration names it as `dyno>MseAfterWarmup`.
+    A saved model's configuration calls it `dyno>MseAfterWarmup`.
     """
 
-    class MseAfterWarmup(keras.losses.Loss):  # type: ignore[misc] # Keras is imported by runners only, so it is Any
+    class MseAfterWarmup(keras.losses.Loss):  # type: ignore[misc] # only runners import Keras, so it is Any
         def __init__(self, warmup_steps: int, name: str = "mse_after_warmup", **options: Any) -> None:
             super().__init__(name=name, **options)
             self.warmup_steps = warmup_steps
@@ -127,9 +127,10 @@ def weather_model(keras: Any, signals: int, params: WeatherGruParams, jit_compil
 
 
 def windows(hours: Series, first: int, last: int, params: WeatherGruParams) -> Dataset:
-    """Windows over the hours from `first` to before `last` that forecast each once the warm-up of the first is over.
+    """Windows over the hours from `first` up to `last` that forecast every hour after the first window's warm-up.
 
-    The last one may overlap more than the warm-up. At least one must fit: see `WeatherGruParams.conflicts`.
+    The last window may overlap its predecessor by more than the warm-up. At least one window must fit: see
+    `WeatherGruParams.conflicts`.
     """
     starts = np.arange(first, last - params.window, params.window - params.warmup_steps, dtype=np.int32)
     starts = np.append(starts, np.int32(last - params.window))
@@ -137,7 +138,7 @@ def windows(hours: Series, first: int, last: int, params: WeatherGruParams) -> D
 
 
 def plan(params: WeatherGruParams, context: BuildContext) -> Plan:
-    """Train on windows that begin at any hour, validate on the last hours before those held out for the test."""
+    """Train on windows that start at any hour; validate on the last hours before the test hours."""
     with context.phase("data"):
         data = weather.load(Settings(data_dir=context.data_dir), params.data)
         hours = series(data, params.horizon_h)
@@ -160,7 +161,7 @@ def plan(params: WeatherGruParams, context: BuildContext) -> Plan:
 def _judged(
     params: WeatherGruParams, hours: Series, test: Dataset, trainer: Trainer, context: BuildContext
 ) -> TrainingOutcome:
-    """Each hour once, those of the first window's warm-up apart. Errors in units of the range, as the loss is."""
+    """Evaluate each hour once, except the first window's warm-up. Errors are in units of the range, like the loss."""
     assert test.starts is not None
     context.report("evaluation", 0, len(test), "samples")
     first = int(test.starts[0])
@@ -184,7 +185,7 @@ def _judged(
 
 
 def _series_of(test: Dataset, trainer: Trainer, warmup_steps: int) -> NDArray[np.float32]:
-    """(hours, 3): of each window what follows its warm-up, in the order of the hours. A later window counts."""
+    """(hours, 3): the predictions after each window's warm-up, in order. Later windows overwrite earlier ones."""
     assert test.starts is not None
     assert test.window is not None
     first = test.starts[0] + warmup_steps
@@ -198,18 +199,18 @@ def _series_of(test: Dataset, trainer: Trainer, warmup_steps: int) -> NDArray[np
 def _draw(
     hours: Series, predicted: NDArray[np.float32], true: NDArray[np.float32], horizon_h: int, context: BuildContext
 ) -> None:
-    """The first hours held out, a picture a signal, in physical units."""
+    """Plot the first held-out hours in physical units, one picture per signal."""
     for place, (quantity, unit) in enumerate(QUANTITIES.items()):
         low, span = hours.low[place], hours.span[place]
         shown, really = low + span * predicted[:_PLOTTED, place], low + span * true[:_PLOTTED, place]
-        title = f"{hours.station}: {quantity} {horizon_h} hours ahead, on hours held out"
+        title = f"{hours.station}: {quantity} {horizon_h} hours ahead, held-out hours"
         plot_forecast(context.artifacts, f"forecast_{quantity}.png", shown, really, title, unit)
 
 
 def _signal(
     hours: Series, place: int, predicted: NDArray[np.float32], true: NDArray[np.float32], now: NDArray[np.float32]
 ) -> JsonValue:
-    """Root mean squared errors in physical units. Outside the range of training no sigmoid can reach the true value."""
+    """Root mean squared errors in physical units. A sigmoid can't reach values outside the training range."""
     quantity, unit = list(QUANTITIES.items())[place]
     span, truth = float(hours.span[place]), true[:, place]
     return {
@@ -222,7 +223,7 @@ def _signal(
 
 
 def _errors(predicted: NDArray[np.float32], true: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Squared, of each hour: the mean over the signals."""
+    """The squared error of each hour, averaged over the signals."""
     return np.asarray(np.square(predicted.astype(np.float64) - true).mean(axis=-1))
 
 
@@ -230,7 +231,7 @@ def _mse(predicted: NDArray[np.float32], true: NDArray[np.float32]) -> float:
     return float(np.mean(np.square(predicted.astype(np.float64) - true)))
 
 
-_SERIES_BYTES = HOURS * (len(SIGNALS) + len(QUANTITIES)) * 4  # as read, as scaled, and as on each device
+_SERIES_BYTES = HOURS * (len(SIGNALS) + len(QUANTITIES)) * 4  # one copy: as read, scaled, or on a device
 _READING_BYTES = 50_000_000  # the file as text
 
 
@@ -239,12 +240,16 @@ class WeatherGruParams(RecurrentParams):
     epochs: Annotated[int, Field(ge=1, le=1000)] = 10
     steps_per_epoch: Annotated[int, Field(ge=1, le=10_000)] = 10
     optimizer: Optimizer = Field("rmsprop", description=OPTIMIZERS)
-    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description="The optimiser's")
-    window: Annotated[int, Field(ge=2, le=8192)] = Field(1344, description="Hours of a sample; 1344 are eight weeks")
-    warmup_steps: Annotated[int, Field(ge=0, le=8191)] = Field(50, description="Of each window, left out of the loss")
-    horizon_h: Annotated[int, Field(ge=1, le=720)] = Field(24, description="How many hours ahead to forecast")
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = Field(1e-3, description=LEARNING_RATE)
+    window: Annotated[int, Field(ge=2, le=8192)] = Field(1344, description="Hours per sample; 1344 are eight weeks")
+    warmup_steps: Annotated[int, Field(ge=0, le=8191)] = Field(
+        50, description="First steps of each window, excluded from the loss"
+    )
+    horizon_h: Annotated[int, Field(ge=1, le=720)] = Field(24, description="Hours to forecast ahead")
     units: Annotated[int, Field(ge=1, le=8192)] = 512
-    validation_share: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="Of the training hours, the last")
+    validation_share: Annotated[float, Field(ge=0, le=0.5)] = Field(
+        0.1, description="Share of the training hours held out for validation, from the end"
+    )
     early_stopping_patience: Annotated[int, Field(ge=1, le=1000)] | None = 5
     reduce_lr_patience: Annotated[int, Field(ge=1, le=1000)] | None = 1
     best_weights: bool = True
@@ -252,18 +257,20 @@ class WeatherGruParams(RecurrentParams):
     def conflicts(self) -> list[FieldError]:
         found = [*super().conflicts(), *self.unrolled_too_far(self.window, "/window")]
         if self.warmup_steps >= self.window:
-            found.append(FieldError("/warmup_steps", "no-steps-left", f"a window has {self.window} steps"))
+            found.append(
+                FieldError("/warmup_steps", "no-steps-left", f"must be less than the window of {self.window} steps")
+            )
         if (tested := HOURS - TRAIN_HOURS - self.horizon_h) < self.window:
-            detail = f"{tested} hours are held out that have a forecast {self.horizon_h} hours ahead"
+            detail = f"at most {tested}: that many held-out hours have a target {self.horizon_h} hours ahead"
             found.append(FieldError("/window", "too-few-hours", detail))
         if 0 < (validated := self.validated_hours) < self.window:
-            detail = f"{validated} hours of validation hold no window of {self.window}"
+            detail = f"{validated} validation hours are too few for a window of {self.window}"
             found.append(FieldError("/validation_share", "too-few-hours", detail))
         return found
 
     @property
     def validated_hours(self) -> int:
-        """The last of those of training; the targets of the training hours end before them."""
+        """The number of validation hours at the end of the training part. The training targets end before them."""
         return held_out_count(TRAIN_HOURS - self.horizon_h, self.validation_share)
 
 
@@ -273,7 +280,7 @@ def flops_per_sample(params: WeatherGruParams) -> float:
 
 
 def _cost(params: WeatherGruParams) -> RecurrentCost:
-    """The hours, and one step's states at once: at the defaults those are nearly all of it."""
+    """Memory of the hours and of one step's states, which dominate at the defaults."""
     weights = 3 * params.units * (len(SIGNALS) + params.units)
     counted = params.window - params.warmup_steps  # hours that each further window adds
     return RecurrentCost(
@@ -294,16 +301,20 @@ def _cost(params: WeatherGruParams) -> RecurrentCost:
     )
 
 
-_UNFUSED = "6.6 GFLOP a window, 2560 windows an epoch: 0.4 TFLOP/s. The GPU hardly ran its fused GRU kernel."
-_RISING = "Its loss rose from epoch 1 to 5 (0.0115 to 0.0376), and neither stopping nor checkpoint could fire."
-_NO_VALIDATION = "Neither stopping, checkpoint nor a lower rate could fire: there was no validation loss."
+_UNFUSED = (
+    "6.6 GFLOP per window, 2560 windows per epoch: 0.4 TFLOP/s. The GPU probably didn't run its fused GRU kernel."
+)
+_RISING = (
+    "The loss rose from epoch 1 to 5 (0.0115 to 0.0376), and neither early stopping nor checkpoints could trigger."
+)
+_NO_VALIDATION = "Without a validation loss, early stopping, checkpoints and learning-rate reduction couldn't trigger."
 
 
 REFERENCES = (
     HARNESS.figure(GPU, "epoch_time", 42.0, "s", f"{_UNFUSED} {_NO_VALIDATION}"),
     HARNESS.figure(GPU, "epoch_time", 44.0, "s", f"{_UNFUSED} {_NO_VALIDATION}"),
     HARNESS.figure(GPU, "training_time", 432.0, "s", _NO_VALIDATION),
-    HARNESS.figure(TPU, "first_epoch_time", 14.0, "s", "3.39 s of it were compiling, it says."),
+    HARNESS.figure(TPU, "first_epoch_time", 14.0, "s", "According to the article, compiling took 3.39 s of it."),
     HARNESS.figure(TPU, "epoch_time", 5.0, "s", _RISING),
     HARNESS.figure(TPU, "training_time", 66.0, "s", _RISING),
     HARNESS.figure(CPU, "epoch_time", None, "s", "It ran out of memory."),

@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 document of the service: what FastAPI knows, completed with operations, links and headers.
+"""Build the OpenAPI 3.1 document: FastAPI's, completed with operations, links and headers.
 
-Names, summaries and links of operations and the headers of responses are tables here; `components` adds schemas,
+Tables here have the names, summaries and links of operations and the headers of responses; `components` adds schemas,
 examples and errors.
 """
 
@@ -30,23 +30,23 @@ from service.openapi.components import (
 from service.problems import documented
 
 TAGS = {
-    "jobs": "Submit a benchmark, wait for it, read what it measured",
-    "artifacts": "Files that a job left behind",
-    "results": "Figures of many jobs, for dashboards",
-    "comparisons": "Results beside each other, and specs run in turns",
-    "events": "What happens, as Server-Sent Events",
-    "workloads": "What there is to run",
-    "fleet": "What there is to run it on",
-    "webhooks": "Who is told that a job is done",
-    "keys": "Who may ask",
-    "health": "Whether the service is well, for probes and Prometheus",
+    "jobs": "Submit benchmarks, wait for them, read their results",
+    "artifacts": "Files of jobs",
+    "results": "Metrics of many jobs, for dashboards",
+    "comparisons": "Compare results, or two specs run in turns",
+    "events": "Server-Sent Events of jobs",
+    "workloads": "The benchmarks that jobs can run",
+    "fleet": "Workers and devices",
+    "webhooks": "Notifications about done jobs",
+    "keys": "API keys",
+    "health": "Probes and Prometheus metrics",
 }
 
 # (method, path) -> operationId, summary. A route without a row is named after its path.
 OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     ("POST", "/v1/jobs"): ("submitJob", "Submit a job"),
     ("GET", "/v1/jobs"): ("listJobs", "List jobs"),
-    ("GET", "/v1/jobs/{job_id}"): ("getJob", "Look at a job, or wait for it"),
+    ("GET", "/v1/jobs/{job_id}"): ("getJob", "Read a job, or wait for it"),
     ("DELETE", "/v1/jobs/{job_id}"): ("deleteJob", "Delete a done job"),
     ("POST", "/v1/jobs/{job_id}/rerun"): ("rerunJob", "Run a job's spec again"),
     ("POST", "/v1/jobs/{job_id}/cancel"): ("cancelJob", "Cancel a job"),
@@ -54,32 +54,32 @@ OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     ("GET", "/v1/jobs/{job_id}/logs"): ("getLogs", "Read or follow a job's log"),
     ("GET", "/v1/jobs/{job_id}/events"): ("followJob", "Follow a job"),
     ("GET", "/v1/jobs/{job_id}/samples"): ("getSamples", "Read a job's samples"),
-    ("HEAD", "/v1/jobs/{job_id}/artifacts"): ("checkArtifacts", "Whether a job's files can be listed"),
+    ("HEAD", "/v1/jobs/{job_id}/artifacts"): ("checkArtifacts", "Check that a job's files can be listed"),
     ("GET", "/v1/jobs/{job_id}/artifacts"): ("listArtifacts", "List a job's files"),
-    ("HEAD", "/v1/jobs/{job_id}/artifacts/{name}"): ("checkArtifact", "Look at a file without reading it"),
+    ("HEAD", "/v1/jobs/{job_id}/artifacts/{name}"): ("checkArtifact", "Read a file's headers"),
     ("GET", "/v1/jobs/{job_id}/artifacts/{name}"): ("getArtifact", "Download a file"),
     ("PUT", "/v1/jobs/{job_id}/artifacts/{name}"): ("putArtifact", "Store a file"),
-    ("GET", "/v1/results"): ("listResults", "Read figures of many jobs"),
-    ("POST", "/v1/comparisons"): ("createComparison", "Compare results, or two specs"),
+    ("GET", "/v1/results"): ("listResults", "Read metrics of many jobs"),
+    ("POST", "/v1/comparisons"): ("createComparison", "Compare results or two specs"),
     ("GET", "/v1/comparisons/{comparison_id}"): ("getComparison", "Read a comparison"),
-    ("GET", "/v1/comparisons/{comparison_id}/bars.svg"): ("getBars", "See a comparison"),
+    ("GET", "/v1/comparisons/{comparison_id}/bars.svg"): ("getBars", "Draw a comparison"),
     ("GET", "/v1/events"): ("followAll", "Follow all jobs"),
-    ("GET", "/v1/webhook-deliveries"): ("listDeliveries", "List deliveries of webhooks"),
-    ("POST", "/v1/webhook-deliveries/{delivery_id}/redeliver"): ("redeliver", "Tell a webhook again"),
-    ("GET", "/v1/webhook-secret"): ("getWebhookSecret", "Read what signs your webhooks"),
+    ("GET", "/v1/webhook-deliveries"): ("listDeliveries", "List webhook deliveries"),
+    ("POST", "/v1/webhook-deliveries/{delivery_id}/redeliver"): ("redeliver", "Redeliver a webhook"),
+    ("GET", "/v1/webhook-secret"): ("getWebhookSecret", "Read the secret of your webhooks"),
     ("GET", "/v1/workloads"): ("listWorkloads", "List workloads"),
-    ("GET", "/v1/workloads/{name}"): ("getWorkload", "Look at a workload"),
+    ("GET", "/v1/workloads/{name}"): ("getWorkload", "Read a workload"),
     ("GET", "/v1/devices"): ("listDevices", "List devices"),
     ("GET", "/v1/workers"): ("listWorkers", "List workers"),
     ("POST", "/v1/devices/{device_id}/cordon"): ("cordonDevice", "Cordon a device"),
     ("POST", "/v1/devices/{device_id}/uncordon"): ("uncordonDevice", "Uncordon a device"),
-    ("GET", "/v1/me"): ("getMe", "Look at the key sent"),
-    ("POST", "/v1/keys"): ("createKey", "Make a key"),
+    ("GET", "/v1/me"): ("getMe", "Read your key"),
+    ("POST", "/v1/keys"): ("createKey", "Create a key"),
     ("GET", "/v1/keys"): ("listKeys", "List keys"),
     ("DELETE", "/v1/keys/{key_id}"): ("revokeKey", "Revoke a key"),
     ("GET", "/metrics"): ("getMetrics", "Read metrics"),
-    ("GET", "/livez"): ("getLiveness", "Whether the process lives"),
-    ("GET", "/readyz"): ("getReadiness", "Whether jobs can be taken"),
+    ("GET", "/livez"): ("getLiveness", "Check liveness"),
+    ("GET", "/readyz"): ("getReadiness", "Check readiness"),
 }
 
 _Links = list[tuple[tuple[str, ...], dict[str, str]]]
@@ -90,7 +90,7 @@ _OF_JOB = (
 _OF_COMPARISON = (("getComparison", "getBars"), {"comparison_id": "$response.body#/id"})
 _QUEUED_LINKS: _Links = [(_OF_JOB, {"job_id": "$response.body#/id"})]
 
-# (operationId, status) -> what can be asked next, with which part of the answer.
+# (operationId, status) -> operations that can follow, and the parts of the response that they need.
 LINKS: dict[tuple[str, str], _Links] = {
     ("submitJob", "202"): _QUEUED_LINKS,
     ("rerunJob", "202"): _QUEUED_LINKS,
@@ -112,28 +112,28 @@ LINKS: dict[tuple[str, str], _Links] = {
 
 
 def link(operation_id: str, parameters: dict[str, str]) -> dict[str, Any]:
-    """As OpenAPI has it."""
+    """An OpenAPI link."""
     return {"operationId": operation_id, "parameters": parameters}
 
 
 def default_name(method: str, path: str) -> tuple[str, str]:
-    """operationId and summary of a route that has no row."""
+    """operationId and summary of a route without a row in OPERATIONS."""
     words = [word for word in re.split(r"[^A-Za-z0-9]+", path) if word]
     return method.lower() + "".join(map(str.capitalize, words)), f"{method} {path}"
 
 
 _HEADERS = {
-    "RequestId": ("string", "The caller's own `X-Request-ID`, or one made for this request"),
-    "RetryAfter": ("integer", "Seconds after which to ask again"),
+    "RequestId": ("string", "The `X-Request-ID` of the request, or a generated one"),
+    "RetryAfter": ("integer", "Seconds after which to retry"),
     "Challenge": ("string", "`Bearer`: a key or a token is needed"),
-    "RateLimitPolicy": ("string", "Of a limit that is reached: its quota, and the seconds that this is for"),
-    "RateLimit": ("string", "What is left of it, and when it is anew"),
-    "ETag": ("string", "The version; for `If-None-Match`"),
-    "FileETag": ("string", "The SHA-256 of the file; for `If-None-Match`"),
-    "Disposition": ("string", "`attachment`, with the name to save it under"),
-    "Location": ("string", "Where what was made is"),
-    "Link": ("string", "The next page, where there is one"),
-    "Replayed": ("string", "`true`: the answer to an earlier request with this idempotency key"),
+    "RateLimitPolicy": ("string", "The limit that was reached: its quota, and its window in seconds"),
+    "RateLimit": ("string", "What is left of the quota, and the seconds until it is renewed"),
+    "ETag": ("string", "The version, for `If-None-Match`"),
+    "FileETag": ("string", "The SHA-256 of the file, for `If-None-Match`"),
+    "Disposition": ("string", "`attachment`, with a file name"),
+    "Location": ("string", "The path of what was created"),
+    "Link": ("string", "The next page, if there is one"),
+    "Replayed": ("string", "`true`: this is the job of an earlier request with the same idempotency key"),
     "Preferred": ("string", "The `wait` that was granted"),
 }
 _ALWAYS = {"X-Request-ID": "RequestId"}
@@ -162,7 +162,7 @@ _OF_ANSWER = {
 
 
 def describe_headers(document: dict[str, Any]) -> None:
-    """Say which headers each answer has; what every answer of the edge has for browsers is left out."""
+    """Add the headers of each response, without the security headers for browsers that every response has."""
     document["components"]["headers"] = {
         name: {"description": text, "schema": {"type": kind}} for name, (kind, text) in _HEADERS.items()
     }
@@ -185,8 +185,8 @@ _SCHEMES = {
     "key": {
         "type": "http",
         "scheme": "bearer",
-        "description": "`dyno_` and 64 digits; the list beside it names the scope. Needed from the first key on: "
-        "until then everything but /v1/keys is open.",
+        "description": "`dyno_` and 64 hexadecimal digits; the list beside it names the scope. Needed once the first "
+        "key exists: until then everything but /v1/keys is open.",
     },
     "attempt": {
         "type": "http",
@@ -207,7 +207,7 @@ async def document(request: Request) -> Response:
 
 
 def _text(app: FastAPI) -> bytes:
-    """Made when first asked for, which takes half a second; then kept."""
+    """The document as JSON: built on the first request, in half a second, then cached."""
     if not hasattr(app.state, "document"):
         app.state.document = json.dumps(app.openapi(), ensure_ascii=False).encode()
     kept: bytes = app.state.document
@@ -215,7 +215,7 @@ def _text(app: FastAPI) -> bytes:
 
 
 def openapi_factory(app: FastAPI, workloads: Mapping[str, Workload]) -> Callable[[], Document]:
-    """What `app.openapi` is to be: made once, when first asked for."""
+    """A function for `app.openapi` that builds the document on its first call."""
 
     def openapi() -> Document:
         if app.openapi_schema is None:
@@ -252,14 +252,14 @@ def _described(app: FastAPI, workloads: Mapping[str, Workload]) -> Document:
 
 
 def each_operation(document: Document) -> Iterator[tuple[str, str, Operation]]:
-    """Method, path and operation, all of them."""
+    """Method, path and operation of each operation."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield method.upper(), path, operation
 
 
 def _drop_foreign_errors(document: Document) -> None:
-    """FastAPI adds its own 422 to every route with parameters; ours are problems, and said where they can happen."""
+    """Remove the 422 that FastAPI adds to every route with parameters; routes document their own problems."""
     for _, _, operation in each_operation(document):
         if "application/json" in operation["responses"].get("422", {}).get("content", {}):
             del operation["responses"]["422"]
@@ -268,7 +268,7 @@ def _drop_foreign_errors(document: Document) -> None:
 
 
 def _drop_nulls(document: Document) -> None:
-    """FastAPI says null of what may be left out; but in a query or a header `null` is a word like any other."""
+    """Remove the null that FastAPI adds to optional parameters: in a query or header `null` is plain text."""
     for _, _, operation in each_operation(document):
         for parameter in operation.get("parameters", []):
             schema = parameter["schema"]
@@ -277,7 +277,7 @@ def _drop_nulls(document: Document) -> None:
 
 
 def _describe_access(document: Document) -> None:
-    """What each route needs, and the answers to whoever doesn't have it."""
+    """Add what each route needs, and its responses to callers that lack it."""
     document["components"]["securitySchemes"] = _SCHEMES
     for method, path, operation in each_operation(document):
         needs = ROUTE_RULES[(method, path)].needs
@@ -290,12 +290,12 @@ def _describe_access(document: Document) -> None:
             _add_answers(operation, ("invalid-request",))
         operation["responses"] = dict(sorted(operation["responses"].items()))
         for status, answer in operation["responses"].items():
-            if answer["description"] == "Successful Response":  # FastAPI's, where a route says nothing
+            if answer["description"] == "Successful Response":  # FastAPI's default
                 answer["description"] = HTTPStatus(int(status)).phrase
 
 
 def _add_answers(operation: Operation, codes: tuple[str, ...]) -> None:
-    """Also where the route itself answers with that status, for a reason of its own."""
+    """Add the codes, also to a status that the route already documents."""
     for code in codes:
         for status, answer in documented(code).items():
             known = operation["responses"].setdefault(str(status), answer)
@@ -304,7 +304,7 @@ def _add_answers(operation: Operation, codes: tuple[str, ...]) -> None:
 
 
 def _describe_links(document: Document) -> None:
-    """From what an answer made or named to what can be done with it."""
+    """Add links from responses to the operations that can follow."""
     by_id = {operation["operationId"]: operation for _, _, operation in each_operation(document)}
     for (operation_id, status), links in LINKS.items():
         answer = by_id[operation_id]["responses"][status]

@@ -1,7 +1,7 @@
-"""`python -m service.openapi [--breaking]`: write the document, as it is served now, over the one that was reviewed.
+"""`python -m service.openapi [--breaking]`: write the current document over the reviewed one, docs/openapi.json.
 
-1 where that would break callers or there is none, and nothing is written then; `--breaking` says that it is meant.
-2 a setting is wrong.
+Exit code 1: the change would break clients and `--breaking` isn't given, or the document can't be built; nothing is
+written. Exit code 2: a setting is invalid.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ REVIEWED = Path("docs") / "openapi.json"
 
 
 def text(document: dict[str, Any]) -> str:
-    """As the file holds it: a line for each value, so that a review sees what has changed."""
+    """The document as in the file: one line per value, so that reviews see each change."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="service.openapi", description=__doc__)
-    parser.add_argument("--breaking", action="store_true", help="write it even if it breaks callers")
+    parser.add_argument("--breaking", action="store_true", help="write it even if it breaks clients")
     asked = parser.parse_args()
     try:
         document = create_app(load_settings()).openapi()
@@ -38,7 +38,7 @@ def main() -> int:
     sys.stdout.writelines(f"{each}\n" for each in broken)
     if broken and not asked.breaking:
         sys.stderr.write(
-            "this breaks callers; where it is meant: make openapi BREAKING=yes, and a line in CHANGELOG.md\n"
+            "this breaks clients; if intended, run `make openapi BREAKING=yes` and add a line to CHANGELOG.md\n"
         )
         return 1
     REVIEWED.write_text(text(document))

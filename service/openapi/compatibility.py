@@ -1,10 +1,10 @@
-"""Breaking changes between two OpenAPI documents: requests accept less, or responses hold less or something else.
+"""Find breaking changes between two OpenAPI documents: narrower requests, and responses with less or other content.
 
-Additions break nobody: a route, an optional parameter or field of a request, a field of a response, the code of an
-error. A new value in a closed list of a response is a break, and so is another status of success: callers may switch
-over them. So is another name where generated clients have one: of an operation, its module or a model.
+Additions don't break clients: a route, an optional parameter or field of a request, a field of a response, an error
+code. A new value in a closed list of a response is a break, and so is a new success status: clients may switch over
+them. So is a changed name that generated clients use: of an operation, its module or a model.
 
-JSON Schema is compared as far as these documents use it.
+JSON Schema is compared as far as Dyno's documents use it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _ANY = frozenset({*_TYPES.values(), "string"})
 
 
 class Alternative(NamedTuple):
-    """A schema without alternatives of its own. `place`: where in the components it stands, null for elsewhere."""
+    """A schema without alternatives of its own. `place`: its position in the components; None elsewhere."""
 
     place: str | None
     schema: Schema
 
     @property
     def model(self) -> str | None:
-        """The component that it is; null where it is only a part of one."""
+        """The name of the component; None for a part of one."""
         name = (self.place or "/").removeprefix(_COMPONENTS)
         return None if "/" in name else name
 
 
 def resolved(part: Schema, document: Schema) -> Schema:
-    """What the references of `part`, if it is one, lead to, and what stands beside them; any part of a document."""
+    """Any part of a document with its reference resolved, merged with the keywords beside the reference."""
     beside: Schema = {}
     while "$ref" in part:
         beside = {**{name: value for name, value in part.items() if name != "$ref"}, **beside}
@@ -48,7 +48,7 @@ def resolved(part: Schema, document: Schema) -> Schema:
 
 
 def alternatives(schema: Schema, document: Schema, place: str | None = None) -> Iterator[Alternative]:
-    """Each with what holds for all of them; of a list of types each type is one."""
+    """Each alternative, with the keywords that apply to all. Each type of a list of types is an alternative."""
     place, whole = schema.get("$ref", place), resolved(schema, document)
     several = next((name for name in _ALTERNATIVES if name in whole), None)
     if several is not None:
@@ -63,7 +63,7 @@ def alternatives(schema: Schema, document: Schema, place: str | None = None) -> 
 
 
 def types(schema: Schema) -> frozenset[str]:
-    """All that are allowed; values without a type have their own."""
+    """All allowed types; without `type`, those of the enumerated values."""
     if "type" in schema:
         found = frozenset([schema["type"]])
     else:
@@ -91,20 +91,20 @@ _COMPARED = {*_LOWER, *_UPPER, *_EXACT, *_STRUCTURE, "type", "enum", "const", "c
 
 
 class Containment:
-    """`inner` and `outer` are the documents that references of either schema lead into.
+    """Compare schemas of two documents, `inner` and `outer`, into which their references point.
 
-    `told`: the schemas are of answers, `inner` of the newer one. Who reads them skips what is new to him, and misses
-    what was there: a field, a value of a closed list, one of several types. Else `inner` is of the older one, and what
-    is left out of a request has to mean what it meant.
+    With `of_responses` the schemas are of responses, and `inner` is the newer document. Clients skip what is new, but
+    need what was there: a field, a value of a closed list, one of several types. Otherwise the schemas are of requests,
+    and `inner` is the older document; what clients leave out must keep its meaning.
     """
 
-    def __init__(self, inner: Schema, outer: Schema, *, told: bool = False) -> None:
-        self._inner, self._outer, self._is_told = inner, outer, told
-        self._within = set[tuple[str | None, str | None]]()  # places that are being compared: schemas may recur
+    def __init__(self, inner: Schema, outer: Schema, *, of_responses: bool = False) -> None:
+        self._inner, self._outer, self._responses = inner, outer, of_responses
+        self._within = set[tuple[str | None, str | None]]()  # pairs being compared: schemas may be recursive
 
     def beyond(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
-        """Why something that `inner` allows isn't allowed by `outer`; nothing where all is."""
-        if not self._is_told:
+        """Why `outer` doesn't allow something that `inner` allows; empty if it allows everything."""
+        if not self._responses:
             yield from self._default(resolved(inner, self._inner), resolved(outer, self._outer), at)
         others = list(alternatives(outer, self._outer))
         found = set[int]()
@@ -113,7 +113,7 @@ class Containment:
             nearest = min(range(len(others)), key=lambda index: len(reasons[index]))
             found |= {nearest, *(index for index, reason in enumerate(reasons) if not reason)}
             yield from reasons[nearest]
-        for index, other in enumerate(others if self._is_told else ()):
+        for index, other in enumerate(others if self._responses else ()):
             if index not in found and types(other.schema) != {"null"}:
                 yield f"{at}: {other.model or _shown(other.schema)} is gone"
 
@@ -122,7 +122,7 @@ class Containment:
             yield self._said(at, "default", inner["default"], outer.get("default"))
 
     def _one(self, inner: Alternative, outer: Alternative, at: str) -> Iterator[str]:
-        older, newer = (outer, inner) if self._is_told else (inner, outer)
+        older, newer = (outer, inner) if self._responses else (inner, outer)
         if older.model is not None and older.model != newer.model and _is_class(older.schema):
             yield f"{at}: model was {older.model}, is {newer.model}"
         pair = (inner.place, outer.place)
@@ -133,7 +133,7 @@ class Containment:
             self._within -= known
 
     def _of_schemas(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
-        if not types(inner) <= types(outer) or (self._is_told and self._lost(inner, outer)):
+        if not types(inner) <= types(outer) or (self._responses and self._lost(inner, outer)):
             yield self._said(at, "type", _shown(inner), _shown(outer))
             return
         yield from self._values(inner, outer, at)
@@ -148,7 +148,7 @@ class Containment:
                 yield f"{at}: can't be compared: {name}"
 
     def _lost(self, inner: Schema, outer: Schema) -> frozenset[str]:
-        """Types that are told of no more. Whoever reads numbers reads integers."""
+        """Types that responses no longer have. Clients that read numbers also read integers."""
         lost = types(outer) - types(inner) - {"null"}
         return lost - {"number"} if "integer" in types(inner) else lost
 
@@ -156,7 +156,7 @@ class Containment:
         given, allowed = enumerated(inner), enumerated(outer)
         if allowed is not None and (given is None or [value for value in given if value not in allowed]):
             yield self._said(at, "values", given or "any", allowed)
-        elif self._is_told and given is not None and allowed and [value for value in allowed if value not in given]:
+        elif self._responses and given is not None and allowed and [value for value in allowed if value not in given]:
             yield self._said(at, "values", given, allowed)
 
     def _bounds(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
@@ -171,29 +171,29 @@ class Containment:
 
     def _fields(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
         given, allowed = inner.get("properties", {}), outer.get("properties", {})
-        for name in sorted(allowed.keys() - given.keys()) if self._is_told else ():
+        for name in sorted(allowed.keys() - given.keys()) if self._responses else ():
             yield f"{at}/{name}: is gone"
         for name in sorted(set(outer.get("required", ())) - set(inner.get("required", ()))):
-            if name in given or not self._is_told:
-                yield f"{at}/{name}: " + ("may be missing" if self._is_told else "is required")
+            if name in given or not self._responses:
+                yield f"{at}/{name}: " + ("may be missing" if self._responses else "is required")
         for name in sorted(given.keys() & allowed.keys()):
             yield from self.beyond(given[name], allowed[name], f"{at}/{name}")
         more = outer.get("additionalProperties")
         for name in sorted(given.keys() - allowed.keys()):
-            if more is False and not self._is_told:
+            if more is False and not self._responses:
                 yield f"{at}/{name}: is gone"
             elif isinstance(more, Mapping):
                 yield from self.beyond(given[name], more, f"{at}/{name}")
 
     def _more_fields(self, inner: Schema, outer: Schema, at: str) -> Iterator[str]:
-        """Fields that have no schema of their own, and what they may be called."""
+        """Fields without a schema of their own, and their names."""
         if "propertyNames" in outer:
             given, allowed = ({"type": "string", **each.get("propertyNames", {})} for each in (inner, outer))
             yield from self.beyond(given, allowed, f"{at} names")
         more, others = (each.get("additionalProperties", True) for each in (inner, outer))
-        if others is False and more is not False and not self._is_told:
+        if others is False and more is not False and not self._responses:
             yield f"{at}: takes no other fields"
-        elif more is False and others is not False and self._is_told and "additionalProperties" in outer:
+        elif more is False and others is not False and self._responses and "additionalProperties" in outer:
             yield f"{at}/*: is gone"
         elif more is not False and others is not False and "additionalProperties" in outer:
             yield from self.beyond(_of(more), _of(others), f"{at}/*")
@@ -206,12 +206,12 @@ class Containment:
                 yield from self.beyond(_of(given), allowed, f"{at}/[]")
 
     def _said(self, at: str, what: str, inner: object, outer: object) -> str:
-        before, after = (outer, inner) if self._is_told else (inner, outer)
+        before, after = (outer, inner) if self._responses else (inner, outer)
         return f"{at}: {what} was {before}, is {after}"
 
 
 def _of(schema: object) -> Schema:
-    """Where anything is allowed, that may be said in three ways."""
+    """The schema; empty if anything is allowed, which may be True, None or an empty schema."""
     return schema if isinstance(schema, Mapping) else {}
 
 
@@ -220,7 +220,7 @@ def _shown(schema: Schema) -> object:
 
 
 def _is_class(schema: Schema) -> bool:
-    """Whether makers of clients make a class of it, named after the component."""
+    """Whether client generators make a class of it, named after the component."""
     return "properties" in schema or "enum" in schema
 
 
@@ -231,10 +231,10 @@ _SUCCESS = ("2", "3")
 class ResponseChanges:
     def __init__(self, before: Document, after: Document) -> None:
         self._before, self._after = before, after
-        self._schemas = Containment(after, before, told=True)
+        self._schemas = Containment(after, before, of_responses=True)
 
     def of_answers(self, old: Document, new: Document, at: str) -> Iterator[str]:
-        """A status that is new is one that callers don't expect, unless it is an error."""
+        """Changes of responses. Clients don't expect a new status, unless it is an error."""
         for status, answer in old.items():
             was, now = resolved(answer, self._before), resolved(new.get(status, {}), self._after)
             if status.startswith(_SUCCESS):
@@ -246,7 +246,7 @@ class ResponseChanges:
                 yield f"{at} {status}: is new"
 
     def _of_error(self, old: Document, new: Document, at: str) -> Iterator[str]:
-        """Codes never change: one that is gone may have been renamed, or moved to another status."""
+        """Codes never change: a missing code may have been renamed, or moved to another status."""
         for code in problem_codes(old):
             if code not in problem_codes(new):
                 yield f"{at}: code {code} is gone"
@@ -254,7 +254,7 @@ class ResponseChanges:
             yield from self.of_answer(old, new, at)
 
     def of_answer(self, old: Document, new: Document, at: str) -> Iterator[str]:
-        """Also what a webhook's receiver is told: the body of a request."""
+        """Changes of one response, or of the request body that a webhook's receiver gets."""
         yield from self.of_headers(old.get("headers", {}), new.get("headers", {}), at)
         for name in sorted(old.get("links", {}).keys() - new.get("links", {}).keys()):
             yield f"{at} link {name}: is gone"
@@ -283,15 +283,15 @@ _HOW_WRITTEN = ("style", "explode", "allowReserved")
 
 
 def breaks(before: Document, after: Document) -> list[str]:
-    """Every break, as a line that begins with where it is; none for documents that are the same."""
+    """One line per breaking change, which begins with its place; empty for equal documents."""
     return [] if before == after else list(dict.fromkeys(_Comparison(before, after).breaks()))
 
 
 class _Comparison:
     def __init__(self, before: Document, after: Document) -> None:
         self._before, self._after = before, after
-        self._taken = Containment(before, after)  # what was sent must still be taken
-        self._told = ResponseChanges(before, after)
+        self._sent = Containment(before, after)  # requests that were accepted must still be
+        self._received = ResponseChanges(before, after)
 
     def breaks(self) -> Iterator[str]:
         for path, methods in self._before["paths"].items():
@@ -310,15 +310,15 @@ class _Comparison:
                 yield f"security {name}: was {_plain(before[name])}, is {_plain(after.get(name, {}))}"
 
     def _of_webhook(self, old: Document, new: Document | None, at: str) -> Iterator[str]:
-        """Here the parameters and the body are what callers are told."""
+        """Changes of a webhook, whose parameters and body are data that clients receive."""
         if new is None:
             yield f"{at}: is gone"
             return
         before, after = (
             {each["name"]: each for each in webhook["post"].get("parameters", [])} for webhook in (old, new)
         )
-        yield from self._told.of_headers(before, after, at)
-        yield from self._told.of_answer(old["post"]["requestBody"], new["post"]["requestBody"], at)
+        yield from self._received.of_headers(before, after, at)
+        yield from self._received.of_answer(old["post"]["requestBody"], new["post"]["requestBody"], at)
 
     def _of_operation(self, old: Document, new: Document, at: str) -> Iterator[str]:
         for name in _NAMES:
@@ -328,7 +328,7 @@ class _Comparison:
             yield f"{at}: security was {_ways_in(old)}, is {_ways_in(new)}"
         yield from self._of_parameters(_parameters(old), _parameters(new), at)
         yield from self._of_body(old.get("requestBody"), new.get("requestBody"), at)
-        yield from self._told.of_answers(old["responses"], new["responses"], at)
+        yield from self._received.of_answers(old["responses"], new["responses"], at)
 
     def _of_parameters(self, old: Document, new: Document, at: str) -> Iterator[str]:
         for name, parameter in new.items():
@@ -341,7 +341,7 @@ class _Comparison:
             for how in _HOW_WRITTEN:
                 if parameter.get(how) != new[name].get(how):
                     yield f"{at} {name}: {how} was {parameter.get(how)}, is {new[name].get(how)}"
-            yield from self._taken.beyond(parameter["schema"], new[name]["schema"], f"{at} {name}")
+            yield from self._sent.beyond(parameter["schema"], new[name]["schema"], f"{at} {name}")
 
     def _of_body(self, old: Document | None, new: Document | None, at: str) -> Iterator[str]:
         if new is not None and new.get("required") and not (old or {}).get("required"):
@@ -351,7 +351,7 @@ class _Comparison:
             if now is None:
                 yield f"{at} body: {media_type} is gone"
             else:
-                yield from self._taken.beyond(content.get("schema", {}), now.get("schema", {}), f"{at} body")
+                yield from self._sent.beyond(content.get("schema", {}), now.get("schema", {}), f"{at} body")
 
 
 def _parameters(operation: Document) -> dict[str, Document]:
@@ -359,12 +359,12 @@ def _parameters(operation: Document) -> dict[str, Document]:
 
 
 def _ways_in(operation: Document) -> list[dict[str, list[str]]]:
-    """One of them is enough; that which asks for nothing is open to all."""
+    """The security requirements, one of which is enough; an empty one means public."""
     return operation.get("security") or [{}]
 
 
 def _lets_in(known: Mapping[str, list[str]], needed: Mapping[str, list[str]]) -> bool:
-    """Whether one who has what was needed has what is needed now."""
+    """Whether credentials that met the `known` requirement meet the `needed` one."""
     return all(scheme in known and set(scopes) <= _implied(known[scheme]) for scheme, scopes in needed.items())
 
 

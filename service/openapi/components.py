@@ -1,12 +1,11 @@
 """Components of the document that FastAPI can't derive: request bodies, events, webhooks, errors, examples.
 
-- Errors of one status and with the same codes are written once, and named after both.
-- The body of POST /v1/jobs is spelled out for every registered workload.
+- Errors with the same status and codes are one component, named after both.
+- The body of POST /v1/jobs has a schema for every registered workload.
 - Streams have one schema for each kind of event.
-- Examples are requests and responses as they were really exchanged once (examples.json). Tests hold them to the
-  schemas, and repeat them.
-- Schemas of responses allow more fields, as a newer service may add some; those of requests stay closed. Of a model
-  that is part of both, requests get a schema of their own.
+- Examples are recorded requests and responses (examples.json). Tests check them against the schemas, and repeat them.
+- Schemas of responses allow more fields, as a newer service may add some; those of requests stay closed. A model that
+  is part of both gets a second schema for requests.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ CONNECTION_ERRORS = ("bad-request", "head-timeout", "head-too-large", "too-many-
 
 
 def problem_codes(answer: Mapping[str, Any]) -> list[str]:
-    """Those that `answer` can carry, as `service.problems.documented` describes it; none where it is no error."""
+    """The codes of a response, as `service.problems.documented` describes them; empty unless it is an error."""
     return re.findall("`([a-z-]+)`", answer.get("description", ""))
 
 
 def share_errors(document: dict[str, Any]) -> None:
-    """Move them to the components; a route says which are its own."""
+    """Move error responses to the components; operations refer to them."""
     shared: dict[str, Any] = {}
     for methods in document["paths"].values():
         for operation in methods.values():
@@ -52,7 +51,7 @@ Schemas = dict[str, Any]
 
 
 def describe_bodies(document: dict[str, Any], workloads: Mapping[str, Workload]) -> None:
-    """Add the schemas of problems and of specs, and what POST /v1/jobs takes."""
+    """Add the schemas of problems and of specs, and the body of POST /v1/jobs."""
     schemas: Schemas = document["components"]["schemas"]
     _add(schemas, "Problem", Problem.model_json_schema(ref_template=_REF))
     envelope = _envelope(schemas)
@@ -70,10 +69,10 @@ def describe_bodies(document: dict[str, Any], workloads: Mapping[str, Workload])
 
 
 def _envelope(schemas: Schemas) -> Schemas:
-    """The schema of Spec as a caller may write it, shorthands included; its parts are added to `schemas`."""
+    """The schema of Spec as clients may write it, with shorthands; adds its parts to `schemas`."""
     envelope = Spec.model_json_schema(ref_template=_REF)
     for name, part in envelope.pop("$defs", {}).items():
-        schemas[f"Submit{name}"] = part | {"title": f"Submit{name}"}  # of one name, clients would have one class
+        schemas[f"Submit{name}"] = part | {"title": f"Submit{name}"}  # with one name, generated clients had one class
     envelope = dict(_prefixed(envelope, "Submit"))
     device = {"type": "string", "pattern": f"^(any|cpu|gpu|tpu)$|{_portable(DEVICE_ID.pattern)}"}
     envelope["properties"]["device"] = _either(device, envelope["properties"]["device"])
@@ -86,7 +85,7 @@ def _envelope(schemas: Schemas) -> Schemas:
 
 
 def _add_submission(schemas: Schemas, workload: Workload, envelope: Schemas) -> None:
-    """The envelope for one workload: its name is constant, its params are its own. So exactly one `oneOf` can match."""
+    """Add the envelope for one workload, with a constant name and its own params, so that one `oneOf` can match."""
     params = f"{_title(workload)}Params"
     _add(schemas, params, workload.params.model_json_schema(ref_template=_REF))
     one = deepcopy(envelope)
@@ -111,7 +110,7 @@ def _either(shorthand: Schemas, full: Schemas) -> Schemas:
 
 
 def _prefixed(value: Any, prefix: str) -> Any:
-    """`value` with its references pointing at the components that carry the prefix."""
+    """`value` with its references changed to the components with the prefix."""
     if isinstance(value, dict):
         return {
             key: item.replace("schemas/", f"schemas/{prefix}") if key == "$ref" else _prefixed(item, prefix)
@@ -121,7 +120,7 @@ def _prefixed(value: Any, prefix: str) -> Any:
 
 
 def _portable(pattern: str) -> str:
-    """Python's named groups as plain ones: JSON Schema's regular expressions are ECMAScript's."""
+    """`pattern` without Python's names of groups: JSON Schema uses ECMAScript's regular expressions."""
     return pattern.replace("?P<kind>", "").replace("?P<index>", "").replace("?P<host>", "")
 
 
@@ -129,7 +128,7 @@ STREAM = "text/event-stream"
 
 
 def describe_events(document: dict[str, Any]) -> None:
-    """Add `itemSchema`, as OpenAPI 3.2 has it, to every stream: tools that don't know it take the whole for text."""
+    """Add OpenAPI 3.2's `itemSchema` to every stream; tools that don't know it treat the stream as text."""
     schemas = EVENT.json_schema(mode="serialization", ref_template=_REF)["$defs"]
     document["components"]["schemas"] = schemas | document["components"]["schemas"]
     kinds = {kind.model_fields["kind"].default: kind.__name__ for kind in get_args(AnyEvent)}
@@ -158,13 +157,13 @@ _JSON = "application/json"
 
 @cache
 def recorded_examples() -> Examples:
-    """`problems` by code; `requests` and `answers` by operationId, of the latter by status."""
+    """`problems` by code, `requests` by operationId, `answers` by operationId and status."""
     found: Examples = json.loads(_FILE.read_text())
     return found
 
 
 def show_examples(document: dict[str, Any]) -> None:
-    """Add what was recorded. Problems are shared: each response names those of its codes."""
+    """Add the recorded examples. Problems are components; each response refers to those of its codes."""
     kept, used = recorded_examples(), set()
     for methods in document["paths"].values():
         for operation in methods.values():
@@ -191,7 +190,7 @@ def _show(operation: dict[str, Any], kept: Examples) -> None:
 
 
 def _is_of(media_type: str, value: object) -> bool:
-    """A text was recorded of what is no JSON: streams and tables."""
+    """Whether `value` was recorded as this type: streams and tables are recorded as text."""
     return isinstance(value, str) != (media_type == _JSON)
 
 
@@ -205,19 +204,19 @@ def _refer(answer: dict[str, Any], named: list[str]) -> None:
 
 
 _HEADERS = {
-    "webhook-id": "`msg_…`, the same for every attempt: whoever has seen it has seen the event",
-    "webhook-timestamp": "Seconds since 1970, of this attempt",
-    "webhook-signature": "Of Standard Webhooks: `v1,` and base64; `GET /v1/webhook-secret` has the secret",
+    "webhook-id": "`msg_…`, the same for every attempt: ignore events whose id you have already processed",
+    "webhook-timestamp": "The time of this attempt, in seconds since 1970",
+    "webhook-signature": "Standard Webhooks: `v1,` and base64; `GET /v1/webhook-secret` has the secret",
 }
 _ANSWERS = {
-    "2XX": "It is delivered",
-    "410": "It is not delivered, and not tried again",
-    "default": "It is not delivered, and tried again, 8 times within a day",
+    "2XX": "Delivered",
+    "410": "Not delivered; not retried",
+    "default": "Not delivered; retried 8 times within a day",
 }
 
 
 def describe_webhooks(document: dict[str, Any]) -> None:
-    """Add the one event that there is, told of what was recorded."""
+    """Add the only event, with recorded jobs as examples."""
     schemas = JobDone.model_json_schema(mode="serialization", ref_template=_REF)
     document["components"]["schemas"] |= schemas.pop("$defs") | {"JobDone": schemas}
     done = {name: Job.model_validate(job) for name, job in recorded_examples()["answers"]["getJob"]["200"].items()}
@@ -241,31 +240,31 @@ def describe_webhooks(document: dict[str, Any]) -> None:
 
 
 _REF_PREFIX = "#/components/schemas/"
-_REQUEST_PREFIX = "Submit"  # as the bodies of requests are named
+_REQUEST_PREFIX = "Submit"  # of the schemas of request bodies
 
 
 def open_response_schemas(document: dict[str, Any]) -> None:
-    """Let every schema that an answer, or what a webhook is sent, leads to have fields that aren't listed."""
+    """Allow unlisted fields in every schema that responses or webhooks refer to."""
     schemas: Schemas = document["components"]["schemas"]
     operations = [operation for methods in document["paths"].values() for operation in methods.values()]
-    told = _schemas_within(
+    in_responses = _schemas_within(
         [[operation["responses"] for operation in operations], document.get("webhooks", {})], schemas
     )
-    asked = _schemas_within([operation.get("requestBody") for operation in operations], schemas)
-    closed = {name for name in told if schemas[name].get("additionalProperties") is False}
-    for name in closed & asked:
+    in_requests = _schemas_within([operation.get("requestBody") for operation in operations], schemas)
+    closed = {name for name in in_responses if schemas[name].get("additionalProperties") is False}
+    for name in closed & in_requests:
         schemas[f"{_REQUEST_PREFIX}{name}"] = schemas[name] | {"title": f"{_REQUEST_PREFIX}{name}"}
     for operation in operations:
         if "requestBody" in operation:
-            operation["requestBody"] = _renamed(operation["requestBody"], closed & asked)
-    for name in asked - told:
-        schemas[name] = _renamed(schemas[name], closed & asked)
+            operation["requestBody"] = _renamed(operation["requestBody"], closed & in_requests)
+    for name in in_requests - in_responses:
+        schemas[name] = _renamed(schemas[name], closed & in_requests)
     for name in closed:
         schemas[name] = {key: value for key, value in schemas[name].items() if key != "additionalProperties"}
 
 
 def _schemas_within(value: Any, schemas: Schemas) -> set[str]:
-    """The names of all schemas that `value` leads to."""
+    """The names of all schemas that `value` refers to, directly or not."""
     found: set[str] = set()
     left = [value]
     while left:
@@ -276,7 +275,7 @@ def _schemas_within(value: Any, schemas: Schemas) -> set[str]:
 
 
 def _renamed(value: Any, names: Collection[str]) -> Any:
-    """The same with references to requests' own; models' parts of a document may be shared, so none is changed."""
+    """A copy of `value` that refers to the schemas of requests; the original may be shared, so it isn't changed."""
     if isinstance(value, list):
         return [_renamed(each, names) for each in value]
     if not isinstance(value, dict):
@@ -291,7 +290,7 @@ def _is_schema(reference: object) -> bool:
 
 
 def _parts(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object in it."""
+    """Every object in `value`."""
     if isinstance(value, dict):
         yield value
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

@@ -1,4 +1,4 @@
 """The routes: one module per route group, each with a `router` that `app` includes.
 
-Routes import everything of the service but `app` and `openapi`; nothing but `app` imports a route.
+Routes may import all of the service but `app` and `openapi`. Only `app` imports routes.
 """

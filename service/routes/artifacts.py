@@ -1,6 +1,6 @@
-"""What a job left behind: its raw samples, as JSON or CSV, and its files: list, download, and upload by its worker.
+"""Raw samples of jobs, as JSON or CSV, and files of jobs: list, download, and upload by the worker.
 
-An upload is written to disk as it comes, bounded in bytes and in the time that its sender may be silent.
+An upload is written to disk as it arrives, limited in bytes and in the time without data.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from service.dependencies import ArtifactName, AttemptToken, IfNoneMatch, JobId,
 from service.middleware import SANDBOXED
 from service.problems import BodyTooSlow, documented, hide_store_details
 
-SILENT_S = 30.0  # between two pieces: a worker that is alive sends sooner
+SILENT_S = 30.0  # between two pieces of an upload; a live worker sends sooner
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that came in whole; `path` lasts as long as the block that received it, unless it is moved away."""
+    """A complete file. `path` is deleted when the block of `received_upload` ends, unless the file was moved."""
 
     path: Path
     bytes: int
@@ -43,10 +43,10 @@ class Upload:
 
 @asynccontextmanager
 async def received_upload(request: Request, folder: Path, max_bytes: int) -> AsyncIterator[Upload]:
-    """The whole body, in a file in `folder`. Raises ArtifactTooLarge, BodyTooSlow, ArtifactStoreUnavailable."""
+    """Receive the body into a file in `folder`. Raises ArtifactTooLarge, BodyTooSlow, ArtifactStoreUnavailable."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
-        raise ArtifactTooLarge(f"the file has {declared[:20]} bytes, at most {max_bytes} are kept")
+        raise ArtifactTooLarge(f"the file has {declared[:20]} bytes; the limit is {max_bytes}")
     path = folder / f".{secrets.token_hex(8)}"
     try:
         yield await _receive_upload(request, path, max_bytes)
@@ -66,7 +66,7 @@ async def _receive_upload(request: Request, path: Path, max_bytes: int) -> Uploa
             async for piece in _body_pieces(request):
                 size_bytes += len(piece)
                 if size_bytes > max_bytes:
-                    raise ArtifactTooLarge(f"the file has more than {max_bytes} bytes")
+                    raise ArtifactTooLarge(f"the file exceeds the limit of {max_bytes} bytes")
                 await anyio.to_thread.run_sync(add, piece)
     except ClientDisconnect as error:
         raise BodyTooSlow("the connection closed before the file was complete") from error
@@ -84,8 +84,8 @@ async def _body_pieces(request: Request) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError as error:
-            raise BodyTooSlow(f"nothing came for {SILENT_S:.0f} s") from error
-        yield piece  # outside the timeout: what is done with it, a slow disk's write, is not the sender's silence
+            raise BodyTooSlow(f"the client sent no data for {SILENT_S:.0f} s") from error
+        yield piece  # outside the timeout: a slow write to disk doesn't count as the client's silence
 
 
 router = APIRouter(prefix="/v1/jobs/{job_id}")
@@ -109,7 +109,7 @@ _CSV = {"text/csv": {"schema": {"type": "string"}}}
 async def samples(
     job_id: JobId, jobs: JobsDep, format: Annotated[Literal["json", "csv"], Query()] = "json"
 ) -> SampleList | StreamingResponse:
-    """Every sample in the order it was taken, nothing dropped; warm-up apart. Times are seconds per execution."""
+    """Read all samples in the order in which they were taken; warm-up is separate. Times are seconds per execution."""
     found = await jobs.samples(job_id)
     if format == "json":
         return SampleList(data=found)
@@ -118,14 +118,14 @@ async def samples(
 
 
 def csv_pieces(runs: Sequence[RunSamples]) -> Iterator[str]:
-    """The table, run by run: each piece costs a change of threads, 0.1 ms, and a line is written in 4 µs."""
+    """The table, one piece per run: each piece costs a thread switch of 0.1 ms, a line takes 4 µs."""
     yield _csv_text([COLUMNS])
     for run in runs:
         yield _csv_text(_sample_rows(run))
 
 
 def _sample_rows(run: RunSamples) -> Iterator[Sequence[object]]:
-    """The processor time of a warm-up reading is not kept: its cells are empty."""
+    """The rows of one run. CPU times of warm-up aren't kept, so their cells are empty."""
     case, arm = run.case or "", run.arm or ""
     for index, time_s in enumerate(run.warmup):
         yield run.run, case, "warmup", index, time_s, "", "", "", arm
@@ -141,7 +141,7 @@ def _csv_text(rows: Iterable[Sequence[object]]) -> str:
 
 _JSON = "application/json"
 _BYTES: dict[str, Any] = {OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}}
-# Bytes first: clients made of the document take the first one that they know.
+# Bytes first: clients generated from the document use the first type that they know.
 _SERVED = _BYTES | {
     each.partition(";")[0]: {} if each == _JSON else _BYTES[OCTET_STREAM] for each in MEDIA_TYPES.values()
 }
@@ -149,7 +149,7 @@ _SERVED = _BYTES | {
 
 _OF_LIST = documented("job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable")
 _OF_FILE: dict[int | str, dict[str, Any]] = {
-    304: {"description": "The ETag given is that of the file"},
+    304: {"description": "The file hasn't changed since the given ETag"},
     **documented(
         *("job-not-found", "artifact-not-found", "result-not-ready", "no-result"),
         *("record-unreadable", "store-unavailable"),
@@ -159,13 +159,13 @@ _OF_FILE: dict[int | str, dict[str, Any]] = {
 _FILE_SENT: dict[int | str, dict[str, Any]] = {
     200: {"description": "The file; its ETag is its SHA-256", "content": _SERVED}
 }
-_FILE_TOLD: dict[int | str, dict[str, Any]] = {200: {"description": "Its size, type and ETag, without the file"}}
+_FILE_TOLD: dict[int | str, dict[str, Any]] = {200: {"description": "The file's size, type and ETag"}}
 
 
 @router.head("/artifacts", tags=["artifacts"], responses=_OF_LIST)
 @router.get("/artifacts", tags=["artifacts"], responses=_OF_LIST)
 async def browse(job_id: JobId, jobs: JobsDep) -> ArtifactList:
-    """The files of a job that succeeded, by name. They go with its record."""
+    """List the files of a succeeded job by name. They are deleted with the job."""
     return ArtifactList(data=(await jobs.result(job_id)).artifacts)
 
 
@@ -174,11 +174,11 @@ async def browse(job_id: JobId, jobs: JobsDep) -> ArtifactList:
 async def download(
     job_id: JobId, name: ArtifactName, request: Request, state: StateDep, if_none_match: IfNoneMatch
 ) -> Response:
-    """One file, as it was left: to be saved, never to be shown in place."""
+    """Download one file. Browsers save it and never display it."""
     listed = (await state.jobs.result(job_id)).artifacts
     artifact = next((each for each in listed if each.name == name), None)
     if artifact is None:
-        raise ArtifactNotFound(f'{job_id} left no file "{name}"; it left: {_names(listed)}')
+        raise ArtifactNotFound(f'{job_id} has no file "{name}"; files: {_names(listed)}')
     headers = {"ETag": f'"{artifact.sha256}"', "Cache-Control": "private, no-cache"}
     if etag_matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
@@ -186,7 +186,7 @@ async def download(
     headers |= {
         "Content-Length": str(artifact.bytes),
         "Content-Disposition": f'attachment; filename="{name}"',
-        # Whatever the bytes are: no browser takes them for something else, nor runs what is in them.
+        # Whatever the bytes are, browsers neither guess their type nor run them.
         **SANDBOXED,
     }
     if request.method == "HEAD":
@@ -215,15 +215,15 @@ def _names(listed: list[Artifact]) -> str:
     ),
 )
 async def keep(job_id: JobId, name: ArtifactName, request: Request, state: StateDep, token: AttemptToken) -> Artifact:
-    """For workers: keep the body as a file of the job that the attempt's token holds. Listed once the job succeeds.
+    """For workers: store the body as a file of the job that the attempt's token belongs to.
 
-    Repeating it with the same content changes nothing.
+    Files are listed once the job succeeds. Repeating the request with the same content changes nothing.
     """
     with hide_store_details():
         await check_token(state.client, state.settings, job_id, token)
     await note_files_async(state.client, state.settings, job_id)
     folder = await anyio.to_thread.run_sync(state.artifacts.incoming, job_id)
     async with received_upload(request, folder, state.settings.artifact_max_bytes) as upload:
-        await check_token(state.client, state.settings, job_id, token)  # it may have lost the job while it sent
+        await check_token(state.client, state.settings, job_id, token)  # it may have lost the job during the upload
         await anyio.to_thread.run_sync(state.artifacts.keep, job_id, name, upload.sha256, upload.path)
     return Artifact(name=name, bytes=upload.bytes, sha256=upload.sha256, url=artifact_url(job_id, name))

@@ -1,8 +1,8 @@
-"""Comparisons: results of the same work beside each other, as JSON and as a bar chart.
+"""Comparisons of results of the same work, as JSON and as a bar chart.
 
-The chart has a bar for each result, its interval as a whisker, and its verdict in words beside it. It is plain SVG
-without a script, a style sheet or a background: text has a contrast of 4.5 with white and with black, bars of 3.9,
-and no meaning hangs on a colour alone.
+The chart has a bar for each result, its interval as a whisker, and its verdict as text. It is plain SVG without
+scripts, style sheets or a background. Text has a contrast of 4.5 with white and with black, bars have 3.9, and
+no information depends on colour alone.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from service.state import State
 from service.streaming import POLL_AFTER_S
 from service.validation import ComparisonRequest
 
-CHART_WIDTH, CHART_LEFT, CHART_RIGHT = 960, 270, 270  # of all, of the names, of what is said
+CHART_WIDTH, CHART_LEFT, CHART_RIGHT = 960, 270, 270  # widths of the chart, of the names and of the verdicts
 ROW_HEIGHT, CHART_TOP, CHART_BOTTOM, BAR_HEIGHT = 52, 64, 48, 22
-LOG_FROM = 20.0  # times between the smallest and the largest: from here a linear bar would be a sliver
+LOG_FROM = 20.0  # ratio of largest to smallest value: from here the smallest linear bar would be a sliver
 COLOURS = ("#3182bd", "#c8641e", "#2b8a6b", "#a9609f", "#8a7a1f")
 INK, FAINT = "#767676", "#a0a0a0"
 NAME_LENGTH = 32
@@ -52,7 +52,7 @@ NAME_LENGTH = 32
 
 @dataclass(frozen=True)
 class Axis:
-    """`place(value)` is the x of a value; `ticks` are round values; `start` is where bars begin."""
+    """`place(value)` is the x coordinate of a value; `ticks` are round values; bars begin at `start`."""
 
     start: float
     end: float
@@ -94,7 +94,7 @@ def bar_chart(comparison: Comparison) -> str:
 
 
 def axis_for(values: Sequence[float]) -> Axis:
-    """From zero, or where all values are positive and lie far apart, logarithmic from the power of ten below them."""
+    """A linear axis from zero; logarithmic, from the power of ten below, if all values are positive and far apart."""
     positive = [value for value in values if value > 0]
     highest, lowest = max(values, default=1.0), min(values, default=0.0)
     if positive and lowest >= 0 and highest / min(positive) >= LOG_FROM:
@@ -175,7 +175,7 @@ def _sentence(comparison: Comparison, each: Compared) -> str:
 
 def _said(ratio: Ratio | None) -> str:
     if ratio is None:
-        return "what the others are compared with"
+        return "baseline"
     if ratio.value is None:
         return "no ratio"
     interval = f" ({ratio.low:.4g} to {ratio.high:.4g})" if ratio.low is not None and ratio.high is not None else ""
@@ -192,19 +192,19 @@ def _name(each: Compared) -> str:
 
 
 def _printable(text: str) -> str:
-    """XML can't hold control characters, not even escaped."""
+    """Replace control characters, which XML can't contain even escaped."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 router = APIRouter(prefix="/v1/comparisons", tags=["comparisons"])
 
-LOOKED_THROUGH = 100  # newest results of the workload, for others of the same work: about 20 ms of the event loop
-MOST_OTHERS = 20  # of these are read for each result
+LOOKED_THROUGH = 100  # newest results of the workload to search for the same work: blocks the event loop for 20 ms
+MOST_OTHERS = 20  # results of the same work to read for each compared one
 _SVG: dict[str, Any] = {"image/svg+xml": {"schema": {"type": "string"}}}
 
 
 def _body() -> dict[str, Any]:
-    """Either of the two, each spec being one that POST /v1/jobs takes."""
+    """The schema of the body: results, or two specs as POST /v1/jobs accepts them."""
     in_turns = CompareSpecs.model_json_schema()
     in_turns["properties"]["specs"]["items"] = {"$ref": "#/components/schemas/SubmitJob"}
     return {"application/json": {"schema": {"oneOf": [CompareResults.model_json_schema(), in_turns]}}}
@@ -232,7 +232,7 @@ ComparisonsDep = Annotated[Comparisons, Depends(_comparisons)]
     response_model=Comparison,
     openapi_extra={"requestBody": {"required": True, "content": _body()}},
     responses={
-        202: {"model": UnfinishedComparison, "description": "Two specs: the job that runs them is queued"},
+        202: {"model": UnfinishedComparison, "description": "The job that runs the two specs is queued"},
         **documented(
             *("malformed-body", "job-not-found", "body-timeout", "result-not-ready", "no-result"),
             *("not-comparable", "job-expired"),
@@ -249,9 +249,9 @@ async def create(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> Comparison | Response:
-    """Compare results with the first of them, or run two specs in turns on one device and compare those.
+    """Compare results with the first of them, or run two specs in turns on one device and compare their results.
 
-    Kept as long as the jobs are. The `Idempotency-Key` is for two specs: results may be compared any number of times.
+    A comparison is kept as long as its jobs. `Idempotency-Key` only affects requests with two specs.
     """
     if isinstance(asked, ComparisonRequest):
         return await _begun(asked, state, idempotency_key)
@@ -274,15 +274,15 @@ async def _made(asked: CompareResults, state: State) -> Comparison:
     entries = [ComparisonEntry(await state.jobs.get(job_id), await state.jobs.result(job_id)) for job_id in asked.jobs]
     workload = state.workloads.get(entries[0].result.workload)
     untimed = workload.params.untimed if workload else frozenset()
-    check_comparable(entries, asked.metric, untimed)  # before anything else is read for it
+    check_comparable(entries, asked.metric, untimed)  # before other results are read
     others = await _others(state.jobs, entries)
     entries = [ComparisonEntry(each.job, each.result, others[each.job.id]) for each in entries]
-    # In a thread: the first one imports SciPy.
+    # In a thread: the first comparison imports SciPy.
     return await anyio.to_thread.run_sync(compare, asked, entries, untimed, datetime.now(UTC))
 
 
 async def _others(jobs: Jobs, entries: Sequence[ComparisonEntry]) -> Mapping[str, list[Result]]:
-    """For each job the results of the same work on equal hardware that aren't compared here."""
+    """For each compared job, other results of the same work on equal hardware."""
     named = {entry.job.id for entry in entries}
     page = await jobs.list(status=Status.SUCCEEDED, workload=entries[0].result.workload, limit=LOOKED_THROUGH)
     unnamed = [job for job in page.data if job.id not in named]
@@ -299,14 +299,14 @@ async def _others(jobs: Jobs, entries: Sequence[ComparisonEntry]) -> Mapping[str
 
 
 async def _readable(jobs: Jobs, job: Job) -> Result | None:
-    """None where it has just expired, or can't be read: it is only looked at in passing."""
+    """The result; None if it has just expired or can't be read, as it is optional here."""
     with contextlib.suppress(UnknownJob, ResultNotReady, RecordUnreadable):
         return await jobs.result(job.id)
     return None
 
 
 async def _found(comparison_id: str, state: StateDep, comparisons: ComparisonsDep) -> Comparison | UnfinishedComparison:
-    """Kept as it was made, or told by the job that runs its specs."""
+    """The stored comparison of results, or that of two specs, made from their job."""
     try:
         return await comparisons.get(comparison_id)
     except UnknownComparison as unknown:
@@ -324,7 +324,7 @@ Found = Annotated[Comparison | UnfinishedComparison, Depends(_found)]
 
 @router.get("/{comparison_id}", responses=documented("comparison-not-found", "record-unreadable", "store-unavailable"))
 async def show(found: Found) -> Comparison | UnfinishedComparison:
-    """A comparison as it was made; results that came later don't change it. Of two specs that still run: how far."""
+    """Read a comparison. Later results don't change it. While two specs still run, it has their job's progress."""
     return found
 
 
@@ -332,18 +332,18 @@ async def show(found: Found) -> Comparison | UnfinishedComparison:
     "/{comparison_id}/bars.svg",
     response_class=Response,
     responses={
-        200: {"description": "Bars of the metric with their intervals", "content": _SVG},
+        200: {"description": "A bar for each result, with its interval", "content": _SVG},
         **documented("comparison-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"),
     },
 )
 async def picture(found: Found) -> Response:
-    """The figures as bars with their intervals; logarithmic where they lie far apart."""
+    """Draw the results as bars with their intervals, on a logarithmic axis if they are far apart."""
     if isinstance(found, UnfinishedComparison):
         kind = ResultNotReady if found.status == "running" else NoResult
-        raise kind(f"{found.id} is {found.status}: there is nothing to draw")
+        raise kind(f"{found.id} is {found.status} and has no results to draw")
     headers = {
         "Cache-Control": "private, max-age=3600",
-        "Vary": "Authorization",  # or a browser would show what one key saw to the next one
-        **SANDBOXED,  # names of devices are in it
+        "Vary": "Authorization",  # else a browser would show one key's chart to the next key
+        **SANDBOXED,  # the chart has device names, which are foreign text
     }
     return Response(bar_chart(found), media_type="image/svg+xml", headers=headers)

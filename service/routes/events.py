@@ -1,4 +1,4 @@
-"""Server-Sent Events: what happens to one job, or to all, as it happens; cut off, a reader goes on where it was."""
+"""Server-Sent Events of one job or of all jobs; a client that reconnects continues after its last event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from service.streaming import StreamSlot
 
 router = APIRouter(tags=["events"])
 
-COME_BACK_MS = 1000  # for browsers: EventSource connects again by itself
+COME_BACK_MS = 1000  # EventSource in browsers reconnects after this time
 _STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
 _CODES = ("invalid-request", "too-many-streams", "store-unavailable")
 
@@ -32,13 +32,13 @@ _EVENT_ID: dict[str, JsonValue] = {"pattern": "^([0-9]{1,19}-[0-9]{1,19}([.][0-9
 
 async def _behind(
     last_event_id: Annotated[
-        str | None, Header(description="The `id` of the last event that was read", json_schema_extra=_EVENT_ID)
+        str | None, Header(description="The `id` of the last event that you received", json_schema_extra=_EVENT_ID)
     ] = None,
     given: Annotated[
         str | None,
         Query(
             alias="last_event_id",
-            description="The same, for who can't set headers; they go first",
+            description="As `Last-Event-ID`, for clients that can't set headers; the header takes precedence",
             json_schema_extra=_EVENT_ID,
         ),
     ] = None,
@@ -47,7 +47,7 @@ async def _behind(
     for text, pointer in ((last_event_id, "/header/last-event-id"), (given, "/query/last_event_id")):
         if text:
             if (place := parse_event_position(text)) is None:
-                detail = f'"{text[:64]}" is the id of no event'
+                detail = f'"{text[:64]}" is not an event id'
                 raise InvalidRequest([FieldError(pointer, "invalid-event-id", detail)])
             places.append(place)
     return places[0] if places else None
@@ -61,17 +61,17 @@ Behind = Annotated[EventPosition | None, Depends(_behind)]
     response_class=Response,
     responses={
         200: {"description": "`status`, `progress`, `metric`, `log`; the last has `done`", "content": _STREAM},
-        204: {"description": "The job is done, and nothing is behind the last event: don't come back"},
+        204: {"description": "The job is done, and no event follows the given one: don't reconnect"},
         **documented("job-not-found", "record-unreadable", *_CODES),
     },
 )
 async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behind, _: StreamSlot) -> Response:
-    """All that has happened to the job, and then what does, until it is done: the last event is a `status` with `done`.
+    """Stream the job's past events, then new ones until the job is done. The last event is a `status` with `done`.
 
-    Kept are the last thousand or so: a reader who comes back later than that is told of a `gap`. What comes of one
-    change of the record, a piece of log and progress say, has the same `version`, and the next change one more.
+    About the last thousand events are kept; a client that missed more gets a `gap` event. All events of one change of
+    the job, such as log and progress, have the same `version`; the next change has the next one.
     """
-    done = (await state.jobs.get(job_id)).done  # first: once it is, the page has all of its events
+    done = (await state.jobs.get(job_id)).done  # read first: if it is done, the page has all events
     if done and not (await state.feed.page(job_id, behind or EventPosition())).events:
         return Response(status_code=204)
     return await _sent(state, caller, job_id, behind or EventPosition())
@@ -81,16 +81,16 @@ async def of_job(job_id: JobId, state: StateDep, caller: CallerDep, behind: Behi
     "/v1/events",
     response_class=Response,
     responses={
-        200: {"description": "As of one job, but without an end", "content": _STREAM},
+        200: {"description": "As for one job, but endless", "content": _STREAM},
         **documented(*_CODES),
     },
 )
 async def of_all(state: StateDep, caller: CallerDep, behind: Behind, _: StreamSlot) -> Response:
-    """What happens to any job from now on, or behind `Last-Event-ID`; `0-0` is behind none of the last 10,000.
+    """Stream the events of all jobs from now on, or after `Last-Event-ID`; `0-0` replays the last 10,000.
 
-    A key is told of its own jobs, an admin's of all.
+    A key gets the events of its own jobs, an admin's key those of all.
     """
-    newest = await state.feed.newest()  # in any case: while the store is away the answer is a problem and no stream
+    newest = await state.feed.newest()  # always: while Redis is unreachable the response is a problem, not a stream
     return await _sent(state, caller, None, behind or newest)
 
 
@@ -102,18 +102,21 @@ async def _sent(state: State, caller: Caller, job_id: str | None, behind: EventP
 
 
 async def _pieces(state: State, job_id: str | None, behind: EventPosition) -> AsyncGenerator[bytes, None]:
-    yield format_sse_event(id=str(behind), retry=COME_BACK_MS)  # who is cut off before the first event goes on, too
-    async for told in _told(state, job_id, behind):
-        yield format_sse_event(comment="alive", id=str(told)) if isinstance(told, EventPosition) else _encoded(told)
+    yield format_sse_event(id=str(behind), retry=COME_BACK_MS)  # the id is for a client cut off before the first event
+    async for each in _events(state, job_id, behind):
+        yield format_sse_event(comment="alive", id=str(each)) if isinstance(each, EventPosition) else _encoded(each)
 
 
 def _encoded(event: AnyEvent) -> bytes:
     return format_sse_event(id=event.id, event=event.kind, data_str=event.model_dump_json(by_alias=True))
 
 
-async def _told(state: State, job_id: str | None, behind: EventPosition) -> AsyncIterator[AnyEvent | EventPosition]:
-    """A place where nothing happens that is shown: the connection lives, and whoever is cut off there goes on behind
-    what was others'. Ends with the job, or when the service stops."""
+async def _events(state: State, job_id: str | None, behind: EventPosition) -> AsyncIterator[AnyEvent | EventPosition]:
+    """The events, until the job is done or the service stops.
+
+    While there are none for this caller, it yields its position periodically: the connection stays alive, and a client
+    that reconnects there skips other callers' events.
+    """
     page, say_by_s = EventPage((), behind), time.monotonic() + streaming.LOOK_EVERY_S
     with state.watch.listening(job_id) as news:
         while not (page.ends or state.stopping.is_set()):
@@ -132,7 +135,7 @@ async def _told(state: State, job_id: str | None, behind: EventPosition) -> Asyn
 
 
 async def _page(state: State, job_id: str | None, place: EventPosition) -> EventPage:
-    """Without events while Redis is away: browsers give up on an answer that isn't 200, so the stream outlasts it."""
+    """The next page; empty while Redis is unreachable. The stream stays open: browsers don't retry after an error."""
     try:
         return await state.feed.page(job_id, place, state.jobs.viewer)
     except StoreUnavailable:

@@ -1,4 +1,4 @@
-"""The fleet: the devices that live workers offer, and the workers."""
+"""The fleet: live workers and their devices."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from service.submission import wake_up
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
 
-DeviceName = Annotated[str, Path(description="With its host, `cpu:0-1@host`, or without where only one has that name")]
+DeviceName = Annotated[str, Path(description="With its host, as in `cpu:0-1@host`, or without if that is unique")]
 
 
 @router.get("/devices", responses=documented("store-unavailable"))
 async def devices(state: StateDep) -> DeviceList:
-    """The devices of all live workers, with what they are doing, and the names of those that are cordoned and away."""
+    """List the devices of all live workers with their states, and the names of cordoned devices without one."""
     live = await fleet.devices(state.client, state.settings)
     shut = await fleet.cordoned(state.client, state.settings)
     return DeviceList(data=live, cordoned_away=sorted(shut - {device.full_id for device in live}))
@@ -33,7 +33,7 @@ async def devices(state: StateDep) -> DeviceList:
 
 @router.post("/devices/{device_id}/cordon", responses=documented("device-not-found", "store-unavailable"))
 async def cordon_device(device_id: DeviceName, state: StateDep, caller: CallerDep) -> Cordon:
-    """Let the device take no further job, until it is uncordoned; also a worker's restart doesn't end that."""
+    """Stop a device from taking jobs until it is uncordoned. A restart of its worker doesn't change that."""
     full_id = _named(device_id, {device.full_id for device in await fleet.devices(state.client, state.settings)})
     await fleet.cordon(state.client, state.settings, full_id)
     audit("device-cordoned", caller.name, device=full_id)
@@ -42,7 +42,7 @@ async def cordon_device(device_id: DeviceName, state: StateDep, caller: CallerDe
 
 @router.post("/devices/{device_id}/uncordon", responses=documented("device-not-found", "store-unavailable"))
 async def uncordon_device(device_id: DeviceName, state: StateDep, caller: CallerDep) -> Cordon:
-    """Let it take jobs again, at once where any wait. One whose worker is away can be uncordoned, too."""
+    """Let a device take jobs again; queued jobs start at once. Its worker need not be live."""
     live = {device.full_id: device for device in await fleet.devices(state.client, state.settings)}
     full_id = _named(device_id, live.keys() | await fleet.cordoned(state.client, state.settings))
     await fleet.uncordon(state.client, state.settings, full_id)
@@ -53,19 +53,19 @@ async def uncordon_device(device_id: DeviceName, state: StateDep, caller: Caller
 
 
 def _named(name: str, full_ids: Collection[str]) -> str:
-    """Raises UnknownDevice where there is none, or more than one."""
+    """The full id of the device `name`. Raises UnknownDevice if none or several match."""
     found = sorted(one for one in full_ids if name in (one, one.partition("@")[0]))
     if len(found) == 1:
         return found[0]
     if found:
-        raise UnknownDevice(f'"{name}" is on several hosts, name one: {", ".join(found)}')
+        raise UnknownDevice(f'several hosts have a device "{name}"; use one of {", ".join(found)}')
     there = ", ".join(sorted(full_ids)) or "none"
-    raise UnknownDevice(f'no live worker has the device "{name[:64]}"; devices now: {there}')
+    raise UnknownDevice(f'no live worker has the device "{name[:64]}"; devices: {there}')
 
 
 @router.get("/workers", responses=documented("store-unavailable"))
 async def workers(state: StateDep) -> WorkerList:
-    """All live workers. The job that one runs is null where it is another key's."""
+    """List all live workers. A worker's `job` is null if it belongs to another key."""
     found = await fleet.workers(state.client, state.settings)
     seen = await state.jobs.seen({each.job for each in found if each.job is not None})
     hidden = {"job": None}

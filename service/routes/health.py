@@ -1,6 +1,6 @@
-"""Probes and Prometheus metrics: whether the service lives, whether it takes jobs, and what was counted.
+"""Liveness and readiness probes, and Prometheus metrics.
 
-GET /metrics has the counts and gauges of the store, and the requests and connections of this process.
+GET /metrics has counters and gauges of the store, and the requests and connections of this process.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ class Health(BaseModel):
 
 @router.get("/livez", responses=documented())
 async def livez() -> Health:
-    """Answers as long as the process does; asks nobody else."""
+    """Check that the process is alive. It depends on no other service."""
     return Health()
 
 
 @router.get("/readyz", responses=documented("not-ready"))
 async def readyz(request: Request, state: StateDep) -> Health:
-    """Whether a job can be taken and kept: the store is reachable, persists and doesn't evict, and takes files.
+    """Check that the service can accept and keep jobs.
 
-    Whoever needs a key and has none is told which of the two is amiss, and nothing of where it is.
+    Redis must be reachable, persist and not evict, and the artifact store must accept files. If a key is needed and
+    missing, the problem only says which of the two fails, not where it is.
     """
     reasons = await _store_errors(state) + await _artifact_store_errors(state)
     if reasons:
@@ -67,20 +68,20 @@ async def _store_errors(state: State) -> list[DynoError]:
 
 
 async def _artifact_store_errors(state: State) -> list[DynoError]:
-    """On a thread, and one at a time: a folder on a mount that hangs must not take all threads, nor this answer."""
+    """Check on a thread, one at a time: a mount that hangs must block neither all threads nor this response."""
     try:
         with anyio.fail_after(FILES_WITHIN_S):
             await anyio.to_thread.run_sync(state.artifacts.check, abandon_on_cancel=True, limiter=state.checking)
     except ArtifactStoreUnavailable as error:
         return [error]
     except TimeoutError:
-        return [ArtifactStoreUnavailable(f"the artifact store gave no answer in {FILES_WITHIN_S:g} s")]
+        return [ArtifactStoreUnavailable(f"the artifact store didn't respond within {FILES_WITHIN_S:g} s")]
     return []
 
 
 log = logging.getLogger(__name__)
 
-STORE_WITHIN_S = 3.0  # Prometheus gives up after 10 s, and what is known here should still reach it
+STORE_WITHIN_S = 3.0  # Prometheus times out after 10 s, and should still get this process' own metrics
 KINDS = get_args(DeviceKind)
 CAUSES = ("handed_back", "infrastructure", "lost")
 _DELIVERED = (DeliveryStatus.DELIVERED, DeliveryStatus.FAILED)
@@ -93,7 +94,7 @@ _TEXT: dict[str, Any] = {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}
     responses={200: {"description": "Prometheus' text format", "content": _TEXT}, **documented()},
 )
 async def metrics(state: StateDep, request: Request) -> Response:
-    """For Prometheus. While the store is away: `dyno_store_up` 0, and what this process knows by itself."""
+    """Metrics for Prometheus. While Redis is unreachable: `dyno_store_up` 0, and this process' own metrics."""
     scrape = Scrape(request.app.state.meter, await _read_tally(state), state.workloads.keys())
     return Response(
         await anyio.to_thread.run_sync(generate_latest, scrape), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
@@ -106,13 +107,13 @@ async def _read_tally(state: State) -> StoreMetrics | None:
             return await read_metrics(state.client, state.settings)
     except (StoreUnavailable, TimeoutError):
         return None
-    except redis.RedisError as error:  # refused, by missing rights say
-        log.warning("the store's counts can't be read: %s", error)
+    except redis.RedisError as error:  # Redis refused the command, for example by an ACL
+        log.warning("can't read the store's metrics: %s", error)
         return None
 
 
 class Scrape:
-    """One answer. `workloads` are those that get a label of their own."""
+    """The metrics of one response. Only the names in `workloads` become labels."""
 
     def __init__(self, meter: HttpMetrics, found: StoreMetrics | None, workloads: Collection[str]) -> None:
         self._meter, self._found, self._workloads = meter, found, workloads
@@ -127,17 +128,17 @@ class Scrape:
 
 
 def _standing(found: StoreMetrics) -> Iterator[Metric]:
-    jobs = GaugeMetricFamily("dyno_jobs", "Jobs that are kept, by status", labels=["status"])
+    jobs = GaugeMetricFamily("dyno_jobs", "Stored jobs, by status", labels=["status"])
     for status, number in found.jobs.items():
         jobs.add_metric([status], number)
     depths = GaugeMetricFamily(
-        "dyno_queue_depth", "Jobs that wait, by queue; an empty queue has no series", labels=["queue"]
+        "dyno_queue_depth", "Queued jobs, by queue; an empty queue has no series", labels=["queue"]
     )
     for queue, depth in found.queues.items():
         depths.add_metric([queue], depth)
     states = Counter((device.kind, state) for device, state in found.devices)
     devices = GaugeMetricFamily(
-        "dyno_devices", "Devices of live workers, by what those are doing", labels=["kind", "state"]
+        "dyno_devices", "Devices of live workers, by the worker's state", labels=["kind", "state"]
     )
     for labels, number in states.items():
         devices.add_metric(labels, number)
@@ -152,12 +153,12 @@ def _standing(found: StoreMetrics) -> Iterator[Metric]:
 def _counters(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metric]:
     ended = [(workload, status, name) for workload in workloads for status, name in _endings()]
     counters: list[tuple[str, str, str, list[str], Iterable[tuple[str, ...]]]] = [
-        ("submitted", "dyno_jobs_submitted", "Jobs that were accepted", ["workload"], [(name,) for name in workloads]),
+        ("submitted", "dyno_jobs_submitted", "Accepted jobs", ["workload"], [(name,) for name in workloads]),
         ("ended", "dyno_jobs_ended", "Jobs that ended", ["workload", "status", "failure_class"], ended),
         ("requeued", "dyno_requeues", "Attempts whose job went back to its queue", ["cause"], [(c,) for c in CAUSES]),
-        ("lost", "dyno_leases_lost", "Leases that ran out in a job", ["kind"], [(kind,) for kind in KINDS]),
-        ("webhook", "dyno_webhooks", "Deliveries that came to an end", ["status"], [(each,) for each in _DELIVERED]),
-        ("webhook_attempt", "dyno_webhook_attempts", "Attempts at that", ["outcome"], [(each,) for each in Outcome]),
+        ("lost", "dyno_leases_lost", "Leases that expired during a job", ["kind"], [(kind,) for kind in KINDS]),
+        ("webhook", "dyno_webhooks", "Finished webhook deliveries", ["status"], [(each,) for each in _DELIVERED]),
+        ("webhook_attempt", "dyno_webhook_attempts", "Delivery attempts", ["outcome"], [(each,) for each in Outcome]),
     ]
     for what, name, help_text, labels, expected in counters:
         family = CounterMetricFamily(name, help_text, labels=labels)
@@ -176,7 +177,7 @@ def _counters(found: StoreMetrics, workloads: Collection[str]) -> Iterator[Metri
 
 
 def _endings() -> Iterator[tuple[str, str]]:
-    """Status and failure class; every one is told from the start, as zero, so that its first event is an increase."""
+    """All pairs of status and failure class. Each starts at zero, so that Prometheus sees its first event."""
     yield from ((status, "none") for status in sorted(DONE - {Status.FAILED}))
     yield from ((Status.FAILED, name) for name in FailureClass)
 

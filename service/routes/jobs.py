@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look, wait, cancel, rerun, delete; read the result and the log, or follow the log."""
+"""Jobs: submit, list, read, wait for, cancel, rerun and delete them; read results; read or follow logs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
 class JobList(BaseModel):
-    """One page, newest first. Where few jobs match, a page may be short and still have more behind it."""
+    """One page, newest first. If few jobs match, a page may be short although more pages follow."""
 
     data: list[Job]
     next_cursor: str | None
@@ -55,20 +55,21 @@ class JobList(BaseModel):
 
 
 class JobFilter(BaseModel):
-    """All conditions hold together."""
+    """Jobs that match all given conditions."""
 
     model_config = ConfigDict(extra="forbid")
 
     status: Status | None = None
     workload: Annotated[str, Field(max_length=64)] | None = None
     device: Annotated[str, Field(max_length=200)] | None = Field(
-        None, description="A kind, or an id with or without its host: of the selector, or of the worker that runs it"
+        None,
+        description="A device kind, or an id with or without its host: of the spec, or of the worker that runs it",
     )
     framework: FrameworkName | None = None
     label: Annotated[str, Field(max_length=257)] | None = Field(None, description="`name` or `name=value`")
     created_after: Timestamp | None = None
     created_before: Timestamp | None = None
-    cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of a page")
+    cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of the previous page")
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
@@ -77,7 +78,7 @@ class JobFilter(BaseModel):
     status_code=202,
     response_model=Job,
     responses={
-        200: {"model": Validation, "description": "`validate_only`: the spec can be run"},
+        200: {"model": Validation, "description": "With `validate_only`: the spec is valid and can run"},
         **documented(
             *("malformed-body", "body-timeout", "body-too-large", "unsupported-media-type", "invalid-spec"),
             *("does-not-fit", "exceeds-timeout", "unsupported", "no-device-fits", "idempotency-key-reused"),
@@ -93,7 +94,7 @@ async def submit(
     validate_only: bool = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Job | Response:
-    """Queue a job; 202 means that it is not lost any more."""
+    """Queue a job. After 202 it won't be lost."""
     if validate_only:
         admission = await submission.admit_job(state, asked)
         answer = Validation(spec=asked.spec, estimate=admission.estimate, warnings=admission.warnings)
@@ -104,7 +105,7 @@ async def submit(
 
 @router.get("", responses=documented("invalid-request", "store-unavailable"))
 async def browse(jobs: JobsDep, request: Request, response: Response, wanted: Annotated[JobFilter, Query()]) -> JobList:
-    """The jobs, newest first."""
+    """List jobs, newest first."""
     with as_parameter_errors():
         page = await jobs.list(**{name: getattr(wanted, name) for name in JobFilter.model_fields})
     link_next(request, response, page.next_cursor)
@@ -115,16 +116,16 @@ async def browse(jobs: JobsDep, request: Request, response: Response, wanted: An
     "/{job_id}",
     response_model=Job,
     responses={
-        304: {"description": "Nothing is newer than the ETag given"},
+        304: {"description": "The job hasn't changed since the given ETag"},
         **documented("job-not-found", "invalid-request", "record-unreadable", "store-unavailable"),
     },
 )
 async def show(
     job_id: JobId, state: StateDep, response: Response, if_none_match: IfNoneMatch, wait: Wait = 0
 ) -> Job | Response:
-    """The job as it is. With `wait`: as soon as it is newer than `If-None-Match`, or without that header, done.
+    """Read a job. With `wait`, respond as soon as it is newer than `If-None-Match` or, without that header, done.
 
-    Where too many wait already, it is answered at once, with `Retry-After`.
+    If too many requests wait already, the response comes at once, with `Retry-After`.
     """
 
     def news(job: Job) -> bool:
@@ -143,15 +144,14 @@ async def show(
 @router.post(
     "/{job_id}/cancel",
     responses={
-        202: {"model": Job, "description": "It is running; it will be canceled within seconds"},
+        202: {"model": Job, "description": "The job is running; its worker will cancel it within seconds"},
         **documented("job-not-found", "job-finished", "store-unavailable"),
     },
 )
 async def cancel(job_id: JobId, jobs: JobsDep, caller: CallerDep, response: Response) -> Job:
-    """Cancel a job: a waiting one at once, a running one by its worker. Repeating it changes nothing.
+    """Cancel a job: a queued one at once, a running one through its worker. Repeating the request changes nothing.
 
-    After 202 the job may still end `succeeded`: where its result was there before its worker heard of the cancel,
-    the result wins.
+    After 202 the job may still end `succeeded`, if its result was stored before its worker learned of the cancellation.
     """
     canceled = await jobs.cancel(job_id)
     job = canceled.job
@@ -167,7 +167,7 @@ async def cancel(job_id: JobId, jobs: JobsDep, caller: CallerDep, response: Resp
     responses=documented("job-not-found", "result-not-ready", "no-result", "record-unreadable", "store-unavailable"),
 )
 async def result(job_id: JobId, jobs: JobsDep) -> Result:
-    """The result of a job that succeeded. `result-not-ready`: ask again later; `no-result`: it ended without one."""
+    """Read the result of a succeeded job. `result-not-ready`: retry later. `no-result`: the job ended without one."""
     return await jobs.result(job_id)
 
 
@@ -187,9 +187,10 @@ async def rerun(
     preferred_wait_s: PreferredWait,
     idempotency_key: IdempotencyKey = None,
 ) -> Job:
-    """Queue the job's spec again, whatever became of the job; `rerun_of` of the new one names it.
+    """Queue the job's spec again, whatever the job's status. The new job's `rerun_of` is the old job's id.
 
-    It is admitted as if it were submitted now: where it can't be run any more, the pointers are into the job's spec.
+    The spec is checked as if submitted now. If it can't run any more, the pointers of the errors are into the job's
+    spec.
     """
     submitted = await _submit_rerun(state, job_id, idempotency_key)
     return await accepted_job(state, submitted, response, preferred_wait_s)
@@ -198,14 +199,14 @@ async def rerun(
 async def _submit_rerun(state: State, job_id: str, idempotency_key: str | None) -> Submitted:
     body_sha256 = validation.body_digest({"rerun_of": job_id})
     if idempotency_key and (earlier := await state.jobs.earlier(idempotency_key, body_sha256)):
-        return Submitted(earlier, wake=False, replayed=True)  # before the first one is looked for: it may be gone
+        return Submitted(earlier, wake=False, replayed=True)  # before the old job is read, as that may be deleted
     job = await state.jobs.get(job_id)
     spec, admission_of = _rerun_spec(job, state, body_sha256)
     return await submission.enqueue(state, spec, body_sha256, idempotency_key, admission_of, rerun_of=job_id)
 
 
 def _rerun_spec(job: Job, state: State, body_sha256: str) -> tuple[Spec, Callable[[], Awaitable[Admission]]]:
-    """The spec with whatever it has to be given by now, and how it is admitted. Raises InvalidSpec."""
+    """The spec with the defaults of this version filled in, and its admission. Raises InvalidSpec."""
     first, *others = (
         validation.validate_job(each.model_dump(mode="json"), (), state.workloads) for each in job.spec.arms[:2]
     )
@@ -224,11 +225,11 @@ log = logging.getLogger(__name__)
 async def delete(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
     """Delete a done job for good: its record, result, samples, log, events and files, and comparisons that name it.
 
-    Told to nobody, two things stay in Redis for a while: what happened to it, among the last 10,000 events of all jobs,
-    and those comparisons, until another job of theirs goes.
+    Two things stay in Redis for a while, but no response contains them: its events among the last 10,000 of all jobs,
+    and those comparisons, until another of their jobs is deleted.
 
-    Its idempotency key stays used until its 24 hours are over. Where the artifact store is away its files can't be
-    read any more, and are deleted within the hours after it is back.
+    Its idempotency key stays used until its 24 hours are over. If the artifact store is unreachable, the files can no
+    longer be read, and are deleted within hours after the store is back.
     """
     owner = await state.jobs.delete(job_id)
     audit("job-deleted", caller.name, job=job_id, owner=owner)
@@ -237,19 +238,19 @@ async def delete(job_id: JobId, state: StateDep, caller: CallerDep) -> Response:
 
 
 async def _drop_files(state: State, job_id: str) -> None:
-    """At once where that works. Whatever is left, because this process dies here say, the upkeep finds."""
+    """Delete the files now if possible. Maintenance deletes what is left, for example because this process dies."""
     try:
         with anyio.fail_after(FILES_WITHIN_S):
             await anyio.to_thread.run_sync(state.artifacts.drop, job_id, abandon_on_cancel=True)
     except (ArtifactStoreUnavailable, TimeoutError) as error:
-        log.warning("the files of %s, which was deleted, are left to the upkeep: %s", job_id, error)
+        log.warning("can't delete the files of the deleted job %s now; maintenance will: %s", job_id, error)
 
 
 _LOG_TEXT: dict[str, Any] = {
     "text/plain": {"schema": {"type": "string"}, "example": "[attempt 1, run 1]\nEpoch 1: loss 0.31\n"}
 }
-PIECE_CHARACTERS = 16 * 1024  # sent at once: what one slow reader makes the server hold
-Follow = Annotated[bool, Query(description="Go on with what comes, until the job is done")]
+PIECE_CHARACTERS = 16 * 1024  # sent at once: what the server holds in memory for a slow client
+Follow = Annotated[bool, Query(description="Keep streaming new output until the job is done")]
 
 
 async def _log_slot(state: StateDep, caller: CallerDep, follow: Follow = False) -> AsyncIterator[None]:
@@ -265,14 +266,15 @@ async def _log_slot(state: StateDep, caller: CallerDep, follow: Follow = False) 
     response_class=PlainTextResponse,
     dependencies=[Depends(_log_slot)],
     responses={
-        200: {"description": "What was printed, at most its last 256 KiB", "content": _LOG_TEXT},
+        200: {"description": "The log, at most its last 256 KiB", "content": _LOG_TEXT},
         **documented("job-not-found", "invalid-request", "too-many-streams", "store-unavailable"),
     },
 )
 async def logs(job_id: JobId, state: StateDep, caller: CallerDep, follow: Follow = False) -> Response:
-    """What the job's runners wrote to stdout and stderr, all attempts and runs; of one that runs, up to 2 s ago.
+    """Read what the job's runners wrote to stdout and stderr, in all attempts and runs.
 
-    It is there for jobs that failed, were killed or canceled, too, and goes with the record.
+    A running job's log is up to 2 s behind. Failed, killed and canceled jobs have logs, too. A log is deleted with its
+    job.
     """
     part = await _log_part(state, job_id)
     if follow:
@@ -286,22 +288,22 @@ async def _log_part(state: State, job_id: str, start: int = 0) -> LogPart:
 
 
 async def _followed(state: State, job_id: str, part: LogPart) -> AsyncGenerator[str, None]:
-    with state.watch.listening(job_id) as told:
+    with state.watch.listening(job_id) as news:
         for piece in _log_pieces(part.text):
             yield piece
         while not (part.done or state.stopping.is_set()):
-            told.clear()
+            news.clear()
             try:
                 part = await asyncio.shield(_log_part(state, job_id, part.following))  # as dyno/store/events.py does
             except UnknownJob:
                 return
             except StoreUnavailable:
-                await streaming.wait_for_news(state, told, streaming.RETRY_S)
+                await streaming.wait_for_news(state, news, streaming.RETRY_S)
                 continue
             for piece in _log_pieces(part.text):
                 yield piece
             if not (part.text or part.done):
-                await streaming.wait_for_news(state, told, streaming.LOOK_EVERY_S)
+                await streaming.wait_for_news(state, news, streaming.LOOK_EVERY_S)
                 yield ""
 
 

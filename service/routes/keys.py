@@ -1,4 +1,4 @@
-"""API keys: what the caller's own may do, and for admins all of them."""
+"""API keys: the caller's own key, and for admins all keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1", tags=["keys"])
 
 def _body() -> dict[str, Any]:
     schema = NewKey.model_json_schema(ref_template="#/components/schemas/{model}")
-    del schema["$defs"]  # limits are in the answer, too, so the document has them
+    del schema["$defs"]  # the response has limits, too, so the document already defines them
     return schema
 
 
@@ -28,12 +28,12 @@ async def _asked(request: Request, state: StateDep) -> NewKey:
     return validation.validate_model(NewKey, document, errors, InvalidKey)
 
 
-KeyId = Annotated[str, Path(description="`key_` and 16 digits, as the list has it")]
+KeyId = Annotated[str, Path(description="`key_` and 16 hexadecimal digits")]
 
 
 @router.get("/me", responses=documented())
 async def me(caller: CallerDep) -> Me:
-    """The caller's key, its scopes and its limits."""
+    """Read your key, its scopes and its limits."""
     return Me(key=caller.key, scopes=caller.scope.implied)
 
 
@@ -49,7 +49,7 @@ async def me(caller: CallerDep) -> Me:
 async def create(
     asked: Annotated[NewKey, Depends(_asked)], state: StateDep, caller: CallerDep, response: Response
 ) -> CreatedKey:
-    """Make a key. Its secret is in this answer and nowhere else: Dyno keeps its hash."""
+    """Create a key. Only this response has its secret: Dyno stores a hash."""
     key, secret = await state.keys.create(asked)
     audit("key-created", caller.name, key=key.id, name=key.name, scope=key.scope)
     response.headers["Cache-Control"] = "no-store"
@@ -58,15 +58,15 @@ async def create(
 
 @router.get("/keys", responses=documented("store-unavailable"))
 async def browse(state: StateDep) -> KeyList:
-    """All keys, the newest first."""
+    """List all keys, newest first."""
     return KeyList(data=await state.keys.list())
 
 
 @router.delete("/keys/{key_id}", status_code=204, responses=documented("key-not-found", "store-unavailable"))
 async def revoke(key_id: KeyId, state: StateDep, caller: CallerDep) -> None:
-    """Revoke a key: no further request gets through with it. Repeating it changes nothing.
+    """Revoke a key: requests with it are refused from now on. Repeating the request changes nothing.
 
-    Its jobs go on; from now on only admins see them. Where no key is left, requests still need one.
+    Its jobs continue, and only admins can see them. Requests still need a key, even if none is left.
     """
     if await state.keys.revoke(key_id):
         audit("key-revoked", caller.name, key=key_id)

@@ -21,13 +21,13 @@ from service.problems import documented
 
 router = APIRouter(prefix="/v1/results", tags=["results"])
 
-# At the beginning of a cell, in a spreadsheet; the last four are the first ones as wide as Japanese has them.
+# Spreadsheets read a cell that begins so as a formula; the last four are full-width forms of the first four.
 _TEXTS_THAT_RUN = tuple("=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20")
 _CSV: dict[str, Any] = {"text/csv": {"schema": {"type": "string"}}}
 
 
 class ResultFilter(BaseModel):
-    """All conditions hold together."""
+    """Results that match all given conditions."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -35,13 +35,11 @@ class ResultFilter(BaseModel):
     until: TimestampOrEpoch | None = Field(None, alias="to")
     workload: Annotated[str, Field(max_length=64)] | None = None
     device: Annotated[str, Field(max_length=200)] | None = Field(
-        None, description="A kind, or an id, as of a list of jobs"
+        None, description="A device kind or id, as for a list of jobs"
     )
     metric: Annotated[str, Field(max_length=128)] | None = None
     label: Annotated[str, Field(max_length=257)] | None = Field(None, description="`name` or `name=value`")
-    cursor: Annotated[str, Field(max_length=200)] | None = Field(
-        None, description="As the `Link` to the next page has it"
-    )
+    cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="From the `Link` to the next page")
     limit: Annotated[int, Field(ge=1, le=200, description="Jobs in one page")] = 100
     format: Literal["json", "csv"] = "json"
 
@@ -52,10 +50,11 @@ class ResultFilter(BaseModel):
     responses={200: {"content": _CSV}, **documented("invalid-request", "store-unavailable")},
 )
 async def results(state: StateDep, request: Request, wanted: Annotated[ResultFilter, Query()]) -> Response:
-    """A row for each metric of each job that succeeded, the newest first. `Link` leads to the next page, if there is
-    one: where few jobs match, a page may be short, or empty, and still have more behind it.
+    """Read one row for each metric of each succeeded job, newest first.
 
-    As CSV, columns are those of the page's rows; a text that a spreadsheet would take for a formula has a ' before it.
+    `Link` has the next page, if there is one. If few jobs match, a page may be short or empty although more follow.
+
+    CSV has the columns of the page's rows. Text that a spreadsheet would read as a formula begins with a `'`.
     """
     with as_parameter_errors():
         page = await state.jobs.list(
@@ -78,7 +77,7 @@ async def results(state: StateDep, request: Request, wanted: Annotated[ResultFil
 
 
 def rows(job: Job, figures: ResultSummary, metric: str | None = None) -> Iterator[dict[str, JsonValue]]:
-    """Those of one job, as JSON has them; `metric`: of this one only."""
+    """The rows of one job, as in JSON; with `metric`, only that metric's."""
     arms = [figures, *figures.arms]
     names: Sequence[VariantName | None] = get_args(VariantName) if figures.arms else [None]
     for arm, name, spec in zip(arms, names, job.spec.arms, strict=False):

@@ -1,4 +1,4 @@
-"""Webhooks: what was sent and what came of it, one sent again, and what its receivers check signatures with."""
+"""Webhooks: list deliveries, redeliver one, and read the secret that receivers check signatures with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1", tags=["webhooks"])
 
 
 class DeliveryList(BaseModel):
-    """One page, newest first. Where few fit, a page may be short and still have more behind it."""
+    """One page, newest first. If few deliveries match, a page may be short although more pages follow."""
 
     data: list[Delivery]
     next_cursor: str | None
@@ -28,7 +28,7 @@ class DeliveryList(BaseModel):
 
 
 class DeliveryFilter(BaseModel):
-    """All conditions hold together; times are those of when the jobs ended."""
+    """Deliveries that match all given conditions. The times are the ends of the jobs."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -36,12 +36,12 @@ class DeliveryFilter(BaseModel):
     job: Annotated[str, Field(pattern=f"^{JOB_ID.pattern}$")] | None = None
     created_after: Timestamp | None = None
     created_before: Timestamp | None = None
-    cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of a page")
+    cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next_cursor` of the previous page")
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
 class WebhookSecret(BaseModel):
-    """`secret` is null where the service sends no webhooks: its `DYNO_WEBHOOK_SECRET` is not set."""
+    """`secret` is null if the service sends no webhooks because `DYNO_WEBHOOK_SECRET` is not set."""
 
     secret: str | None
 
@@ -51,14 +51,14 @@ async def _deliveries(state: StateDep) -> Deliveries:
 
 
 DeliveriesDep = Annotated[Deliveries, Depends(_deliveries)]
-DeliveryId = Annotated[str, Path(description="`msg_` and a ULID: the `webhook-id` of the attempts")]
+DeliveryId = Annotated[str, Path(description="`msg_` and a ULID: the `webhook-id` of all attempts")]
 
 
 @router.get("/webhook-deliveries", responses=documented("invalid-request", "store-unavailable"))
 async def browse(
     deliveries: DeliveriesDep, request: Request, response: Response, wanted: Annotated[DeliveryFilter, Query()]
 ) -> DeliveryList:
-    """What the webhooks of done jobs were sent, the newest first: each with its last attempts."""
+    """List the webhook deliveries of done jobs, newest first, each with its last attempts."""
     conditions = DeliveryQuery(wanted.status, wanted.job, wanted.created_after, wanted.created_before)
     with as_parameter_errors():
         page = await deliveries.page(conditions, wanted.cursor, wanted.limit)
@@ -72,9 +72,9 @@ async def browse(
     responses=documented("delivery-not-found", "store-unavailable"),
 )
 async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: CallerDep) -> Delivery:
-    """Send it again at once, under the same `webhook-id`, whatever became of it; as often as a new one if need be.
+    """Send the delivery again at once with the same `webhook-id`, whatever its status, and retry it like a new one.
 
-    An attempt that is under way goes on; unless that delivers it, the next one follows at once.
+    An attempt in progress continues; if it fails, the next one follows at once.
     """
     delivery = await deliveries.redeliver(delivery_id)
     audit("webhook-redelivered", caller.name, job=delivery.job)
@@ -83,7 +83,7 @@ async def redeliver(delivery_id: DeliveryId, deliveries: DeliveriesDep, caller: 
 
 @router.get("/webhook-secret", responses=documented())
 async def secret(state: StateDep, caller: CallerDep, response: Response) -> WebhookSecret:
-    """What receivers of the webhooks of the caller's jobs check signatures with; each API key has its own."""
+    """Read the secret that signs the webhooks of your jobs, for receivers to check. Each key has its own."""
     response.headers["Cache-Control"] = "no-store"
     deployment = state.settings.webhook_secret
     return WebhookSecret(secret=None if deployment is None else owner_secret(deployment, caller.viewer.owner))

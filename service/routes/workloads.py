@@ -1,4 +1,4 @@
-"""The workloads: what can be asked for."""
+"""The workloads that jobs can run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ router = APIRouter(prefix="/v1/workloads", tags=["workloads"])
 
 @router.get("", responses=documented())
 async def browse(state: StateDep) -> WorkloadList:
-    """All workloads, by name."""
+    """List all workloads by name."""
     return WorkloadList(data=[_entry(workload) for workload in state.workloads.values()])
 
 
 @router.get("/{name}", responses=documented("workload-not-found"))
 async def show(name: str, state: StateDep) -> WorkloadEntry:
-    """One workload."""
+    """Read one workload."""
     try:
         return _entry(state.workloads[name])
     except KeyError:
         known = ", ".join(state.workloads)
-        raise UnknownWorkload(f'no workload "{name[:64]}"; there is: {known}') from None
+        raise UnknownWorkload(f'no workload "{name[:64]}"; workloads: {known}') from None
 
 
 def _entry(workload: Workload) -> WorkloadEntry:

@@ -1,4 +1,4 @@
-"""The two kinds of store, and something to keep in them."""
+"""Both kinds of artifact store, and files for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(store: ArtifactStore, wanted: Artifact) -> bytes:
 
 @pytest.fixture
 def keep(tmp_path: Path) -> Keep:
-    """Store some content as a.txt of the job."""
+    """Store content as the job's file a.txt."""
 
     def kept(store: ArtifactStore, content: bytes) -> Artifact:
         source = tmp_path / "source"
@@ -43,5 +43,5 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     if request.param == "folder":
         return FolderStore(tmp_path / "store")
     fsspec = pytest.importorskip("fsspec")
-    filesystem = fsspec.filesystem("memory")  # no place for several hosts, but a driver like any other
+    filesystem = fsspec.filesystem("memory")  # hosts can't share it, but its driver works like the others
     return RemoteStore(filesystem, f"/{tmp_path.name}", "memory://test", FolderStore(tmp_path / "incoming"))

@@ -1,4 +1,4 @@
-"""Weights from a hostile archive: Keras reads numbers out of it, and runs nothing that is in it."""
+"""Weights from a malicious archive: Keras reads numbers from it and runs none of its code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_code_in_a_hostile_archive_does_not_run_when_its_weights_are_loaded(
     np.testing.assert_array_equal(model.get_weights()[0], dense.get_weights()[0])
     assert not Path(ran).exists()
     keras.saving.load_model(path, safe_mode=False)
-    assert Path(ran).exists()  # it would have run
+    assert Path(ran).exists()  # without the protection the code runs
 
 
 def test_weights_that_lie_in_another_file_are_not_read(tmp_path: Path, tensorflow: TensorFlow) -> None:

@@ -1,4 +1,4 @@
-"""A name is never a path, a suffix decides how a file is served, and an archive says how large it becomes."""
+"""Names are never paths, suffixes decide the media type, and the declared size of an archive is limited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_plain_file_name_is_a_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "a\\b", "a\0", "a\n", "ä", "a b", "a" * 129, "-x"])
-def test_what_could_be_a_path_or_an_option_is_none(name: str) -> None:
+def test_a_possible_path_or_option_is_not_a_name(name: str) -> None:
     assert not is_artifact_name(name)
 
 
@@ -30,7 +30,7 @@ def test_the_media_type_goes_by_the_suffix_from_a_fixed_list() -> None:
     }
 
 
-def test_weights_are_told_by_their_suffix() -> None:
+def test_weights_are_recognized_by_their_suffix() -> None:
     assert is_weights("model.weights.h5")
     assert is_weights("model.keras")
     assert not is_weights("model.h5")
@@ -54,7 +54,7 @@ def test_an_archive_that_unpacks_to_more_than_is_loaded_is_refused(tmp_path: Pat
     assert str(LIMIT_BYTES + 1) in (unsafe_weights_reason(bomb, LIMIT_BYTES) or "")
 
 
-def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.keras"
     path.write_bytes(b"PK but nothing more")
-    assert "no archive" in (unsafe_weights_reason(path, LIMIT_BYTES) or "")
+    assert "not a zip archive" in (unsafe_weights_reason(path, LIMIT_BYTES) or "")

@@ -1,4 +1,4 @@
-"""A folder keeps files whole, under names that no other content can take."""
+"""Stores keep complete files, under names that no other content can have."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.artifacts.conftest import JOB, Keep, artifact, read
 OTHER_FILE_SYSTEM = Path("/dev/shm")
 
 
-def test_what_was_kept_is_read_again(store: ArtifactStore, keep: Keep) -> None:
+def test_a_stored_file_can_be_read(store: ArtifactStore, keep: Keep) -> None:
     assert read(store, keep(store, b"content")) == b"content"
     assert read(store, keep(store, b"")) == b""
 
 
-def test_another_attempt_can_not_touch_what_was_kept(store: ArtifactStore, keep: Keep) -> None:
+def test_another_attempt_cannot_change_a_stored_file(store: ArtifactStore, keep: Keep) -> None:
     accepted = keep(store, b"of the attempt that counts")
     late = keep(store, b"of one that lost its lease")
     assert read(store, accepted) == b"of the attempt that counts"
@@ -102,13 +102,13 @@ def test_a_driver_that_fails_is_a_store_that_is_unavailable(tmp_path: Path, keep
         ("file://relative/x", "absolute"),
     ],
 )
-def test_a_url_that_can_be_no_store_is_refused_with_the_reason(url: str, why: str) -> None:
+def test_an_unusable_url_is_refused_with_the_reason(url: str, why: str) -> None:
     with pytest.raises(ArtifactStoreUnfit, match=why):
         service_store(Settings(artifact_url=url))
 
 
 def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "s3fs", None)  # as if it were not installed, where it is
+    monkeypatch.setitem(sys.modules, "s3fs", None)  # as if it were not installed
     with pytest.raises(ArtifactStoreUnfit, match="s3fs"):
         remote_store("s3://bucket/path", FolderStore(Path("unused")))
 
@@ -135,7 +135,7 @@ def test_a_folder_is_checked_by_writing_to_it_and_nothing_is_left(tmp_path: Path
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
-def test_a_full_disk_is_no_place_for_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_disk_is_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: Path("/dev/full").open("wb"))  # noqa: SIM115
     with pytest.raises(ArtifactStoreUnavailable, match="No space left"):
         FolderStore(tmp_path).check()

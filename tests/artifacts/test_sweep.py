@@ -1,4 +1,4 @@
-"""What nobody needs any more goes; what somebody may still write stays."""
+"""A sweep deletes unused files, and keeps files that an upload may still write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def there(store: ArtifactStore, wanted: Artifact) -> bool:
 
 
 def half_written(store: ArtifactStore, age_s: float = 0.0) -> Path:
-    """As an API leaves it that is killed while it receives a file."""
+    """A partial file, as an API leaves it if it is killed during an upload."""
     path = store.incoming(JOB) / ".0123456789abcdef"
     path.write_bytes(b"half of")
     changed_s = time.time() - age_s
@@ -29,40 +29,40 @@ def half_written(store: ArtifactStore, age_s: float = 0.0) -> Path:
     return path
 
 
-def test_of_a_job_that_is_done_only_what_its_result_lists_is_kept(store: ArtifactStore, keep: Keep) -> None:
+def test_a_done_job_keeps_only_the_files_that_its_result_lists(store: ArtifactStore, keep: Keep) -> None:
     listed, stray = keep(store, b"of the attempt that counts"), keep(store, b"of one before")
     for _ in range(2):
         assert store.sweep(JOB, [listed])
         assert (there(store, listed), there(store, stray)) == (True, False)
 
 
-def test_of_a_job_that_left_nothing_nothing_is_kept(store: ArtifactStore, keep: Keep) -> None:
+def test_a_done_job_without_artifacts_keeps_no_file(store: ArtifactStore, keep: Keep) -> None:
     kept = keep(store, b"content")
     assert store.sweep(JOB, [])
     assert not there(store, kept)
     assert store.sweep(JOB, [])
 
 
-def test_of_a_job_that_lives_whole_files_are_kept(store: ArtifactStore, keep: Keep) -> None:
+def test_a_live_job_keeps_complete_files(store: ArtifactStore, keep: Keep) -> None:
     kept = keep(store, b"content")
     assert store.sweep(JOB, None)
     assert there(store, kept)
 
 
-def test_what_a_killed_service_left_half_written_goes(store: ArtifactStore) -> None:
+def test_an_abandoned_partial_file_is_deleted(store: ArtifactStore) -> None:
     abandoned = half_written(store, ABANDONED_S + 60)
     assert store.sweep(JOB, None)
     assert not abandoned.exists()
 
 
-def test_an_upload_that_may_live_is_not_touched_and_looked_at_again(store: ArtifactStore) -> None:
+def test_a_recent_partial_file_is_kept_for_a_later_sweep(store: ArtifactStore) -> None:
     for listed in (None, []):
         live = half_written(store, ABANDONED_S / 2)
         assert not store.sweep(JOB, listed)
         assert live.exists()
 
 
-def test_of_a_done_job_without_files_no_folder_is_left(store: ArtifactStore) -> None:
+def test_a_done_job_without_files_leaves_no_folder(store: ArtifactStore) -> None:
     folder = store.incoming(JOB)
     store.sweep(JOB, [])
     assert not folder.exists()

@@ -108,4 +108,4 @@ def test_a_run_that_breaks_is_neither_a_promise_kept_nor_one_broken(
     monkeypatch.setattr("dyno.store.embedded.embedded_server", lambda: None)  # so that there is no Redis to start
     assert command.main() == command.BROKE
     assert command.BROKE not in (command.HELD, command.VIOLATED)
-    assert "the run itself broke" in capsys.readouterr().err
+    assert "the run itself failed" in capsys.readouterr().err

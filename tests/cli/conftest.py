@@ -22,7 +22,7 @@ DYNO = Path(sys.executable).parent / "dyno"
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Short, because a socket's path may have 107 bytes only."""
+    """A folder with a short path, since the path of a socket has 107 bytes at most."""
     with tempfile.TemporaryDirectory(prefix="dyno-test-") as folder:
         yield Path(folder)
 
@@ -57,6 +57,6 @@ def command(home: Path, tmp_path: Path) -> Iterator[Callable[..., Command]]:
 
 
 def _begin(parent: int) -> None:
-    """A shell starts its background jobs deaf to SIGINT, and children inherit that. Goes with tests that are killed."""
+    """Reset SIGINT, which shells ignore for background jobs and children inherit. Die with the test process."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     die_with_parent(parent)

@@ -1,4 +1,4 @@
-"""The `dyno` command as a real process, in a session of its own; nothing it starts may survive it."""
+"""The `dyno` command as a real process in its own process group. None of its children may survive it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ GONE_S = 30.0
 
 @dataclass
 class Command:
-    """One running `dyno …`. Its offspring carries `mark` in its environment; the server, which writes its title over
-    its environment, works in a folder below `home`."""
+    """One running `dyno …`. Its descendants have `mark` in their environment. The server overwrites its environment
+    with its title, but its working directory is below `home`."""
 
     process: subprocess.Popen[bytes]
     mark: str
@@ -27,7 +27,7 @@ class Command:
         return self.output.read_text(errors="replace")
 
     def pids(self) -> dict[int, str]:
-        """pid -> command line of every live process of it."""
+        """pid -> command line of the command's live processes."""
         found = {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -46,14 +46,14 @@ class Command:
         return next(pid for pid, line in self.pids().items() if words in line)
 
     def says(self, words: str, timeout_s: float = 120) -> None:
-        def said_or_ended() -> bool:
+        def printed_or_ended() -> bool:
             return words in self.text() or self.process.poll() is not None
 
-        eventually(said_or_ended, timeout_s, f"{words!r} in {self.text()[-2000:]}")
+        eventually(printed_or_ended, timeout_s, f"{words!r} in {self.text()[-2000:]}")
         assert words in self.text()
 
     def interrupt(self) -> int:
-        """Ctrl-C, as a terminal does it: to the whole foreground group."""
+        """Send SIGINT to the whole foreground group, as a terminal does on Ctrl-C. Returns the exit status."""
         os.killpg(self.process.pid, signal.SIGINT)
         return self.process.wait(GONE_S)
 

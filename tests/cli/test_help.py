@@ -1,4 +1,4 @@
-"""What the command tells whoever doesn't know it yet, without a service."""
+"""The help, the version and usage errors of the command, without a service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_help_of_run_lists_the_params_of_the_workload_with_defaults_and_boun
         "--repeats",
         "100",
         "integer from 1 to 100000",
-        "Products in one execution",
+        "Products per execution",
     ]
     assert "--processes" in done.output
 
@@ -39,27 +39,27 @@ def test_the_help_of_run_says_where_the_params_are(words: list[str]) -> None:
     assert "--repeats" not in done.output
 
 
-def test_it_says_its_version() -> None:
+def test_the_version_is_printed() -> None:
     done = CliRunner().invoke(app, ["--version"], env=ENV)
     assert (done.exit_code, done.output) == (0, f"dyno {version('tensordyno')}\n")
 
 
 @pytest.mark.parametrize("key", ["dyno_ключ", "dyno_1\ndyno_2"])
-def test_what_can_be_no_key_is_wrong_usage_and_not_shown(key: str) -> None:
+def test_an_invalid_key_is_wrong_usage_and_not_shown(key: str) -> None:
     done = CliRunner().invoke(app, ["jobs"], env=ENV | {"DYNO_API_KEY": key})
     assert done.exit_code == 2
     assert "DYNO_API_KEY" in done.output
     assert "dyno_" not in done.output
 
 
-def test_a_whole_dyno_is_not_begun_where_its_api_would_speak_tls(tmp_path: Path) -> None:
+def test_up_refuses_tls_settings(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["up", "--data-dir", str(tmp_path)], env=ENV | {"DYNO_TLS_CERT_FILE": "cert.pem"})
     assert done.exit_code == 2
     assert "DYNO_TLS_CERT_FILE" in done.output
     assert not list(tmp_path.iterdir())
 
 
-def test_a_worker_takes_all_that_its_own_command_does() -> None:
+def test_dyno_worker_passes_all_options_on() -> None:
     dyno = Path(sys.executable).with_name("dyno")
     command = [dyno, "worker", "--verbose", "--name", "one", "--device", "nonsense"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
@@ -67,7 +67,7 @@ def test_a_worker_takes_all_that_its_own_command_does() -> None:
     assert (done.returncode, "not-started" in done.stderr) == (3, True), done.stderr
 
 
-def test_the_first_help_names_what_scripts_need() -> None:
+def test_the_help_names_variables_and_exit_codes() -> None:
     help_of_all = CliRunner().invoke(app, ["--help"], env=ENV).output
     for words in ("DYNO_URL", "DYNO_API_KEY", *(f"{code.value} " for code in CommandExit)):
         assert words in help_of_all

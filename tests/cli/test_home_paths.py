@@ -1,4 +1,4 @@
-"""Folders and files that options name: `~` as a shell writes it out, which doesn't in `--data-dir=~/x`."""
+"""Folders and files in options. `~` is expanded even where shells don't, as in `--data-dir=~/x`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dyno.preflight import write_error
 
 
 def options(command: Any, words: str) -> Iterator[tuple[str, Any, Any]]:
-    """Of it and the commands below: those that name a path."""
+    """The options of the command and its subcommands that take a path."""
     for name, below in getattr(command, "commands", {}).items():
         yield from options(below, f"{words} {name}")
     for each in command.params:
@@ -29,7 +29,7 @@ PATHS = list(options(get_command(app), "dyno"))
 
 
 @pytest.mark.parametrize(("command", "option"), [each[1:] for each in PATHS], ids=[each[0] for each in PATHS])
-def test_an_option_takes_the_home_for_a_tilde(
+def test_a_path_option_expands_a_tilde(
     command: Any, option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -38,18 +38,18 @@ def test_an_option_takes_the_home_for_a_tilde(
     assert option.process_value(context, None) in (None, option.default)
 
 
-def test_there_are_options_to_look_at() -> None:
+def test_path_options_are_found() -> None:
     assert {"dyno up --data-dir", "dyno keys list --data-dir", "dyno artifacts --save"} <= {each[0] for each in PATHS}
 
 
-def test_a_home_that_there_is_not_is_wrong_usage() -> None:
+def test_an_unknown_home_is_wrong_usage() -> None:
     done = CliRunner().invoke(app, ["doctor", "--data-dir", "~nobody-of-this-name/x"], env={"COLUMNS": "200"})
     assert done.exit_code == 2
-    assert "no such home" in done.output
+    assert "can't expand ~" in done.output
 
 
 NOT_FOLDERS = ("file", "file/below")
-NOT_WRITABLE = ("/proc/none", "/sys")  # for root neither
+NOT_WRITABLE = ("/proc/none", "/sys")  # not even for root
 
 
 @pytest.mark.parametrize("named", [*NOT_FOLDERS, *NOT_WRITABLE])
@@ -57,12 +57,12 @@ def test_a_data_folder_that_can_not_be_used_is_named_with_the_reason_and_nothing
     tmp_path: Path, named: str
 ) -> None:
     (tmp_path / "file").touch()
-    folder = tmp_path / named  # of two absolute paths the second one
+    folder = tmp_path / named  # if `named` is absolute, this is `named`
     done = CliRunner().invoke(app, ["up", "--port", "0", "--data-dir", str(folder)], env={"DYNO_REDIS_URL": None})
     assert done.exit_code == 2
-    why = "is not a folder" if named in NOT_FOLDERS else f"nothing can be written to {named.removesuffix('/none')}: "
-    told = rf"dyno: the data folder {folder} can't be used: .*{why}.*; name another one: --data-dir\n"
-    assert re.fullmatch(told, done.output)
+    why = "is not a folder" if named in NOT_FOLDERS else f"{named.removesuffix('/none')} isn't writable: "
+    message = rf"dyno: the data folder {folder} can't be used: .*{why}.*; choose another with --data-dir\n"
+    assert re.fullmatch(message, done.output)
 
 
 @pytest.mark.parametrize("named", [*NOT_FOLDERS, *NOT_WRITABLE])
@@ -78,15 +78,18 @@ def test_the_doctor_finds_a_data_folder_that_can_not_be_used(tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("command", [["list"], ["create", "--name", "n", "--scope", "read"], ["revoke", "k"], ["open"]])
-def test_keys_say_that_their_data_folder_is_none(tmp_path: Path, command: list[str]) -> None:
+def test_keys_report_an_unusable_data_folder(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "file").touch()
     words = ["keys", *command, "--data-dir", str(tmp_path / "file")]
     done = CliRunner().invoke(app, words, env={"DYNO_REDIS_URL": None})
     assert done.exit_code == 2
-    assert f"the data folder {tmp_path / 'file'} can't be used: Not a directory; name that of `dyno up`" in done.output
+    assert (
+        f"the data folder {tmp_path / 'file'} can't be used: Not a directory; pass the --data-dir of `dyno up`"
+        in done.output
+    )
 
 
-def test_looking_whether_a_folder_can_be_used_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_checking_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
     assert write_error(tmp_path) is None
     assert write_error(tmp_path / "not" / "yet") is None
     assert not list(tmp_path.iterdir())

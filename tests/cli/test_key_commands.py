@@ -1,4 +1,4 @@
-"""`dyno keys` where no Redis is named: which `dyno up` it looks for, and what it says where that isn't there."""
+"""`dyno keys` without DYNO_REDIS_URL: which `dyno up` it looks for, and its error if that isn't running."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from dyno.cli import app
 
 @pytest.mark.parametrize(
     ("written", "words"),
-    [(None, "give its --data-dir here, too"), ("unix:///nowhere/server.sock", "does the `dyno up` on {} still run?")],
+    [
+        (None, "pass its --data-dir"),
+        ("unix:///nowhere/server.sock", "is the `dyno up` with --data-dir {} still running?"),
+    ],
 )
 def test_it_says_which_dyno_up_it_looked_for(tmp_path: Path, written: str | None, words: str) -> None:
     if written is not None:

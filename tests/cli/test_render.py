@@ -1,7 +1,4 @@
-"""Tables for a person: whatever is copied out of them is whole.
-
-What a person reads.
-"""
+"""Tables and other output for people. Text copied out of a table is complete."""
 
 from __future__ import annotations
 
@@ -74,7 +71,7 @@ def test_in_a_pipe_a_row_is_a_line_however_long() -> None:
         (None, [], "accuracy 80.0% on 100 test samples"),
     ],
 )
-def test_how_many_were_wrong_is_told_of_each_trial(wrong: int | None, by_trial: list[int], text: str) -> None:
+def test_the_number_of_wrong_samples_is_shown_for_each_trial(wrong: int | None, by_trial: list[int], text: str) -> None:
     console = Console(record=True, width=200)
     data = DataOrigin(name="line", kind="real", train_samples=1, test_samples=100)
     trials = [Trial(seed=seed, epochs=1, loss=1.0, wrong=count) for seed, count in enumerate(by_trial)]
@@ -82,7 +79,7 @@ def test_how_many_were_wrong_is_told_of_each_trial(wrong: int | None, by_trial: 
     assert text in console.export_text().splitlines()
 
 
-def test_the_list_of_devices_shows_the_peak_that_is_known_and_of_which_dtype() -> None:
+def test_the_list_of_devices_shows_the_known_peak_and_its_dtype() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     unknown = PeakFigure(value=None, reason="the peak table has no float32 figure for v5e")
     known = PeakFigure(value=1.576e15, provenance="datasheet")
@@ -104,13 +101,13 @@ def test_the_list_of_devices_shows_the_peak_that_is_known_and_of_which_dtype() -
 HELD_BY = Holder(device="cpu:0-1@here", pid=77, command="python -m workers --device cpu", job="job_2")
 
 
-def test_the_list_of_devices_says_which_process_uses_one() -> None:
+def test_the_list_of_devices_shows_which_process_uses_one() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     devices(console, [offered("cpu:0", {}).model_copy(update={"state": "busy", "held_by": HELD_BY})])
     assert "busy, held by process 77" in console.export_text()
 
 
-def test_whoever_follows_a_job_is_told_once_who_uses_its_device(queued_job: Callable[[Holder | None], Job]) -> None:
+def test_progress_shows_once_which_process_uses_the_device(queued_job: Callable[[Holder | None], Job]) -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     with live_progress(console) as follow:
         for held_by in (None, HELD_BY, HELD_BY):
@@ -147,9 +144,9 @@ def test_ids_and_verdicts_of_a_comparison_are_whole_in_any_terminal(width: int) 
     entries.append(an_entry(times(0.5)))
     ids = [entry.job.id for entry in entries]
     compared = compare(CompareResults(jobs=ids), entries, (), datetime.now(UTC))
-    said = in_terminal(width, lambda console: comparison(console, compared))
+    text = in_terminal(width, lambda console: comparison(console, compared))
     for word in (*ids, compared.id, "SLOWER", "indicative"):
-        assert word in said
+        assert word in text
 
 
 @pytest.mark.parametrize("width", [40, 80, 240])

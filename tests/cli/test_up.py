@@ -1,7 +1,4 @@
-"""`dyno demo`, as `make demo` runs it.
-
-`dyno up`: the whole of Dyno in the foreground.
-"""
+"""`dyno demo`, as `make demo` runs it, and `dyno up`, which runs all of Dyno in the foreground."""
 
 from __future__ import annotations
 
@@ -28,6 +25,9 @@ from tests.numpy_runners import ON_NUMPY
 from tests.waiting import eventually
 
 WORDS = ("FLOP/s", "cold_throughput", "fraction of peak", "first epoch", "accuracy", "sample")
+README = (Path(__file__).parents[2] / "README.md").read_text()
+# From the heading of the table to the verdict: what follows depends on the machine.
+[SHOWN] = re.findall(r"^```text\n.*^(┃ metric .*?^verdict:)", README, re.MULTILINE | re.DOTALL)
 
 
 def test_with_shorter_jobs_the_demo_prints_both_results(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +39,9 @@ def test_with_shorter_jobs_the_demo_prints_both_results(monkeypatch: pytest.Monk
     cli_up.run_demo(Console(file=printed, width=120), device=HERE)
     for words in WORDS:
         assert words in printed.getvalue(), printed.getvalue()
+    assert set(re.findall(r"[a-z_]{5,}", re.sub(r"\(.*?\)", "", SHOWN))) <= set(
+        re.findall(r"[a-z_]+", printed.getvalue())
+    )
 
 
 @pytest.mark.verify
@@ -64,7 +67,7 @@ def test_ctrl_c_leaves_no_process_behind(command: Callable[..., Command], moment
 
 
 @pytest.mark.verify
-def test_a_demo_whose_worker_dies_ends_and_says_so(command: Callable[..., Command]) -> None:
+def test_a_demo_ends_with_an_error_if_its_worker_dies(command: Callable[..., Command]) -> None:
     running = command("demo", **ON_NUMPY)
     running.says("run 1 of")
     os.kill(running.pid_of("-m workers "), signal.SIGKILL)
@@ -94,7 +97,7 @@ def up(command: Callable[..., Command], home: Path) -> Callable[..., tuple[Comma
 
 
 def a_key(data_dir: Path) -> str:
-    """Made on the host of a `dyno up` that runs."""
+    """Create an admin key on the host of a running `dyno up`."""
     made = CliRunner(env={"DYNO_REDIS_URL": None}).invoke(
         app, ["keys", "create", "--name", "me", "--scope", "admin", "--data-dir", str(data_dir)]
     )
@@ -111,24 +114,24 @@ def test_it_serves_jobs_keeps_them_over_a_restart_and_ctrl_c_leaves_nothing(
     secret = a_key(home / "data")
     assert running.interrupt() == 130
     running.assert_nothing_left()
-    again, client = up()  # though it asks for a key now, which the command doesn't have
+    again, client = up()  # starts although the service now needs a key, which the command doesn't have
     assert Client(client.url, secret).result(job.id).job == job.id
     again.process.terminate()
     again.process.wait(60)
     again.assert_nothing_left()
 
 
-def test_a_part_that_dies_is_started_again_and_that_is_said(up: Callable[[], tuple[Command, Client]]) -> None:
+def test_a_process_that_dies_is_restarted_and_reported(up: Callable[[], tuple[Command, Client]]) -> None:
     running, client = up()
     for words, name in (("-m service", "API"), ("-m workers ", f"worker {HERE}")):
         os.kill(running.pid_of(words), signal.SIGKILL)
         running.says(f"{name} died (signal SIGKILL)")
-        running.says(f"{name} started again")
+        running.says(f"{name} restarted")
     eventually(lambda: client.not_ready_because() is None, 60, "the API is ready again")
     assert client.wait(client.submit({**TINY, "queue_if_absent": True}).id).status == "succeeded"
 
 
-def test_the_embedded_server_is_started_again_with_its_jobs_and_its_durability(
+def test_the_embedded_server_is_restarted_with_its_jobs_and_its_durability(
     up: Callable[..., tuple[Command, Client]],
 ) -> None:
     running, client = up(DYNO_DURABILITY="always")
@@ -149,7 +152,7 @@ def test_killing_it_leaves_no_process_behind(up: Callable[[], tuple[Command, Cli
     eventually(lambda: not running.pids(), 30, "all parts are gone")
 
 
-def test_a_port_that_is_taken_is_told_on_one_line_and_nothing_is_started(
+def test_a_taken_port_is_reported_on_one_line_and_nothing_is_started(
     command: Callable[..., Command], tmp_path: Path
 ) -> None:
     with socket.socket() as taken:
@@ -163,12 +166,10 @@ def test_a_port_that_is_taken_is_told_on_one_line_and_nothing_is_started(
 
 
 @pytest.mark.parametrize("words", [["up"], ["demo"]])
-def test_an_address_that_is_not_of_this_host_is_told_on_one_line(
-    command: Callable[..., Command], words: list[str]
-) -> None:
+def test_a_foreign_address_is_reported_on_one_line(command: Callable[..., Command], words: list[str]) -> None:
     running = command(*words, DYNO_HOST="192.0.2.1")
     assert running.process.wait(60) == 2
-    assert re.fullmatch(r"dyno: 192\.0\.2\.1, port \d+ can't be bound: .*DYNO_HOST\n", running.text())
+    assert re.fullmatch(r"dyno: can't bind 192\.0\.2\.1, port \d+: .*DYNO_HOST\n", running.text())
 
 
 def test_port_0_is_a_free_one(command: Callable[..., Command], home: Path) -> None:
@@ -179,5 +180,5 @@ def test_port_0_is_a_free_one(command: Callable[..., Command], home: Path) -> No
 
 
 @pytest.mark.parametrize(("host", "url"), [("127.0.0.1", "http://127.0.0.1:80"), ("::1", "http://[::1]:80")])
-def test_the_api_is_asked_at_its_address(host: str, url: str) -> None:
+def test_the_api_url_contains_the_address(host: str, url: str) -> None:
     assert api_url(host, 80) == url

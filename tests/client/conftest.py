@@ -1,4 +1,4 @@
-"""A server that answers what a test wants, both clients to ask it, and how long they would have waited."""
+"""A server that answers as a test says, calls by both clients, and the pauses that clients would have made."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(params=[Client, AsyncClient])
 def through(request: pytest.FixtureRequest, url: str) -> Through:
-    """Makes a call of one client or the other, and returns what it comes to."""
+    """Makes a call with Client or AsyncClient, and returns its result."""
     return lambda ask, key=None, url=url: asked(request.param, ask, url, key)
 
 
 @pytest.fixture(params=[Client, AsyncClient])
 def through_all(request: pytest.FixtureRequest, url: str) -> Through:
-    """Makes several calls of one client or the other; see `all_asked`."""
+    """Makes several calls with Client or AsyncClient; see `all_asked`."""
     return lambda asks: all_asked(request.param, asks, url)
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long a client would have waited each time; it goes on at once."""
+    """Records the client's pauses and skips them."""
     kept: list[float] = []
 
     class AtOnce(Pause):

@@ -1,4 +1,4 @@
-"""A real HTTP server that answers what a test wants."""
+"""A real HTTP server that answers as a test says."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 from dyno.models.job import Job, QueuePlace, Status, Urls
 from dyno.models.spec import Spec
 
-CUT = 0  # in place of a status: the connection is closed without an answer
+CUT = 0  # in place of a status: close the connection without a response
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """`answers`: status, body and, where it has any besides, headers of each, in their order."""
+    """`answers`: status, body and optional headers of each response, in order."""
 
     answers: ClassVar[list[tuple[int, bytes] | tuple[int, bytes, Mapping[str, str]]]] = []
     seen: ClassVar[list[dict[str, Any]]] = []
@@ -53,7 +53,7 @@ def problem(status: object, **more: Any) -> bytes:
 
 
 def canceled(version: int = 3) -> bytes:
-    """A job that is done."""
+    """A canceled job as JSON."""
     job = Job(
         id="job_1",
         status=Status.CANCELED,

@@ -1,4 +1,4 @@
-"""Both clients against a real HTTP server that answers what a test wants."""
+"""Both clients against a real HTTP server that answers as a test says."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_a_refusal_names_every_wrong_field(through: Through) -> None:
     assert "/x: no" in raised.value.detail
 
 
-def test_nobody_there_is_unreachable_not_a_traceback(through: Through) -> None:
+def test_a_refused_connection_is_unreachable_not_a_traceback(through: Through) -> None:
     with pytest.raises(ServerUnreachable):
         through(lambda client: client.job("job_x"), url="http://127.0.0.1:9")
     assert through(lambda client: client.alive(), url="http://127.0.0.1:9") is False
 
 
-def test_a_key_is_sent_with_every_request_and_the_one_given_comes_before_the_environments(
+def test_every_request_sends_the_key_and_an_argument_overrides_the_environment(
     through: Through, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Handler.answers = [(200, b'{"data": [], "cordoned_away": []}')] * 3
@@ -55,10 +55,10 @@ def test_a_key_is_sent_with_every_request_and_the_one_given_comes_before_the_env
     assert sent == [None, "Bearer dyno_environment", "Bearer dyno_given"]
 
 
-def test_the_url_is_the_one_given_that_of_the_environment_or_this_hosts(
+def test_the_url_comes_from_the_argument_the_environment_or_the_default(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that a key of the environment goes where the environment says."""
+    """So the environment's key is sent to the environment's URL."""
     monkeypatch.setenv("DYNO_API_KEY", "dyno_environment")
     monkeypatch.setenv("DYNO_URL", url)
     Handler.answers = [(200, canceled())]
@@ -70,20 +70,20 @@ def test_the_url_is_the_one_given_that_of_the_environment_or_this_hosts(
     assert (AsyncClient().url, Client().url) == (DEFAULT_URL, DEFAULT_URL)
 
 
-def test_whoever_is_asked_whether_they_live_is_not_told_the_key(through: Through) -> None:
+def test_alive_does_not_send_the_key(through: Through) -> None:
     Handler.answers = [(200, b'{"status": "ok"}')]
     assert through(lambda client: client.alive(), "dyno_given")
     assert [request["authorization"] for request in Handler.seen] == [None]
 
 
-def test_waiting_for_a_job_that_does_not_exist_ends_at_once(through: Through) -> None:
+def test_wait_ends_at_once_for_an_unknown_job(through: Through) -> None:
     Handler.answers = [(404, json.dumps({"status": 404, "detail": "no such job"}).encode())]
     with pytest.raises(Refused):
         through(lambda client: client.wait("job_1"))
     assert len(Handler.seen) == 1
 
 
-def test_a_download_is_kept_only_if_it_is_what_was_listed(through: Through, tmp_path: Path) -> None:
+def test_a_download_is_kept_only_if_its_digest_is_the_listed_one(through: Through, tmp_path: Path) -> None:
     content, to = b"0123456789" * 1000, tmp_path / "kept"
     listed = Artifact(name="a.bin", bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), url="")
     Handler.answers = [(200, b"damaged"), (200, content)]
@@ -100,7 +100,7 @@ EVENTS = (
 )
 
 
-def test_events_are_the_same_wherever_they_are_cut_into_pieces_and_half_ones_are_none() -> None:
+def test_events_are_parsed_alike_however_they_are_split_and_partial_ones_are_dropped() -> None:
     whole = [SseMessage("1-0", "", ""), SseMessage("2-0", "log", "one\nt\u2028o")]
     for at in range(len(EVENTS)):
         connection = SseParser()

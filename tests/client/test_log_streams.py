@@ -1,4 +1,4 @@
-"""A log that is followed by either client, and one that ends before its job does."""
+"""Live logs in both clients, and logs that end before their job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 
 
 def read(client: Client | AsyncClient, job_id: str = "job_1") -> Any:
-    """All of it, or a coroutine of that."""
+    """The whole log, or a coroutine that returns it."""
 
     async def awaited() -> str:
         return "".join([text async for text in client.follow_logs(job_id)])
@@ -32,13 +32,13 @@ def test_a_log_is_read_to_the_end_of_its_job(through: Through) -> None:
 
 
 @pytest.mark.parametrize("answers", [[(CUT, b"")], [(200, b"one"), (200, RUNNING)], [(200, b"one"), (CUT, b"")]])
-def test_a_log_that_is_cut_off_is_no_whole_one(through: Through, answers: list[tuple[int, bytes]]) -> None:
+def test_a_log_that_is_cut_off_is_an_error(through: Through, answers: list[tuple[int, bytes]]) -> None:
     Handler.answers = [*answers]
     with pytest.raises(ServerUnreachable):
         through(read)
 
 
-def test_a_log_of_no_job_is_refused(through: Through) -> None:
+def test_the_log_of_an_unknown_job_is_refused(through: Through) -> None:
     Handler.answers = [(404, problem(404))]
     with pytest.raises(Refused):
         through(lambda client: read(client, "../job_1"))

@@ -1,4 +1,4 @@
-"""A service that is away for a while, alone or behind a proxy: what is asked again, when, and for how long."""
+"""A service that is away for a while, with or without a proxy: which calls retry, when, and for how long."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def keys() -> set[str]:
     return {request["key"] for request in Handler.seen}
 
 
-def test_waiting_outlives_what_passes(through: Through, pauses: list[float]) -> None:
+def test_wait_survives_transient_errors(through: Through, pauses: list[float]) -> None:
     Handler.answers = [*AWAY, (429, problem(429)), (200, canceled())]
     seen: list[Job] = []
     assert through(lambda client: client.wait("job_1", seen.append)).status is Status.CANCELED
@@ -35,26 +35,24 @@ def test_waiting_outlives_what_passes(through: Through, pauses: list[float]) -> 
     assert (len(Handler.seen), pauses) == (6, [0.5, 1.0, 2.0, 4.0, 5.0])
 
 
-def test_waiting_goes_on_for_ever_behind_a_proxy_that_cuts_every_long_poll(
-    through: Through, pauses: list[float]
-) -> None:
+def test_wait_goes_on_behind_a_proxy_that_cuts_every_long_poll(through: Through, pauses: list[float]) -> None:
     running = json.dumps(json.loads(canceled()) | {"status": "running", "done": False}).encode()
     Handler.answers = [(200, running), *[(504, HTML), (200, running)] * 3, (504, HTML), (200, canceled())]
     assert through(lambda client: client.wait("job_1")).status is Status.CANCELED
     assert (["wait=" in request["path"] for request in Handler.seen], pauses) == ([False, *[True, False] * 4], [])
 
 
-def test_waiting_ends_after_a_minute_without_an_answer(
+def test_wait_ends_after_a_minute_without_a_response(
     through: Through, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_transport, "PATIENCE_S", 1.9)
     Handler.answers = [(502, HTML)] * 9
     with pytest.raises(ServerUnreachable, match="502"):
         through(lambda client: client.wait("job_1"))
-    assert pauses == [0.5, 1.0]  # of so long a pause the next would end too late
+    assert pauses == [0.5, 1.0]  # the next pause would exceed the deadline
 
 
-def test_waiting_for_what_does_not_pass_ends_at_once(through: Through) -> None:
+def test_wait_ends_at_once_after_a_permanent_error(through: Through) -> None:
     Handler.answers = [(404, problem(404))]
     with pytest.raises(Refused):
         through(lambda client: client.wait("job_1"))
@@ -76,7 +74,7 @@ def test_a_submit_gives_up_after_five_tries(through: Through, pauses: list[float
 
 
 @pytest.mark.parametrize("after_s", [1, 3600])
-def test_a_submit_over_a_limit_is_refused_at_once_and_says_when_to_come_again(
+def test_a_submit_over_a_limit_is_refused_at_once_and_says_when_to_retry(
     through: Through, pauses: list[float], after_s: int
 ) -> None:
     Handler.answers = [(429, problem(429, code="limit-reached"), {"Retry-After": str(after_s)})] * 2
@@ -93,7 +91,7 @@ def test_the_key_of_a_caller_is_sent_as_it_is(through: Through, pauses: list[flo
 
 
 @pytest.mark.parametrize("status", [429, 502, 503])
-def test_nobody_asks_before_the_service_says(through: Through, pauses: list[float], status: int) -> None:
+def test_retries_respect_retry_after(through: Through, pauses: list[float], status: int) -> None:
     later = formatdate(time() + 30, usegmt=True)
     afters = ["7", later, "soon", "0"]
     Handler.answers = [*((status, problem(status), {"Retry-After": after}) for after in afters), (200, canceled())]
@@ -103,9 +101,7 @@ def test_nobody_asks_before_the_service_says(through: Through, pauses: list[floa
     assert 1.0 < date <= 30.0
 
 
-def test_what_the_service_will_not_have_within_the_minute_is_not_waited_for(
-    through: Through, pauses: list[float]
-) -> None:
+def test_a_retry_after_of_more_than_a_minute_ends_a_call_at_once(through: Through, pauses: list[float]) -> None:
     Handler.answers = [(503, problem(503), {"Retry-After": "61"})] * 2
     for ask in (lambda client: client.submit(SPEC), lambda client: client.wait("job_1")):
         with pytest.raises(Refused):
@@ -114,14 +110,14 @@ def test_what_the_service_will_not_have_within_the_minute_is_not_waited_for(
 
 
 @pytest.mark.parametrize("ask", [lambda client: client.run(SPEC), lambda client: client.outcome("job_1")])
-def test_a_result_is_not_lost_by_one_answer_of_a_proxy(through: Through, pauses: list[float], ask: Ask) -> None:
+def test_an_error_from_a_proxy_does_not_lose_the_result(through: Through, pauses: list[float], ask: Ask) -> None:
     done = json.loads(canceled()) | {"status": "succeeded"}
     result = a_result("job_1").model_dump_json(by_alias=True).encode()
     Handler.answers = [(202, json.dumps(done).encode()), (502, HTML), (200, result)]
     assert through(ask).job == "job_1"
 
 
-def test_a_job_without_a_result_has_an_outcome_that_says_so(through: Through) -> None:
+def test_the_outcome_of_a_job_without_a_result_is_an_error(through: Through) -> None:
     Handler.answers = [(200, canceled())]
     with pytest.raises(JobNotSucceeded) as raised:
         through(lambda client: client.outcome("job_1"))
@@ -129,7 +125,7 @@ def test_a_job_without_a_result_has_an_outcome_that_says_so(through: Through) ->
 
 
 def collected(client: Client | AsyncClient, job_id: str) -> Any:
-    """A client's events as a list, or a coroutine of it."""
+    """A client's events as a list, or a coroutine that returns it."""
 
     async def awaited() -> list[AnyEvent]:
         return [event async for event in client.events(job_id)]
@@ -137,18 +133,18 @@ def collected(client: Client | AsyncClient, job_id: str) -> Any:
     return awaited() if isinstance(client, AsyncClient) else list(client.events(job_id))
 
 
-TOLD = {"job": "job_1", "version": 2, "at": "2026-11-22T04:00:00Z", "event": "stop", "status": "canceled"}
-EVENT = f"id: 1-0\nevent: status\ndata: {json.dumps(TOLD | {'done': True})}\n\n".encode()
+STATUS = {"job": "job_1", "version": 2, "at": "2026-11-22T04:00:00Z", "event": "stop", "status": "canceled"}
+EVENT = f"id: 1-0\nevent: status\ndata: {json.dumps(STATUS | {'done': True})}\n\n".encode()
 STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
-def test_following_outlives_what_passes_as_waiting_does(through: Through, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_survive_transient_errors(through: Through, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "RETRY_S", 0.0)
     Handler.answers = [*AWAY, (429, problem(429)), (200, EVENT, STREAM)]
     assert [each.kind for each in through(lambda client: collected(client, "job_1"))] == ["status"]
 
 
-def test_following_does_not_wait_for_longer_than_it_would(through: Through) -> None:
+def test_a_retry_after_of_more_than_a_minute_ends_events_at_once(through: Through) -> None:
     Handler.answers = [(503, problem(503), {"Retry-After": "61"})]
     with pytest.raises(Refused):
         through(lambda client: collected(client, "job_1"))
@@ -159,15 +155,15 @@ def test_following_does_not_wait_for_longer_than_it_would(through: Through) -> N
     [(HTML, {"Content-Type": "text/html"}), (b"id: 1-0\nevent: status\ndata: {\n\n", STREAM)],
     ids=["a page", "no event"],
 )
-def test_what_is_no_stream_of_events_is_not_followed(through: Through, payload: bytes, headers: dict[str, str]) -> None:
+def test_a_response_without_events_is_not_followed(through: Through, payload: bytes, headers: dict[str, str]) -> None:
     Handler.answers = [(200, payload, headers)]
     with pytest.raises(ServerUnreachable, match="not Dyno"):
         through(lambda client: collected(client, "job_1"))
     assert len(Handler.seen) == 1
 
 
-def test_who_would_wait_and_is_answered_at_once_asks_again_when_it_was_told_to() -> None:
-    """Else it would ask again at once, for as long as too many wait."""
+def test_a_long_poll_that_is_answered_at_once_waits_for_retry_after() -> None:
+    """Otherwise it would poll without a pause for as long as the service has too many waiting requests."""
     call = wait_for_job("job_1", None)
     next(call)
     call.send(httpx.Response(200, content=canceled().replace(b'"done":true', b'"done":false')))

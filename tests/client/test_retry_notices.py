@@ -1,4 +1,4 @@
-"""What is told of a service that is away while a call waits for it: once each time, by both clients and `dyno run`."""
+"""Both clients and `dyno run` report once per outage that a call waits for the service."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ ANSWERS: list[Any] = [(202, RUNNING), (CUT, b""), (CUT, b""), (503, problem(503)
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_it_is_told_once_each_time(kind: type[Client] | type[AsyncClient], url: str, pauses: list[float]) -> None:
+def test_each_outage_is_reported_once(kind: type[Client] | type[AsyncClient], url: str, pauses: list[float]) -> None:
     Handler.answers = [*ANSWERS[1:], (200, canceled())]
-    told: list[str] = []
-    asked(kind, lambda client: client.wait("job_1"), url, away=lambda error: told.append(error.code))
-    assert (told, len(pauses)) == (["connection-broken", "server-unreachable"], 4)
+    reported: list[str] = []
+    asked(kind, lambda client: client.wait("job_1"), url, away=lambda error: reported.append(error.code))
+    assert (reported, len(pauses)) == (["connection-broken", "server-unreachable"], 4)
 
 
-def test_what_ends_a_call_at_once_is_no_waiting(url: str) -> None:
+def test_a_permanent_error_is_not_reported_as_waiting(url: str) -> None:
     Handler.answers = [(404, problem(404))]
-    told: list[Refused | ServerUnreachable] = []
-    with Client(url, away=told.append) as client, pytest.raises(Refused):
+    reported: list[Refused | ServerUnreachable] = []
+    with Client(url, away=reported.append) as client, pytest.raises(Refused):
         client.wait("job_1")
-    assert told == []
+    assert reported == []
 
 
 def test_run_says_on_stderr_that_it_waits(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,9 +42,7 @@ def test_run_says_on_stderr_that_it_waits(url: str, monkeypatch: pytest.MonkeyPa
     assert "waiting" not in done.stdout
 
 
-def test_a_job_that_runs_again_is_named_where_the_service_goes_away_at_once(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rerun_names_the_new_job_if_the_service_goes_away(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_transport, "PATIENCE_S", 0.0)
     Handler.answers = [(202, RUNNING)]
     done = CliRunner().invoke(app, ["rerun", "job_0", "--url", url], env={"COLUMNS": "200"})

@@ -12,7 +12,7 @@ REAL = os.environ.get("DYNO_DATA_DIR")
 
 @pytest.fixture(autouse=True)
 def keras_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, whatever this machine's own holds."""
+    """An empty cache instead of this machine's own."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     for name in ("DYNO_DATA_DIR", "DYNO_DOWNLOAD"):
         monkeypatch.delenv(name, raising=False)

@@ -38,7 +38,7 @@ FIRST_OF_TEST = BATCHES["test_batch"][:FIRST]
 
 @pytest.fixture(autouse=True)
 def published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if these small batches had been published: the real ones may not come along."""
+    """Treats these small batches as published: the repository may not contain the real ones."""
     tables = BATCHES | {"test_batch_first1000": FIRST_OF_TEST}
     monkeypatch.setattr(cifar10, "BATCH", SAMPLES)
     monkeypatch.setattr(cifar10, "FIRST", FIRST)
@@ -102,14 +102,14 @@ def test_each_form_holds_the_same_images(folder: Path, written: Callable[[Path, 
     assert data.origin.sha256 == {f"{name}.bin": cifar10.PUBLISHED[name] for name in NAMES}
 
 
-def test_what_keras_has_unpacked_is_found(keras_home: Path) -> None:
+def test_keras_unpacked_archive_is_found(keras_home: Path) -> None:
     unpacked = keras_home / "datasets" / "cifar-10-batches-py-target"
     unpacked.mkdir(parents=True)
     _pickled(unpacked, NAMES)
     assert cifar10.load(Settings()).origin.kind == "real"
 
 
-def test_fewer_batches_are_a_smaller_set_that_says_so(folder: Path) -> None:
+def test_missing_batches_are_noted_in_the_origin(folder: Path) -> None:
     _packed(folder, ["data_batch_1", "data_batch_2"])
     (folder / "test_batch_first1000.bin.xz").write_bytes(lzma.compress(FIRST_OF_TEST.tobytes()))
     data = _load(folder)
@@ -117,10 +117,10 @@ def test_fewer_batches_are_a_smaller_set_that_says_so(folder: Path) -> None:
     assert (data.origin.train_samples, data.origin.test_samples) == (2 * SAMPLES, FIRST)
 
 
-@pytest.mark.parametrize(("names", "absent"), [(["data_batch_1"], "any test batch"), (["test_batch"], "any training")])
+@pytest.mark.parametrize(("names", "absent"), [(["data_batch_1"], "test batch"), (["test_batch"], "training")])
 def test_half_of_it_is_not_the_set(folder: Path, names: list[str], absent: str) -> None:
     _binary(folder, names)
-    with pytest.raises(DatasetDamaged, match=f"incomplete, without {absent}"):
+    with pytest.raises(DatasetDamaged, match=f"incomplete; no {absent}"):
         _load(folder)
 
 
@@ -130,19 +130,23 @@ WHOLE = BATCHES["data_batch_1"].tobytes()
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("data_batch_1.bin", WHOLE[:-1], "61459 bytes, not 20 records of 3073"),
+        ("data_batch_1.bin", WHOLE[:-1], "61459 bytes, expected 20 records of 3073"),
         ("data_batch_1.bin", b"", "0 bytes"),
-        ("data_batch_1.bin", WHOLE[:-1] + b"\0", "not CIFAR-10's data_batch_1 as published"),
-        ("data_batch_1.bin", BATCHES["data_batch_2"].tobytes(), "not CIFAR-10's data_batch_1 as published"),
+        ("data_batch_1.bin", WHOLE[:-1] + b"\0", "not CIFAR-10's published data_batch_1"),
+        ("data_batch_1.bin", BATCHES["data_batch_2"].tobytes(), "not CIFAR-10's published data_batch_1"),
         ("data_batch_1.bin.xz", lzma.compress(WHOLE)[:-20], "can't be unpacked"),
         ("data_batch_1.bin.xz", b"no xz", "can't be unpacked"),
-        ("data_batch_1", b"no pickle", "no pickle of plain data"),
-        ("data_batch_1", pickle.dumps([1, 2]), "no batch of labels and data"),
-        ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3))}), "no batch of labels and data"),
-        ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3)), b"labels": [1, 2]}), "no batch of labels and data"),
-        ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3), np.uint8), b"labels": [1]}), "no batch of labels"),
+        ("data_batch_1", b"no pickle", "not a pickle of plain data"),
+        ("data_batch_1", pickle.dumps([1, 2]), "not a batch of labels and data"),
+        ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3))}), "not a batch of labels and data"),
+        (
+            "data_batch_1",
+            pickle.dumps({b"data": np.zeros((2, 3)), b"labels": [1, 2]}),
+            "not a batch of labels and data",
+        ),
+        ("data_batch_1", pickle.dumps({b"data": np.zeros((2, 3), np.uint8), b"labels": [1]}), "not a batch of labels"),
         ("cifar-10-python.tar.gz", _tar(NAMES)[:-400], "can't be unpacked"),
-        ("cifar-10-binary.tar.gz", _tar(NAMES[:-1]), "incomplete, without test_batch"),
+        ("cifar-10-binary.tar.gz", _tar(NAMES[:-1]), "incomplete; missing: test_batch"),
         ("cifar-10-binary.tar.gz", gzip.compress(b"no tar", mtime=0), "can't be unpacked"),
     ],
 )
@@ -167,7 +171,7 @@ class _Evil:
 def test_a_batch_that_would_run_code_is_refused(folder: Path, tmp_path: Path) -> None:
     trace = tmp_path / "ran"
     (folder / "data_batch_1").write_bytes(pickle.dumps(_Evil(trace)))
-    with pytest.raises(DatasetDamaged, match=r"data_batch_1: no pickle of plain data: it names posix\.system"):
+    with pytest.raises(DatasetDamaged, match=r"data_batch_1: not a pickle of plain data: it contains posix\.system"):
         _load(folder)
     assert not trace.exists()
 
@@ -186,7 +190,7 @@ def test_no_truncation_passes_unnoticed(folder: Path, place: int, name: str) -> 
         _load(folder)
 
 
-def test_without_files_auto_is_the_twin_which_can_be_learned() -> None:
+def test_without_files_auto_is_learnable_synthetic_data() -> None:
     data = cifar10.load(Settings())
     assert data.origin.kind == "synthetic"
     assert data.train_images.shape == (50_000, 32, 32, 3)
@@ -197,7 +201,7 @@ def test_without_files_auto_is_the_twin_which_can_be_learned() -> None:
 
 
 @pytest.mark.parametrize("kind", ["real", "sample"])
-def test_asking_by_name_for_what_is_not_here_fails(kind: Any) -> None:
+def test_requesting_unavailable_data_fails(kind: Any) -> None:
     with pytest.raises(RunFailed) as failed:
         cifar10.load(Settings(), kind)
     assert failed.value.reason == "dataset_missing"

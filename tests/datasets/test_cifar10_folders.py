@@ -40,8 +40,8 @@ def test_folders_of_pictures_are_read_class_by_class_in_turn(folder: Path, endin
     assert data.train_labels.tolist() == [*range(10)] * 3
     assert (data.origin.train_samples, data.origin.test_samples) == (30, 20)
     assert np.abs(data.train_images[13, 0, 0].astype(int) - (60, 60, 100)).max() <= off_by
-    assert "not proven to be the published pixels" in (data.origin.note or "")
-    assert "30 of 50,000 for training, 20 of 10,000 to test" in (data.origin.note or "")
+    assert "may differ from the published pixels" in (data.origin.note or "")
+    assert "30 of 50,000 for training, 20 of 10,000 for testing" in (data.origin.note or "")
     before = data.origin.sha256["train/"]
     (folder / "train" / "cat" / f"0000.{ending}").rename(folder / "train" / "cat" / f"0009.{ending}")
     assert _load(folder).origin.sha256["train/"] != before

@@ -39,17 +39,17 @@ def test_the_real_set_is_read_from_the_data_folder_and_from_keras_cache(real_dat
 
 def test_some_of_the_files_are_not_the_set(tmp_path: Path) -> None:
     shutil.copytree(fashion_mnist.SAMPLE_FOLDER, tmp_path / "fashion-mnist")
-    with pytest.raises(DatasetDamaged, match="incomplete, without train-images"):
+    with pytest.raises(DatasetDamaged, match="incomplete; missing: train-images"):
         fashion_mnist.load(Settings(data_dir=tmp_path))
 
 
 def test_mnist_under_its_names_is_not_fashion_mnist(tmp_path: Path) -> None:
-    with pytest.raises(DatasetDamaged, match="not Fashion-MNIST as published"):
+    with pytest.raises(DatasetDamaged, match="not the published Fashion-MNIST file"):
         fashion_mnist.SET.sample(mnist.SAMPLE_FOLDER)
 
 
-def test_asking_for_the_real_set_where_it_is_not_says_where_it_was_looked_for() -> None:
-    with pytest.raises(RunFailed, match=r"DYNO_DATA_DIR is unset\); DYNO_DOWNLOAD=1 would fetch it") as failed:
+def test_the_error_for_a_missing_real_set_lists_the_searched_folders() -> None:
+    with pytest.raises(RunFailed, match=r"DYNO_DATA_DIR is unset\); set DYNO_DOWNLOAD=1 to download it") as failed:
         fashion_mnist.load(Settings(), "real")
     assert failed.value.reason == "dataset_missing"
 

@@ -42,21 +42,21 @@ def test_a_file_is_read_with_its_dimensions_and_its_sum(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"", "too short"),
+        (b"", "too few"),
         (b"no gzip at all", "can't be unpacked"),
         (GOOD[:-9], "can't be unpacked"),
         (GOOD[:20], "can't be unpacked"),
         (GOOD + b"trailing", "can't be unpacked"),
         (GOOD[:-8] + bytes(8), "can't be unpacked"),
-        (gzip.compress(b"\0\0", mtime=0), "too short for a header"),
-        (packed((2, 3), bytes(5)), "5 values where its header says [2, 3]"),
+        (gzip.compress(b"\0\0", mtime=0), "too few for a header"),
+        (packed((2, 3), bytes(5)), "5 values, but the header declares [2, 3]"),
         (packed((2, 3), bytes(7)), "7 values"),
         (packed((2, 3), bytes(6), magic=0x0D02), "starts with 0x00000d02"),
         (packed((6,), bytes(6)), "starts with 0x00000801"),
         (packed((2**31, 2**31), bytes(6)), "6 values"),
     ],
 )
-def test_a_damaged_file_is_named_with_what_is_wrong(file: Path, content: bytes, complaint: str) -> None:
+def test_the_error_for_a_damaged_file_names_file_and_fault(file: Path, content: bytes, complaint: str) -> None:
     file.write_bytes(content)
     with pytest.raises(DatasetDamaged) as damaged:
         file_formats.read_idx(file, 2)
@@ -82,7 +82,7 @@ BATCH = {b"data": np.arange(12, dtype=np.uint8).reshape(2, 6), b"labels": [3, 1]
 
 
 class _Calls:
-    """Pickles as a call of `function`."""
+    """An object that pickles as a call of `function`."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self._call = function, arguments
@@ -105,7 +105,7 @@ def test_numbers_text_and_arrays_are_read_whatever_the_protocol(protocol: int) -
 def test_a_pickle_that_calls_anything_is_refused_before_it_runs(function: Any, protocol: int, tmp_path: Path) -> None:
     trace = tmp_path / "ran"
     evil = pickle.dumps({b"data": _Calls(function, f"touch {trace}")}, protocol)
-    with pytest.raises(DatasetDamaged, match="which plain data never does") as refused:
+    with pytest.raises(DatasetDamaged, match="which isn't plain data") as refused:
         unpickle_plain(evil, FILE)
     assert str(FILE) in refused.value.detail
     assert not trace.exists()
@@ -115,7 +115,7 @@ def test_an_array_of_objects_hides_no_call(tmp_path: Path) -> None:
     trace = tmp_path / "ran"
     stream = io.BytesIO()
     np.save(stream, np.array([_Calls(os.system, f"touch {trace}")], dtype=object), allow_pickle=True)
-    with pytest.raises(DatasetDamaged, match="which plain data never does"):
+    with pytest.raises(DatasetDamaged, match="which isn't plain data"):
         read_object_array(stream.getvalue(), FILE)
     assert not trace.exists()
 
@@ -139,6 +139,6 @@ def test_damage_is_named_or_leaves_plain_data(cut: int, flip: int) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"])
-def test_what_is_no_array_is_named(content: bytes) -> None:
-    with pytest.raises(DatasetDamaged, match="some/file: no array"):
+def test_the_error_names_a_file_without_an_array(content: bytes) -> None:
+    with pytest.raises(DatasetDamaged, match="some/file: not an array"):
         read_object_array(content, FILE)

@@ -26,7 +26,7 @@ TEST = [[4], [5, 5], [3, 4], [1], [9, 9, 9], [2, 1]]
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if so few reviews and words had been published."""
+    """Treats these few reviews and words as published."""
     monkeypatch.setattr(imdb, "REVIEWS", REVIEWS)
     monkeypatch.setattr(imdb, "VOCABULARY", len(WORDS))
 
@@ -53,7 +53,7 @@ def _sequences(**changed: NDArray[Any]) -> dict[str, NDArray[Any]]:
 
 
 def _as_keras(reviews: list[list[int]], words: int, length: int) -> list[list[int]]:
-    """What Keras' load_data and pad_sequences document, review by review."""
+    """The documented behaviour of Keras' load_data and pad_sequences, review by review."""
     rows = []
     for review in reviews:
         numbers = [1] + [rank + 3 if rank + 3 < words else 2 for rank in review]
@@ -87,15 +87,15 @@ def test_any_reviews_are(reviews: list[list[int]], words: int, length: int) -> N
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"x_train_offsets": np.array([0, 4, 5, 8, 11, 12, 18], np.uint32)}, "don't cut 17 words into 6 reviews"),
-        ({"x_train_offsets": np.array([0, 5, 4, 8, 11, 12, 17], np.uint32)}, "don't cut"),
-        ({"x_test_offsets": np.array([0, 11], np.uint32)}, "in test, its offsets"),
-        ({"y_train": np.zeros(6, np.uint8)}, "3 of 0 and as many of 1"),
-        ({"y_test": np.array([0, 1, 0, 1, 0, 2], np.uint8)}, "in test, its labels"),
-        ({"x_test_tokens": np.full(11, 10, np.uint32)}, "from 10 to 10, not within 1 to 9"),
+        ({"x_train_offsets": np.array([0, 4, 5, 8, 11, 12, 18], np.uint32)}, "don't split 17 words into 6 reviews"),
+        ({"x_train_offsets": np.array([0, 5, 4, 8, 11, 12, 17], np.uint32)}, "don't split"),
+        ({"x_test_offsets": np.array([0, 11], np.uint32)}, "test: the offsets"),
+        ({"y_train": np.zeros(6, np.uint8)}, "3 labels of 0 and as many of 1"),
+        ({"y_test": np.array([0, 1, 0, 1, 0, 2], np.uint8)}, "test: expected 3 labels"),
+        ({"x_test_tokens": np.full(11, 10, np.uint32)}, "from 10 to 10, expected 1 to 9"),
         ({"x_test_tokens": np.zeros(11, np.uint32)}, "from 0 to 0"),
-        ({"x_train_tokens": np.ones(17)}, "aren't rows of unsigned numbers"),
-        ({"x_train_tokens": np.ones((17, 1), np.uint32)}, "aren't rows"),
+        ({"x_train_tokens": np.ones(17)}, "must be one-dimensional and unsigned"),
+        ({"x_train_tokens": np.ones((17, 1), np.uint32)}, "must be one-dimensional"),
         ({"y_train": np.array([None] * 6)}, "can't be read"),
     ],
 )
@@ -143,7 +143,7 @@ def test_keras_file_is_read_in_the_order_in_which_keras_hands_it_out(
     path = keras_home / "datasets" / "imdb.npz"
     path.parent.mkdir(parents=True)
     _kerass(path)
-    with pytest.raises(DatasetDamaged, match=r"not Keras' imdb\.npz as published"):
+    with pytest.raises(DatasetDamaged, match=r"not Keras' published imdb\.npz"):
         imdb.load(Settings())
     _publish(monkeypatch, path)
     data = imdb.load(Settings(), words=9, length=4)
@@ -168,7 +168,7 @@ def test_a_keras_file_that_would_run_code_is_refused(
         changed = dict(arrays) | {"x_test": np.array([Evil()], dtype=object)}
     np.savez(path, **changed)
     _publish(monkeypatch, path)
-    with pytest.raises(DatasetDamaged, match=r"imdb\.npz: no pickle of plain data: it names builtins\.eval"):
+    with pytest.raises(DatasetDamaged, match=r"imdb\.npz: not a pickle of plain data: it contains builtins\.eval"):
         _load(folder)
     assert not (tmp_path / "ran").exists()
 
@@ -189,19 +189,19 @@ def test_texts_are_ranked_by_the_published_index(folder: Path) -> None:
     for row, label in zip(data.train.tolist(), data.train_labels, strict=True):
         assert row == [0, 1, 4, 5, 7 if label else 8, 10]
     assert data.train_labels.tolist() != sorted(data.train_labels.tolist())
-    assert "from the reviews' texts" in (data.origin.note or "")
+    assert "of the review texts" in (data.origin.note or "")
     assert set(data.origin.sha256) == {"train/", "test/", "imdb_word_index.json"}
 
 
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (lambda folder: (folder / "aclImdb/test/pos/1_7.txt").unlink(), "test/pos: 2 reviews, not 3"),
+        (lambda folder: (folder / "aclImdb/test/pos/1_7.txt").unlink(), "test/pos: 2 reviews, expected 3"),
         (lambda folder: shutil.rmtree(folder / "aclImdb/train"), "train/neg: 0 reviews"),
         (lambda folder: (folder / "imdb_word_index.json").unlink(), "can't be read as the word index"),
         (lambda folder: (folder / "imdb_word_index.json").write_text('{"the": 1'), "can't be read as the word index"),
         (lambda folder: (folder / "imdb_word_index.json").write_text("[]"), "can't be read as the word index"),
-        (lambda folder: (folder / "imdb_word_index.json").write_text('{"the": 1}'), "1 words that aren't ranked"),
+        (lambda folder: (folder / "imdb_word_index.json").write_text('{"the": 1}'), "1 words, expected ranks"),
     ],
 )
 def test_texts_that_are_not_all_there_are_refused(
@@ -215,13 +215,13 @@ def test_texts_that_are_not_all_there_are_refused(
 
 
 @pytest.mark.parametrize("kind", ["real", "sample"])
-def test_asking_by_name_for_what_is_not_here_fails(kind: Any) -> None:
+def test_requesting_unavailable_data_fails(kind: Any) -> None:
     with pytest.raises(RunFailed) as failed:
         imdb.load(Settings(), kind)
     assert failed.value.reason == "dataset_missing"
 
 
-def test_without_files_auto_is_the_twin_in_which_words_lean_to_good_or_bad() -> None:
+def test_without_files_auto_is_synthetic_with_leaning_words() -> None:
     data = imdb.load(Settings(), length=100)
     assert data.origin.kind == "synthetic"
     assert (data.train.shape, data.test.shape) == ((25_000, 100), (25_000, 100))

@@ -37,7 +37,7 @@ class _Files(http.server.BaseHTTPRequestHandler):
             self.wfile.write(content[:1000] if self.path.startswith("/broken") else content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +71,14 @@ def test_a_redirect_within_the_trusted_schemes_is_followed(base: str, tmp_path: 
 @pytest.mark.parametrize(
     ("path", "size_bytes", "error", "complaint"),
     [
-        ("/two.gz", len(CONTENT), DatasetDamaged, "not the file as published"),
-        ("/one.gz", len(CONTENT) - 1, DatasetDamaged, "more than the 5119 bytes"),
-        ("/none.gz", len(CONTENT), RunFailed, "can't be fetched: HTTP Error 404"),
-        ("/broken/one.gz", len(CONTENT), RunFailed, "broke off"),
-        ("/to/ftp://127.0.0.1/one.gz", len(CONTENT), RunFailed, "ftp://127.0.0.1/one.gz: only http is trusted"),
+        ("/two.gz", len(CONTENT), DatasetDamaged, "not the published file"),
+        ("/one.gz", len(CONTENT) - 1, DatasetDamaged, "larger than the published 5119 bytes"),
+        ("/none.gz", len(CONTENT), RunFailed, "download failed: HTTP Error 404"),
+        ("/broken/one.gz", len(CONTENT), RunFailed, "connection closed"),
+        ("/to/ftp://127.0.0.1/one.gz", len(CONTENT), RunFailed, "ftp://127.0.0.1/one.gz: only http is allowed"),
     ],
 )
-def test_what_is_not_the_known_file_is_refused_and_nothing_is_left(
+def test_an_unexpected_file_is_refused_and_removed(
     base: str, tmp_path: Path, path: str, size_bytes: int, error: type[DatasetDamaged | RunFailed], complaint: str
 ) -> None:
     wanted = Remote(base + path, hashlib.sha256(CONTENT).hexdigest(), size_bytes)
@@ -90,13 +90,13 @@ def test_what_is_not_the_known_file_is_refused_and_nothing_is_left(
 
 
 def test_only_https_is_trusted(base: str, tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match="only https is trusted"):
+    with pytest.raises(RunFailed, match="only https is allowed"):
         Fetcher().into(tmp_path / "set", [_remote(f"{base}/one.gz")])
 
 
 def test_a_set_that_takes_too_long_is_given_up(base: str, tmp_path: Path) -> None:
     hurried = Fetcher(schemes=frozenset({"http"}), deadline_s=0)
-    with pytest.raises(RunFailed, match="not all there after 0 s"):
+    with pytest.raises(RunFailed, match="download incomplete after 0 s"):
         hurried.into(tmp_path / "set", [_remote(f"{base}/one.gz")])
 
 
@@ -131,7 +131,7 @@ def _of(kind: str) -> Loaded:
 
 @dataclass
 class Shop:
-    """A set of which the real form is here or not, and of which a sample ships or not."""
+    """A data set with or without real files and with or without a sample."""
 
     real: bool
     sample: bool
@@ -163,8 +163,8 @@ def test_auto_is_real_else_the_sample_else_the_twin(real: bool, sample: bool, ki
     assert Shop(real, sample).take(kind, Settings()).origin.kind == taken
 
 
-@pytest.mark.parametrize(("kind", "complaint"), [("real", "nothing in x/"), ("sample", "no sample ships")])
-def test_what_was_asked_for_by_name_is_never_replaced(kind: DataKind, complaint: str) -> None:
+@pytest.mark.parametrize(("kind", "complaint"), [("real", "nothing in x/"), ("sample", "ships no sample")])
+def test_an_explicitly_requested_kind_is_never_replaced(kind: DataKind, complaint: str) -> None:
     with pytest.raises(RunFailed, match=complaint) as failed:
         Shop(real=False, sample=False).take(kind, Settings())
     assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "dataset_missing")
@@ -183,13 +183,13 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over() -> None:
 @pytest.mark.parametrize(
     ("there", "complaint"),
     [
-        ("set.npz.part", r"x holds set\.npz\.part; nothing in x/"),
-        ("unpacked/", "x holds unpacked; nothing in x/"),
+        ("set.npz.part", r"x contains set\.npz\.part; nothing in x/"),
+        ("unpacked/", "x contains unpacked; nothing in x/"),
         (None, "Not a directory"),
-        ("->", "a link to nowhere; nothing in x/"),
+        ("->", "a dangling link; nothing in x/"),
     ],
 )
-def test_what_is_there_but_is_not_known_is_never_silently_replaced(
+def test_unknown_files_are_never_silently_replaced(
     tmp_path: Path, there: str | None, complaint: str, kind: DataKind
 ) -> None:
     folder = tmp_path / "x"
@@ -211,19 +211,19 @@ def test_an_empty_folder_or_a_hidden_file_is_nothing(tmp_path: Path) -> None:
 
 
 def test_nothing_is_fetched_unless_the_settings_allow_it(tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match="DYNO_DOWNLOAD=1 would fetch it"):
+    with pytest.raises(RunFailed, match="set DYNO_DOWNLOAD=1 to download it"):
         Shop(real=False, sample=True).take("real", Settings(data_dir=tmp_path), NOWHERE)
     assert Shop(real=False, sample=True).take("auto", Settings(data_dir=tmp_path), NOWHERE).origin.note is None
 
 
-def test_without_a_network_real_fails_and_auto_says_what_it_took_instead(tmp_path: Path) -> None:
+def test_without_a_network_real_fails_and_auto_notes_its_fallback(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, download=True)
-    with pytest.raises(RunFailed, match=r"http://127\.0\.0\.1:9/set\.gz: can't be fetched"):
+    with pytest.raises(RunFailed, match=r"http://127\.0\.0\.1:9/set\.gz: download failed"):
         Shop(real=False, sample=True).take("real", settings, NOWHERE)
     origin = Shop(real=False, sample=True).take("auto", settings, NOWHERE).origin
     assert origin.kind == "sample"
     assert origin.note is not None
-    assert origin.note.startswith("not the real set: http://127.0.0.1:9/set.gz")
+    assert origin.note.startswith("not the real data set: http://127.0.0.1:9/set.gz")
     assert list(tmp_path.iterdir()) == []
 
 

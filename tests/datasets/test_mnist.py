@@ -26,7 +26,7 @@ def _idx(values: np.ndarray) -> bytes:
 
 @pytest.fixture(scope="module")
 def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder of the right shape; every image is black, every label 3."""
+    """A data folder with the right shapes; every image is black, every label is 3."""
     folder = tmp_path_factory.mktemp("blank") / "mnist"
     folder.mkdir()
     for part, samples in SHAPES.items():
@@ -52,14 +52,14 @@ def spoil(blank: Path, tmp_path: Path) -> Callable[[str, bytes | None], Settings
 
 
 def _publish(monkeypatch: pytest.MonkeyPatch, *files: Path) -> None:
-    """As if these had been published: the real files are too large to come along."""
+    """Treats these files as published: the real ones are too large for the repository."""
     sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     monkeypatch.setattr(mnist, "SET", replace(mnist.SET, published={**mnist.SET.published, **sums}))
 
 
 @pytest.mark.parametrize("kind", ["auto", "real"])
 def test_another_set_of_the_same_names_and_shapes_is_not_mnist(blank: Path, kind: mnist.DataKind) -> None:
-    with pytest.raises(DatasetDamaged, match="not MNIST as published") as damaged:
+    with pytest.raises(DatasetDamaged, match="not the published MNIST file") as damaged:
         mnist.load(Settings(data_dir=blank), kind)
     assert IMAGES.format("train") in damaged.value.detail
     assert mnist.SET.published[IMAGES.format("train")] in damaged.value.detail
@@ -80,8 +80,8 @@ def test_four_files_are_the_real_set_with_their_sums(blank: Path, monkeypatch: p
     [
         (IMAGES.format("train"), None, "incomplete"),
         (LABELS.format("t10k"), None, "incomplete"),
-        (LABELS.format("train"), b"", "too short"),
-        (LABELS.format("t10k"), _idx(np.full(10_000, 10, np.uint8)), "the label 10 is no class of MNIST"),
+        (LABELS.format("train"), b"", "too few"),
+        (LABELS.format("t10k"), _idx(np.full(10_000, 10, np.uint8)), "MNIST has no class 10"),
         (LABELS.format("t10k"), _idx(np.zeros(9_999, np.uint8)), "(9999,)"),
         (IMAGES.format("t10k"), _idx(np.zeros((10_000, 28, 27), np.uint8)), "(10000, 28, 27)"),
     ],
@@ -118,7 +118,7 @@ def test_keras_cache_comes_next(keras_home: Path, monkeypatch: pytest.MonkeyPatc
         for axis, shape in (("x", (samples, 28, 28)), ("y", (samples,)))
     }
     np.savez_compressed(cache, **arrays)  # type: ignore[arg-type]
-    with pytest.raises(DatasetDamaged, match=r"not mnist\.npz as published"):
+    with pytest.raises(DatasetDamaged, match=r"not the published mnist\.npz"):
         mnist.load(Settings())
     _publish(monkeypatch, cache)
     assert mnist.load(Settings()).origin.kind == "real"
@@ -128,7 +128,7 @@ def test_keras_cache_comes_next(keras_home: Path, monkeypatch: pytest.MonkeyPatc
         mnist.load(Settings())
 
 
-def test_else_it_is_the_sample_and_says_so() -> None:
+def test_auto_falls_back_to_the_sample() -> None:
     data = mnist.load(Settings())
     assert data.origin.kind == "sample"
     assert data.train_images.shape == (8000, 28, 28, 1)
@@ -142,11 +142,11 @@ def test_else_it_is_the_sample_and_says_so() -> None:
     assert data.train_images.mean() / 255 == pytest.approx(0.1325, abs=0.003)
 
 
-def test_the_sample_is_taken_though_the_real_set_is_here_if_it_was_asked_for(blank: Path) -> None:
+def test_an_explicitly_requested_sample_is_used_despite_real_files(blank: Path) -> None:
     assert mnist.load(Settings(data_dir=blank), "sample").origin.kind == "sample"
 
 
-def test_asking_for_the_real_set_where_it_is_not_says_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_real_set_lists_the_searched_folders(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="looked for its four files in") as failed:
         mnist.load(Settings(data_dir=tmp_path), "real")
     assert (failed.value.failure_class, failed.value.reason) == ("unsupported", "dataset_missing")
@@ -164,7 +164,7 @@ def test_the_synthetic_twin_has_the_shape_of_mnist_is_always_the_same_and_can_be
     assert (distances.argmin(axis=1) == data.test_labels[:300]).mean() > 0.9
 
 
-def test_a_limit_takes_the_first_so_many_and_the_origin_says_how_many() -> None:
+def test_a_limit_keeps_the_first_samples_and_the_origin_counts_them() -> None:
     data = mnist.load(Settings())
     few = data.limited(7, 3)
     assert (few.train_images == data.train_images[:7]).all()

@@ -1,4 +1,4 @@
-"""The samples that ship: small together, each with its source, licence and sums beside it."""
+"""The shipped samples: small in total, each with its source, licence and sums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_no_set_ships_whose_licence_is_not_stated() -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_each_has_its_source_licence_and_sums_beside_it(folder: Path) -> None:
+def test_each_sample_has_source_licence_and_sums(folder: Path) -> None:
     note = (folder / "SOURCE.md").read_text()
     assert LICENCES[folder.name] in note
     for file in folder.iterdir():

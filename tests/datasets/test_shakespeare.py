@@ -28,7 +28,7 @@ def test_the_file_of_the_data_folder_comes_first_and_must_be_the_one_published(t
     assert shakespeare.load(Settings(data_dir=tmp_path)).origin.kind == "real"
     file = folder / "input.txt"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DatasetDamaged, match="not Tiny Shakespeare as published") as damaged:
+    with pytest.raises(DatasetDamaged, match="not the published Tiny Shakespeare") as damaged:
         shakespeare.load(Settings(data_dir=tmp_path))
     assert str(file) in damaged.value.detail
 

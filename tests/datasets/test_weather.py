@@ -27,7 +27,7 @@ def _value(hour: int, station: int, quantity: int) -> str:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if six hours had been published."""
+    """Treats six hours as the published data."""
     monkeypatch.setattr(weather, "times", lambda: tuple(f"2013-03-01T{hour:02}:00" for hour in range(HOURS)))
 
 
@@ -113,15 +113,15 @@ def test_each_form_holds_the_same_weather(folder: Path, written: Callable[[Path]
 @pytest.mark.parametrize(
     ("before", "after", "complaint"),
     [
-        ("Gucheng,2013-03-01T02:00", "Gucheng,2013-03-01T03:00", "not the 6 hours of Gucheng"),
-        ("Shunyi,2013-03-01T05:00", "Elsewhere,2013-03-01T05:00", "not the 6 hours of Shunyi"),
+        ("Gucheng,2013-03-01T02:00", "Gucheng,2013-03-01T03:00", "expected the 6 hours of Gucheng"),
+        ("Shunyi,2013-03-01T05:00", "Elsewhere,2013-03-01T05:00", "expected the 6 hours of Shunyi"),
         ("1004", "10o4", "could not convert"),
-        ("1004", "inf", "isn't finite"),
+        ("1004", "inf", "an infinite one"),
         (",wind_speed,", ",speed,", "can't be read"),
         (",-1,0,0.2,", ",", "can't be read"),
     ],
 )
-def test_rows_that_are_missing_doubled_or_no_numbers_are_refused(
+def test_missing_duplicate_and_non_numeric_rows_are_refused(
     folder: Path, before: str, after: str, complaint: str
 ) -> None:
     _combined(folder, lambda text: text.replace(before, after))
@@ -150,7 +150,7 @@ def test_a_truncated_file_is_named(folder: Path, written: Callable[[Path], None]
 def test_a_station_that_is_missing_is_named(folder: Path) -> None:
     _loose(folder)
     next(folder.rglob("PRSA_Data_Huairou_*.csv")).unlink()
-    with pytest.raises(DatasetDamaged, match=r"incomplete, without .* of Huairou"):
+    with pytest.raises(DatasetDamaged, match=r"incomplete; missing: .* of Huairou"):
         _load(folder)
 
 
@@ -165,16 +165,16 @@ def test_gaps_are_filled_and_counted(folder: Path) -> None:
     data = _load(folder)
     assert data.values[:, 0].tolist() == [1.5, 1.5, 2.5, 3.5, 4.5, 5.5]
     assert data.values[:, 3].tolist() == [22.5, 22.5, 22.5, 22.5, 90, 112.5]
-    assert (data.origin.note or "").startswith("6 of 120 values missing: directions filled by the last one")
+    assert (data.origin.note or "").startswith("6 of 120 values missing: directions filled with the previous value")
 
 
 def test_a_column_without_any_value_is_refused(folder: Path) -> None:
     _combined(folder, lambda text: text.replace(",0.3,", ",,"))
-    with pytest.raises(DatasetDamaged, match="a column holds no number"):
+    with pytest.raises(DatasetDamaged, match="a column has no numbers"):
         _load(folder)
 
 
-def test_else_it_is_the_sample_with_every_hour_of_the_20_signals() -> None:
+def test_auto_falls_back_to_the_sample_with_every_hour_of_the_20_signals() -> None:
     data = weather.load(Settings())
     assert data.origin.kind == "sample"
     assert (data.values.shape, data.values.dtype) == ((35_064, 20), np.float32)
@@ -191,7 +191,7 @@ def test_else_it_is_the_sample_with_every_hour_of_the_20_signals() -> None:
     assert set(np.unique(by_quantity[..., 3] / 22.5)) <= set(range(16))
 
 
-def test_asking_for_the_real_set_where_it_is_not_says_where_it_was_looked_for() -> None:
+def test_the_error_for_a_missing_real_set_lists_the_searched_folders() -> None:
     with pytest.raises(RunFailed, match=r"PRSA_Data_<station>_\*\.csv in ") as failed:
         weather.load(Settings(), "real")
     assert failed.value.reason == "dataset_missing"
@@ -205,7 +205,7 @@ def _error(predicted: NDArray[np.float32], true: NDArray[np.float32]) -> float:
     return float(np.abs(predicted - true).mean())
 
 
-def test_the_twin_has_days_and_years_and_can_be_forecast() -> None:
+def test_synthetic_weather_has_days_and_years_and_is_predictable() -> None:
     data, again = (weather.load(Settings(), "synthetic") for _ in range(2))
     assert data.origin.kind == "synthetic"
     assert data.values.shape == (35_064, 20)

@@ -26,13 +26,13 @@ from dyno.models.spec import DEVICE_ID
 @pytest.mark.parametrize(
     ("text", "cores"), [("0", [0]), ("0-0", [0]), ("0-2,5", [0, 1, 2, 5]), ("3,1,1-2\n", [1, 2, 3])]
 )
-def test_a_cpulist_names_its_cores_in_order_and_once(text: str, cores: list[int]) -> None:
+def test_a_cpulist_yields_its_cores_sorted_without_duplicates(text: str, cores: list[int]) -> None:
     assert parse_cpulist(text) == cores
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "2-1", "0,,1", "0 1", "1000000"])
-def test_what_is_no_cpulist_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no list of cores|backwards"):
+def test_an_invalid_cpulist_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a list of cores|reversed"):
         parse_cpulist(text)
 
 
@@ -85,11 +85,11 @@ def test_version_1_reads_quota_period_and_bytes(tmp_path: Path) -> None:
     assert cgroup_limits(mount, tmp_path / "membership") == CgroupLimits(0.5, 2**29)
 
 
-def test_no_files_and_no_membership_mean_no_limits(tmp_path: Path) -> None:
+def test_without_cgroup_files_or_membership_there_are_no_limits(tmp_path: Path) -> None:
     assert cgroup_limits(tmp_path, tmp_path / "none") == CgroupLimits(None, None)
 
 
-def test_this_machine_answers_without_an_error() -> None:
+def test_the_limits_of_this_machine_are_read_without_an_error() -> None:
     limits = cgroup_limits()
     assert limits.cpu_cores is None or limits.cpu_cores > 0
     assert limits.memory_bytes is None or limits.memory_bytes > 0
@@ -123,7 +123,7 @@ def named(tmp_path: Path, text: str) -> Processor:
     return processor(tmp_path / "cpuinfo")
 
 
-def test_x86_is_named_by_vendor_family_and_model_and_never_by_its_marketing_name(tmp_path: Path) -> None:
+def test_x86_is_identified_by_vendor_family_and_model_not_by_its_marketing_name(tmp_path: Path) -> None:
     found = named(tmp_path, EPYC)
     assert found.model == "AuthenticAMD family 25 model 17 stepping 1"
     assert (found.vendor, found.family, found.number) == ("AuthenticAMD", 25, 17)
@@ -133,7 +133,7 @@ def test_only_instruction_sets_that_matter_for_matrices_are_kept(tmp_path: Path)
     assert named(tmp_path, EPYC).isa == ("sse4_2", "avx2", "fma", "avx512f", "avx512_bf16")
 
 
-def test_arm_is_named_by_implementer_and_part(tmp_path: Path) -> None:
+def test_arm_is_identified_by_implementer_and_part(tmp_path: Path) -> None:
     found = named(tmp_path, GRAVITON)
     assert found.model == "Arm implementer 0x41 part 0xd40 variant 0x1 revision 1"
     assert found.family is None
@@ -143,11 +143,11 @@ def test_arm_is_named_by_implementer_and_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "model"), [(POWER, "POWER9, altivec supported"), ("uarch : sifive,u74-mc", "sifive,u74-mc")]
 )
-def test_other_processors_give_what_they_have(tmp_path: Path, text: str, model: str) -> None:
+def test_other_processors_are_identified_by_the_available_fields(tmp_path: Path, text: str, model: str) -> None:
     assert named(tmp_path, text).model == model
 
 
-def test_without_cpuinfo_the_machine_stands_for_the_model(tmp_path: Path) -> None:
+def test_without_cpuinfo_the_model_is_the_machine_type(tmp_path: Path) -> None:
     assert processor(tmp_path / "none").model
 
 
@@ -198,13 +198,13 @@ def recorded(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_sockets_cores_and_threads_are_told_apart(recorded: Path) -> None:
+def test_sockets_cores_and_threads_are_distinguished(recorded: Path) -> None:
     found = read_topology("x86_64", recorded)
     assert (found.sockets, found.cores, found.threads, found.processors) == (2, 4, 8, "0-7")
     assert found.nodes == {"node0": "0-3", "node1": "4-7"}
 
 
-def test_each_cache_counts_once_however_many_processors_share_it(recorded: Path) -> None:
+def test_a_cache_shared_by_processors_counts_once(recorded: Path) -> None:
     data, instruction, second, third = read_topology("x86_64", recorded).caches
     assert data == Cache(1, "data", 48 << 10, 4, 64, 8)
     assert (instruction.name, instruction.count) == ("L1i", 4)
@@ -221,7 +221,7 @@ def test_clocks_and_memory_are_in_hertz_and_bytes(recorded: Path) -> None:
     assert found.marketing_name == "Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz"
 
 
-def test_what_a_machine_hides_is_null_or_empty(tmp_path: Path) -> None:
+def test_hidden_facts_are_null_or_empty(tmp_path: Path) -> None:
     _write(tmp_path / "proc/meminfo", "MemTotal: 1024 kB")
     _write(tmp_path / "proc/cpuinfo", "processor : 0\n\nprocessor : 1")
     found = read_topology("aarch64", tmp_path)
@@ -229,7 +229,7 @@ def test_what_a_machine_hides_is_null_or_empty(tmp_path: Path) -> None:
     assert (found.shown_hz, found.most_hz, found.marketing_name, found.virtual) == (None, None, None, False)
 
 
-def test_this_machine_has_what_python_says_it_has() -> None:
+def test_the_topology_of_this_machine_matches_python_s_figures() -> None:
     found = read_topology(platform.machine())
     assert found.threads >= len(os.sched_getaffinity(0))
     assert 1 <= found.sockets <= found.cores <= found.threads

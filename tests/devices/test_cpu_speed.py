@@ -1,4 +1,4 @@
-"""The clock and the peak of the cores that run these tests."""
+"""The measured clock and peak of the cores that run these tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print("on", flush=True)
 while True:
     pass
 """
-# In a process of its own, with one thread: its processor time counts nothing that others do meanwhile.
+# In a separate process with one thread: its processor time excludes the work of other processes.
 MULTIPLY = """
 import os, sys
 os.sched_setaffinity(0, {int(sys.argv[1])})
@@ -66,7 +66,7 @@ def core(vendor: str, family: int, number: int, *isa: str) -> Processor:
 
 
 @x86_64
-def test_the_clock_is_that_of_a_processor_of_this_century() -> None:
+def test_the_clock_is_plausible_for_a_modern_processor() -> None:
     hz = measure_clock_hz(CORES[0])
     assert hz is not None
     assert 0.5e9 < hz < 7e9
@@ -74,7 +74,7 @@ def test_the_clock_is_that_of_a_processor_of_this_century() -> None:
 
 @alone
 @x86_64
-def test_cores_measured_together_and_alone_agree_within_what_turbo_and_wide_vectors_change() -> None:
+def test_cores_measured_together_and_alone_agree_within_the_effect_of_turbo_and_wide_vectors() -> None:
     alone, together = clocks_hz(CORES[:1]), clocks_hz(CORES)
     assert len(together) == len(CORES)
     assert 0.5 < together[0] / alone[0] < 2
@@ -108,7 +108,7 @@ def test_measuring_leaves_the_caller_on_its_cores() -> None:
 @alone
 @x86_64
 @avx2
-def test_multiply_adds_keep_to_what_pipes_and_clock_allow() -> None:
+def test_the_rate_of_multiply_adds_is_within_the_limits_of_pipes_and_clock() -> None:
     """At most two 512-bit pipes (64 FLOP per cycle), at least one 128-bit pipe (8), whatever the vectors' clock."""
     peak = measure_cpu_peaks(CORES)["float32"]
     assert peak.value is not None
@@ -121,7 +121,7 @@ def test_multiply_adds_keep_to_what_pipes_and_clock_allow() -> None:
 @verify
 @x86_64
 @avx2
-def test_a_peak_is_above_what_numpy_multiplies() -> None:
+def test_the_peak_is_above_the_rate_of_numpy_products() -> None:
     peak = measure_cpu_peaks(CORES[:1])["float32"].value
     assert peak is not None
     words = [sys.executable, "-P", "-c", MULTIPLY, str(CORES[0])]
@@ -131,7 +131,7 @@ def test_a_peak_is_above_what_numpy_multiplies() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_peak_nobody_knows_is_null_with_a_reason(dtype: str) -> None:
+def test_an_unknown_peak_is_null_with_a_reason(dtype: str) -> None:
     peak = measure_cpu_peaks(CORES[:1])[dtype]
     assert peak.value is None
     assert peak.reason
@@ -144,28 +144,28 @@ def test_another_architecture_gets_nulls_with_a_reason(monkeypatch: pytest.Monke
         assert "aarch64" in (measure_cpu_peaks(CORES[:1])["float32"].reason or "")
 
 
-def test_forbidden_executable_memory_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mmap, "PROT_EXEC", 0x40000000)  # a protection no kernel knows: EINVAL
-    with pytest.raises(LoopUnavailable, match=r"no executable memory|x86-64 alone"):
+def test_forbidden_executable_memory_gives_a_reason_instead_of_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "PROT_EXEC", 0x40000000)  # an invalid protection flag: EINVAL
+    with pytest.raises(LoopUnavailable, match=r"no executable memory|only on x86-64"):
         load_loop(CLOCK)
 
 
 @x86_64
 @avx2
-def test_cores_that_do_not_come_together_are_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_that_do_not_start_together_give_a_reason_instead_of_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_speed, "_PATIENCE_S", 0.0)
     peak = measure_cpu_peaks([CORES[0], CORES[0]])["float32"]
     assert peak.value is None
     assert peak.reason == "the cores were too busy to be measured together"
 
 
-def test_a_loop_that_fails_on_one_core_is_raised_and_leaves_no_thread_waiting() -> None:
+def test_an_error_on_one_core_is_raised_and_leaves_no_thread_waiting() -> None:
     with pytest.raises(OSError, match="Invalid argument"):
         best_rates_per_s(lambda count: None, [CORES[0], 100_000])
 
 
-def test_cores_that_are_fast_in_turns_are_not_added_up() -> None:
-    """Each core is ten times as fast in the rounds of its own parity: together they never have two fast ones."""
+def test_best_rates_of_different_rounds_are_not_added_up() -> None:
+    """Each core is ten times as fast in every other round, so the two cores are never fast together."""
     here, rounds = threading.local(), 4
     lock, places = threading.Lock(), iter(range(2))
 
@@ -184,7 +184,7 @@ def test_cores_that_are_fast_in_turns_are_not_added_up() -> None:
     assert max(rates) > 5 * min(rates)
 
 
-def test_the_loops_are_what_the_assembler_writes() -> None:
+def test_the_loops_match_the_assembler_output() -> None:
     digests = {code.name: hashlib.sha256(code.code).hexdigest()[:16] for code in (CLOCK, FMA_AVX2, FMA_AVX512)}
     assert digests == ASSEMBLED
 
@@ -204,7 +204,7 @@ def test_the_loops_are_what_the_assembler_writes() -> None:
         (core("0x41", 8, 1), None),
     ],
 )
-def test_known_cores_and_no_others_have_a_figure_per_cycle(facts: Processor, expected: int | None) -> None:
+def test_only_known_cores_have_a_figure_per_cycle(facts: Processor, expected: int | None) -> None:
     assert flop_per_cycle(facts) == expected
 
 

@@ -1,4 +1,4 @@
-"""The peak table: its figures, whom they are for, and what is wrong with a wrong row."""
+"""The peak table: its figures, the devices that match a row, and errors in rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def values(kind: str, model: str, chips: int = 1) -> dict[str, float | None]:
         ("NVIDIA B200", 80, 1125, 2250),
     ],
 )
-def test_a_gpu_is_known_by_the_name_that_nvml_gives_it(
+def test_a_gpu_is_found_under_its_nvml_name(
     model: str, float32: float, tf32: float | None, float16: float | None
 ) -> None:
     found = values("gpu", model)
@@ -55,7 +55,7 @@ def test_a_gpu_is_known_by_the_name_that_nvml_gives_it(
         ("TPU v7x", 2307, None),
     ],
 )
-def test_the_peak_of_a_tpu_board_is_that_of_a_chip_times_its_chips(
+def test_the_peak_of_a_tpu_board_is_the_sum_of_its_chips(
     model: str, bfloat16: float | None, integers: float | None
 ) -> None:
     found = values("tpu", model, chips=4)
@@ -69,13 +69,13 @@ def test_the_peak_of_a_tpu_board_is_that_of_a_chip_times_its_chips(
         *("NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA H200 NVL", "TPU v4", ""),
     ],
 )
-def test_a_slice_a_sibling_and_a_stranger_have_no_peak_and_a_reason(model: str) -> None:
+def test_a_mig_slice_a_similar_model_and_an_unknown_model_have_no_peak_and_a_reason(model: str) -> None:
     peaks = datasheet_peaks("gpu", model, 1)
     assert {figure.value for figure in (*peaks.by_dtype.values(), peaks.memory)} == {None}
     assert peaks.by_dtype["float32"].reason == f"the peak table has no {model}"
 
 
-def test_a_figure_that_the_sheet_lacks_is_null_with_a_reason_and_the_others_name_their_source() -> None:
+def test_a_missing_figure_is_null_with_a_reason_and_the_others_name_their_source() -> None:
     figures = datasheet_peaks("gpu", "Tesla T4", 1).by_dtype
     assert (figures["tf32"].value, figures["tf32"].reason) == (None, "the peak table has no tf32 figure for T4")
     assert (figures["int8"].unit, figures["float16"].unit) == ("OP/s", "FLOP/s")
@@ -95,25 +95,25 @@ def test_every_row_has_a_source_and_is_no_faster_in_a_wider_type() -> None:
     [
         (ROW.replace(",The X1 data sheet", ","), "line 3: empty: source"),
         (ROW.replace("X1-16GB|X1-32GB", ""), "line 3: empty: models"),
-        (ROW.replace("gpu", "npu"), "line 3: no kind of accelerator"),
-        (ROW.replace("2024-05", "May 2024"), "no date such as"),
-        (f"{ROW},more", "more cells than columns"),
+        (ROW.replace("gpu", "npu"), "line 3: kind must be gpu or tpu"),
+        (ROW.replace("2024-05", "May 2024"), "dated must look like"),
+        (f"{ROW},more", "one cell per column"),
         (",".join(ROW.split(",")[:6]), "line 3: empty: source, dated"),
-        (ROW.replace("16,32,32", "16,-32,32"), 'line 3: "-32" is no positive number'),
-        (ROW.replace(",1,8,", ",0,8,"), '"0" is no positive number'),
-        ("gpu,X1,X1,1,,,,,,,900,The X1 data sheet,2024", "line 3: no figure at all"),
-        (ROW.replace("X1", "Y"), "there twice: gpu row Y, gpu y-16gb, gpu y-32gb"),
-        (ROW.replace("gpu,X1", "gpu,Z").replace("X1-16GB|X1-32GB", "Z|NVIDIA Y-16GB"), "there twice: gpu y-16gb"),
+        (ROW.replace("16,32,32", "16,-32,32"), 'line 3: "-32" is not a positive number'),
+        (ROW.replace(",1,8,", ",0,8,"), '"0" is not a positive number'),
+        ("gpu,X1,X1,1,,,,,,,900,The X1 data sheet,2024", "line 3: the row has no figure"),
+        (ROW.replace("X1", "Y"), "duplicates: gpu row Y, gpu y-16gb, gpu y-32gb"),
+        (ROW.replace("gpu,X1", "gpu,Z").replace("X1-16GB|X1-32GB", "Z|NVIDIA Y-16GB"), "duplicates: gpu y-16gb"),
     ],
 )
-def test_a_wrong_row_is_refused_with_its_line(tmp_path: Path, row: str, complaint: str) -> None:
+def test_an_invalid_row_is_refused_with_its_line(tmp_path: Path, row: str, complaint: str) -> None:
     path = tmp_path / "peaks.csv"
     path.write_text("\n".join([",".join(COLUMNS), ROW.replace("X1", "Y"), row, ""]))
     with pytest.raises(ValueError, match=complaint.replace("(", r"\(")):
         peak_table(path)
 
 
-def test_a_table_with_other_columns_is_refused_and_a_right_one_is_read(tmp_path: Path) -> None:
+def test_a_table_with_other_columns_is_refused_and_a_valid_one_is_read(tmp_path: Path) -> None:
     path = tmp_path / "peaks.csv"
     path.write_text(f"{','.join(COLUMNS[1:])}\n")
     with pytest.raises(ValueError, match="the columns must be kind,name"):

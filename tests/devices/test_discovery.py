@@ -41,16 +41,16 @@ def test_one_core_is_a_device_of_its_own() -> None:
     assert discover(f"cpu:{FREE[0]}-{FREE[0]}", SETTINGS).cores == FREE[:1]
 
 
-def test_a_core_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(DeviceUnavailable, match="no core 4000 here; this process may use"):
+def test_the_error_for_a_missing_core_lists_the_available_ones() -> None:
+    with pytest.raises(DeviceUnavailable, match="no core 4000 available; this process may use"):
         discover(f"cpu:{FREE[0]},4000", SETTINGS)
 
 
-def test_reserved_cores_are_left_out_of_the_cpu_and_refused_by_name() -> None:
+def test_reserved_cores_are_left_out_of_the_cpu_and_refused_in_an_id() -> None:
     settings = Settings(reserved_cores=str(FREE[-1]))
     if len(FREE) > 1:
         assert discover("cpu", settings).cores == FREE[:-1]
-    with pytest.raises(DeviceUnavailable, match="DYNO_RESERVED_CORES keeps"):
+    with pytest.raises(DeviceUnavailable, match="DYNO_RESERVED_CORES reserves"):
         discover(f"cpu:{FREE[-1]}", settings)
 
 
@@ -60,17 +60,17 @@ def test_a_host_whose_cores_are_all_reserved_has_no_cpu() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "cpux", "cpu:", "npu:0", "gpu:-1", "cpu:2-1"])
-def test_what_names_no_device_is_unavailable(name: str) -> None:
+def test_an_invalid_device_id_is_unavailable(name: str) -> None:
     with pytest.raises(DeviceUnavailable):
         discover(name, SETTINGS)
 
 
-def test_another_host_s_device_is_not_here() -> None:
+def test_a_device_of_another_host_is_refused() -> None:
     with pytest.raises(DeviceUnavailable, match=f"another host; this one is {host_name()}"):
         discover("cpu:0-0@elsewhere", SETTINGS)
 
 
-def test_a_host_without_nvml_says_so_instead_of_failing() -> None:
+def test_a_host_without_nvml_has_no_gpu() -> None:
     if ctypes.util.find_library("nvidia-ml"):
         pytest.skip("there is an NVIDIA driver here")
     with pytest.raises(DeviceUnavailable, match=r"GPU not found: NVML \(libnvidia-ml\.so\.1\) says"):
@@ -79,7 +79,7 @@ def test_a_host_without_nvml_says_so_instead_of_failing() -> None:
 
 @pytest.fixture
 def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
-    """Recorded, as there is no GPU here: what NVML answers on a host with one H200."""
+    """NVML's recorded responses on a host with one H200."""
     nvml = types.SimpleNamespace(
         NVMLError=RuntimeError,
         nvmlInit=lambda: None,
@@ -109,13 +109,13 @@ def test_a_gpu_is_named_as_nvml_names_it_and_has_the_peak_of_its_data_sheet() ->
     assert device.memory_bandwidth.value == 4.8e12
 
 
-def test_a_recorded_gpu_that_is_sliced_has_not_the_peak_of_a_whole_one(recorded_nvml: types.SimpleNamespace) -> None:
+def test_a_recorded_mig_gpu_does_not_have_the_peak_of_a_whole_one(recorded_nvml: types.SimpleNamespace) -> None:
     recorded_nvml.nvmlDeviceGetMigMode = lambda handle: [1, 1]
     assert {figure.value for figure in discover("gpu", SETTINGS).peak.values()} == {None}
-    assert "a slice of a GPU" in (discover("gpu", SETTINGS).peak["float32"].reason or "")
+    assert "MIG is on" in (discover("gpu", SETTINGS).peak["float32"].reason or "")
 
 
-def test_a_recorded_gpu_too_old_to_be_sliced_has_its_peak(recorded_nvml: types.SimpleNamespace) -> None:
+def test_a_recorded_gpu_too_old_for_mig_has_its_peak(recorded_nvml: types.SimpleNamespace) -> None:
     def unsupported(handle: int) -> None:
         raise RuntimeError("Not Supported")
 
@@ -125,7 +125,7 @@ def test_a_recorded_gpu_too_old_to_be_sliced_has_its_peak(recorded_nvml: types.S
 
 
 @pytest.mark.usefixtures("recorded_nvml")
-def test_a_gpu_number_beyond_the_last_says_how_many_there_are() -> None:
+def test_the_error_for_a_missing_gpu_number_gives_the_number_of_gpus() -> None:
     with pytest.raises(DeviceUnavailable, match="gpu:3 not found: NVML lists 1 here"):
         discover("gpu:3", SETTINGS)
 
@@ -134,7 +134,7 @@ def test_a_gpu_number_beyond_the_last_says_how_many_there_are() -> None:
     ("visible", "name", "id"),
     [(None, "gpu", "gpu:0"), ("1", "gpu:1", "gpu:1"), ("1", "gpu", "gpu:1"), ("1,0", "gpu", "gpu:1")],
 )
-def test_a_gpu_is_the_one_that_a_framework_computes_on(
+def test_the_gpu_is_the_one_that_frameworks_use(
     recorded_nvml: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch, visible: str | None, name: str, id: str
 ) -> None:
     recorded_nvml.nvmlDeviceGetCount = lambda: 2
@@ -146,14 +146,14 @@ def test_a_gpu_is_the_one_that_a_framework_computes_on(
 @pytest.mark.parametrize(
     ("visible", "name", "complaint"),
     [
-        (None, "gpu:1", "needs CUDA_VISIBLE_DEVICES=1"),
+        (None, "gpu:1", "start its worker with CUDA_VISIBLE_DEVICES=1"),
         ("0,1", "gpu:1", "would be measured on gpu:0"),
         ("1", "gpu:0", "would be measured on gpu:1"),
-        ("", "gpu", "gives no number"),
-        ("GPU-1a2b", "gpu", "gives no number"),
+        ("", "gpu", "lists no GPU number"),
+        ("GPU-1a2b", "gpu", "lists no GPU number"),
     ],
 )
-def test_a_gpu_that_a_framework_would_not_compute_on_is_refused(
+def test_a_gpu_that_frameworks_would_not_use_is_refused(
     recorded_nvml: types.SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
     visible: str | None,
@@ -167,7 +167,7 @@ def test_a_gpu_that_a_framework_would_not_compute_on_is_refused(
         discover(name, SETTINGS)
 
 
-def test_gpus_of_one_model_are_one_device_that_takes_a_replica_on_each(
+def test_several_gpus_of_one_model_form_one_device_with_a_replica_on_each(
     recorded_nvml: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded_nvml.nvmlDeviceGetCount = lambda: 4
@@ -179,7 +179,7 @@ def test_gpus_of_one_model_are_one_device_that_takes_a_replica_on_each(
     with pytest.raises(DeviceUnavailable, match=r"measured on gpu:1,3: .* CUDA_VISIBLE_DEVICES=0,1"):
         discover("gpu:0-1", SETTINGS)
     recorded_nvml.nvmlDeviceGetName = lambda handle: f"model {handle}"
-    with pytest.raises(DeviceUnavailable, match="of one model; these are model 1, model 3"):
+    with pytest.raises(DeviceUnavailable, match="of the same model; these are model 1, model 3"):
         discover("gpu:1,3", SETTINGS)
 
 
@@ -217,7 +217,7 @@ def test_the_last_cache_is_summed_over_its_separate_parts(tmp_path: Path) -> Non
     assert last_cache_bytes([9], tmp_path) is None
 
 
-def test_siblings_of_one_core_count_as_one_core_of_silicon(tmp_path: Path) -> None:
+def test_hyperthreads_of_one_core_count_as_one_physical_core(tmp_path: Path) -> None:
     for core, siblings in ((0, "0,2"), (1, "1,3"), (2, "0,2")):
         (tmp_path / f"cpu{core}" / "topology").mkdir(parents=True)
         (tmp_path / f"cpu{core}" / "topology" / "thread_siblings_list").write_text(siblings)
@@ -226,7 +226,7 @@ def test_siblings_of_one_core_count_as_one_core_of_silicon(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("name", "what", "expected"), [("tpu", "tpu:8", "tpu:0"), ("gpu:3", "gpu:1", "gpu:3")])
-def test_it_is_what_it_is_called_made_of_this_host_s_cores_and_says_so(name: str, what: str, expected: str) -> None:
+def test_an_emulated_device_has_its_id_this_host_s_cores_and_a_flag(name: str, what: str, expected: str) -> None:
     device = discover(name, SETTINGS, what)
     assert (device.id, device.kind, device.units) == (expected, expected[:3], int(what[4:]))
     assert DEVICE_ID.match(device.full_id)
@@ -237,30 +237,30 @@ def test_it_is_what_it_is_called_made_of_this_host_s_cores_and_says_so(name: str
     assert device.frameworks == installed_frameworks()
 
 
-def test_its_peak_is_null_with_a_reason() -> None:
+def test_the_peak_of_an_emulated_device_is_null_with_a_reason() -> None:
     for figure in discover("tpu", SETTINGS, "tpu:8").peak.values():
         assert (figure.value, figure.reason) == (None, "an emulated device has no peak of its own")
 
 
-def test_it_takes_jobs_for_its_kind_and_none_for_a_cpu() -> None:
+def test_an_emulated_device_takes_only_jobs_for_its_kind() -> None:
     queues = queues_served(discover("tpu", SETTINGS, "tpu:8"))
     assert any(re.match("tpu(/|$)", queue) for queue in queues)
     assert not any(queue.startswith("cpu") for queue in queues)
 
 
 @pytest.mark.parametrize("what", ["tpu", "tpu:0", "tpu:65", "cpu:8", "gpu:-1", "tpu:8x", ""])
-def test_what_can_not_be_emulated_is_refused_with_what_can(what: str) -> None:
-    with pytest.raises(DeviceUnavailable, match=r'it would be "tpu:8" or "gpu:1", with 1 to 64'):
+def test_an_invalid_device_to_emulate_is_refused_with_the_valid_form(what: str) -> None:
+    with pytest.raises(DeviceUnavailable, match=r'use "tpu:8" or "gpu:1", with 1 to 64'):
         parse_emulated(what)
 
 
-def test_another_kind_s_id_or_no_number_is_refused() -> None:
-    with pytest.raises(DeviceUnavailable, match="tpu:8 emulates no gpu"):
+def test_emulation_refuses_an_id_of_another_kind_or_a_list_of_numbers() -> None:
+    with pytest.raises(DeviceUnavailable, match="tpu:8 doesn't emulate a gpu"):
         discover("gpu:0", SETTINGS, "tpu:8")
     with pytest.raises(DeviceUnavailable, match="one number"):
         discover("tpu:0-1", SETTINGS, "tpu:8")
 
 
-def test_it_takes_no_core_that_is_reserved() -> None:
+def test_an_emulated_device_takes_no_reserved_core() -> None:
     with pytest.raises(DeviceUnavailable, match="no core is left"):
         discover("tpu", Settings(reserved_cores=f"0-{max(os.sched_getaffinity(0))}"), "tpu:8")

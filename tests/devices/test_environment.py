@@ -1,4 +1,4 @@
-"""What a result says of its surroundings: enough to compare, nothing that isn't anybody's business."""
+"""The environment in a result: enough for comparisons, without private data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_environment_is_json_and_names_versions() -> None:
     assert "numpy" in found["packages"]
 
 
-def test_flags_come_from_the_allow_list_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_flags_from_the_allow_list_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setenv("DYNO_REDIS_URL", "redis://:secret@host/0")
     found = environment()
@@ -50,7 +50,7 @@ def recorded_nvml(driver: str, cuda: int) -> types.SimpleNamespace:
 
 
 def test_another_driver_of_a_gpu_is_another_context(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a recorded NVML."""
+    """NVML is recorded."""
     contexts = set()
     for driver, cuda in (("550.54.15", 12040), ("570.86.10", 12040), ("570.86.10", 12080)):
         monkeypatch.setitem(sys.modules, "pynvml", recorded_nvml(driver, cuda))
@@ -60,7 +60,7 @@ def test_another_driver_of_a_gpu_is_another_context(monkeypatch: pytest.MonkeyPa
     assert len(contexts) == 3
 
 
-def test_a_driver_that_nobody_tells_of_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_driver_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert environment("gpu")["driver"] is None
 

@@ -1,4 +1,4 @@
-"""A device is used by one process at a time, and set free however that process ends."""
+"""One process at a time uses a device, and its lock is released however that process ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(run_dir=tmp_path / "run")
 
 
-def test_overlapping_cpu_devices_share_a_lock_and_others_do_not(settings: Settings) -> None:
+def test_only_overlapping_cpu_devices_share_a_lock(settings: Settings) -> None:
     both, first, second = (set(lock_paths(cpu(*cores), settings)) for cores in ((0, 1), (0,), (1,)))
     assert both == first | second
     assert not first & second
@@ -48,11 +48,11 @@ def test_an_accelerator_has_a_lock_of_its_own(settings: Settings) -> None:
     assert both == [str(settings.run_dir / f"gpu-{number}.lock") for number in (0, 1)]
 
 
-def test_locks_are_taken_in_the_same_order_whatever_the_order_of_cores(settings: Settings) -> None:
+def test_locks_are_taken_in_the_same_order_for_any_order_of_cores(settings: Settings) -> None:
     assert lock_paths(cpu(10, 2), settings) == lock_paths(cpu(2, 10), settings)
 
 
-def test_a_held_device_is_refused_until_it_is_released_and_the_holder_is_named(settings: Settings) -> None:
+def test_a_held_device_is_refused_until_its_release_and_the_error_names_the_holder(settings: Settings) -> None:
     paths = lock_paths(discover("cpu", settings), settings)
     held = hold_locks(paths, 0)
     with pytest.raises(DeviceUnavailable, match=f"held by process {os.getpid()}"):
@@ -84,7 +84,7 @@ def test_the_lock_of_a_killed_process_is_free(settings: Settings) -> None:
         hold_locks(paths, 10).release()
 
 
-def test_a_lock_that_was_replaced_by_a_link_is_not_followed(settings: Settings, tmp_path: Path) -> None:
+def test_a_symbolic_link_in_place_of_a_lock_is_not_followed(settings: Settings, tmp_path: Path) -> None:
     (path,) = lock_paths(cpu(0), settings)
     Path(path).parent.mkdir()
     (tmp_path / "precious").write_text("keep")
@@ -94,7 +94,7 @@ def test_a_lock_that_was_replaced_by_a_link_is_not_followed(settings: Settings, 
     assert (tmp_path / "precious").read_text() == "keep"
 
 
-def test_a_lock_that_can_not_be_opened_is_named_with_the_setting_that_moves_it(settings: Settings) -> None:
+def test_the_error_for_a_lock_that_can_not_be_opened_names_the_setting(settings: Settings) -> None:
     free, taken = lock_paths(cpu(0, 1), settings)
     Path(taken).mkdir(parents=True)  # root may open another user's file, but not a folder
     with pytest.raises(DeviceUnavailable, match=rf"{taken}.*DYNO_RUN_DIR"):
@@ -102,14 +102,14 @@ def test_a_lock_that_can_not_be_opened_is_named_with_the_setting_that_moves_it(s
     hold_locks([free], 0).release()
 
 
-def test_a_folder_of_locks_that_can_not_be_made_is_named_too(tmp_path: Path) -> None:
+def test_the_error_for_a_lock_folder_that_can_not_be_created_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (path,) = lock_paths(cpu(0), Settings(run_dir=tmp_path / "file" / "run"))
     with pytest.raises(DeviceUnavailable, match=path):
         hold_locks([path], 0)
 
 
-def test_a_refusal_says_what_the_holder_runs(settings: Settings) -> None:
+def test_a_refusal_names_the_job_of_the_holder(settings: Settings) -> None:
     paths = lock_paths(cpu(0), settings)
     with hold_locks(paths, 0, job="job_1"), pytest.raises(DeviceBusy, match="which runs job_1") as refused:
         hold_locks(paths, 0)
@@ -117,7 +117,7 @@ def test_a_refusal_says_what_the_holder_runs(settings: Settings) -> None:
     assert str(refused.value.command) == " ".join([Path(sys.orig_argv[0]).name, *sys.orig_argv[1:]])[:200]
 
 
-def test_the_lock_of_an_older_version_says_its_process_alone(settings: Settings) -> None:
+def test_the_lock_of_an_older_version_names_only_its_process(settings: Settings) -> None:
     [path] = lock_paths(cpu(0), settings)
     with hold_locks([path], 0):
         Path(path).write_text("77")
@@ -144,12 +144,12 @@ def test_the_worker_that_waited_longest_has_the_next_turn(settings: Settings) ->
     for _ in range(3):
         with taken(first):
             assert isinstance(second.take(), Holder)
-        assert isinstance(first.take(), Holder), "though nobody has the device now"
+        assert isinstance(first.take(), Holder), "although the device is free now"
         taken(second).release()
         first, second = second, first
 
 
-def test_who_leaves_lets_the_others_go_on(settings: Settings) -> None:
+def test_a_worker_that_leaves_the_line_makes_room_for_the_others(settings: Settings) -> None:
     first, second = DeviceTurn(cpu(0), settings), DeviceTurn(cpu(0), settings)
     with taken(first):
         assert isinstance(second.take(), Holder)
@@ -157,7 +157,7 @@ def test_who_leaves_lets_the_others_go_on(settings: Settings) -> None:
     taken(first).release()
 
 
-def test_a_turn_comes_when_the_last_runner_is_gone(settings: Settings) -> None:
+def test_a_worker_gets_its_turn_when_the_last_runner_has_ended(settings: Settings) -> None:
     turn, paths = DeviceTurn(cpu(0), settings), lock_paths(cpu(0), settings)
     with hold_locks(paths, 0, job="job_1"):
         found = turn.take()
@@ -179,7 +179,7 @@ def emulated(number: int) -> Device:
     )
 
 
-def test_emulated_devices_share_their_cores_but_no_cpu_device_runs_beside_them(settings: Settings) -> None:
+def test_emulated_devices_share_their_cores_with_each_other_but_not_with_a_cpu_device(settings: Settings) -> None:
     first, second = emulated(0), emulated(1)
     with (
         hold_locks(lock_paths(first, settings), 0, shared_lock_paths(first, settings)),
@@ -191,7 +191,7 @@ def test_emulated_devices_share_their_cores_but_no_cpu_device_runs_beside_them(s
         hold_locks(lock_paths(first, settings), 0.02, shared_lock_paths(first, settings))
 
 
-def test_an_emulated_device_is_used_by_one_process_at_a_time_and_a_real_one_shares_nothing(settings: Settings) -> None:
+def test_one_process_at_a_time_uses_an_emulated_device_and_a_real_one_shares_nothing(settings: Settings) -> None:
     with hold_locks(lock_paths(emulated(0), settings), 0), pytest.raises(DeviceUnavailable, match="tpu-0"):
         hold_locks(lock_paths(emulated(0), settings), 0.02)
     assert shared_lock_paths(cpu(0), settings) == []

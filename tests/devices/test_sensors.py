@@ -1,7 +1,7 @@
-"""CPU and GPU sensors, and what a recorder makes of their readings.
+"""CPU and GPU sensors, and the recorder of their readings.
 
-A CPU's come from recorded folders of /sys and from this machine; NVML's answers are recorded, as these tests run
-without a GPU. The recorder gets its time and readings from the tests.
+CPU readings come from recorded folders of /sys and from this machine. NVML's responses are recorded, because these
+tests run without a GPU. The tests supply the recorder's time and readings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dyno.measure.sampling import HostClock, sample
 from dyno.measure.stopping_rule import StoppingRule
 from dyno.models.result import Sensors
 
-TOLD = {
+FIELDS = {
     *("energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "throttle_events"),
     *("other_processes", "utilisation"),
 }
@@ -41,7 +41,7 @@ def zone(sys: Path, number: str, name: str, energy_uj: int, most_uj: int = 262_1
 
 @pytest.fixture
 def sys(tmp_path: Path) -> Path:
-    """Two sockets of two cores each; the board's own zone counts both again."""
+    """Two sockets of two cores each, and a zone of the whole board, which counts both again."""
     for core, package in enumerate((0, 0, 1, 1)):
         folder = f"devices/system/cpu/cpu{core}"
         write(tmp_path, **{f"{folder}/topology/physical_package_id": package})
@@ -76,10 +76,10 @@ def test_a_recorded_counter_that_wrapped_goes_on_from_its_largest_value(sys: Pat
 def test_a_recorded_counter_that_only_root_may_read_is_null_with_that_reason(sys: Path) -> None:
     energy = sys / "class/powercap/intel-rapl:0/energy_uj"
     energy.unlink()
-    energy.mkdir()  # as unreadable for root, which these tests may run as, as a file of mode 0400 is for others
+    energy.mkdir()  # unreadable for root too, which these tests may run as
     source = HostSensors([0], sys)
     assert source.look().energy_j is None
-    assert "root alone" in source.reasons()["energy_j"]
+    assert "only root" in source.reasons()["energy_j"]
 
 
 def test_the_recorded_temperature_is_the_processors_hottest_one(sys: Path) -> None:
@@ -99,32 +99,32 @@ def test_recorded_counters_of_throttling_are_those_of_the_devices_cores(sys: Pat
     assert watch_beside.over(0).throttle_events == 0
 
 
-def test_an_empty_machine_says_of_each_sensor_that_it_has_none(tmp_path: Path) -> None:
+def test_a_machine_without_sensors_gives_a_reason_for_each(tmp_path: Path) -> None:
     source = HostSensors([0], tmp_path)
     look = source.look()
     assert (look.energy_j, look.temperature_c, look.throttle_events) == (None, None, None)
     assert source.reasons().keys() >= {"energy_j", "temperature_c", "throttle_events"}
 
 
-def test_this_machine_tells_each_figure_or_why_not() -> None:
+def test_this_machine_reports_each_figure_or_a_reason() -> None:
     cores = sorted(os.sched_getaffinity(0))
     with sensing(Device(id="cpu:0", kind="cpu", model="x", host="h", cores=cores, memory_bytes=1)) as source:
         watch = SensorRecorder(source)
         watch.look()
         found = watch.over(0)
-    for field in TOLD:
+    for field in FIELDS:
         assert (getattr(found, field) in (None, {})) == (field in found.reasons), field
 
 
-def test_a_device_without_sensors_says_of_each_figure_why() -> None:
-    assert NoSensors("none").reasons().keys() == TOLD
+def test_a_device_without_sensors_gives_a_reason_for_each_figure() -> None:
+    assert NoSensors("none").reasons().keys() == FIELDS
 
 
 OWN = 4242
 
 
 def recorded(**answers: Any) -> types.SimpleNamespace:
-    """NVML with one busy GPU and no other process than this one."""
+    """NVML with one busy GPU, used only by this process."""
     quiet: dict[str, Any] = {
         "NVMLError": RuntimeError,
         "NVML_TEMPERATURE_GPU": 0,
@@ -149,7 +149,7 @@ def unsupported(*_: Any) -> None:
     raise RuntimeError("Not Supported")
 
 
-def test_a_recorded_gpu_tells_energy_heat_and_clocks_and_is_not_throttled() -> None:
+def test_a_recorded_gpu_reports_energy_heat_and_clocks_and_is_not_throttled() -> None:
     source = GpuSensors(recorded(), [0], OWN)
     clocks = {"sm": 1.98e9, "memory": 3.201e9}
     assert source.look() == SensorReading(7500.0, 61, clocks, throttle_reasons=frozenset())
@@ -165,7 +165,7 @@ def test_recorded_gpus_of_one_device_add_up_and_the_hottest_and_slowest_count() 
 @pytest.mark.parametrize(
     ("bits", "reasons"),
     [
-        (0x1 | 0x2 | 0x10 | 0x100, set()),  # idle, clocks that somebody set, a slower GPU beside it, a display
+        (0x1 | 0x2 | 0x10 | 0x100, set()),  # idle, clocks set by a user, a slower GPU in its group, a display
         (0x4, {"power cap"}),
         (0x8 | 0x40, {"hardware slowdown", "hardware thermal slowdown"}),
         (0x20 | 0x1, {"software thermal slowdown"}),
@@ -177,13 +177,13 @@ def test_recorded_reasons_count_where_they_mean_heat_or_power(bits: int, reasons
     assert GpuSensors(nvml, [0], OWN).look().throttle_reasons == reasons
 
 
-def test_a_recorded_old_driver_is_asked_for_the_reasons_by_their_old_name() -> None:
+def test_a_recorded_old_driver_reports_reasons_under_the_old_name() -> None:
     old = {"nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: 0x40}
     nvml = recorded(nvmlDeviceGetCurrentClocksEventReasons=unsupported, **old)
     assert GpuSensors(nvml, [0], OWN).look().throttle_reasons == {"hardware thermal slowdown"}
 
 
-def test_the_bits_are_those_of_nvml() -> None:
+def test_the_throttle_bits_match_nvml() -> None:
     import pynvml
 
     names = ("SwPowerCap", "HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
@@ -195,7 +195,7 @@ def test_the_bits_are_those_of_nvml() -> None:
     ("pids", "others"),
     [((OWN,), 0), ((OWN, 7), 1), ((OWN, 7, 8), 2), ((31337,), 0), ((31337, 7), 1), ((), None)],
 )
-def test_recorded_processes_besides_this_one_are_others_under_whatever_number_it_is_listed(
+def test_recorded_other_processes_are_counted_under_any_pid_of_this_one(
     pids: tuple[int, ...], others: int | None
 ) -> None:
     source = GpuSensors(recorded(nvmlDeviceGetComputeRunningProcesses=lambda gpu: running(*pids)), [0], OWN)
@@ -203,21 +203,19 @@ def test_recorded_processes_besides_this_one_are_others_under_whatever_number_it
     assert ("other_processes" in source.reasons()) == (others is None)
 
 
-def test_what_a_recorded_gpu_does_not_support_is_null_with_nvmls_own_words() -> None:
+def test_unsupported_sensors_of_a_recorded_gpu_are_null_with_nvmls_error() -> None:
     answers = {name: unsupported for name in vars(recorded()) if name.startswith("nvmlDeviceGet")}
     old = {"nvmlDeviceGetCurrentClocksThrottleReasons": unsupported}
     source = GpuSensors(recorded(**answers, **old), [0], OWN)
     assert source.look() == SensorReading()
     assert source.users() == DeviceUsage()
-    told = {field: reason for field, reason in source.reasons().items() if field != "throttle_events"}
-    assert set(told.values()) == {"NVML says Not Supported"}
-    assert told.keys() >= {"energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "other_processes"}
+    reasons = {field: reason for field, reason in source.reasons().items() if field != "throttle_events"}
+    assert set(reasons.values()) == {"NVML says Not Supported"}
+    assert reasons.keys() >= {"energy_j", "temperature_c", "clocks_hz", "throttle_reasons", "other_processes"}
 
 
 @pytest.mark.parametrize("kind", ["gpu", "tpu"])
-def test_a_device_whose_sensors_cannot_be_opened_says_why_in_every_field(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sensors_that_cannot_be_opened_give_a_reason_in_every_field(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
     device = Device.model_validate({"id": f"{kind}:0", "kind": kind, "model": "x", "host": "h", "memory_bytes": 1})
     with sensing(device) as source:
@@ -228,7 +226,7 @@ def test_a_device_whose_sensors_cannot_be_opened_says_why_in_every_field(
 
 
 class Replayed:
-    """Gives `looks` one after the other, the last one for ever; each takes `cost_s`, and time stands still else."""
+    """Returns `looks` in order and repeats the last. Each read takes `cost_s`; otherwise time stands still."""
 
     energy_of, least_energy_s = "a replayed counter", 10.0
 
@@ -256,20 +254,20 @@ def watched(source: Replayed, samples: int, sample_s: float, warmup: int = 0) ->
     return watch.over(warmup)
 
 
-def test_energy_is_counted_from_the_first_sample_that_counts_to_the_end_of_the_last() -> None:
+def test_energy_is_counted_from_the_first_sample_after_warm_up_to_the_end_of_the_last() -> None:
     counter = [SensorReading(energy_j=joules) for joules in (100.0, 900.0, 1000.0, 1200.0, 1500.0)]
     found = watched(Replayed(counter), samples=4, sample_s=10.0, warmup=2)
     assert (found.energy_j, found.energy_s, found.energy_of) == (500.0, 20.0, "a replayed counter")
 
 
-def test_a_window_too_short_for_the_counter_has_no_energy_and_says_how_long_it_must_be() -> None:
+def test_a_window_too_short_for_the_counter_has_no_energy_and_a_reason_with_the_minimum() -> None:
     counter = [SensorReading(energy_j=0.0), SensorReading(energy_j=90.0)]
     found = watched(Replayed(counter), samples=1, sample_s=9.0)
     assert (found.energy_j, found.energy_s) == (None, None)
     assert found.reasons["energy_j"] == "the counter was read over 9.0 s; 10 s are needed (measure.min_s)"
 
 
-def test_one_look_alone_counts_nothing_and_says_why() -> None:
+def test_a_single_reading_counts_nothing_and_gives_a_reason() -> None:
     counter = SensorReading(energy_j=5.0, throttle_events=3, temperature_c=50.0)
     found = watched(Replayed([counter], cost_s=1.0), samples=3, sample_s=0.1, warmup=1)
     assert (found.looks, found.temperature_c) == (1, 50.0)
@@ -277,7 +275,7 @@ def test_one_look_alone_counts_nothing_and_says_why() -> None:
     assert found.reasons.keys() == {"energy_j", "throttle_events"}
 
 
-def test_the_hottest_moment_the_median_clock_and_every_reason_are_told() -> None:
+def test_the_hottest_moment_the_median_clock_and_every_reason_are_recorded() -> None:
     hot = SensorReading(temperature_c=81.0, clocks_hz={"sm": 1.2e9}, throttle_reasons=frozenset({"power cap"}))
     cool = SensorReading(temperature_c=60.0, clocks_hz={"sm": 1.9e9}, throttle_reasons=frozenset())
     found = watched(Replayed([cool, hot, cool, cool]), samples=3, sample_s=0.1)
@@ -286,7 +284,7 @@ def test_the_hottest_moment_the_median_clock_and_every_reason_are_told() -> None
     assert (found.other_processes, found.utilisation) == (2, 0.5)
 
 
-def test_what_was_seen_while_warming_up_does_not_count() -> None:
+def test_readings_during_warm_up_do_not_count() -> None:
     looks = [
         SensorReading(temperature_c=90.0, throttle_events=1),
         *(SensorReading(temperature_c=50.0, throttle_events=4),) * 3,
@@ -295,20 +293,20 @@ def test_what_was_seen_while_warming_up_does_not_count() -> None:
     assert (found.looks, found.temperature_c, found.throttle_events) == (3, 50.0, 0)
 
 
-def test_a_device_that_tells_nothing_leaves_every_figure_null() -> None:
+def test_a_device_without_readings_leaves_every_figure_null() -> None:
     found = watched(Replayed([SensorReading()]), samples=3, sample_s=20.0)
     silent = found.model_dump(exclude={"looks", "reasons", "other_processes", "utilisation"})
     assert {str(value) for value in silent.values()} == {"None", "{}"}
 
 
 @pytest.mark.parametrize(("cost_s", "looks"), [(0.0001, 101), (0.002, 26)])
-def test_a_slow_sensor_is_read_so_rarely_that_it_takes_half_a_percent_of_the_time(cost_s: float, looks: int) -> None:
+def test_a_slow_sensor_takes_at_most_half_a_percent_of_the_time(cost_s: float, looks: int) -> None:
     source = Replayed([SensorReading()], cost_s)
     watched(source, samples=100, sample_s=0.11)
     assert source.taken == looks
 
 
-def test_samplers_look_right_before_each_sample_and_warmup_is_counted_alike() -> None:
+def test_sensors_are_read_right_before_each_sample_and_warm_up_is_counted_the_same_way() -> None:
     events: list[str] = []
     rule = StoppingRule(min_samples=10, min_s=0.0, max_s=5.0, target_rel_ci=10.0, min_sample_s=1e-4)
 

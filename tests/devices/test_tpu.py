@@ -1,4 +1,4 @@
-"""Looking for TPU chips, in folders as a host with some has them: there is none here."""
+"""Discovery of TPU chips in recorded folders, as this host has none."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def libtpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if it were installed: the package is 170 MB, and does nothing without a chip."""
+    """Pretend that libtpu is installed: the package takes 170 MB and does nothing without a chip."""
     found = importlib.util.find_spec
     spec = importlib.machinery.ModuleSpec("libtpu", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec if name == "libtpu" else found(name))
 
 
 def _chips(folder: Path, count: int, number: str) -> tuple[Path, Path]:
-    """(/dev, PCI's folder) of a host with `count` chips, and one network card."""
+    """(/dev, PCI folder) of a host with `count` chips and one network card."""
     dev, pci = folder / "dev", folder / "pci"
     dev.mkdir()
     for index, (vendor, device) in enumerate([("0x8086", "0x10d3"), *[("0x1ae0", number)] * count]):
@@ -43,7 +43,7 @@ def _chips(folder: Path, count: int, number: str) -> tuple[Path, Path]:
     return dev, pci
 
 
-def test_a_missing_tpu_says_what_was_looked_at(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_tpu_lists_the_sources_checked(tmp_path: Path) -> None:
     with pytest.raises(DeviceUnavailable) as missing:
         discover_tpu(None, "here", SETTINGS, tmp_path, tmp_path)
     expected = "TPU not found: no /dev/accel*, no Google TPU on PCI or in /dev/vfio, no libtpu"
@@ -53,7 +53,7 @@ def test_a_missing_tpu_says_what_was_looked_at(tmp_path: Path) -> None:
     assert {name for name, value in nothing.items() if value} == set()
 
 
-def test_a_host_without_chips_refuses_a_worker_for_them() -> None:
+def test_a_host_without_chips_has_no_tpu() -> None:
     if tpu_facts()["chips"]:
         pytest.skip("a TPU is here")
     with pytest.raises(DeviceUnavailable, match=r"^TPU not found: no /dev/accel"):
@@ -81,12 +81,12 @@ def test_the_chips_of_a_host_are_one_device(
     assert all((figure.value is None) == bool(figure.reason) for figure in device.peak.values())
     seen = tpu_facts(dev, pci)
     assert (seen["chips"], seen["cores"], seen["memory_bytes"]) == (count, units, units * gib * 2**30)
-    with pytest.raises(DeviceUnavailable, match="one device, tpu:0"):
+    with pytest.raises(DeviceUnavailable, match="one device; use tpu:0"):
         discover_tpu("1", "here", SETTINGS, dev, pci)
 
 
 @pytest.mark.usefixtures("libtpu")
-def test_a_v3_that_its_host_names_is_told_from_a_v2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_accelerator_type_tells_v3_from_v2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v3-8")
     device = discover_tpu(None, "here", SETTINGS, *_chips(tmp_path, 4, "0x0027"))
     assert (device.model, device.units, device.memory_bytes) == ("TPU v3", 8, 16 * 2**30)
@@ -94,20 +94,20 @@ def test_a_v3_that_its_host_names_is_told_from_a_v2(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.usefixtures("libtpu")
-def test_chips_that_pci_does_not_name_are_counted_by_their_nodes(tmp_path: Path) -> None:
+def test_chips_missing_from_pci_are_counted_by_device_nodes(tmp_path: Path) -> None:
     for name in ("accel0", "accel1", "accel"):  # the last is the folder of other makers' accelerators
         (tmp_path / name).touch()
     device = discover_tpu("0", "here", SETTINGS, tmp_path, tmp_path)
     assert (device.model, device.units) == ("TPU of an unknown generation", 2)
 
 
-def test_a_tpu_without_its_library_is_named_and_not_called_missing(tmp_path: Path) -> None:
+def test_a_tpu_without_libtpu_is_reported_as_unusable_not_missing(tmp_path: Path) -> None:
     dev, pci = _chips(tmp_path, 1, "0x0063")
-    with pytest.raises(DeviceUnavailable, match=r"no libtpu is installed.*accel0, PCI device 0x0063"):
+    with pytest.raises(DeviceUnavailable, match=r"libtpu is missing.*accel0, PCI device 0x0063"):
         discover_tpu(None, "here", SETTINGS, dev, pci)
 
 
-def test_a_remote_tpu_is_named_with_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_remote_tpu_names_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLAB_TPU_ADDR", "10.1.2.3:8470")
     with pytest.raises(DeviceUnavailable, match=r"COLAB_TPU_ADDR is 10\.1\.2\.3:8470, but .*TPU_NAME unset"):
         discover_tpu(None, "here", SETTINGS, tmp_path, tmp_path)

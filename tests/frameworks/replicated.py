@@ -1,4 +1,4 @@
-"""One small training over so many replicas: `python -m tests.frameworks.replicated 4` prints what came of it.
+"""A small training over several replicas: `python -m tests.frameworks.replicated 4` prints its results.
 
 Also called in pytest's own process, for one replica: virtual devices can't be made once TensorFlow has started.
 """
@@ -62,7 +62,7 @@ def made(framework: TensorFlow, *, jit_compile: bool) -> Any:
 
 
 def refusals(framework: TensorFlow) -> list[str]:
-    """The reasons of what several replicas can't do: XLA, and a sample for less than each."""
+    """The error reasons for unsupported options over replicas: XLA, and fewer samples than replicas."""
     found = []
     for jit_compile, count in ((True, 16), (False, 2)):
         samples = Dataset(np.zeros((count, 8), np.float32), np.zeros(count, np.uint8))

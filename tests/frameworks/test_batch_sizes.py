@@ -24,7 +24,7 @@ def test_a_batch_of_more_samples_than_there_are_is_refused_with_the_largest() ->
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "too_few_samples")
 
 
-def test_fewer_samples_than_replicas_are_told_before_jax_is_asked_for_anything() -> None:
+def test_fewer_samples_than_replicas_fail_before_jax_is_used() -> None:
     three = Dataset(np.ones((3, 1), np.float32), np.ones((3, 1), np.float32))
     with pytest.raises(RunFailed, match="3 samples are too few for 4 replicas") as failed:
         JaxTrainer(None, [None] * 4, None, three, batch_size=8, seed=0, steps_per_execution=1)

@@ -1,4 +1,4 @@
-"""The cases of the folder beside this file on frameworks other than TensorFlow, each in a process of its own."""
+"""Runs the cases in `cases/` on the frameworks other than TensorFlow, each in a separate process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CASES = Path(__file__).parent / "cases"
 @pytest.mark.verify
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("framework", "replicas"), [("jax", 2), ("torch", 1)])
-def test_it_does_what_the_contract_says(framework: str, replicas: int) -> None:
+def test_it_fulfils_the_contract(framework: str, replicas: int) -> None:
     if framework not in installed_frameworks():
         pytest.skip(f"{framework} is not installed here")
     asked = {"CASES_FRAMEWORK": framework, "CASES_REPLICAS": str(replicas)}

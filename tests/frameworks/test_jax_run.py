@@ -1,4 +1,4 @@
-"""Whole runs on JAX, each in a process of its own that finds no TensorFlow: a host needn't have both."""
+"""Whole runs on JAX, each in a separate process without TensorFlow, because a host needn't have both."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_network_is_trained_and_judged() -> None:
 
 
 @pytest.mark.verify
-def test_a_step_is_fed_by_threads_and_from_a_batch_that_stays() -> None:
+def test_a_step_is_fed_by_threads_and_from_a_resident_batch() -> None:
     done = _run("input_pipeline")
     assert isinstance(done, DoneFrame), done
     assert [case.name for case in done.record.cases] == ["fed", "resident"]

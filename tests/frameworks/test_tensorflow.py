@@ -11,7 +11,7 @@ from dyno.frameworks import framework, supported
 from dyno.frameworks.tensorflow import TensorFlow
 
 
-def test_a_framework_that_nobody_drives_is_missing_and_the_others_are_named() -> None:
+def test_the_error_for_an_unknown_framework_lists_the_supported_ones() -> None:
     with pytest.raises(FrameworkMissing, match="tensorflow"):
         framework("theano")
     assert [framework(name).name for name in supported()] == supported()

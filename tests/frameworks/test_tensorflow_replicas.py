@@ -1,4 +1,4 @@
-"""Four replicas on virtual CPU devices do what one does; a process of their own, see `replicated`."""
+"""Four replicas on virtual CPU devices train like one, in a separate process (see `replicated`)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def one(tensorflow: TensorFlow) -> dict[str, Any]:
     return trained(tensorflow)
 
 
-def test_four_replicas_share_each_batch_and_lose_what_one_loses(one: dict[str, Any], four: dict[str, Any]) -> None:
+def test_four_replicas_share_each_batch_and_have_the_loss_of_one(one: dict[str, Any], four: dict[str, Any]) -> None:
     assert (one["replicas"], four["replicas"]) == (1, 4)
     assert four["losses"][:3] == pytest.approx(one["losses"][:3], rel=1e-4)
 
 
-def test_a_tail_leaves_out_what_does_not_divide(one: dict[str, Any], four: dict[str, Any]) -> None:
+def test_a_tail_omits_samples_that_do_not_divide(one: dict[str, Any], four: dict[str, Any]) -> None:
     # The epoch is one step of 16 samples and the 54 others, of which four replicas share 52.
     for found, seen in ((one, 70), (four, 68)):
         right = found["epoch"]["accuracy"] * seen
@@ -56,5 +56,5 @@ def test_six_inputs_are_predicted_over_four_replicas(one: dict[str, Any], four: 
     assert predicted.argmax(-1).tolist() == four["all"][:6]
 
 
-def test_what_replicas_can_not_do_is_refused(four: dict[str, Any]) -> None:
+def test_unsupported_options_are_refused_over_replicas(four: dict[str, Any]) -> None:
     assert four["refusals"] == ["jit_over_replicas", "too_few_samples"]

@@ -30,7 +30,7 @@ def _model(framework: TensorFlow, rate: float, *, dropout: float = 0.0, jit_comp
 
 
 def _still(framework: TensorFlow, batch_size: int, seed: int = 0) -> tuple[Any, Trainer]:
-    """A model that never learns: each sample's loss stays what it is, so that a mean tells which samples were seen."""
+    """A model that never learns: each sample's loss is constant, so a mean identifies the samples seen."""
     model = _model(framework, rate=0.0)
     return model, framework.trainer(model, DATA, batch_size, seed)
 
@@ -81,7 +81,7 @@ def test_a_batch_larger_than_the_data_is_refused(tensorflow: TensorFlow) -> None
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_it_learns(tensorflow: TensorFlow, jit_compile: bool) -> None:
-    """One layer's loss has no other minimum than the one that is looked for, whatever the processor rounds."""
+    """The loss of one layer has a single minimum, however the processor rounds."""
     inputs = np.eye(CLASSES, 4, dtype=np.float32)[np.arange(60) % CLASSES]
     targets = np.eye(CLASSES, dtype=np.float32)[np.arange(60) % CLASSES]
     trainer = tensorflow.trainer(_model(tensorflow, 1.0, jit_compile=jit_compile), Dataset(inputs, targets), 20, 0)

@@ -1,4 +1,4 @@
-"""What Redis holds, read in one step, and whether it says the same everywhere as the model does."""
+"""Reads Redis in one atomic step and compares its state with the model's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.life.real import OWNER, PACES, QUEUE, Real, device_id
 
 
 class OfJob(NamedTuple):
-    """One job's keys."""
+    """The keys of one job."""
 
     record: Mapping[str, str]
     ttl_ms: int
@@ -22,7 +22,7 @@ class OfJob(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Redis at one moment."""
+    """A snapshot of Redis."""
 
     now_ms: int
     jobs: list[OfJob]
@@ -68,7 +68,7 @@ def look(real: Real, devices: int) -> Seen:
 
 
 class Agreement:
-    """Holds what was seen against the model after each step, and against what was seen before."""
+    """After each step, compares the snapshot with the model and with the snapshot before."""
 
     def __init__(self) -> None:
         self._tokens: dict[int, str] = {}  # the model's -> the one in Redis
@@ -119,7 +119,7 @@ class Agreement:
 
 
 def _events(expected: Record, found: OfJob) -> None:
-    """From the stream alone: every step is in the table, none is missing, and a job ends once or not yet."""
+    """From the stream alone: each transition is in the table, none is missing, and a job ends at most once."""
     events = [fields for _, fields in found.events]
     assert [int(event["version"]) for event in events] == [*range(1, int(found.record["version"]) + 1)]
     before: Status | None = None

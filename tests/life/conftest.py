@@ -1,4 +1,4 @@
-"""A server of either kind that a test may kill, for all tests of a file."""
+"""Fixture: a Redis or Valkey server for all tests of a file, which tests may kill."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.servers import server_binary
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
-    """Parametrized with its kind."""
+    """Parametrized with the kind of server."""
     with EmbeddedServer(binary=server_binary(request.param)) as server:
         yield server

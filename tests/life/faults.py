@@ -1,10 +1,10 @@
-"""Faults to put into the Lua scripts, each of which the stateful tests have to find."""
+"""Bugs to inject into the Lua scripts; the stateful tests have to find each of them."""
 
 from __future__ import annotations
 
 from dyno.store.redis import Script
 
-# What is taken out of which script, and what stands in its place.
+# By name of the bug: the script, the text to replace, and its replacement.
 FAULTS: dict[str, tuple[Script, str, str]] = {
     "a finish doesn't look at the token": (Script.FINISH, " or record[2] ~= token", ""),
     "a requeue doesn't look at the token": (Script.REQUEUE, " or record[2] ~= token", ""),

@@ -1,10 +1,15 @@
-"""What the Lua scripts do to records, the queue and leases, once more in plain Python: a witness against them.
+"""A model of the Lua scripts in plain Python: their effect on records, the queue and leases.
 
-Both read the table of transitions in dyno/models/job.py; all else here was written from the heads of the scripts, not
-from their text. Left out, because no rule of a job's life rests on it: what a job is and says (specs, progress,
-results), versions, events and indexes (the stateful tests compare those with the records themselves), priorities,
-routing and devices that don't fit (one queue, jobs leave it in the order of their numbers), the end of a record after
-its time, and Redis' own death, which loses nothing. Time is one bit of a lease: it has run out or it hasn't.
+Both use the table of transitions in dyno/models/job.py. All else was written from the header comments of the scripts,
+not from their code. The model leaves out what no rule of a job's life depends on:
+
+- the contents of jobs (specs, progress, results);
+- versions, events and indexes, which the stateful tests compare with the records;
+- priorities, routing and devices that don't fit: there is one queue, which jobs leave in the order of their numbers;
+- the expiry of records;
+- crashes of Redis, which lose nothing.
+
+Time is one bit of a lease: it has run out or it hasn't.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ Answer = tuple[Any, ...]
 
 
 class Record(NamedTuple):
-    """One job. `last`: token and call that ended its last attempt. `ends`: how often it came into a state of DONE."""
+    """One job. `last`: token and call that ended its last attempt. `ends`: how often it entered a state of DONE."""
 
     status: Status | None = None
     attempt: int = 0
@@ -36,7 +41,7 @@ class Record(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The right of a token's owner to a device; `late` once its time has run out."""
+    """A lease of a device. `late`: it has run out."""
 
     job: int
     token: int
@@ -44,7 +49,7 @@ class Lease(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """All that Redis holds: jobs by number, the queue, one lease or none for each device."""
+    """The state of Redis: jobs by number, the queue, and at most one lease per device."""
 
     jobs: tuple[Record, ...]
     queue: tuple[int, ...]
@@ -66,9 +71,10 @@ class Ledger(NamedTuple):
 
 
 class Scripts:
-    """One method for each script. Each returns the ledger after it, and the first words of its answer.
+    """One method per script. Each returns the next ledger, and the first elements of the script's reply.
 
-    `unchecked` names scripts that don't look whose the job is (in a claim: the device), to see that this is found.
+    `unchecked`: scripts that skip the check of the token (in a claim: of the lease), to test that the search finds
+    this.
     """
 
     def __init__(self, unchecked: Collection[str] = ()) -> None:
@@ -130,7 +136,7 @@ class Scripts:
         return ledger, (now, job)
 
     def _owns(self, script: str, record: Record, token: int, event: Event) -> bool:
-        """Whether the event may happen to the job at the word of whoever has the token."""
+        """Whether the holder of the token may apply the event to the job."""
         return (record.status, event) in TRANSITIONS and (record.token == token or script in self._unchecked)
 
     def _attempt_ended(
@@ -147,7 +153,7 @@ class Scripts:
 
 
 def run_out(ledger: Ledger, device: int) -> Ledger:
-    """Time goes by until the device's lease has run out."""
+    """Let the device's lease run out."""
     lease = ledger.leases[device]
     return ledger if lease is None else ledger.with_lease(device, lease._replace(late=True))
 

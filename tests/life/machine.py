@@ -1,4 +1,4 @@
-"""Moves in any order, on the model and on a real server at once; after each, both have to say the same."""
+"""Applies moves in any order to the model and to a real server; after each move, both must agree."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ WEIGHTS = {
 
 
 class Life(RuleBasedStateMachine):
-    """At its end all workers die, and a new one has to bring every job to its end.
+    """At the end all workers die, and a new one must bring every job to its end.
 
-    One rule for all moves, since Hypothesis leaves some rules out of each run: a zombie comes of many moves together.
-    It draws a kind of move first, by WEIGHTS: were all as likely, jobs would be canceled before much befell them.
+    There is one rule for all moves, because Hypothesis omits some rules in each run, and a zombie needs many moves. The
+    rule first draws a kind of move, by WEIGHTS. With equal weights, most jobs would be canceled early.
     """
 
     def __init__(self, server: EmbeddedServer) -> None:
@@ -48,8 +48,8 @@ class Life(RuleBasedStateMachine):
         self._server, self._real = server, Real(server.url, WORKERS)
         self._scripts, self._tokens, self._agreement = Scripts(), count(), Agreement()
         self._world = World.beginning(JOBS, DEVICES, WORKERS)
-        self._unheard: dict[int, Move] = {}  # by worker: its last call, if the answer got lost
-        self._sound = False  # both have said the same, and no move has been begun since
+        self._unheard: dict[int, Move] = {}  # by worker: its last call, if the reply was lost
+        self._sound = False  # both have agreed, and no move has begun since
 
     @rule(data=st.data())
     def goes_on(self, data: st.DataObject) -> None:
@@ -72,7 +72,7 @@ class Life(RuleBasedStateMachine):
             self._real.close()
 
     def _kinds(self) -> Iterator[tuple[str, list[Move]]]:
-        """Each kind of move, with those of it that are possible now."""
+        """The moves that are possible now, by kind."""
         calls = [move for move in moves(self._world) if move.what in ("claim", "beat", "end")]
         zombies = [move.who for move in calls if self._is_zombie(move.who)]
         for what in ("submit", "run out", "expire", "die"):
@@ -94,7 +94,7 @@ class Life(RuleBasedStateMachine):
         return [job for job, record in enumerate(self._world.ledger.jobs) if record.status in statuses]
 
     def _is_zombie(self, worker: int) -> bool:
-        """Whether its job is another attempt's by now."""
+        """Whether another attempt owns the worker's job by now."""
         belief = self._world.workers[worker]
         if belief is None or belief.job is None:
             return False
@@ -106,7 +106,7 @@ class Life(RuleBasedStateMachine):
                 submitted = self._real.submit(move.who)
                 assert (submitted.replayed, submitted.job.id) == (True, self._real.ids[move.who])
             case "redis is killed":
-                kill_once_written(self._server)  # `always`, which may simply be killed, takes three times as long
+                kill_once_written(self._server)  # with `always` a plain kill would do, but takes three times as long
                 assert self._server.revive()
             case "expire":
                 self._reap()
@@ -114,7 +114,7 @@ class Life(RuleBasedStateMachine):
                 self._make(move)
 
     def _make(self, move: Move) -> None:
-        """On both sides. Submits, cancels and calls have to be answered alike."""
+        """Apply the move to both sides. The replies to submits, cancels and calls must be the same."""
         queue_was_empty = not self._world.ledger.queue
         answer = self._modelled(move)
         match move.what:

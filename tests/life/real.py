@@ -1,4 +1,4 @@
-"""The same moves through the product's own calls, on a real server: real scripts, real tokens, answers really lost."""
+"""The moves on a real server, through Dyno's own calls, with real scripts, real tokens and really lost replies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def device_id(device: int) -> str:
 
 
 class Lossy(redis.Redis):
-    """Redis does what it is asked; where `loses` is set, its next answer doesn't arrive."""
+    """A connection to Redis. If `loses` is set, Redis runs the next command, but the reply doesn't arrive."""
 
     loses = False
 
@@ -46,7 +46,7 @@ class Lossy(redis.Redis):
 
 
 class Worker:
-    """One worker's calls, and the attempt that it has, if any."""
+    """The calls of a worker, and its attempt, if any."""
 
     def __init__(self, settings: Settings, number: int) -> None:
         assert settings.redis_url is not None
@@ -55,7 +55,7 @@ class Worker:
         self.begin()
 
     def begin(self) -> None:
-        """As a new process, which knows nothing of what the one before it did."""
+        """Replace the worker by a new process without its state."""
         self._leases = Leases(self._client, self._settings)
         self._claim: Claim | None = None
 
@@ -63,7 +63,7 @@ class Worker:
         self._client.close()
 
     def call(self, move: Move) -> Any:
-        """What the call returned; None where that got lost."""
+        """The return value of the call; None if the reply was lost."""
         self._client.loses = not move.heard
         if move.heard:
             return self._called(move)
@@ -88,7 +88,7 @@ class Real:
     """Everything on one server: jobs by number (the order they were submitted in), devices and workers by number."""
 
     def __init__(self, redis_url: str, workers: int) -> None:
-        # No lease runs out by itself: `run_out` lets it.
+        # Leases run out only through `run_out`.
         self.settings = Settings(redis_url=redis_url, namespace="life", lease_s=24 * 3600.0)
         self.keys, self.client = Keys(self.settings.namespace), sync_client(self.settings)
         self.workers = [Worker(self.settings, number) for number in range(workers)]
@@ -107,7 +107,7 @@ class Real:
         self._loop.close()
 
     def submit(self, job: int) -> Submitted:
-        """For the first time or again: each has its own key, every other one an owner, every third a webhook."""
+        """Submit or resubmit a job. Each has its own key, every other one an owner, every third a webhook."""
         key, jobs = f"key-{job}", self._owned if job % 2 else self._jobs
         submitted = self._loop.run(jobs.submit(SPEC if job % 3 else TOLD, idempotency_key=key, body_sha256=key))
         if job == len(self.ids):
@@ -115,19 +115,19 @@ class Real:
         return submitted
 
     def cancel(self, job: int) -> bool | None:
-        """Whether that changed anything; None for a job that has ended otherwise."""
+        """Cancel a job. Returns whether that changed anything; None if the job has ended in another way."""
         try:
             return self._loop.run(self._jobs.cancel(self.ids[job])).changed
         except JobFinished:
             return None
 
     def run_out(self, device: int) -> None:
-        """Written into Redis rather than waited for: a lease short enough to wait for would also run out unasked."""
+        """Expire a lease by a write to Redis: a lease short enough to wait for would also run out at other times."""
         self.client.hset(self.keys.lease(device_id(device)), "expires_at_ms", 1)
         self.client.zadd(self.keys.leases, {device_id(device): 1})
 
     def reap(self) -> set[int]:
-        """The jobs whose leases had run out; a server just started is trusted as well."""
+        """End the expired leases and return their jobs, even if the server has just started."""
         return {
             self.ids.index(job_id)
             for job_id in expire_leases(self.client, self.settings.model_copy(update={"lease_s": 0.0}))
@@ -135,7 +135,7 @@ class Real:
 
 
 def agrees(ids: list[str], told: Any, move: Move, answer: Answer) -> bool:
-    """Whether a worker was told what the model answers."""
+    """Whether the worker's reply agrees with the model's."""
     match move.what, answer:
         case "claim", ("claimed", job):
             return told is not None and told.job_id == ids[job]

@@ -1,4 +1,4 @@
-"""Which worlds are one to the search: those that differ in names alone."""
+"""Renames tokens, devices, workers and jobs, so that the search treats worlds that differ only in names as one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.life.ledger import Lease, Ledger, Record
 from tests.life.world import Belief, World
 
 _DONE = Record(Status.SUCCEEDED, attempt=1, ends=1)
-_LAST = 99  # behind all numbers that come up
+_LAST = 99  # greater than all numbers in use
 
 
 class _Names(NamedTuple):
@@ -22,7 +22,7 @@ class _Names(NamedTuple):
 
 
 def fresh(world: World) -> int:
-    """A token that nobody has."""
+    """A token that no worker holds."""
     tokens = [lease.token for lease in world.ledger.leases if lease is not None]
     tokens += [record.token for record in world.ledger.jobs if record.token is not None]
     tokens += [belief.token for belief in world.workers if belief is not None]
@@ -30,10 +30,10 @@ def fresh(world: World) -> int:
 
 
 def renamed(world: World) -> World:
-    """One world for all that differ only in the names of tokens, devices, workers and jobs that are done.
+    """The canonical form of worlds that differ only in the names of tokens, devices, workers and done jobs.
 
-    How a job ended makes no difference to what can follow, nor whether a call that came too late was told "already" or
-    "superseded": both are forgotten.
+    It drops how a job ended, and whether a late call got "already" or "superseded", because neither affects later
+    moves.
     """
     names = _names(world.ledger)
     ledger = world.ledger
@@ -46,7 +46,7 @@ def renamed(world: World) -> World:
 
 
 def _names(ledger: Ledger) -> _Names:
-    """Jobs that are done come first, the others stay in their order, the queue's. Devices follow their jobs."""
+    """Done jobs come first; the others keep their order, which is the queue's. Devices follow their jobs."""
     by_end = sorted(range(len(ledger.jobs)), key=lambda job: not ledger.jobs[job].done)
     jobs = {job: number for number, job in enumerate(by_end)}
     places = [_LAST if lease is None else jobs[lease.job] for lease in ledger.leases]
@@ -72,7 +72,7 @@ def _lease(lease: Lease | None, names: _Names) -> Lease | None:
 
 
 def _beliefs(world: World, names: _Names) -> Iterator[Belief]:
-    """In an order of their own; tokens that only a worker still knows are named last."""
+    """Number the tokens in a fixed order; those that only a worker still knows come last."""
     believed = sorted(
         (
             names.devices[belief.device],

@@ -1,4 +1,4 @@
-"""Breadth first through every world that can be reached, with what must hold of each and of each step to it."""
+"""A breadth-first search through all reachable worlds, which checks invariants of each world and each move."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.life.ledger import Answer, Ledger, Scripts
 from tests.life.sameness import fresh, renamed
 from tests.life.world import Move, World, make, moves
 
-# What goes on without any worker of now, callers' cancels and lost answers.
+# Moves without the present workers, cancels and lost replies.
 _HEALTHY = ("submit", "run out", "expire", "die", "claim")
 
 
 @dataclass
 class Found:
-    """`trace`: the shortest way to what is wrong, as moves; `stuck`: worlds from which not all jobs can end."""
+    """`trace`: the shortest sequence of moves to a violation. `stuck`: worlds from which not all jobs can end."""
 
     worlds: int = 0
     transitions: int = 0
@@ -27,7 +27,7 @@ class Found:
 
 
 def search(scripts: Scripts, beginning: World) -> Found:
-    """Look at every world that can be reached, and at every step that changes one, until something is wrong."""
+    """Check all reachable worlds and all moves between them, until an invariant is violated."""
     found = Found()
     came: dict[World, World | None] = {beginning: None}
     ways_back: dict[World, list[World]] = {}
@@ -54,7 +54,7 @@ def search(scripts: Scripts, beginning: World) -> Found:
 
 
 def broken(before: World, move: Move, after: World, answer: Answer) -> Iterator[str]:
-    """What doesn't hold after a move, in words."""
+    """The violated invariant after a move, as text."""
     for job, (was, now) in enumerate(zip(before.ledger.jobs, after.ledger.jobs, strict=True)):
         if was.status in DONE and now.status is not was.status:
             yield f"job {job} was {was.status} and is {now.status}"
@@ -87,7 +87,7 @@ def _healthy(move: Move) -> bool:
 
 
 def _ends_from(came: Collection[World], ways_back: dict[World, list[World]]) -> int:
-    """From how many worlds all jobs can end by healthy moves alone."""
+    """The number of worlds from which all jobs can end by healthy moves alone."""
     ahead = [world for world in came if all(record.done for record in world.ledger.jobs)]
     ending = set(ahead)
     while ahead:
@@ -108,7 +108,7 @@ def _path(came: Mapping[World, World | None], last: World) -> list[World]:
 
 
 def _trace(scripts: Scripts, path: list[World]) -> tuple[list[Move], str]:
-    """The moves along a path with a wrong one behind it, made again without renaming: a worker keeps its number."""
+    """The moves of a path to a violation, replayed without renaming, so that workers keep their numbers."""
     world, trace = path[0], []
     for goal in path[1:]:
         steps = ((move, make(scripts, world, move, fresh(world))[0]) for move in moves(world))

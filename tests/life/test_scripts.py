@@ -1,6 +1,6 @@
-"""The Lua scripts against the model of them, on Redis and on Valkey.
+"""The Lua scripts against their model, on Redis and on Valkey.
 
-LIFE_EXAMPLES in the environment is how many lives of up to 40 moves are tried; 30 of them take 3 s.
+The variable LIFE_EXAMPLES sets the number of examples of up to 40 moves; 30 of them take 3 s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import SCRIPT_SOURCES
 from tests.life.faults import FAULTS
 from tests.life.machine import Life
-from tests.servers import KINDS, ONE_KIND
+from tests.servers import ONE_KIND
 
 MANY = settings(
     max_examples=int(os.environ.get("LIFE_EXAMPLES", "30")),
@@ -25,20 +25,20 @@ MANY = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
-# The same moves each time, so that it doesn't hang on luck whether a fault is found.
+# The same moves each time, so that finding a bug doesn't depend on luck.
 UNTIL_FOUND = settings(MANY, max_examples=500, derandomize=True, database=None, phases=[Phase.generate])
 
 
-both = pytest.mark.parametrize("server", KINDS, indirect=True, scope="module")
 one = pytest.mark.parametrize("server", ONE_KIND, indirect=True, scope="module")
 
 
-@both
-@pytest.mark.timeout(24 * 3600 if "LIFE_EXAMPLES" in os.environ else 900)  # an example that fails is made shorter
+@one
+@pytest.mark.timeout(24 * 3600 if "LIFE_EXAMPLES" in os.environ else 900)  # includes shrinking a failing example
 def test_whatever_happens_the_scripts_do_what_the_model_does(server: EmbeddedServer) -> None:
     run_state_machine_as_test(lambda: Life(server), settings=MANY)
 
 
+@pytest.mark.verify  # what is tested here is the test above
 @one
 @pytest.mark.parametrize("fault", FAULTS)
 def test_they_find_the_bug_where(fault: str, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The rules of a job's life, looked at in every order of things: two workers, two or three jobs, two devices."""
+"""The rules of a job's life, checked for every order of moves: two workers, two or three jobs, two devices."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ BEGINNING = World.beginning(jobs=3, devices=2, workers=2)
 
 
 class NoReaper(Scripts):
-    """Leases run out, and nobody takes them."""
+    """Leases run out, but no process ends them."""
 
     def expire(self, ledger: Ledger, device: int) -> tuple[Ledger, Answer]:
         return ledger, ("live",)
 
 
 class Forgetful(Scripts):
-    """A lease that ran out is taken, but its job isn't put back into the queue."""
+    """An expired lease is ended, but its job isn't queued again."""
 
     def expire(self, ledger: Ledger, device: int) -> tuple[Ledger, Answer]:
         after, answer = super().expire(ledger, device)
@@ -28,7 +28,8 @@ class Forgetful(Scripts):
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.verify)])
 def everything(request: pytest.FixtureRequest) -> Found:
-    """Of so many jobs: 57,000 transitions between 4,700 worlds, in a second; of three 187,000 between 14,500."""
+    """The search for that many jobs. Two have 57,000 transitions between 4,700 worlds, which take a second; three have
+    187,000 between 14,500."""
     return search(Scripts(), World.beginning(jobs=request.param, devices=2, workers=2))
 
 
@@ -37,7 +38,7 @@ def test_no_order_of_things_loses_a_job_ends_it_twice_or_gives_it_to_two(everyth
     assert everything.transitions >= 50_000
 
 
-def test_wherever_things_stand_all_jobs_can_still_end_without_any_worker_of_now(everything: Found) -> None:
+def test_from_every_world_all_jobs_can_end_without_the_present_workers(everything: Found) -> None:
     assert everything.worlds > 0
     assert everything.stuck == 0
 
@@ -50,7 +51,7 @@ def test_without_its_place_in_the_queue_the_search_finds_a_job_lost() -> None:
     assert search(Forgetful(), BEGINNING).wrong == "job 0 is queued, and the queue doesn't say so"
 
 
-# The shortest way to what goes wrong, as the search tells it.
+# The shortest path to the violation, as reported by the search.
 A_ZOMBIE = [
     "job 0 is submitted",
     "worker 0 claims for device 0",

@@ -1,10 +1,10 @@
-"""The ledger with the workers around it: what each of them believes, and every move that can be made next.
+"""The ledger plus the workers: the state that each of them believes in, and all possible next moves.
 
-A worker here is a process: it may claim for any device (as a successor on a dead one's device does), may be stopped
-for as long as it likes while its lease is taken (a zombie), and may die, when a new one takes its place. Every answer
-may be lost; the worker then makes the same call again with the same token, or ends its attempt in another way.
-Left out: an old request that reaches Redis after its repetition, and how a worker hears of a cancel (it may stop
-whatever is being canceled).
+A worker here is a process. It may claim for any device, as the successor of a dead worker does. It may be stopped while
+its lease is taken (a zombie), and it may die, and a new one takes its place. Every reply may be lost. The worker then
+repeats the call with the same token, or ends its attempt in another way.
+Left out: an old request that reaches Redis after its retry, and how a worker learns of a cancel (it may stop any job
+whose cancel was requested).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENDINGS = (Event.SUCCEED, Event.FAIL, Event.STOP, Event.REQUEUE, HAND_BACK)
 
 
 class Belief(NamedTuple):
-    """What a worker thinks it has; `job` is None until its claim was answered."""
+    """The attempt that a worker believes it has. `job`: None until its claim was answered."""
 
     device: int
     token: int
@@ -27,7 +27,7 @@ class Belief(NamedTuple):
 
 
 class World(NamedTuple):
-    """One state of everything."""
+    """A state of the ledger and all workers."""
 
     ledger: Ledger
     workers: tuple[Belief | None, ...]
@@ -43,7 +43,7 @@ class World(NamedTuple):
 
 
 class Move(NamedTuple):
-    """`who` is a job, device or worker, as the move has it; `heard` is false where the answer gets lost."""
+    """A move. `who`: a job, device or worker, depending on the move. `heard`: False if the reply is lost."""
 
     what: str
     who: int
@@ -67,7 +67,7 @@ WORDS = {
 
 
 def moves(world: World) -> Iterator[Move]:
-    """All that can happen next."""
+    """All possible next moves."""
     records, leases = world.ledger.jobs, world.ledger.leases
     new = next((job for job, record in enumerate(records) if record.status is None), None)
     if new is not None:
@@ -98,7 +98,7 @@ def _calls(world: World, belief: Belief | None) -> Iterator[tuple[str, Any]]:
 
 
 def make(scripts: Scripts, world: World, move: Move, token: int) -> tuple[World, Answer]:
-    """The world after a move, and what was answered. `token` is for a claim that isn't made again."""
+    """The world after a move, and the reply. `token`: for a claim that isn't a retry."""
     ledger, who = world.ledger, move.who
     match move.what:
         case "submit" | "cancel" | "expire":
@@ -114,7 +114,7 @@ def make(scripts: Scripts, world: World, move: Move, token: int) -> tuple[World,
 
 
 def _called(scripts: Scripts, world: World, move: Move, token: int) -> tuple[Belief, tuple[Ledger, Answer]]:
-    """What the worker believes until it hears of its call, and what the call did."""
+    """The worker's belief until its call is answered, and the effect of the call."""
     ledger, belief = world.ledger, world.workers[move.who]
     if belief is None:
         belief = Belief(move.how, token)
@@ -129,7 +129,7 @@ def _called(scripts: Scripts, world: World, move: Move, token: int) -> tuple[Bel
 
 
 def _heard(belief: Belief, move: Move, answer: Answer) -> Belief | None:
-    """A worker without a job, one that ended its attempt and one that was superseded have nothing any more."""
+    """Workers without a job, with an ended attempt or superseded have no attempt any more."""
     match move.what, answer:
         case "claim", ("claimed", job):
             return belief._replace(job=job)

@@ -1,4 +1,4 @@
-"""A clock whose readings are input, and sampling over it."""
+"""A simulated clock, and sampling with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dyno.measure.stopping_rule import StoppingRule
 
 
 class Bench:
-    """A clock that only executing moves: each execution lasts what `durations_s` says next, on two busy cores."""
+    """A clock that only executions advance, by the next value of `durations_s` each, on two busy cores."""
 
     def __init__(self, durations_s: Iterator[float], epoch_drift: float = 1.0) -> None:
         self.time_s = 100.0

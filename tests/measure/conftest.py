@@ -1,4 +1,4 @@
-"""Records of runs with chosen figures, and a workload over them, so that all that follows can be computed by hand."""
+"""Records of runs with chosen figures, and a workload for them, so that results can be computed by hand."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ WORKLOAD = Workload(
 
 @pytest.fixture
 def result(record: MakeRecord, device: Device) -> Callable[..., Result]:
-    """Assembles a job over runs whose samples all last 0.5, 1 and 2 s, or over `records`."""
+    """Assembles a job from runs whose samples all last 0.5, 1 and 2 s, or from `records`."""
 
     def build(
         records: list[RunRecord] | None = None,

@@ -1,4 +1,4 @@
-"""From the records of all runs to one result."""
+"""Assembly of a result from the records of its runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRAINING = Training(
 )
 
 
-def test_phases_are_medians_windows_are_summed_and_memory_is_the_most(
+def test_phases_are_medians_windows_are_sums_and_memory_is_the_maximum(
     result: Callable[..., Result], record: MakeRecord
 ) -> None:
     runs = [
@@ -39,7 +39,7 @@ def test_phases_are_medians_windows_are_summed_and_memory_is_the_most(
     assert (found.memory.host_peak_bytes, found.memory.device_peak_bytes, found.memory.reason) == (9, None, "why")
 
 
-def test_the_least_precise_run_speaks_for_all(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_the_precision_is_that_of_the_least_precise_run(result: Callable[..., Result], record: MakeRecord) -> None:
     errors = (3e-7, 2.9e-4, None)
     runs = [
         record(
@@ -63,7 +63,7 @@ SEEN = Precision(requested="float32", observed="float32", rel_error=3e-7)
 
 @pytest.mark.parametrize("process_start", ["spawned", "forked"])
 @pytest.mark.parametrize(("runs", "expected"), [(5, Verdict.TRUSTED), (4, Verdict.INDICATIVE)])
-def test_five_clean_runs_of_which_all_was_checked_are_trusted_however_they_started(
+def test_five_clean_and_fully_checked_runs_are_trusted_forked_or_spawned(
     result: Callable[..., Result], record: MakeRecord, process_start: str, runs: int, expected: Verdict
 ) -> None:
     clean = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(runs)]
@@ -76,18 +76,18 @@ def test_five_clean_runs_of_which_all_was_checked_are_trusted_however_they_start
     assert found.verdict is expected
 
 
-def test_what_a_run_could_not_check_keeps_the_verdict_down_with_the_reason_beside_it(
+def test_a_check_that_a_run_could_not_make_lowers_the_verdict_and_gives_a_reason(
     result: Callable[..., Result], record: MakeRecord
 ) -> None:
-    untold = {"UNIT_MISMATCH": "nothing counts here"}
-    first = record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN, unchecked=untold)
+    unchecked_reasons = {"UNIT_MISMATCH": "nothing counts here"}
+    first = record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN, unchecked=unchecked_reasons)
     others = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(4)]
     found = result([first, *others])
     assert (found.unchecked, found.verdict) == (["UNIT_MISMATCH"], Verdict.INDICATIVE)
-    assert found.details["unchecked_reasons"] == untold
+    assert found.details["unchecked_reasons"] == unchecked_reasons
 
 
-def test_a_core_that_does_not_tell_its_instructions_leaves_the_path_unchecked(
+def test_unknown_instructions_leave_slow_path_unchecked(
     result: Callable[..., Result], record: MakeRecord, device: Device
 ) -> None:
     found = result([record([0.2] * 20, amounts={"execution": 1.0})], on=device.model_copy(update={"isa": []}))
@@ -95,7 +95,7 @@ def test_a_core_that_does_not_tell_its_instructions_leaves_the_path_unchecked(
     assert "instructions" in str(found.details["unchecked_reasons"])
 
 
-def test_what_could_not_be_checked_of_this_result_is_listed(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_codes_that_could_not_be_checked_are_listed(result: Callable[..., Result], record: MakeRecord) -> None:
     checked = [record([0.2] * 20, amounts={"execution": 1.0}, precision=SEEN) for _ in range(5)]
     assert result(checked, dtype="bfloat16").unchecked == ["ABOVE_PEAK"]
     assert "RESULT_INCORRECT" in result([record([0.2] * 20, amounts={"execution": 1.0})]).unchecked
@@ -105,7 +105,7 @@ def codes(result: Result) -> set[str]:
     return {each.code for each in result.warnings}
 
 
-def test_a_run_s_own_grave_warning_makes_the_result_untrusted(
+def test_a_class_a_warning_of_one_run_makes_the_result_untrusted(
     result: Callable[..., Result], record: MakeRecord
 ) -> None:
     wrong = record([0.2] * 20, amounts={"execution": 1.0}, warnings=[warning("RESULT_INCORRECT", rel_error=0.1)])
@@ -118,7 +118,7 @@ def test_scatter_between_runs_is_noisy(result: Callable[..., Result]) -> None:
     assert "NOISY" in codes(result())
 
 
-def test_a_loose_target_buys_no_trust(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_a_loose_target_does_not_make_a_result_trusted(result: Callable[..., Result], record: MakeRecord) -> None:
     def judged(*medians_s: float) -> Result:
         runs = [record([time_s] * 20, amounts={"execution": 1.0}, precision=SEEN) for time_s in medians_s]
         return result(runs, spec=Spec(workload="some", measure=Measure(target_rel_ci=0.5)))
@@ -134,7 +134,7 @@ def test_a_figure_above_the_peak_is_untrusted(result: Callable[..., Result], rec
     assert found.verdict is Verdict.UNTRUSTED
 
 
-def test_a_device_almost_idle_a_quota_and_an_emulated_device_are_said(
+def test_an_idle_device_a_quota_and_an_emulated_device_raise_warnings(
     result: Callable[..., Result], record: MakeRecord, device: Device
 ) -> None:
     environment = {"container": {"cpu_cores": 1.0, "memory_bytes": None}}
@@ -143,14 +143,14 @@ def test_a_device_almost_idle_a_quota_and_an_emulated_device_are_said(
     assert {"OVERHEAD_BOUND", "CPU_QUOTA", "EMULATED_DEVICE"} <= codes(found)
 
 
-def test_a_working_set_within_the_cache_is_said(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_a_working_set_within_the_cache_raises_a_warning(result: Callable[..., Result], record: MakeRecord) -> None:
     inside = record([1.0] * 20, amounts={"execution": 1.0}, details={"working_set_bytes": 2**20})
     outside = record([1.0] * 20, amounts={"execution": 1.0}, details={"working_set_bytes": 2**30})
     assert "CACHE_RESIDENT" in codes(result([inside]))
     assert "CACHE_RESIDENT" not in codes(result([outside]))
 
 
-def test_a_rising_loss_and_a_sample_of_the_data_are_said(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_a_rising_loss_and_sample_data_raise_warnings(result: Callable[..., Result], record: MakeRecord) -> None:
     rising = [Epoch(index=place, time_s=1.0, loss=loss) for place, loss in enumerate((1.0, 2.0))]
     data = TRAINING.data.model_copy(update={"kind": "sample"})
     training = TRAINING.model_copy(update={"epochs": rising, "data": data})
@@ -158,7 +158,7 @@ def test_a_rising_loss_and_a_sample_of_the_data_are_said(result: Callable[..., R
     assert {"LOSS_RISING", "SYNTHETIC_DATA"} <= codes(found)
 
 
-def test_identity_environment_and_references_travel_along(
+def test_the_result_has_identity_environment_and_references(
     result: Callable[..., Result], record: MakeRecord, device: Device
 ) -> None:
     found = result([record([1.0] * 20, amounts={"execution": 1.0}, environment={"python": "3"}, details={"x": 1})])
@@ -185,7 +185,7 @@ def test_the_command_that_reproduces_it_can_be_pasted_into_a_shell(result: Calla
     assert "--replicas 8 " in (result(spec=Spec(workload="some", replicas=8)).reproduce or "")
 
 
-def test_the_command_writes_values_as_the_command_line_reads_them(device: Device) -> None:
+def test_the_command_writes_values_in_the_command_line_s_syntax(device: Device) -> None:
     class Typed(Params):
         jit_compile: bool = True
         name: str = "true"
@@ -204,7 +204,7 @@ def test_the_command_writes_values_as_the_command_line_reads_them(device: Device
     assert "--processes" not in words
 
 
-def test_the_command_says_a_null_unless_it_is_the_default(device: Device) -> None:
+def test_the_command_includes_null_unless_it_is_the_default(device: Device) -> None:
     class Nullable(Params):
         patience: int | None = 3
         samples: int | None = None

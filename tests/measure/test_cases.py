@@ -32,7 +32,7 @@ def _case(alone: RunRecord, name: str, flops: float, dtype: str = "float32") -> 
 
 @pytest.fixture
 def several(record: MakeRecord) -> Callable[..., RunRecord]:
-    """A run whose first case lasts `small_s` and the second `large_s`."""
+    """A run whose first case lasts `small_s` and whose second lasts `large_s`."""
 
     def make(small_s: Sequence[float], large_s: Sequence[float], dtype: str = "float32", **of_large: Any) -> RunRecord:
         own = record(small_s, work=SMALL, amounts={"execution": SMALL})
@@ -42,10 +42,10 @@ def several(record: MakeRecord) -> Callable[..., RunRecord]:
     return make
 
 
-def test_a_case_against_another_is_the_ratio_of_both_medians_for_as_much_work_in_each_run(
+def test_a_metric_against_another_case_is_the_ratio_of_medians_per_work_in_each_run(
     several: Callable[..., RunRecord], result: MakeResult
 ) -> None:
-    """100 in 1 s against 1000 in 5 s is twice as long for as much; in 4 s 2.5 times."""
+    """100 in 1 s takes twice as long per unit of work as 1000 in 5 s, and 2.5 times as long as 1000 in 4 s."""
     slowdown = next(
         each
         for each in result([several([1.0] * 20, [large_s] * 20) for large_s in (5, 4)]).metrics
@@ -57,10 +57,10 @@ def test_a_case_against_another_is_the_ratio_of_both_medians_for_as_much_work_in
 
 
 @pytest.mark.parametrize(("small_s", "large_s", "case"), [(0.008, 0.05, "large"), (0.004, 0.08, "small")])
-def test_the_case_that_is_furthest_above_its_peak_is_told(
+def test_the_case_furthest_above_its_peak_is_reported(
     several: Callable[..., RunRecord], result: MakeResult, small_s: float, large_s: float, case: str
 ) -> None:
-    """Of a peak of 10,000 a second."""
+    """The peak is 10,000 per second."""
     runs = [several([small_s] * 20, [large_s] * 20)]
     raised = next(each for each in result(runs).warnings if each.code == "ABOVE_PEAK")
     fraction = max(SMALL / small_s, LARGE / large_s) / 10_000
@@ -129,11 +129,11 @@ def test_a_case_above_the_peak_makes_the_result_untrusted(
 
 @pytest.fixture
 def slow(device: Device) -> Device:
-    """Of whose peak the small case reaches 2.5 % in 1 s."""
+    """A device of whose peak the small case reaches 2.5 % in 1 s."""
     return device.model_copy(update={"peak": {"float32": PeakFigure(value=4000.0, provenance="measured here")}})
 
 
-def test_what_is_wrong_with_a_later_case_is_told(
+def test_a_warning_about_a_later_case_is_reported(
     several: Callable[..., RunRecord], result: MakeResult, slow: Device
 ) -> None:
     sound = result([several([1.0] * 20, [2.0] * 20)], on=slow)
@@ -147,7 +147,7 @@ def test_what_is_wrong_with_a_later_case_is_told(
 
 
 @pytest.mark.parametrize(("small_s", "large_s", "case"), [(2.0, 2.0, "small"), (1.0, 20.0, "large")])
-def test_a_case_that_starts_more_than_it_works_is_told_whichever_it_is(
+def test_an_overhead_bound_case_is_reported_at_any_position(
     several: Callable[..., RunRecord], result: MakeResult, slow: Device, small_s: float, large_s: float, case: str
 ) -> None:
     found = result([several([small_s] * 20, [large_s] * 20)], on=slow)
@@ -169,5 +169,5 @@ def test_work_without_arithmetic_has_no_fraction_of_peak(record: MakeRecord, dev
 
     found = peak_for_dtype(device, "float32", 0.0, [record([1.0] * 20)])
     assert (found.value, found.fraction) == (None, None)
-    assert "no arithmetic" in (found.reason or "")
+    assert "no significant arithmetic" in (found.reason or "")
     assert peak_for_dtype(device, "int8", 1.0, [record([1.0] * 20)]).unit == "OP/s"

@@ -1,4 +1,4 @@
-"""Which results may be compared, and comparisons of results with known ratios."""
+"""Comparable results, and comparisons of results with known ratios."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ def test_results_of_emulated_devices_may_be_compared_with_each_other() -> None:
     assert check_comparable(entries, None, UNTIMED) == "throughput"
 
 
-def test_the_third_of_several_is_looked_at_too() -> None:
+def test_the_third_of_several_results_is_checked_too() -> None:
     with pytest.raises(NotComparable):
         check_comparable([an_entry(), an_entry(), an_entry(method_version="2")], None, UNTIMED)
 
 
-def test_a_precision_that_nobody_observed_is_told_and_forbids_nothing() -> None:
+def test_an_unobserved_precision_is_a_difference_but_does_not_prevent_a_comparison() -> None:
     entries = [an_entry(), an_entry(precision=precision(None))]
     assert check_comparable(entries, None, UNTIMED) == "throughput"
     assert {each.field: each.values for each in differences(entries)} == {"/precision/observed": ["float32", None]}
 
 
-def test_a_param_that_no_sample_times_may_differ_but_not_for_a_figure_taken_once() -> None:
+def test_an_untimed_param_may_differ_except_for_a_figure_taken_once() -> None:
     metrics = [a_metric(), a_metric("accuracy", [])]
     entries = [an_entry(metrics=metrics, spec={"params": {"epochs": epochs}}) for epochs in (1, 2)]
     assert check_comparable(entries, None, UNTIMED) == "throughput"
@@ -84,7 +84,7 @@ def test_a_param_that_no_sample_times_may_differ_but_not_for_a_figure_taken_once
         check_comparable(entries, None, frozenset())
 
 
-def test_trainings_from_different_weights_may_be_compared_on_what_their_steps_take() -> None:
+def test_the_step_times_of_trainings_from_different_weights_may_be_compared() -> None:
     untimed = registry()["mnist_cnn"].params.untimed
     weights = {"job": f"job_{'0' * 26}", "name": "model.weights.h5"}
     entries = [an_entry(spec={"params": {"weights": each}}) for each in (None, weights)]
@@ -93,7 +93,7 @@ def test_trainings_from_different_weights_may_be_compared_on_what_their_steps_ta
 
 
 @pytest.mark.parametrize("metrics", [[], [a_metric("execution_time", better="lower")]])
-def test_a_metric_that_not_all_have_is_refused_with_those_they_have(metrics: list[Any]) -> None:
+def test_the_error_for_a_missing_metric_lists_the_common_metrics(metrics: list[Any]) -> None:
     both = an_entry(metrics=[a_metric(), a_metric("execution_time", better="lower")])
     with pytest.raises(InvalidComparison) as refused:
         check_comparable([both, an_entry(metrics=metrics)], "throughput", UNTIMED)
@@ -102,7 +102,7 @@ def test_a_metric_that_not_all_have_is_refused_with_those_they_have(metrics: lis
     assert ("execution_time" if metrics else "none") in error.detail
 
 
-def test_a_misspelt_metric_is_told_before_params_that_no_sample_times_but_after_those_that_forbid_any() -> None:
+def test_a_misspelt_metric_is_reported_before_untimed_params_but_after_timed_ones() -> None:
     entries = [an_entry(spec={"params": {"epochs": epochs}}) for epochs in (1, 2)]
     with pytest.raises(InvalidComparison) as refused:
         check_comparable(entries, "througput", UNTIMED)
@@ -111,11 +111,11 @@ def test_a_misspelt_metric_is_told_before_params_that_no_sample_times_but_after_
         check_comparable([an_entry(), an_entry(method_version="2")], "througput", UNTIMED)
 
 
-def test_equal_results_differ_in_nothing() -> None:
+def test_equal_results_have_no_differences() -> None:
     assert differences([an_entry(), an_entry()]) == []
 
 
-def test_what_else_differs_is_told_one_by_one() -> None:
+def test_every_other_difference_is_listed() -> None:
     first = an_entry(spec={"seed": 1})
     other = an_entry(
         spec={"framework": "jax", "seed": 2, "measure": {"max_s": 5}},
@@ -149,7 +149,7 @@ def test_what_else_differs_is_told_one_by_one() -> None:
         ({"replicas": 2}, False),
     ],
 )
-def test_the_same_work_is_asked_for_whatever_the_seed_and_the_measuring(fields: dict[str, Any], same: bool) -> None:
+def test_specs_that_differ_in_seed_and_measuring_request_the_same_work(fields: dict[str, Any], same: bool) -> None:
     asked: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}}
     assert same_work(Spec.model_validate(asked), Spec.model_validate(asked | fields)) is same
 
@@ -169,16 +169,14 @@ def ratio(comparison: Comparison, place: int = 1) -> Ratio:
     ("factor", "verdict"),
     [(1.2, Comparative.FASTER), (0.8, Comparative.SLOWER), (1.002, Comparative.SAME), (1.019, Comparative.FASTER)],
 )
-def test_more_of_what_is_better_higher_is_faster(factor: float, verdict: Comparative) -> None:
+def test_a_higher_value_of_a_higher_is_better_metric_is_faster(factor: float, verdict: Comparative) -> None:
     found = ratio(between(an_entry(), an_entry(times(factor))))
     assert found.verdict is verdict
     assert found.value == pytest.approx(factor)
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.25, Comparative.SLOWER), (0.8, Comparative.FASTER)])
-def test_more_of_what_is_better_lower_is_slower_and_the_ratio_says_how_many_times_as_good(
-    factor: float, verdict: Comparative
-) -> None:
+def test_the_ratio_of_a_lower_is_better_metric_is_inverted(factor: float, verdict: Comparative) -> None:
     first, other = ([a_metric("execution_time", times(each), "lower")] for each in (1.0, factor))
     found = ratio(between(an_entry(metrics=first), an_entry(metrics=other)))
     assert found.verdict is verdict
@@ -188,7 +186,7 @@ def test_more_of_what_is_better_lower_is_slower_and_the_ratio_says_how_many_time
     assert found.low < 1 / factor < found.high
 
 
-def test_scatter_wider_than_the_difference_is_inconclusive_and_tells_what_would_have_been_seen() -> None:
+def test_scatter_wider_than_the_difference_is_inconclusive_with_the_smallest_detectable_effect() -> None:
     wide = [80.0, 120.0, 95.0, 105.0, 100.0]
     found = ratio(between(an_entry(wide), an_entry(times(1.05, wide))))
     assert found.verdict is Comparative.INCONCLUSIVE
@@ -196,7 +194,7 @@ def test_scatter_wider_than_the_difference_is_inconclusive_and_tells_what_would_
     assert found.degrees_of_freedom == pytest.approx(8, abs=0.1)
 
 
-def test_margin_and_confidence_are_those_asked_for() -> None:
+def test_margin_and_confidence_are_the_requested_ones() -> None:
     first, other = an_entry(), an_entry(times(1.04))
     assert ratio(between(first, other)).verdict is Comparative.FASTER
     assert ratio(between(first, other, margin=0.1)).verdict is Comparative.SAME
@@ -219,7 +217,7 @@ def test_one_run_gets_a_ratio_and_no_interval(lone: int) -> None:
     assert found.verdict is Comparative.INCONCLUSIVE
     assert found.value is not None
     assert (found.low, found.high, found.smallest_effect) == (None, None, None)
-    assert "one run" in str(found.reason)
+    assert "at least two runs" in str(found.reason)
 
 
 @pytest.mark.parametrize(("value", "words"), [(None, "no figure"), (0.0, "zero"), (0.9, "once")])
@@ -245,12 +243,14 @@ def test_each_of_several_is_compared_with_the_first() -> None:
     found = between(an_entry(), an_entry(times(2)), an_entry(times(0.5)))
     assert found.results[0].ratio is None
     assert [ratio(found, place).verdict for place in (1, 2)] == [Comparative.FASTER, Comparative.SLOWER]
-    assert "at 95 %, one of 20 such misses" in found.notes[-1]
+    assert "at 95 %, one of 20 misses on average" in found.notes[-1]
 
 
-@pytest.mark.parametrize(("confidence", "told"), [(0.5, "at 50 %, one of 2 "), (0.999, "at 99.9 %, one of 1000 ")])
-def test_how_many_intervals_miss_is_told_for_the_confidence_asked_for(confidence: float, told: str) -> None:
-    assert told in between(an_entry(), an_entry(), an_entry(), confidence=confidence).notes[-1]
+@pytest.mark.parametrize(("confidence", "share"), [(0.5, "at 50 %, one of 2 "), (0.999, "at 99.9 %, one of 1000 ")])
+def test_the_note_gives_the_share_of_missing_intervals_for_the_requested_confidence(
+    confidence: float, share: str
+) -> None:
+    assert share in between(an_entry(), an_entry(), an_entry(), confidence=confidence).notes[-1]
 
 
 def test_an_untrusted_result_is_compared_and_makes_the_comparison_untrusted() -> None:
@@ -263,7 +263,7 @@ def test_an_untrusted_result_is_compared_and_makes_the_comparison_untrusted() ->
     assert between(an_entry(verdict=Verdict.TRUSTED), an_entry()).verdict is Verdict.INDICATIVE
 
 
-def test_what_was_not_measured_side_by_side_is_said() -> None:
+def test_a_note_says_that_results_were_not_measured_side_by_side() -> None:
     found = between(an_entry(), an_entry())
     assert found.kind == "results"
     assert len(found.notes) == 1
@@ -278,14 +278,14 @@ def reaching(share: float | None, factor: float = 1.0) -> ComparisonEntry:
     ("first", "other", "factor", "raised"),
     [
         (0.10, 0.80, 3.0, True),
-        (0.10, 0.15, 3.0, False),  # the work reaches little anywhere
+        (0.10, 0.15, 3.0, False),  # the work reaches little on any device
         (0.40, 0.90, 3.0, False),
-        (0.10, 0.80, 0.5, False),  # nothing beats it
+        (0.10, 0.80, 0.5, False),  # no result is faster
         (None, 0.80, 3.0, False),
         (0.10, None, 3.0, False),
     ],
 )
-def test_a_first_that_leaves_its_device_idle_is_a_weak_baseline(
+def test_a_first_result_that_leaves_its_device_idle_is_a_weak_baseline(
     first: float | None, other: float | None, factor: float, raised: bool
 ) -> None:
     found = between(reaching(first), reaching(other, factor))
@@ -300,10 +300,10 @@ def test_a_first_that_leaves_its_device_idle_is_a_weak_baseline(
         ("throughput", (0.01, 0.04), True),
         ("throughput_8x8x8", (0.01, 0.04), True),
         ("throughput_512x512x512", (0.6, 0.7), False),
-        ("cold_throughput", (None, None), False),  # the peak's share is that of later executions
+        ("cold_throughput", (None, None), False),  # the fraction of peak is that of later executions
     ],
 )
-def test_a_baseline_is_judged_by_the_share_of_the_very_work_that_is_compared(
+def test_a_baseline_is_judged_by_the_fraction_of_peak_of_the_compared_work(
     metric: str, shares: tuple[float | None, float | None], raised: bool
 ) -> None:
     def of_sizes(factor: float, small: float, large: float) -> ComparisonEntry:
@@ -320,10 +320,10 @@ def test_a_baseline_is_judged_by_the_share_of_the_very_work_that_is_compared(
     ("place", "others", "raised"),
     [
         (1, (0.9, 0.92), True),  # the best of three
-        (1, (0.9,), False),  # two are no choice
+        (1, (0.9,), False),  # two results are too few for a choice
         (1, (0.9, 1.1), False),  # not the best
         (1, (0.99, 0.995), False),  # the best by less than the margin
-        (0, (1.1, 1.2), True),  # the worst of three as what the others are compared with
+        (0, (1.1, 1.2), True),  # the worst of three as the baseline
         (0, (0.9, 0.8), False),
     ],
 )
@@ -345,17 +345,15 @@ def test_the_most_flattering_of_several_results_is_a_risk(
 
 
 @pytest.mark.parametrize(("verdict", "picks"), [(Verdict.UNTRUSTED, 3), (Verdict.INDICATIVE, None)])
-def test_a_better_result_that_is_wrong_makes_the_best_of_the_others_no_less_picked(
-    verdict: Verdict, picks: int | None
-) -> None:
+def test_an_untrusted_better_result_does_not_prevent_the_warning(verdict: Verdict, picks: int | None) -> None:
     lesser = [of_metrics([a_metric(by_run=times(factor))]) for factor in (0.9, 0.92)]
     better = of_metrics([a_metric(by_run=times(1.5))], verdict=verdict)
     found = between(an_entry(), an_entry(others=[*lesser, better]))
-    told: Any = [each.evidence["picks"] for each in found.warnings if each.code == "CHERRY_PICK_RISK"]
-    assert [each["results"] for [each] in told] == ([] if picks is None else [picks])
+    warned: Any = [each.evidence["picks"] for each in found.warnings if each.code == "CHERRY_PICK_RISK"]
+    assert [each["results"] for [each] in warned] == ([] if picks is None else [picks])
 
 
-def test_a_comparison_is_json_that_reads_back_as_it_was() -> None:
+def test_a_comparison_survives_a_round_trip_through_json() -> None:
     found = between(an_entry(), an_entry(RATES[:1]), an_entry(times(2)))
     assert Comparison.model_validate_json(found.model_dump_json(by_alias=True)) == found
 
@@ -366,7 +364,7 @@ NOISE = [1.001, 0.999, 1.0005, 0.9995, 1.002, 0.998]
 
 
 def rates(factor: float) -> list[float]:
-    """Of runs on a machine that slows down, each beside its neighbour but for a little noise."""
+    """Rates of runs on a machine that slows down; neighbouring runs differ only by little noise."""
     return [factor * level * noise for level, noise in zip(DRIFTING, NOISE, strict=True)]
 
 
@@ -381,13 +379,13 @@ def made(second: Result, control: Result | None = None, confidence: float = 0.95
     return compare_variants(job, spec, entry.result.model_copy(update={"arms": arms}), HOW)
 
 
-def test_a_worker_that_knows_no_turns_has_compared_nothing() -> None:
+def test_results_of_a_worker_without_interleaved_specs_are_not_comparable() -> None:
     entry = an_entry(DRIFTING)
     spec = InterleavedSpec(
         workload="matmul", against=Spec(workload="matmul"), pairs=6, control=False, metric="throughput"
     )
     alone = entry.result.model_copy(update={"arms": []})
-    with pytest.raises(NotComparable, match="knows no turns"):
+    with pytest.raises(NotComparable, match="doesn't support interleaved specs"):
         compare_variants(entry.job.model_copy(update={"spec": spec}), spec, alone, HOW)
 
 
@@ -395,7 +393,7 @@ def a_result(by_run: list[float], **result: Any) -> Result:
     return of_metrics([a_metric(by_run=by_run)], **result)
 
 
-def test_the_ratio_is_that_of_neighbouring_runs_whatever_drifts() -> None:
+def test_the_ratio_of_neighbouring_runs_is_free_of_drift() -> None:
     found = made(a_result(rates(1.03)), a_result(rates(1.0)))
     ratio = found.results[1].ratio
     assert ratio is not None
@@ -407,7 +405,7 @@ def test_the_ratio_is_that_of_neighbouring_runs_whatever_drifts() -> None:
     assert [each.arm for each in found.results] == ["first", "second"]
 
 
-def test_the_control_tells_the_noise_and_nothing_else_is_noted() -> None:
+def test_the_control_shows_the_noise_without_a_note() -> None:
     found = made(a_result(rates(1.03)), a_result(rates(1.0)))
     assert found.control is not None
     assert found.control.verdict is Comparative.SAME
@@ -419,32 +417,32 @@ def test_a_control_that_differs_from_itself_is_noted() -> None:
     found = made(a_result(rates(1.03)), a_result(rates(1.1)))
     assert found.control is not None
     assert found.control.verdict is Comparative.FASTER
-    assert "no ratio for real" in found.notes[0]
-    assert "at 95 %, one of 20 does" in found.notes[0]
+    assert "trust only ratios well beyond" in found.notes[0]
+    assert "at 95 %, one of 20 does by chance" in found.notes[0]
 
 
-def test_how_often_a_control_differs_by_chance_is_told_for_the_confidence_asked_for() -> None:
+def test_the_note_on_a_control_gives_its_chance_for_the_requested_confidence() -> None:
     found = made(a_result(rates(1.03)), a_result(rates(1.1)), confidence=0.5)
-    assert "at 50 %, one of 2 does" in found.notes[0]
+    assert "at 50 %, one of 2 does by chance" in found.notes[0]
 
 
-def test_an_untrusted_arm_is_named() -> None:
+def test_a_note_names_an_untrusted_arm() -> None:
     found = made(a_result(rates(1.0), verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK")]))
     assert found.verdict is Verdict.UNTRUSTED
     assert "the second spec is untrusted (ABOVE_PEAK)" in found.notes[0]
 
 
-def test_what_was_to_differ_is_told() -> None:
+def test_the_intended_difference_is_listed() -> None:
     differences = {each.field: each.values for each in made(a_result(rates(1.0))).differences}
     assert differences == {"/params/repeats": [1, 2], "/framework": ["tensorflow", "jax"]}
 
 
-def test_what_ran_in_another_precision_is_not_comparable() -> None:
+def test_arms_that_ran_in_different_precisions_are_not_comparable() -> None:
     with pytest.raises(NotComparable, match="/precision/observed"):
         made(a_result(rates(1.0), precision=Precision(requested="float32", observed="tf32", rel_error=3e-4)))
 
 
-def test_it_is_json_that_reads_back_as_it_was() -> None:
+def test_an_interleaved_comparison_survives_a_round_trip_through_json() -> None:
     found = made(a_result(times(1.0, DRIFTING)), a_result(rates(1.0)))
     assert Comparison.model_validate_json(found.model_dump_json(by_alias=True)) == found
 

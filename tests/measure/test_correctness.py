@@ -1,7 +1,7 @@
-"""Products, precisions and training steps: what is correct, and what can't be decided.
+"""Products, precisions and training steps: correct, incorrect and undecidable ones.
 
 Products run in NumPy and TensorFlow on this processor. Float32 sums over very many terms err more than shorter ones
-and must not pass for a coarser precision.
+and must not count as a coarser precision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from dyno.frameworks.tensorflow import TensorFlow
 from dyno.measure.correctness import (
     ALLOWED_ROUNDINGS,
     FINGERPRINTS,
+    MAX_BOUND,
     MAX_TOLERANCE,
+    MIN_BOUND,
     Agreement,
     ProductCheck,
     TrainingStep,
@@ -37,7 +39,7 @@ from dyno.measure.correctness import (
 
 Matrix = NDArray[np.float64]
 
-COLUMN_LEFT_OUT = 1 / 16  # what one of 256 changes: a tolerance of as much would let it pass
+COLUMN_LEFT_OUT = 1 / 16  # the effect of one in 256; a tolerance this large would accept it
 Made = Callable[[str], dict[str, NDArray[np.float32]]]
 
 
@@ -52,7 +54,7 @@ def orthogonal(side: int) -> NDArray[np.float32]:
 
 @pytest.fixture(scope="module")
 def tensorflow_s(tensorflow: TensorFlow) -> Made:
-    """What went in and what came out, by dtype."""
+    """Operands and products, by dtype."""
     import tensorflow as tf
 
     @cache
@@ -67,7 +69,7 @@ def tensorflow_s(tensorflow: TensorFlow) -> Made:
     return made
 
 
-def test_the_estimate_is_the_error_that_the_full_product_in_float64_shows() -> None:
+def test_the_estimate_matches_the_error_against_the_full_float64_product() -> None:
     a, b = normal(300, 200, 1), normal(200, 250, 2)
     wrong = a @ b + 1e-3 * normal(300, 250, 3)
     exact = a.astype(np.float64) @ b.astype(np.float64)
@@ -76,7 +78,7 @@ def test_the_estimate_is_the_error_that_the_full_product_in_float64_shows() -> N
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_what_tensorflow_multiplies_is_correct(tensorflow_s: Made, dtype: str) -> None:
+def test_tensorflow_products_are_correct(tensorflow_s: Made, dtype: str) -> None:
     a, b, y = (tensorflow_s(dtype)[name] for name in "aby")
     check = freivalds(a, b, y, dtype=dtype)
     assert check.correct
@@ -84,23 +86,23 @@ def test_what_tensorflow_multiplies_is_correct(tensorflow_s: Made, dtype: str) -
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_what_tensorflow_chains_is_correct_within_a_random_walk(tensorflow_s: Made, dtype: str) -> None:
+def test_tensorflow_chains_are_correct_within_a_random_walk(tensorflow_s: Made, dtype: str) -> None:
     a, q, one, chain = (tensorflow_s(dtype)[name] for name in ("a", "q", "one", "chain"))
     single = freivalds(a, q, one, dtype=dtype)
     check = freivalds_chain(a, lambda vectors: q.astype(np.float64) @ vectors, chain, 25, dtype=dtype)
-    # Where bfloat16 is cut off, not rounded, 25 products err by more: see tests/workloads/test_matmul_chains.py.
+    # If bfloat16 is truncated instead of rounded, 25 products err more: see tests/workloads/test_matmul_chains.py.
     assert check.rel_error <= allowed_error(check, single, dtype, inner=256, products=25)
     assert check.tolerance < COLUMN_LEFT_OUT
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_the_precision_that_ran_is_seen_against_operands_that_were_not_rounded(tensorflow_s: Made, dtype: str) -> None:
+def test_the_precision_is_observed_against_unrounded_operands(tensorflow_s: Made, dtype: str) -> None:
     (a, b), y = (tensorflow_s("float32")[name] for name in "ab"), tensorflow_s(dtype)["y"]
     error = freivalds(a, b, y, dtype=dtype).rel_error
     assert precision_fingerprint(error, requested=dtype) == dtype
 
 
-def test_float32_that_secretly_ran_in_bfloat16_is_seen(tensorflow_s: Made) -> None:
+def test_float32_that_ran_in_bfloat16_is_detected(tensorflow_s: Made) -> None:
     asked = tensorflow_s("float32")
     check = freivalds(asked["a"], asked["b"], tensorflow_s("bfloat16")["y"], dtype="float32")
     assert not check.correct
@@ -116,7 +118,7 @@ def test_a_chain_of_another_length_is_incorrect(tensorflow_s: Made, products: in
 
 
 @pytest.mark.parametrize("spoil", ["one column", "one element", "zeros"])
-def test_a_spoiled_product_is_incorrect(spoil: str) -> None:
+def test_a_damaged_product_is_incorrect(spoil: str) -> None:
     a, b = normal(256, 256, 1), normal(256, 256, 2)
     y = a @ b
     if spoil == "one column":
@@ -140,7 +142,7 @@ def test_output_that_is_not_finite_is_counted_and_incorrect(value: float) -> Non
 
 
 @pytest.mark.parametrize("left", [True, False])
-def test_nothing_is_told_from_a_product_that_is_zero_and_anything_else_is_wrong(left: bool) -> None:
+def test_a_zero_product_decides_nothing_and_any_other_output_is_wrong(left: bool) -> None:
     a, b = (np.zeros((8, 8), np.float32), normal(8, 8))[:: 1 if left else -1]
     zero = freivalds(a, b, a @ b, dtype="float32")
     assert (zero.told, zero.correct, precision_fingerprint(zero.rel_error)) == (False, False, None)
@@ -149,11 +151,11 @@ def test_nothing_is_told_from_a_product_that_is_zero_and_anything_else_is_wrong(
 
 
 def _summed(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
-    """One sum, term by term: the coarsest of honest ways."""
+    """A single sum, term by term: the least accurate correct method."""
     return np.cumsum(a.reshape(-1) * b.reshape(-1), dtype=np.float32)[-1:].reshape(1, 1)
 
 
-def test_a_single_sum_that_cancels_is_correct_and_none_at_all_is_not() -> None:
+def test_a_sum_that_cancels_is_correct_and_a_missing_one_is_not() -> None:
     for seed in range(300):
         random = np.random.default_rng(seed)
         a, b = (random.standard_normal(shape, np.float32) for shape in ((1, 1000), (1000, 1)))
@@ -176,13 +178,13 @@ def test_tolerance_grows_with_the_root_of_products_and_of_terms() -> None:
 
 
 @pytest.mark.parametrize("name", FINGERPRINTS)
-def test_each_published_error_reads_as_its_precision_and_so_does_its_neighbourhood(name: str) -> None:
+def test_errors_near_a_fingerprint_map_to_its_precision(name: str) -> None:
     error = FINGERPRINTS[name]
     for factor in (0.6, 1.0, 1.6):
         assert precision_fingerprint(error * factor) == name
 
 
-def test_float16_is_told_from_tf32_only_by_having_been_asked_for() -> None:
+def test_float16_is_distinguished_from_tf32_only_by_the_request() -> None:
     assert precision_fingerprint(2.9e-4) == "tf32"
     assert precision_fingerprint(2.9e-4, requested="float16") == "float16"
     assert precision_fingerprint(2.9e-4, requested="float32") == "tf32"
@@ -193,7 +195,7 @@ def test_the_ends_of_the_scale(error: float, name: str | None) -> None:
     assert precision_fingerprint(error) == name
 
 
-def test_zeros_are_incorrect_however_long_the_chain_was() -> None:
+def test_zeros_are_incorrect_for_any_length_of_chain() -> None:
     x, q = normal(64, 64), orthogonal(64).astype(np.float64)
     check = freivalds_chain(x, lambda vectors: q @ vectors, np.zeros((64, 64)), 30_000, dtype="bfloat16")
     assert check.tolerance == MAX_TOLERANCE
@@ -204,7 +206,7 @@ def product_check(rel_error: float, dtype: str, products: int) -> ProductCheck:
     return ProductCheck(rel_error, tolerance(dtype, inner=64, products=products), 0, 4096)
 
 
-def test_a_limit_widens_to_what_a_single_product_shows_and_no_further() -> None:
+def test_a_limit_widens_only_to_the_error_of_a_single_product() -> None:
     chain, tf32 = product_check(0.05, "float32", 100), product_check(2.9e-4, "float32", 1)
     limit = allowed_error(chain, tf32, "tf32", inner=64, products=100)
     assert limit == tolerance("tf32", inner=64, products=100) < 0.05
@@ -237,7 +239,7 @@ def test_one_integer_that_is_off_by_one_is_found_in_any_row(row: int) -> None:
     assert 0 < found.rel_error < 1e-3
 
 
-def test_zeros_are_no_product_of_integers() -> None:
+def test_zeros_are_not_a_product_of_integers() -> None:
     a, b, y = _integers(8, 8, 8)
     assert exact_product(a, b, 0 * y).rel_error == pytest.approx(1.0)
 
@@ -245,10 +247,10 @@ def test_zeros_are_no_product_of_integers() -> None:
 @pytest.mark.parametrize(
     ("error", "inner", "name"),
     [
-        (1.055e-6, 1_000_000, "float32"),  # as TensorFlow and JAX erred on a CPU
+        (1.055e-6, 1_000_000, "float32"),  # the error of TensorFlow and JAX on a CPU
         (1.445e-6, 2_000_000, "float32"),
         (1.864e-6, 4_000_000, "float32"),
-        (1.62e-6, 8192, "float32"),  # as one sum does, term by term
+        (1.62e-6, 8192, "float32"),  # the error of a single sum, term by term
         (2.29e-6, 16_384, "float32"),
         (4e-6, 1 << 24, None),
         (4.1e-6, 1_000_000, None),
@@ -258,7 +260,7 @@ def test_zeros_are_no_product_of_integers() -> None:
         (2.3e-3, 1 << 24, "bfloat16"),
     ],
 )
-def test_what_sums_over_many_terms_err_is_taken_for_no_other_precision(
+def test_the_error_of_sums_over_many_terms_does_not_count_as_another_precision(
     error: float, inner: int, name: str | None
 ) -> None:
     assert precision_fingerprint(error, requested="float32", inner=inner) == name
@@ -266,7 +268,7 @@ def test_what_sums_over_many_terms_err_is_taken_for_no_other_precision(
 
 
 def _in_three_products(a: NDArray[np.float32], b: NDArray[np.float32]) -> Matrix:
-    """As a unit for bfloat16 makes a float32 product: of the upper halves, and of each with the other's lower half."""
+    """A float32 product on a bfloat16 unit: upper halves, and each upper half with the other's lower half."""
 
     def halves(values: NDArray[np.float32]) -> tuple[Matrix, Matrix]:
         upper = _as_bfloat16(values)
@@ -283,7 +285,7 @@ def _as_bfloat16(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("inner", [1000, 20_000])
-def test_three_products_in_bfloat16_are_told_from_float32_over_many_terms_too(inner: int) -> None:
+def test_three_bfloat16_products_are_distinguished_from_float32_over_many_terms(inner: int) -> None:
     random = np.random.default_rng(1)
     a, b = (random.standard_normal(shape, np.float32) for shape in ((8, inner), (inner, 8)))
     error = freivalds(a, b, _in_three_products(a, b).astype(np.float32), dtype="float32").rel_error
@@ -291,7 +293,7 @@ def test_three_products_in_bfloat16_are_told_from_float32_over_many_terms_too(in
 
 
 def test_one_sum_term_by_term_is_float32() -> None:
-    """As each thread of a GPU adds up an element of the product."""
+    """Each thread of a GPU adds up an element of the product this way."""
     random, inner = np.random.default_rng(1), 16_384
     a, b = (random.standard_normal(shape, np.float32) for shape in ((32, inner), (inner, 32)))
     product = np.zeros((32, 32), np.float32)
@@ -319,18 +321,24 @@ def _found(
 
 
 @pytest.mark.parametrize(("times", "agrees"), [(0.0, True), (3.5, True), (5.0, False)])
-def test_a_step_may_be_off_by_four_times_what_one_rounding_does(times: float, agrees: bool) -> None:
-    found = _found(_after(*(each * (1 + times * 1e-3) for each in CHANGE)))
+def test_a_step_may_be_off_by_four_times_the_effect_of_one_rounding(times: float, agrees: bool) -> None:
+    found = _found(_after(*(each * (1 + times * 1e-2) for each in CHANGE)), off=1e-2)
     assert found.agrees is agrees
     assert found.compared == 1.0
-    assert found.bound == pytest.approx(ALLOWED_ROUNDINGS * 1e-3, rel=0.1)
+    assert found.bound == pytest.approx(ALLOWED_ROUNDINGS * 1e-2, rel=0.1)
+
+
+@pytest.mark.parametrize(("error", "agrees"), [(0.015, True), (0.03, False)])
+def test_two_percent_of_the_change_is_always_allowed(error: float, agrees: bool) -> None:
+    found = _found(_after(*(each * (1 + error) for each in CHANGE)), off=1e-5)
+    assert (found.agrees, found.bound) == (agrees, MIN_BOUND)
 
 
 NO_STEP, BACKWARDS, A_PART = [0 * each for each in CHANGE], [-each for each in CHANGE], [CHANGE[0], 0 * CHANGE[1]]
 
 
 @pytest.mark.parametrize("wrong", [NO_STEP, BACKWARDS, A_PART])
-def test_no_change_another_direction_and_a_single_array_left_out_are_found(wrong: list[NDArray[Any]]) -> None:
+def test_a_missing_change_a_wrong_direction_and_an_omitted_array_are_found(wrong: list[NDArray[Any]]) -> None:
     found = _found(_after(*wrong))
     assert found.agrees is False
     assert found.rel_error >= 0.99
@@ -343,37 +351,38 @@ def test_an_array_that_rounding_alone_moves_by_half_is_left_out() -> None:
     assert (found.agrees, found.compared, found.array) == (True, 64 / 72, 0)
 
 
-def test_a_change_that_no_rounding_moves_is_held_to_how_weights_are_stored() -> None:
-    found = _found(_after(*CHANGE), off=0.0)
+def test_a_change_near_the_roundoff_of_its_storage_dtype_is_bounded_by_that() -> None:
+    small = _after(*(1e-3 * each for each in CHANGE))
+    found = agreement(BEFORE, small, small, small, "float32")
     assert found.agrees is True
-    assert 0 < found.bound < 1e-4
+    assert 2 * MIN_BOUND < found.bound < MAX_BOUND
 
 
-def test_where_rounding_moves_most_of_the_weights_nothing_is_told() -> None:
+def test_if_rounding_moves_most_weights_the_check_is_undecided() -> None:
     found = _found(_after(*CHANGE), off=0.2)
     assert (found.agrees, found.compared, found.array) == (None, 0.0, None)
     assert found.details()["rel_error"] is None
 
 
-def test_a_step_that_changes_nothing_by_plan_tells_nothing() -> None:
+def test_a_plain_step_without_changes_leaves_the_check_undecided() -> None:
     still = _after(*(0 * each for each in CHANGE))
     assert agreement(BEFORE, still, still, still, "float32").agrees is None
 
 
 @pytest.mark.parametrize(("loss", "agrees"), [(1.0, True), (1.0 + 2.0**-15, True), (1.001, False), (math.nan, False)])
-def test_the_loss_is_held_to_the_same(loss: float, agrees: bool) -> None:
+def test_the_loss_has_the_same_bound(loss: float, agrees: bool) -> None:
     assert _found(_after(*CHANGE, loss=loss)).agrees is agrees
 
 
-def test_a_loss_that_is_not_told_is_not_compared() -> None:
+def test_a_missing_loss_is_not_compared() -> None:
     assert _found(_after(*CHANGE, loss=None)).agrees is True
 
 
-def test_a_plain_step_whose_loss_is_not_finite_tells_nothing() -> None:
+def test_a_plain_step_with_a_nonfinite_loss_leaves_the_check_undecided() -> None:
     assert _found(_after(*CHANGE), plain=_after(*CHANGE, loss=math.inf)).agrees is None
 
 
-def test_weights_that_became_nan_in_the_timed_step_alone_are_found() -> None:
+def test_weights_that_became_nan_only_in_the_timed_step_are_found() -> None:
     found = _found(_after(*(each * math.nan for each in CHANGE)))
     assert found.agrees is False
     assert step_incorrect(found, "kernel", 3).evidence["rel_error"] is None

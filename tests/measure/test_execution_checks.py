@@ -1,6 +1,6 @@
-"""Readings, flags and settings that raise a warning about the execution.
+"""Readings, flags and settings that raise warnings about the execution.
 
-The readings are provoked in tests/frameworks/cases, whole runs in tests/runner.
+tests/frameworks/cases provokes the readings, and tests/runner whole runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_a_drain_is_late_above_5_percent_and_a_millisecond(execution_s: float, d
     assert (async_timing([DrainReading(execution_s, drain_s)]) is not None) is late
 
 
-def test_what_it_takes_to_be_told_that_nothing_is_left_is_no_wait() -> None:
+def test_the_duration_of_an_idle_drain_does_not_count_as_a_wait() -> None:
     assert async_timing([DrainReading(0.05, 0.02, idle_s=0.019)]) is None
     assert async_timing([DrainReading(0.05, 0.02, idle_s=0.001)]) is not None
 
@@ -50,12 +50,12 @@ def test_one_reading_without_a_wait_clears_the_clock() -> None:
 
 
 @pytest.mark.parametrize(("grown_s", "raised"), [(2.0, False), (1.5, False), (1.49, True), (1.0, True), (0.9, True)])
-def test_twice_the_work_takes_half_as_long_again_at_least(grown_s: float, raised: bool) -> None:
+def test_twice_the_work_must_take_at_least_half_as_long_again(grown_s: float, raised: bool) -> None:
     assert (work_eliminated(WorkGrowth(2, 1.0, grown_s), "executions") is not None) is raised
 
 
-def test_a_call_that_outweighs_its_work_hides_it_until_enough_is_added() -> None:
-    """A call of 0.9 s with 0.1 s of work, which the device at its best would do in 0.05 s."""
+def test_a_call_that_outweighs_its_work_needs_more_added_work() -> None:
+    """A call of 0.9 s with 0.1 s of work, which takes the device at least 0.05 s."""
     honest = {times: WorkGrowth(times, 1.0, 0.9 + 0.1 * times, 0.05) for times in (2, 16)}
     assert not honest[2].telling
     assert work_eliminated(honest[2], "work") is None
@@ -67,8 +67,8 @@ def test_a_call_that_outweighs_its_work_hides_it_until_enough_is_added() -> None
     assert raised.evidence["least_added_s"] == pytest.approx(0.5 * 15 * 0.05)
 
 
-def test_a_rate_above_the_ceiling_is_judged_by_its_own_time() -> None:
-    """The device needs ten times as long: the figure is above its peak, and the work still has to grow with itself."""
+def test_work_above_the_ceiling_is_judged_by_its_own_time() -> None:
+    """The device needs ten times as long, so the figure is above its peak. The time must still grow with the work."""
     assert work_eliminated(WorkGrowth(2, 1.0, 2.0, 10.0), "work") is None
     assert work_eliminated(WorkGrowth(2, 1.0, 1.1, 10.0), "work") is not None
 
@@ -80,13 +80,13 @@ def test_units_differ_beyond_two_thirds(counted: float, raised: bool) -> None:
     assert found is None or found.evidence["counted_flop"] == counted
 
 
-def test_what_was_compiled_is_named_once_each_and_counted_each_time() -> None:
+def test_compiled_functions_are_named_once_and_counted_each_time() -> None:
     assert compile_in_timing([]) is None
     assert (raised := compile_in_timing(["step", "step", "loss"])) is not None
     assert raised.evidence == {"times": 3, "functions": ["step", "loss"]}
 
 
-def test_only_a_function_that_was_known_is_retraced() -> None:
+def test_only_a_known_function_counts_as_retraced() -> None:
     assert retraced(["step"], []) is None
     assert retraced(["step"], ["another"]) is None
     assert (raised := retraced(["step"], ["another", "step"])) is not None
@@ -104,7 +104,7 @@ class Asked(Params):
 
 @pytest.fixture
 def reasons(record: MakeRecord, device: Device) -> Callable[..., list[str]]:
-    def told(
+    def found_reasons(
         framework: str = "tensorflow",
         kind: str = "cpu",
         isa: list[str] = WIDE,
@@ -118,12 +118,12 @@ def reasons(record: MakeRecord, device: Device) -> Callable[..., list[str]]:
         assert found is None or found.severity == "B"
         return [] if found is None else [str(reason) for reason in found.evidence["reasons"]]  # type: ignore[union-attr]
 
-    return told
+    return found_reasons
 
 
 @pytest.mark.parametrize("framework", ["tensorflow", "jax", "torch"])
 @pytest.mark.parametrize("kind", ["cpu", "gpu", "tpu"])
-def test_a_plain_environment_is_no_slow_path(reasons: Callable[..., list[str]], framework: str, kind: str) -> None:
+def test_a_plain_environment_is_not_a_slow_path(reasons: Callable[..., list[str]], framework: str, kind: str) -> None:
     flags = {"TF_CPP_MIN_LOG_LEVEL": "1", "XLA_FLAGS": "--xla_dump_to=<path>", "TF_ENABLE_ONEDNN_OPTS": "1"}
     assert reasons(framework, kind, flags=flags) == []
 
@@ -139,7 +139,7 @@ def test_a_plain_environment_is_no_slow_path(reasons: Callable[..., list[str]], 
         ("torch", "cpu", "MKL_ENABLE_INSTRUCTIONS", "AVX2"),
     ],
 )
-def test_a_flag_counts_for_those_alone_who_read_it(
+def test_a_flag_counts_only_for_its_readers(
     reasons: Callable[..., list[str]], framework: str, kind: str, flag: str, value: str
 ) -> None:
     [reason] = reasons(framework, kind, flags={flag: value})
@@ -148,7 +148,7 @@ def test_a_flag_counts_for_those_alone_who_read_it(
     assert reasons(other, kind, flags={flag: value}) == []
 
 
-def test_float32_without_tf32_is_what_was_asked_for(reasons: Callable[..., list[str]]) -> None:
+def test_disabling_tf32_is_not_a_slow_path(reasons: Callable[..., list[str]]) -> None:
     assert reasons("tensorflow", "gpu", flags={"NVIDIA_TF32_OVERRIDE": "0"}) == []
 
 
@@ -163,7 +163,7 @@ def test_float32_without_tf32_is_what_was_asked_for(reasons: Callable[..., list[
         ("ALL", "float32", None),
     ],
 )
-def test_a_limit_on_instructions_counts_where_the_core_has_more_that_the_work_could_use(
+def test_a_limit_on_instructions_counts_if_the_work_could_use_more(
     reasons: Callable[..., list[str]], value: str, dtype: str, kept: str | None
 ) -> None:
     found = reasons(flags={"ONEDNN_MAX_CPU_ISA": value}, dtype=dtype)
@@ -183,7 +183,7 @@ def test_a_limit_on_instructions_counts_where_the_core_has_more_that_the_work_co
         ("bfloat16", [], False),
     ],
 )
-def test_arithmetic_that_the_core_lacks_is_said(
+def test_missing_native_arithmetic_is_a_slow_path(
     reasons: Callable[..., list[str]], dtype: str, isa: list[str], wider: bool
 ) -> None:
     assert bool(reasons(isa=isa, dtype=dtype)) is wider
@@ -198,20 +198,20 @@ def test_arithmetic_that_the_core_lacks_is_said(
         ("cpu", "while loop", False, False),
     ],
 )
-def test_recurrent_layers_outside_the_fused_kernel_are_said_where_there_is_one(
+def test_recurrent_layers_outside_an_available_fused_kernel_are_a_slow_path(
     reasons: Callable[..., list[str]], kind: str, kernel: str, jit_compile: bool, slow: bool
 ) -> None:
     details = {"rnn_kernel": {"kernel": kernel, "basis": "a rule"}, "jit_compile": jit_compile}
     assert bool(reasons(kind=kind, details=details)) is slow
 
 
-def test_xla_that_was_asked_for_and_not_used_is_said(reasons: Callable[..., list[str]]) -> None:
-    assert reasons(details={"jit_compile": False}, jit_compile=True) == ["XLA was asked for (jit_compile) and not used"]
+def test_requested_but_unused_xla_is_a_slow_path(reasons: Callable[..., list[str]]) -> None:
+    assert reasons(details={"jit_compile": False}, jit_compile=True) == ["XLA was requested (jit_compile) but not used"]
     assert reasons(details={"jit_compile": True}, jit_compile=True) == []
     assert reasons(details={"jit_compile": False}, jit_compile="auto") == []
 
 
-def test_a_cpu_that_does_not_tell_its_instructions_leaves_the_path_unseen(device: Device) -> None:
+def test_unknown_instructions_of_a_cpu_leave_the_path_unknown(device: Device) -> None:
     assert path_unknown(device.model_copy(update={"isa": []}))
     assert not path_unknown(device)
     assert not path_unknown(device.model_copy(update={"isa": [], "kind": "gpu"}))

@@ -1,4 +1,4 @@
-"""NOISY_NEIGHBOUR, provoked with a real process, and with recorded /proc trees for the rest."""
+"""NOISY_NEIGHBOUR, with a real process and with recorded /proc trees."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ while True:
 
 
 class Still:
-    """A clock that stands where it is put."""
+    """A clock with fixed readings."""
 
     def __init__(self) -> None:
         self.time_s, self.used_s = 0.0, 0.0
@@ -45,49 +45,49 @@ def usage(now_s: float, busy_s: float, own_s: float, steal_s: float = 0.0, waite
     return CoreUsage(now_s=now_s, busy_s=busy_s, steal_s=steal_s, own_s=own_s, waited_s=waited_s)
 
 
-def told(before: CoreUsage, after: CoreUsage, cores: int) -> ResultWarning | None:
+def warning_between(before: CoreUsage, after: CoreUsage, cores: int) -> ResultWarning | None:
     return noisy_neighbour(core_shares(before, after, cores))
 
 
 START = usage(0, 0, 0, waited_s=0.0)
 
 
-def test_cores_that_worked_for_this_process_alone_are_quiet() -> None:
-    assert told(START, usage(10, 19.9, 19.8, waited_s=5.0), 2) is None
+def test_cores_that_only_this_process_used_are_quiet() -> None:
+    assert warning_between(START, usage(10, 19.9, 19.8, waited_s=5.0), 2) is None
 
 
-def test_cores_that_worked_for_others_while_this_process_waited_are_noisy() -> None:
-    raised = told(START, usage(10, 20, 18, waited_s=1.0), 2)
+def test_cores_that_others_used_while_this_process_waited_are_noisy() -> None:
+    raised = warning_between(START, usage(10, 20, 18, waited_s=1.0), 2)
     assert raised is not None
     assert raised.evidence["others_share"] == pytest.approx(0.1)
     assert raised.evidence["run_delay_share"] == pytest.approx(0.05)
 
 
-def test_others_that_never_made_this_process_wait_are_no_disturbance() -> None:
-    assert told(START, usage(10, 12, 10, waited_s=0.01), 2) is None
+def test_processes_that_never_made_this_one_wait_are_not_a_disturbance() -> None:
+    assert warning_between(START, usage(10, 12, 10, waited_s=0.01), 2) is None
 
 
-def test_where_the_kernel_counts_no_waiting_the_use_by_others_decides() -> None:
-    assert told(usage(0, 0, 0), usage(10, 12, 10), 2) is not None
+def test_without_a_count_of_waiting_the_use_by_others_decides() -> None:
+    assert warning_between(usage(0, 0, 0), usage(10, 12, 10), 2) is not None
 
 
 def test_stolen_time_is_noise() -> None:
-    raised = told(START, usage(10, 20, 20, steal_s=0.5, waited_s=0.0), 2)
+    raised = warning_between(START, usage(10, 20, 20, steal_s=0.5, waited_s=0.0), 2)
     assert raised is not None
     assert raised.evidence["steal_share"] == pytest.approx(0.025)
 
 
-def test_a_busy_sibling_is_noise_though_nobody_waited() -> None:
+def test_a_busy_sibling_is_noise_even_without_waiting() -> None:
     busy = dataclasses.replace(usage(10, 20, 20, waited_s=0.0), siblings_s=1.0)
-    raised = told(START, busy, 2)
+    raised = warning_between(START, busy, 2)
     assert raised is not None
     assert raised.evidence["siblings_share"] == pytest.approx(0.05)
-    assert told(START, dataclasses.replace(busy, siblings_s=0.3), 2) is None
+    assert warning_between(START, dataclasses.replace(busy, siblings_s=0.3), 2) is None
 
 
-def test_an_empty_window_says_nothing() -> None:
-    assert told(START, START, 2) is None
-    assert told(START, usage(1, 1, 0), 0) is None
+def test_an_empty_window_raises_nothing() -> None:
+    assert warning_between(START, START, 2) is None
+    assert warning_between(START, usage(1, 1, 0), 0) is None
 
 
 def write_proc(proc: Path, busy_ticks: int, waited_ns: int) -> None:
@@ -98,7 +98,7 @@ def write_proc(proc: Path, busy_ticks: int, waited_ns: int) -> None:
     (proc / "stat").write_text(f"cpu 1 2 3 4 5 6 7 8 9 10\n{first}intr 5\n")
 
 
-def test_a_recorded_tree_is_read_for_the_watched_cores_alone(tmp_path: Path) -> None:
+def test_a_recorded_tree_is_read_only_for_the_watched_cores(tmp_path: Path) -> None:
     clock, tick = Still(), os.sysconf("SC_CLK_TCK")
     write_proc(tmp_path, 0, 0)
     watch = HostNoise([0], clock, tmp_path, tmp_path)
@@ -112,7 +112,7 @@ def test_a_recorded_tree_is_read_for_the_watched_cores_alone(tmp_path: Path) -> 
     assert noisy_neighbour(watch.shares()) is None
 
 
-def test_siblings_are_those_that_share_the_silicon_of_the_watched_cores(tmp_path: Path) -> None:
+def test_siblings_share_a_physical_core_with_the_watched_cores(tmp_path: Path) -> None:
     clock, tick = Still(), os.sysconf("SC_CLK_TCK")
     for core, threads in ((0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")):
         folder = tmp_path / "topology" / f"cpu{core}" / "topology"
@@ -134,13 +134,13 @@ def test_siblings_are_those_that_share_the_silicon_of_the_watched_cores(tmp_path
     assert raised.evidence["siblings_share"] == pytest.approx(0.3)
 
 
-def test_without_proc_or_cores_nothing_is_claimed(tmp_path: Path) -> None:
+def test_without_proc_or_cores_the_shares_are_unknown(tmp_path: Path) -> None:
     assert HostNoise([0], HostClock(), tmp_path).shares() is None
     assert HostNoise([], HostClock()).shares() is None
 
 
 def _kept_busy(core: int, for_s: float) -> ResultWarning | None:
-    """By this process alone, unless there is a neighbour."""
+    """Keep `core` busy with this process for `for_s` seconds; the warning if others used it too."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -154,13 +154,13 @@ def _kept_busy(core: int, for_s: float) -> ResultWarning | None:
 
 @pytest.mark.alone
 @pytest.mark.verify
-def test_a_core_that_this_process_has_for_itself_is_quiet() -> None:
-    """True of a machine that nobody else uses. What it does by itself for a moment is waited out."""
+def test_a_core_used_only_by_this_process_is_quiet() -> None:
+    """Holds on a machine without other users. The test waits until brief background work ends."""
     core = max(os.sched_getaffinity(0))
-    assert eventually(lambda: _kept_busy(core, 0.6) is None, what="nobody else uses this core")
+    assert eventually(lambda: _kept_busy(core, 0.6) is None, what="the core is free of other processes")
 
 
-def test_a_real_process_on_the_same_core_is_noticed() -> None:
+def test_a_real_process_on_the_same_core_raises_noisy_neighbour() -> None:
     core = max(os.sched_getaffinity(0))
     with subprocess.Popen([sys.executable, "-P", "-c", HOG, str(core)], stdout=subprocess.PIPE) as hog:
         try:

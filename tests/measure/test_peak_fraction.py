@@ -1,4 +1,4 @@
-"""Whose peak a fraction is of: the precision that ran, on the part of the device that was used."""
+"""The peak behind a fraction: of the precision that ran, on the used part of the device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ A100, V5E, T4 = board("gpu", "NVIDIA A100-SXM4-80GB"), board("tpu", "TPU v5e", 8
     [
         (A100, "float32", "float32", "float32", 19.5e12),
         (A100, "float32", "tf32", "tf32", 156e12),
-        (A100, "float32", None, "tf32", 156e12),  # nobody looked, and TensorFlow and XLA allow it
+        (A100, "float32", None, "tf32", 156e12),  # unobserved, and TensorFlow and XLA allow it
         (A100, "bfloat16", "bfloat16", "bfloat16", 312e12),
         (T4, "float32", None, "float32", 8.1e12),  # it has no TF32
         (V5E, "float32", None, "bfloat16", 8 * 197e12),
@@ -40,7 +40,7 @@ A100, V5E, T4 = board("gpu", "NVIDIA A100-SXM4-80GB"), board("tpu", "TPU v5e", 8
         (V5E, "float32", "float32", "float32", None),
     ],
 )
-def test_float32_is_held_against_the_precision_that_ran(
+def test_float32_is_compared_with_the_peak_of_the_precision_that_ran(
     record: MakeRecord, device: Device, requested: str, observed: str | None, ran_in: str, peak: float | None
 ) -> None:
     precision = Precision(requested=requested, observed=observed, rel_error=1e-4)
@@ -54,7 +54,7 @@ def test_float32_is_held_against_the_precision_that_ran(
         assert found.reason
 
 
-def test_of_runs_in_two_precisions_the_faster_one_bounds_the_work(record: MakeRecord) -> None:
+def test_the_faster_of_two_precisions_bounds_the_work(record: MakeRecord) -> None:
     runs = [
         record([0.5] * 20, precision=Precision(requested="float32", observed=observed))
         for observed in ("float32", "tf32")
@@ -62,12 +62,12 @@ def test_of_runs_in_two_precisions_the_faster_one_bounds_the_work(record: MakeRe
     assert peak_for_dtype(A100, "float32", 1e12, runs).dtype == "tf32"
 
 
-def test_tf32_that_was_forbidden_did_not_run(record: MakeRecord) -> None:
+def test_forbidden_tf32_did_not_run(record: MakeRecord) -> None:
     forbidden = {"flags": {"NVIDIA_TF32_OVERRIDE": "0"}}
     assert peak_for_dtype(A100, "float32", 1e12, [record([0.5] * 20, environment=forbidden)]).dtype == "float32"
 
 
-def test_a_fraction_is_of_the_units_that_the_replicas_compute_on(device: Device) -> None:
+def test_a_fraction_is_of_the_units_that_the_replicas_use(device: Device) -> None:
     assert device_in_use(V5E, 2).peak["bfloat16"].value == 2 * 197e12
     assert device_in_use(V5E, 2).peak["float32"].reason
     assert device_in_use(V5E, 8) == V5E
@@ -75,7 +75,7 @@ def test_a_fraction_is_of_the_units_that_the_replicas_compute_on(device: Device)
     assert device_in_use(virtual, 1) == virtual
 
 
-def test_of_a_cpu_s_peak_that_was_measured_again_the_highest_counts(device: Device, record: MakeRecord) -> None:
+def test_the_highest_measurement_of_a_cpu_s_peak_counts(device: Device, record: MakeRecord) -> None:
     def measured(value: float | None) -> PeakFigure:
         return PeakFigure(value=value, provenance="measured here")
 
@@ -100,10 +100,8 @@ def test_a_result_on_a_gpu_has_its_fraction_with_its_source(result: Callable[...
         (T4, "float32", 8.1e12),
         (V5E, "float32", 8 * 197e12),  # in bfloat16
         (A100, "float16", 312e12),
-        (T4, "bfloat16", 1e17),  # nobody says how a card without it computes it
+        (T4, "bfloat16", 1e17),  # unknown how a GPU without it computes it
     ],
 )
-def test_a_ceiling_is_that_of_the_fastest_which_the_work_may_be_computed_in(
-    device: Device, dtype: str, most: float
-) -> None:
+def test_the_ceiling_is_that_of_the_fastest_precision_that_may_run(device: Device, dtype: str, most: float) -> None:
     assert ceiling_per_s(device, dtype) == most

@@ -1,4 +1,4 @@
-"""Every warning has a test that provokes it, for real where a machine can be made to, and one that shows it silent."""
+"""Every warning has a test that provokes it, for real where possible, and a test that shows it silent."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def test_the_table_has_every_code_in_the_order_of_the_codes() -> None:
 
 
 @pytest.mark.parametrize(("code", "row"), PROVOKED.items(), ids=list(PROVOKED))
-def test_both_of_its_tests_exist_and_the_file_that_provokes_it_names_it(code: str, row: Provoked) -> None:
+def test_both_tests_of_a_warning_exist_and_the_provoking_file_names_it(code: str, row: Provoked) -> None:
     for named in (row.by, row.silent):
         path, name = named.split("::")
         assert name in _tests(path)
     assert code in (ROOT / row.by.split("::")[0]).read_text()
 
 
-def test_what_stands_for_many_codes_is_run_for_each_that_names_it() -> None:
+def test_a_parametrised_test_runs_for_every_code_that_refers_to_it() -> None:
     by_wrong_work = {code for code, row in PROVOKED.items() if row.by == PROVOKED["ASYNC_TIMING"].by}
     assert by_wrong_work == WRONG.keys()
 
 
-def test_no_grave_warning_is_provoked_by_made_up_figures_and_only_sensors_are_recorded() -> None:
+def test_only_class_c_warnings_use_made_up_figures_and_only_sensors_are_recorded() -> None:
     assert {code for code, row in PROVOKED.items() if row.how == "recorded"} == {
         *("THROTTLED", "CLOCK_DRIFT", "DEVICE_SHARED")
     }

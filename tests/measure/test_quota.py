@@ -1,4 +1,4 @@
-"""CPU_QUOTA in a real control group, of version 1 or 2, where this machine lets one be made."""
+"""CPU_QUOTA in a real control group, of version 1 or 2, if this machine allows creating one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(json.dumps(environment()))
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """One of half a core, below this process's own or at the mount."""
+    """A control group of half a core, below this process's own or at the mount."""
     bases = [*(own for _, own in own_cgroups("cpu")), CGROUP_MOUNT / "cpu", CGROUP_MOUNT]
     folder = next((made for base in bases if (made := _made(base)) is not None), None)
     if folder is None:
@@ -57,7 +57,7 @@ def _made(base: Path) -> Path | None:
 
 
 def _limit(folder: Path, quota_us: int) -> None:
-    """Raises OSError where the folder has no such limit."""
+    """Raises OSError if the folder has no such limit."""
     if (folder / "cpu.max").exists():
         (folder / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
         return
@@ -81,21 +81,21 @@ def _seen_in(group: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("quota_us", "said"), [(PERIOD_US // 2, True), (8 * PERIOD_US, False)])
-def test_a_run_in_a_group_of_less_time_than_its_cores_have_is_said(
+@pytest.mark.parametrize(("quota_us", "raises"), [(PERIOD_US // 2, True), (8 * PERIOD_US, False)])
+def test_a_run_in_a_group_with_a_quota_below_its_cores_raises_cpu_quota(
     group: Path,
     result: Callable[..., Result],
     record: Callable[..., RunRecord],
     device: Device,
     quota_us: int,
-    said: bool,
+    raises: bool,
 ) -> None:
     _limit(group, quota_us)
     environment = _seen_in(group)
     quota = environment["container"]["cpu_cores"]
-    if not said and quota < len(device.cores):
+    if not raises and quota < len(device.cores):
         pytest.skip("a group above allows less than two cores")
     found = result([record([1.0] * 20, amounts={"execution": 1.0}, environment=environment)])
-    assert ("CPU_QUOTA" in codes(found)) is said
-    if said:
+    assert ("CPU_QUOTA" in codes(found)) is raises
+    if raises:
         assert quota == 0.5

@@ -1,6 +1,6 @@
 """Ratios of independent and of interleaved runs.
 
-Checked against published examples, by hand, by their definition, and by how often the interval covers the truth.
+They are checked against published examples, calculations by hand, definitions, and coverage simulations.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ TRIALS = 2000
     ("confidence", "low", "high"),
     [(0.90, 1.54, 2.64), (0.95, 1.46, 2.83), (0.99, 1.27, 3.36)],
 )
-def test_the_bounds_are_those_of_graphpad_s_published_example(confidence: float, low: float, high: float) -> None:
-    """Means 14 and 7, standard deviations 3 and 2, six values each: GraphPad QuickCalcs takes 10 degrees of freedom."""
+def test_the_bounds_match_graphpad_s_published_example(confidence: float, low: float, high: float) -> None:
+    """Means 14 and 7, standard deviations 3 and 2, six values each. GraphPad QuickCalcs uses 10 degrees of freedom."""
     bounds = fieller(14, 7, 3**2 / 6, 2**2 / 6, student_t(10, confidence))
     assert bounds == pytest.approx((low, high), abs=0.005)
 
 
-def test_the_bounds_are_those_of_dcstats_published_example() -> None:
+def test_the_bounds_match_dcstats_published_example() -> None:
     assert fieller(14, 7, 3**2, 2**2, 1.812461) == pytest.approx((1.051413, 4.414296), abs=1e-6)
 
 
@@ -60,7 +60,7 @@ def test_equal_groups_give_the_degrees_of_freedom_of_both() -> None:
     assert ratio_of_means([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]).degrees == pytest.approx(8)
 
 
-def test_all_scatter_on_one_side_leaves_the_degrees_of_freedom_of_that_side() -> None:
+def test_scatter_on_one_side_only_gives_the_degrees_of_freedom_of_that_side() -> None:
     assert ratio_of_means([1, 2, 3, 4, 5], [3, 3, 3]).degrees == pytest.approx(4)
 
 
@@ -68,17 +68,17 @@ def test_one_run_gives_a_ratio_without_an_interval() -> None:
     found = ratio_of_means([2.0], [1.0, 1.1])
     assert found.interval.value == pytest.approx(2 / 1.05)
     assert (found.interval.low, found.interval.high, found.smallest_effect) == (None, None, None)
-    assert "one run" in str(found.interval.reason)
+    assert "at least two runs" in str(found.interval.reason)
 
 
-def test_where_the_denominator_may_be_zero_there_is_no_interval() -> None:
+def test_a_denominator_that_may_be_zero_gives_no_interval() -> None:
     found = ratio_of_means([1.0, 1.1], [0.1, 2.0])
     assert found.interval.low is None
     assert "no upper bound" in str(found.interval.reason)
     assert comparative_verdict(found.interval, 0.02) is Comparative.INCONCLUSIVE
 
 
-def test_no_ratio_to_zero() -> None:
+def test_a_ratio_to_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="zero"):
         ratio_of_means([1.0, 2.0], [0.0, 0.0])
 
@@ -105,10 +105,10 @@ def test_the_verdict_follows_from_the_whole_interval(low: float | None, high: fl
     ("scatter", "counts", "truth"),
     [((0.02, 0.02), (5, 5), 1.0), ((0.02, 0.10), (5, 5), 1.05), ((0.05, 0.02), (5, 8), 2.0)],
 )
-def test_the_interval_holds_the_truth_as_often_as_it_says(
+def test_the_interval_covers_the_truth_at_its_confidence(
     scatter: tuple[float, float], counts: tuple[int, int], truth: float
 ) -> None:
-    """2,000 trials: two standard errors are 1 %. Normal quantiles in place of t cover 89 to 91 %, and fail."""
+    """2,000 trials: two standard errors are 1 %. Normal quantiles instead of t cover 89 to 91 %, and fail."""
     random = np.random.default_rng(20240607)
     under = random.normal(1, scatter[0], (TRIALS, counts[0]))
     over = truth * random.normal(1, scatter[1], (TRIALS, counts[1]))
@@ -117,7 +117,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(
     assert 0.93 <= held / TRIALS <= 0.975
 
 
-def test_a_difference_of_the_smallest_effect_is_found_as_often_as_it_says() -> None:
+def test_a_difference_of_the_smallest_effect_is_found_with_the_stated_power() -> None:
     random = np.random.default_rng(7)
     groups = random.normal(1, 0.02, (2, TRIALS, 5))
     effects = [ratio_of_means(a, b).smallest_effect for a, b in zip(*groups.tolist(), strict=True)]
@@ -134,7 +134,7 @@ PAIRED_TRIALS, PAIRS = 2000, 10
 Noise = Callable[[np.random.Generator, int], np.ndarray]
 
 
-def test_it_is_the_cross_over_estimate_worked_out_by_hand() -> None:
+def test_the_paired_ratio_matches_the_cross_over_estimate_by_hand() -> None:
     found = paired_ratio([1.1, 1.3, 1.2, 1.5], [1.0, 1.0, 1.0, 1.0])
     logs = [math.log(value) for value in (1.1, 1.3, 1.2, 1.5)]
     centre = sum(logs) / 4
@@ -146,7 +146,7 @@ def test_it_is_the_cross_over_estimate_worked_out_by_hand() -> None:
     assert found.interval.high == pytest.approx(math.exp(centre + half))
 
 
-def test_the_other_way_round_is_the_inverse() -> None:
+def test_swapping_the_sides_inverts_the_paired_ratio() -> None:
     over, under = [1.1, 1.3, 1.2, 1.5], [1.0, 0.9, 1.1, 1.0]
     there, back = paired_ratio(over, under), paired_ratio(under, over)
     assert there.interval.value * back.interval.value == pytest.approx(1)
@@ -155,7 +155,7 @@ def test_the_other_way_round_is_the_inverse() -> None:
 
 
 def in_turns(levels: np.ndarray, truth: float) -> tuple[list[float], list[float]]:
-    """From what the machine was at each of 2 n runs to the figures of both: AB, BA, AB, …; B is `truth` times A."""
+    """Figures of both sides from the machine's speed at each of 2 n runs: AB, BA, AB, …; B is `truth` times A."""
     first, second = [], []
     for place in range(0, len(levels), 2):
         one, other = levels[place], levels[place + 1]
@@ -165,7 +165,7 @@ def in_turns(levels: np.ndarray, truth: float) -> tuple[list[float], list[float]
     return second, first
 
 
-def test_a_drift_that_is_a_straight_line_and_what_going_second_costs_drop_out() -> None:
+def test_linear_drift_and_the_effect_of_going_second_cancel() -> None:
     places = np.arange(2 * PAIRS)
     levels = np.exp(0.03 * places / len(places)) * np.where(places % 2, 1.1, 1.0)
     found = paired_ratio(*in_turns(levels, 1.05))
@@ -194,8 +194,8 @@ def wandering(random: np.random.Generator, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("noise", [normal, heavy_tailed, drifting, wandering])
 @pytest.mark.parametrize("pairs", [4, PAIRS])
-def test_the_paired_interval_covers_as_often_as_it_says(noise: Noise, pairs: int) -> None:
-    """2,000 trials: two standard errors are 1 %. Normal quantiles in place of t cover 80 % with four pairs."""
+def test_the_paired_interval_covers_the_truth_at_its_confidence(noise: Noise, pairs: int) -> None:
+    """2,000 trials: two standard errors are 1 %. Normal quantiles instead of t cover 80 % with four pairs."""
     random, truth, held = np.random.default_rng(20250301), 1.05, 0
     for _ in range(PAIRED_TRIALS):
         interval = paired_ratio(*in_turns(np.exp(noise(random, 2 * pairs)), truth)).interval
@@ -205,7 +205,7 @@ def test_the_paired_interval_covers_as_often_as_it_says(noise: Noise, pairs: int
     assert 0.93 <= held / PAIRED_TRIALS <= 0.975
 
 
-def test_where_the_machine_wanders_pairs_find_what_separate_means_do_not() -> None:
+def test_on_a_wandering_machine_pairs_find_differences_that_separate_means_miss() -> None:
     random, found = np.random.default_rng(3), {"paired": 0, "apart": 0}
     for _ in range(300):
         over, under = in_turns(np.exp(wandering(random, 2 * PAIRS)), 1.02)
@@ -215,22 +215,22 @@ def test_where_the_machine_wanders_pairs_find_what_separate_means_do_not() -> No
     assert found["apart"] <= 0.8 * 300
 
 
-def test_a_paired_difference_of_the_smallest_effect_is_found_as_often_as_it_says() -> None:
+def test_a_paired_difference_of_the_smallest_effect_is_found_with_the_stated_power() -> None:
     random = np.random.default_rng(11)
     levels = np.exp([normal(random, 2 * PAIRS) for _ in range(PAIRED_TRIALS)])
     effect = float(np.mean([paired_ratio(*in_turns(each, 1.0)).smallest_effect or 0.0 for each in levels]))
-    told = [comparative_verdict(paired_ratio(*in_turns(each, 1 + effect)).interval, 1e-9) for each in levels]
-    assert 0.74 <= told.count(Comparative.FASTER) / PAIRED_TRIALS <= 0.86
+    verdicts = [comparative_verdict(paired_ratio(*in_turns(each, 1 + effect)).interval, 1e-9) for each in levels]
+    assert 0.74 <= verdicts.count(Comparative.FASTER) / PAIRED_TRIALS <= 0.86
 
 
 def test_two_pairs_give_a_ratio_without_an_interval() -> None:
     found = paired_ratio([2.0, 2.0], [1.0, 1.1])
     assert found.interval.value == pytest.approx(2 / math.sqrt(1.1))
     assert (found.interval.low, found.degrees, found.smallest_effect) == (None, None, None)
-    assert "two pairs" in str(found.interval.reason)
+    assert "more than two pairs" in str(found.interval.reason)
 
 
 @pytest.mark.parametrize(("over", "under"), [([1.0], [1.0]), ([1.0, 2.0], [1.0]), ([1.0, 0.0], [1.0, 1.0])])
-def test_half_pairs_and_what_has_no_logarithm_are_refused(over: list[float], under: list[float]) -> None:
+def test_incomplete_pairs_and_figures_without_a_logarithm_are_refused(over: list[float], under: list[float]) -> None:
     with pytest.raises(ValueError, match=r"pairs|above zero"):
         paired_ratio(over, under)

@@ -1,4 +1,4 @@
-"""METRIC_OUT_OF_BAND: which results are peers, and how far is too far."""
+"""METRIC_OUT_OF_BAND: the peers of a result, and the width of the band."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_headline_is_the_first_metric_that_was_sampled() -> None:
     assert (found.own.value, found.own.hardware_id, found.own.context_id) == (6.0, "hw_1", "ctx_1")
 
 
-def test_what_does_not_change_a_sample_leaves_the_series_alone() -> None:
+def test_settings_that_do_not_change_a_sample_keep_the_series() -> None:
     usual = the_headline(a_result()).series
     measure = {"processes": 1}
     assert the_headline(a_result(), {"seed": 7, "measure": measure, "labels": {"a": "b"}}).series == usual
@@ -78,13 +78,13 @@ def test_what_does_not_change_a_sample_leaves_the_series_alone() -> None:
         ({"device": {**DEVICE, "kind": "gpu"}}, {}, {}),
     ],
 )
-def test_other_work_and_other_models_have_series_of_their_own(
+def test_other_work_and_other_models_have_separate_series(
     fields: dict[str, Any], spec: dict[str, Any], params: dict[str, Any]
 ) -> None:
     assert the_headline(a_result(**fields), spec, **params).series != the_headline(a_result()).series
 
 
-def test_the_host_cores_beside_an_accelerator_are_not_its_size() -> None:
+def test_the_host_cores_of_an_accelerator_do_not_affect_the_series() -> None:
     board = {**DEVICE, "kind": "tpu", "units": 4}
     of = [
         the_headline(a_result(device=each)).series for each in (board, {**board, "cores": [1]}, {**board, "units": 8})
@@ -98,7 +98,7 @@ def test_emulated_devices_and_results_without_a_sampled_figure_have_no_peers() -
 
 
 @pytest.mark.parametrize(("factor", "away"), [(0.7, "30% below"), (1.4, "40% above")])
-def test_a_figure_far_from_the_others_is_told_with_what_it_was_held_against(factor: float, away: str) -> None:
+def test_a_figure_far_from_the_others_raises_a_warning_with_the_band(factor: float, away: str) -> None:
     found = against(a_result(times(factor)), [*CLOSE, 98.0, 102.0, 100.2])
     (raised,) = found.warnings
     assert (raised.code, raised.severity, found.verdict) == ("METRIC_OUT_OF_BAND", "B", Verdict.INDICATIVE)
@@ -111,7 +111,7 @@ def test_a_figure_far_from_the_others_is_told_with_what_it_was_held_against(fact
     assert found.unchecked == []
 
 
-def test_a_figure_among_the_others_is_trusted_as_before() -> None:
+def test_a_figure_among_the_others_stays_trusted() -> None:
     result = a_result(times(1.08))
     assert against(result, CLOSE) == result
 
@@ -120,11 +120,11 @@ def test_too_few_others_raise_nothing_and_leave_nothing_unchecked() -> None:
     result = a_result(times(9))
     assert against(result, CLOSE[: MIN_PEERS - 1]) == result
     assert against(result, [*CLOSE[: MIN_PEERS - 1], 0.0, -1.0]) == result
-    with pytest.raises(ValueError, match="too few"):
+    with pytest.raises(ValueError, match="needs 5 values"):
         regression_band(CLOSE[: MIN_PEERS - 1])
 
 
-def test_peers_that_nobody_could_ask_for_leave_the_check_unmade() -> None:
+def test_unreadable_peers_leave_the_check_unmade() -> None:
     result = a_result(unchecked=["SLOW_PATH"], details={"unchecked_reasons": {"SLOW_PATH": "untold"}, "n": 1})
     found = with_band_check(result, the_headline(result).own, None)
     assert (found.verdict, found.warnings) == (Verdict.INDICATIVE, [])
@@ -134,13 +134,13 @@ def test_peers_that_nobody_could_ask_for_leave_the_check_unmade() -> None:
     assert list(reasons) == found.unchecked
 
 
-def test_no_verdict_gets_better() -> None:
+def test_a_verdict_never_improves() -> None:
     result = a_result(times(9), verdict=Verdict.UNTRUSTED)
     assert against(result, CLOSE).verdict is Verdict.UNTRUSTED
     assert with_band_check(result, the_headline(result).own, None).verdict is Verdict.UNTRUSTED
 
 
-def test_the_band_is_never_narrower_than_a_tenth_and_never_without_bounds() -> None:
+def test_the_band_is_at_least_a_tenth_wide_and_always_finite() -> None:
     alike, wild = regression_band([50.0] * 5), regression_band([1e-300, 1e-200, 1.0, 1e200, 1e300])
     assert (alike.low, alike.high) == pytest.approx((50 / (1 + FLOOR), 50 * (1 + FLOOR)))
     assert 0 < wild.low < wild.high < float("inf")
@@ -152,7 +152,7 @@ def test_a_rate_and_its_time_are_judged_alike() -> None:
     assert (1 / of_times.high, 1 / of_times.low) == pytest.approx((of_rates.low, of_rates.high))
 
 
-def test_a_few_results_that_went_wrong_do_not_widen_it() -> None:
+def test_a_few_bad_results_do_not_widen_the_band() -> None:
     rest = [100.0 + place / 4 for place in range(-8, 9)]
     clean, spoilt = regression_band(rest), regression_band([*rest, 10.0, 1000.0, 20.0])
     assert spoilt.high / spoilt.low < 1.05 * clean.high / clean.low
@@ -168,7 +168,7 @@ def heavy_tailed(rng: random.Random) -> float:
 
 
 def share_raised(draw: Callable[[random.Random], float], sd: float, peers: int, slower: float = 0.0) -> float:
-    """Of 1,000 results, each against so many of its own kind."""
+    """The share of 1,000 results outside the band, each against `peers` others of its kind."""
     rng, raised, trials = random.Random(f"{draw.__name__} {sd} {peers}"), 0, 1000
     for _ in range(trials):
         *others, own = [100 * 2.718281828 ** (sd * draw(rng)) for _ in range(peers + 1)]
@@ -178,8 +178,8 @@ def share_raised(draw: Callable[[random.Random], float], sd: float, peers: int, 
 
 
 @pytest.mark.parametrize("peers", [5, 10, 50])
-def test_one_clean_result_in_a_hundred_is_raised_at_most(peers: int) -> None:
-    allowed = 1 - CONFIDENCE + 0.01  # three deviations of a count over 1,000 trials
+def test_at_most_one_clean_result_in_a_hundred_is_raised(peers: int) -> None:
+    allowed = 1 - CONFIDENCE + 0.01  # three standard deviations of a count over 1,000 trials
     assert share_raised(normal, 0.05, peers) <= allowed
     assert share_raised(normal, 0.02, peers) <= allowed
     assert share_raised(heavy_tailed, 0.05, peers) <= 0.07  # its sd is 9 %
@@ -194,6 +194,6 @@ def test_a_fixed_multiple_would_raise_one_in_eight_against_five() -> None:
     assert 0.09 < raised / trials < 0.16
 
 
-def test_a_quarter_slower_is_found_once_there_are_ten_others() -> None:
+def test_a_result_a_quarter_slower_is_found_against_ten_others() -> None:
     assert share_raised(normal, 0.02, 10, slower=0.25) > 0.95
     assert share_raised(normal, 0.01, 5, slower=0.25) > 0.9

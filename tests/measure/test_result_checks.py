@@ -1,4 +1,4 @@
-"""Each check raises its warning on what it is for, with the numbers, and is silent on a clean run."""
+"""Each check raises its warning, with its evidence, and is silent on a clean run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_output_that_is_not_finite_is_counted() -> None:
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_is_told(loss: float) -> None:
+def test_a_nonfinite_loss_raises_a_warning(loss: float) -> None:
     raised = result_checks.loss_nonfinite(loss)
     assert raised is not None
     assert (raised.code, raised.severity, raised.evidence) == ("LOSS_NONFINITE", "A", {"loss": str(loss)})
@@ -31,24 +31,24 @@ def test_a_loss_that_is_no_number_is_told(loss: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("waited", "made", "told"),
+    ("waited", "made", "message"),
     [
         (0.1, None, None),
         (0.1, 0.1, None),
         (0.11, 0.0, "waited for its input for 11%"),
         (1.0, None, "waited for its input for 100%"),
-        (0.0, 0.25, "cores made its input in 25%"),
+        (0.0, 0.25, "cores spent 25% of their time making its input"),
     ],
 )
-def test_more_than_a_tenth_of_waiting_for_input_or_of_making_it_on_the_device_is_told(
-    waited: float, made: float | None, told: str | None
+def test_more_than_a_tenth_of_waiting_for_input_or_making_it_is_input_bound(
+    waited: float, made: float | None, message: str | None
 ) -> None:
     raised = result_checks.input_bound(waited, made, {"source": "png"})
-    assert (raised is None) == (told is None)
+    assert (raised is None) == (message is None)
     if raised is not None:
         assert (raised.code, raised.severity) == ("INPUT_BOUND", "C")
-        assert told is not None
-        assert told in raised.message
+        assert message is not None
+        assert message in raised.message
         assert raised.evidence == {"wait_share": waited, "core_share": made, "limit": 0.1, "source": "png"}
 
 
@@ -75,13 +75,13 @@ def test_one_constant_column_of_many_is_not_taken_for_the_whole() -> None:
     assert result_checks.degenerate_data(operand, shares=65536) is None
 
 
-@pytest.mark.parametrize(("count", "told"), [(2, None), (15, None), (16, "DEGENERATE_DATA")])
-def test_few_samples_of_one_class_may_be_chance_and_many_are_degenerate(count: int, told: str | None) -> None:
-    assert code(result_checks.constant_data({"targets": np.ones(count)})) == told
+@pytest.mark.parametrize(("count", "raised"), [(2, None), (15, None), (16, "DEGENERATE_DATA")])
+def test_many_samples_of_one_class_are_degenerate_but_few_may_be_chance(count: int, raised: str | None) -> None:
+    assert code(result_checks.constant_data({"targets": np.ones(count)})) == raised
 
 
-def test_images_whose_borders_are_all_alike_are_not_constant() -> None:
-    """2,400 of 28 x 28 are 28 times 65,536 values and a few: at equal distances all would be of the first column."""
+def test_images_with_equal_borders_are_not_constant() -> None:
+    """2,400 images of 28 x 28 are just over 28 times 65,536 values: equal steps would read only the first column."""
     images = np.zeros((2400, 28, 28), np.uint8)
     images[7, 14, 14] = 1
     assert result_checks.constant_data({"inputs": images}) is None
@@ -122,12 +122,12 @@ def test_clocks_that_disagree_by_more_than_a_percent_and_50_ms_are_skewed(
 
 
 @pytest.mark.parametrize("losses", [[1.0, 1.1], [0.5, 0.4, 0.6], [2.0, 1.0, 0.5, 1.2, 1.6, 1.9]])
-def test_a_rising_loss_is_seen(losses: list[float]) -> None:
+def test_a_rising_loss_raises_a_warning(losses: list[float]) -> None:
     assert code(result_checks.loss_rising(losses)) == "LOSS_RISING"
 
 
 @pytest.mark.parametrize("losses", [[], [1.0], [1.0, 0.9], [2.0, 1.0, 1.1, 0.9, 0.8], [1.0, 0.5, 0.52, 0.49]])
-def test_a_falling_loss_is_not_and_neither_is_a_single_epoch(losses: list[float]) -> None:
+def test_a_falling_loss_and_a_single_epoch_raise_nothing(losses: list[float]) -> None:
     assert result_checks.loss_rising(losses) is None
 
 
@@ -138,7 +138,7 @@ def test_a_falling_loss_is_not_and_neither_is_a_single_epoch(losses: list[float]
         ("float32", "tf32", True),
         ("float32", "bfloat16", True),
         ("bfloat16", "bfloat16", False),
-        ("float16", "tf32", False),  # the same trace
+        ("float16", "tf32", False),  # the same error
         ("float32", None, False),
     ],
 )
@@ -150,24 +150,24 @@ def test_another_precision_than_requested_is_a_mismatch(requested: str, observed
 @pytest.mark.parametrize(
     ("sizes", "only"), [([2048], True), ([1, 64, 128], True), ([2000], False), ([64, 63], False), ([1], False)]
 )
-def test_sizes_that_are_all_powers_of_two_are_said(sizes: list[int], only: bool) -> None:
+def test_sizes_that_are_all_powers_of_two_raise_a_warning(sizes: list[int], only: bool) -> None:
     assert (code(result_checks.pow2_only(sizes)) == "POW2_ONLY") is only
 
 
 @pytest.mark.parametrize(("cache_bytes", "resident"), [(2000, True), (1000, True), (999, False), (None, False)])
-def test_data_that_fits_in_cache_is_said_if_the_cache_is_known(cache_bytes: int | None, resident: bool) -> None:
+def test_data_that_fits_in_a_known_cache_raises_a_warning(cache_bytes: int | None, resident: bool) -> None:
     assert (code(result_checks.cache_resident(1000, cache_bytes)) == "CACHE_RESIDENT") is resident
 
 
-@pytest.mark.parametrize(("kind", "said"), [("real", False), ("sample", True), ("synthetic", True)])
-def test_data_that_is_not_the_full_real_set_is_said(kind: str, said: bool) -> None:
+@pytest.mark.parametrize(("kind", "raises"), [("real", False), ("sample", True), ("synthetic", True)])
+def test_data_that_is_not_the_full_real_set_raises_a_warning(kind: str, raises: bool) -> None:
     data = DataOrigin.model_validate({"name": "mnist", "kind": kind, "train_samples": 10, "test_samples": 5})
     raised = result_checks.synthetic_data(data)
-    assert (code(raised) == "SYNTHETIC_DATA") is said
+    assert (code(raised) == "SYNTHETIC_DATA") is raises
     assert result_checks.synthetic_data(None) is None
 
 
-def test_an_emulated_device_is_said() -> None:
+def test_an_emulated_device_raises_a_warning() -> None:
     assert code(result_checks.emulated_device(True)) == "EMULATED_DEVICE"
     assert result_checks.emulated_device(False) is None
 
@@ -186,5 +186,5 @@ def test_only_widths_that_are_uneven_are_named() -> None:
 
 
 @pytest.mark.parametrize(("products_s", "small"), [(0.049, True), (0.05, False), (1.0, False)])
-def test_a_batch_is_small_whose_products_take_less_than_half_of_what_any_takes(products_s: float, small: bool) -> None:
+def test_a_batch_is_small_if_its_products_take_less_than_half_of_the_fixed_cost(products_s: float, small: bool) -> None:
     assert (code(result_checks.batch_small(products_s, 0.1)) == "BATCH_SMALL") is small

@@ -55,7 +55,7 @@ def test_training_has_no_cold_rate_and_comes_from_the_run_that_trained(
     assert found.training == TRAINING
 
 
-def test_a_figure_taken_once_has_no_interval_and_is_absent_with_a_reason(
+def test_a_figure_taken_once_has_no_interval_and_a_missing_one_has_a_reason(
     result: Callable[..., Result], record: MakeRecord
 ) -> None:
     once = metric(result([record([1.0] * 20, amounts={"execution": 1.0}, figures={"startup": 7.0})]), "startup")
@@ -65,7 +65,7 @@ def test_a_figure_taken_once_has_no_interval_and_is_absent_with_a_reason(
     assert absent.reason
 
 
-def test_a_figure_of_each_run_has_an_interval_over_them_and_is_absent_where_one_has_none(
+def test_a_figure_of_each_run_has_an_interval_and_is_missing_if_a_run_lacks_it(
     result: Callable[..., Result], record: MakeRecord
 ) -> None:
     """0.1 and 0.3: mean 0.2, deviation 0.1414, t(1) = 12.706: ± 1.27, but no share is below zero."""
@@ -74,10 +74,10 @@ def test_a_figure_of_each_run_has_an_interval_over_them_and_is_absent_where_one_
     assert (waiting.value, waiting.low, waiting.high) == pytest.approx((0.2, 0.0, 1.4706), abs=1e-4)
     assert waiting.by_run == [0.1, 0.3]
     absent = metric(result([*runs, record([1.0] * 20, amounts={"execution": 1.0})]), "waiting")
-    assert (absent.value, absent.reason) == (None, "a run didn't take it")
+    assert (absent.value, absent.reason) == (None, "a run didn't measure it")
 
 
-def test_one_run_has_no_interval_and_says_why(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_one_run_has_no_interval_but_a_reason(result: Callable[..., Result], record: MakeRecord) -> None:
     rate = metric(result([record([1.0] * 20, amounts={"execution": 1.0})]), "throughput")
     assert (rate.value, rate.low, rate.high) == (1000.0, None, None)
     assert rate.reason == "one run gives no interval"
@@ -89,11 +89,11 @@ def test_the_fraction_of_peak_uses_the_peak_of_the_dtype_that_ran(result: Callab
     assert peak.provenance == "measured here"
 
 
-def test_the_fraction_of_peak_counts_what_was_executed_where_a_run_says_it(
+def test_the_fraction_of_peak_uses_the_flop_that_a_run_reports(
     result: Callable[..., Result], record: MakeRecord
 ) -> None:
-    told = [record([1.0] * 20, amounts={"execution": 1.0}, flops=flops) for flops in (None, 250.0)]
-    assert [result([each]).peak.fraction for each in told] == pytest.approx([0.1, 0.025])
+    records = [record([1.0] * 20, amounts={"execution": 1.0}, flops=flops) for flops in (None, 250.0)]
+    assert [result([each]).peak.fraction for each in records] == pytest.approx([0.1, 0.025])
 
 
 @pytest.mark.parametrize(("dtype", "reason"), [("bfloat16", "no unit"), ("float16", "was not measured")])
@@ -114,7 +114,7 @@ def counted(joules: float | None, seconds: float | None = 20.0, **reasons: str) 
     return Sensors(looks=2, energy_j=joules, energy_s=seconds, energy_of="a counter", reasons=reasons)
 
 
-def test_joules_add_up_and_are_shared_out_over_the_executions(record: MakeRecord) -> None:
+def test_joules_add_up_and_are_divided_by_the_executions(record: MakeRecord) -> None:
     """100 W and 200 W in runs of 20 executions of 1 s each: 150 J for an execution of 1000 samples or FLOP."""
     runs = [record([1.0] * 20, sensors=counted(joules)) for joules in (2000.0, 4000.0)]
     images = energy(runs, "images/s", flops=3e6)
@@ -131,13 +131,13 @@ def test_a_counter_read_over_part_of_the_window_counts_by_its_power(record: Make
     assert (found.joules_per_sample, found.flop_per_joule) == (pytest.approx(0.1), None)
 
 
-def test_one_run_that_tells_nothing_leaves_the_energy_unknown_and_says_why(record: MakeRecord) -> None:
+def test_a_run_without_energy_leaves_the_total_unknown_with_a_reason(record: MakeRecord) -> None:
     silent = counted(None, None, energy_j="root alone may read it")
     found = energy([record([1.0] * 20, sensors=each) for each in (counted(2000.0), silent)], "images/s", 1.0)
     assert (found.joules, found.joules_per_sample, found.reason) == (None, None, "root alone may read it")
     assert energy([record([1.0] * 20)], None, 0.0).reason == "no energy counter was read"
 
 
-def test_a_result_tells_flop_per_joule_of_its_own_work(result: Callable[..., Result], record: MakeRecord) -> None:
+def test_a_result_has_flop_per_joule_of_its_own_work(result: Callable[..., Result], record: MakeRecord) -> None:
     found = result([record([1.0] * 20, amounts={"execution": 1.0}, sensors=counted(2000.0))] * 2)
     assert (found.energy.joules, found.energy.flop_per_joule) == (4000.0, pytest.approx(10.0))

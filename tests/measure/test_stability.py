@@ -1,7 +1,7 @@
 """NOISY, MULTIMODAL, THROTTLED, CLOCK_DRIFT, DEVICE_SHARED and the number of runs.
 
-A clock can't be lowered here, nor a GPU be shared, so those sensor readings are recorded. The clean run's readings
-are this machine's.
+These tests can't lower a clock or share a GPU, so those sensor readings are recorded. The clean run's readings come
+from this machine.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_an_accelerator_may_have_shorter_samples(record: MakeRecord) -> None:
     assert stability.insufficient_samples(record([0.05] * 60), "gpu") is None
 
 
-def test_a_run_without_a_steady_state_is_said(record: MakeRecord) -> None:
+def test_a_run_without_a_steady_state_raises_a_warning(record: MakeRecord) -> None:
     assert code(stability.no_steady_state(record([1.0] * 20, steady=False))) == "NO_STEADY_STATE"
     assert stability.no_steady_state(record([1.0] * 20)) is None
 
@@ -69,7 +69,7 @@ def test_runs_that_scatter_beyond_the_target_are_noisy(record: MakeRecord) -> No
     assert raised.evidence["rel_half_width"] == pytest.approx(2.7764 * 0.0790569 / 5**0.5, rel=1e-4)
 
 
-def test_runs_that_agree_are_not(record: MakeRecord) -> None:
+def test_runs_that_agree_are_not_noisy(record: MakeRecord) -> None:
     records = [record([time_s] * 20) for time_s in (1.0, 1.001, 0.999)]
     assert stability.noisy(time_interval(records), records, 0.01) is None
 
@@ -83,7 +83,7 @@ def test_a_single_run_is_noisy_by_its_own_samples(record: MakeRecord) -> None:
     assert stability.noisy(time_interval(narrow), narrow, 0.01) is None
 
 
-def test_too_few_samples_for_an_interval_are_not_called_noisy(record: MakeRecord) -> None:
+def test_too_few_samples_for_an_interval_are_not_noisy(record: MakeRecord) -> None:
     records = [record([1.0, 2.0])]
     assert stability.noisy(time_interval(records), records, 0.01) is None
 
@@ -94,13 +94,13 @@ def test_too_few_samples_for_an_interval_are_not_called_noisy(record: MakeRecord
         ("cpu", 7.5, True),
         ("cpu", 8.0, False),
         ("cpu", None, False),
-        ("gpu", 7.5, False),  # a container beside an accelerator seldom has all of its host
+        ("gpu", 7.5, False),  # a container with an accelerator rarely has all cores of its host
         ("gpu", 2.0, False),
         ("gpu", 1.5, True),
         ("tpu", 1.0, True),
     ],
 )
-def test_a_container_that_gets_less_than_the_work_may_take_is_said(
+def test_a_quota_below_what_the_work_may_need_raises_a_warning(
     device: Device, kind: str, quota: float | None, bound: bool
 ) -> None:
     on = device.model_copy(update={"kind": kind, "cores": list(range(8))})
@@ -112,7 +112,7 @@ def test_an_emulated_device_takes_all_its_cores(device: Device) -> None:
     assert code(stability.cpu_quota(1.5, emulated)) == "CPU_QUOTA"
 
 
-def test_fewer_runs_than_asked_for_are_never_enough_and_the_most_always_are(record: MakeRecord) -> None:
+def test_fewer_runs_than_the_minimum_are_never_enough_and_the_maximum_always_is(record: MakeRecord) -> None:
     measure = Measure(processes=Processes(min=2, max=4))
     steady = [record([1.0] * 20)] * 4
     wild = [record([time_s] * 20) for time_s in (1.0, 2.0, 1.0, 2.0)]
@@ -120,7 +120,7 @@ def test_fewer_runs_than_asked_for_are_never_enough_and_the_most_always_are(reco
     assert [enough_runs(measure, wild[:count]) for count in range(5)] == [False, False, False, False, True]
 
 
-def test_a_fixed_number_of_runs_is_taken_however_well_they_agree(record: MakeRecord) -> None:
+def test_a_fixed_number_of_runs_is_taken_even_if_they_agree(record: MakeRecord) -> None:
     assert not enough_runs(Measure(), [record([1.0] * 20)] * 4)
     assert enough_runs(Measure(), [record([1.0] * 20)] * 5)
 
@@ -130,13 +130,13 @@ def test_one_run_is_never_on_target(record: MakeRecord) -> None:
     assert on_target(0.01, [record([1.0] * 20)] * 2)
 
 
-def test_a_loose_target_is_enough_to_stop_by(record: MakeRecord) -> None:
+def test_a_loose_target_is_enough_to_stop(record: MakeRecord) -> None:
     measure = Measure(processes=Processes(min=2, max=9), target_rel_ci=0.5)
     assert enough_runs(measure, [record([time_s] * 20) for time_s in (1.0, 1.02, 0.98)])
 
 
 @pytest.mark.parametrize(("target", "judged"), [(0.002, 0.002), (0.01, 0.01), (0.02, 0.02), (0.5, 0.02)])
-def test_no_target_is_judged_by_more_than_two_percent(target: float, judged: float) -> None:
+def test_a_loose_target_counts_as_two_percent(target: float, judged: float) -> None:
     assert effective_rel_ci(target) == judged
 
 
@@ -156,7 +156,7 @@ def test_runs_in_one_group_too_close_or_too_few_are_not(medians: list[float]) ->
     assert multimodal(medians) is None
 
 
-def test_the_warning_shows_both_groups_in_whatever_order_the_runs_came() -> None:
+def test_the_warning_shows_both_groups_for_any_order_of_runs() -> None:
     raised = multimodal([310e-6, 180e-6, 182e-6, 312e-6, 181e-6, 178e-6])
     assert raised is not None
     assert raised.message == "4 and 2 runs lie 70.5% apart."
@@ -166,21 +166,21 @@ def test_the_warning_shows_both_groups_in_whatever_order_the_runs_came() -> None
     assert raised.evidence["limit"] == 53.0
 
 
-def test_the_ratio_of_groups_that_do_not_scatter_is_none_and_no_infinity() -> None:
+def test_the_ratio_of_groups_that_do_not_scatter_is_none_instead_of_infinity() -> None:
     raised = multimodal([1.0, 1.0, 1.0, 1.0, 1.05])
     assert raised is not None
     assert raised.evidence["scatter_ratio"] is None
 
 
 @pytest.mark.parametrize("count", [5, 6, 7, 9, 14])
-def test_one_mode_is_called_two_in_about_one_of_a_hundred_cases_at_most(count: int) -> None:
+def test_one_mode_counts_as_two_in_at_most_about_one_of_a_hundred_cases(count: int) -> None:
     rng = np.random.default_rng(count)
     heavy_tailed = 100 + 3 * rng.standard_t(3, (1000, count))
     assert sum(multimodal(list(medians)) is not None for medians in heavy_tailed) / 1000 < 0.02
 
 
 @pytest.mark.parametrize(("count", "apart", "found"), [(5, 30, 0.9), (7, 20, 0.9), (10, 15, 0.85), (20, 12, 0.9)])
-def test_two_modes_that_were_visited_are_found_where_they_lie_far_apart(count: int, apart: float, found: float) -> None:
+def test_two_visited_modes_far_apart_are_found(count: int, apart: float, found: float) -> None:
     rng = np.random.default_rng(count)
     visits = (rng.random((500, count)) < 0.2).astype(float)
     visits = visits[(visits.sum(axis=1) > 0) & (visits.sum(axis=1) < count)]
@@ -188,8 +188,8 @@ def test_two_modes_that_were_visited_are_found_where_they_lie_far_apart(count: i
     assert sum(multimodal(list(medians)) is not None for medians in sets) / len(sets) > found
 
 
-def test_the_limits_are_the_percentage_points_that_they_claim_to_be() -> None:
-    """Of five runs, by an own calculation of the ratio: the 99 % point of Student's t with 3 degrees of freedom."""
+def test_the_limits_match_independently_computed_percentage_points() -> None:
+    """For five runs, by a separate calculation: the 99 % point for Student's t with 3 degrees of freedom."""
     ordered = np.sort(np.random.default_rng(1).standard_t(3, (40_000, 5)), axis=1)
     within = np.min(
         [ordered[:, :cut].var(1) * cut + ordered[:, cut:].var(1) * (5 - cut) for cut in range(1, 5)], axis=0
@@ -239,16 +239,14 @@ def test_a_recorded_second_process_on_the_gpu_is_sharing() -> None:
         ([], False),
     ],
 )
-def test_recorded_clocks_that_lie_more_than_three_percent_apart_are_drift(
-    clocks: Sequence[float | None], drifts: bool
-) -> None:
+def test_recorded_clocks_more_than_three_percent_apart_are_drift(clocks: Sequence[float | None], drifts: bool) -> None:
     raised = clock_drift(clocks)
     assert (raised is not None and raised.code == "CLOCK_DRIFT") is drifts
 
 
 @pytest.mark.verify
-def test_the_measured_clock_of_this_machine_is_no_drift() -> None:
-    """True where nobody else draws on its turbo in all of eight pairs of readings."""
+def test_the_measured_clock_of_this_machine_does_not_drift() -> None:
+    """Holds unless other users draw on the machine's turbo in all of eight pairs of readings."""
     core = max(os.sched_getaffinity(0))
     pairs = ([measure_clock_hz(core), measure_clock_hz(core)] for _ in range(8))
     assert any(clock_drift(pair) is None for pair in pairs)
@@ -261,8 +259,8 @@ def of_kind(device: Device, kind: str) -> Device:
 @pytest.mark.parametrize(
     ("kind", "sensors", "clocks", "missing"),
     [
-        ("cpu", None, CLEAN, set()),  # a virtual machine: clocks that agree, and steady samples, stand in for counters
-        ("cpu", None, [3e9], {"THROTTLED", "CLOCK_DRIFT"}),  # nothing to compare one clock with
+        ("cpu", None, CLEAN, set()),  # a virtual machine: equal clocks and steady samples stand in for counters
+        ("cpu", None, [3e9], {"THROTTLED", "CLOCK_DRIFT"}),  # a single clock has no comparison
         ("cpu", QUIET_CPU, [3e9], {"CLOCK_DRIFT"}),
         ("cpu", None, [3e9, None], {"THROTTLED", "CLOCK_DRIFT"}),  # no loop for this architecture
         ("gpu", QUIET_GPU, CLEAN, set()),
@@ -271,7 +269,7 @@ def of_kind(device: Device, kind: str) -> Device:
         ("tpu", None, [None, None], {"THROTTLED", "CLOCK_DRIFT"}),
     ],
 )
-def test_what_nothing_told_is_unchecked(
+def test_codes_without_readings_are_unchecked(
     record: MakeRecord,
     device: Device,
     kind: str,
@@ -284,8 +282,8 @@ def test_what_nothing_told_is_unchecked(
 
 
 @pytest.mark.parametrize("share", [0.97, 0.9])
-def test_a_clock_that_falls_while_samples_are_taken_is_no_steady_state(share: float) -> None:
-    """What stands in for the counter that most virtual machines lack: throttled from the sixtieth sample on."""
+def test_a_clock_that_falls_during_sampling_is_not_a_steady_state(share: float) -> None:
+    """This stands in for the counter that most virtual machines lack: throttled from the sixtieth sample on."""
     samples, _ = run(chain(repeat(0.125, 60), repeat(0.125 / share)), StoppingRule(min_samples=100))
     assert not samples.steady
 
@@ -295,7 +293,7 @@ def test_an_emulated_device_has_the_sensors_of_its_cpu(record: MakeRecord, devic
     assert unchecked_by_sensors(emulated, [record([1.0] * 20, clock_hz=clock) for clock in CLEAN]) == set()
 
 
-def test_a_result_carries_the_warnings_and_names_the_runs_that_raised_them(
+def test_a_result_has_the_warnings_and_names_the_runs_that_raised_them(
     result: Callable[..., Result], record: MakeRecord
 ) -> None:
     hot = QUIET_GPU.model_copy(update={"throttle_reasons": ["power brake"], "other_processes": 1})

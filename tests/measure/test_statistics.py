@@ -27,11 +27,11 @@ finite = st.floats(-1e9, 1e9)
 
 
 @given(st.lists(finite, min_size=1, max_size=50), st.floats(0, 1))
-def test_quantiles_are_numpy_s(values: list[float], share: float) -> None:
+def test_quantiles_match_numpy(values: list[float], share: float) -> None:
     assert quantile(values, share) == pytest.approx(float(np.quantile(values, share)), abs=1e-5)
 
 
-def test_the_median_of_nothing_is_an_error() -> None:
+def test_the_median_of_no_values_is_an_error() -> None:
     with pytest.raises(ValueError, match="no values"):
         median([])
 
@@ -45,7 +45,7 @@ def test_quartiles_and_mad_of_one_to_five() -> None:
     ("degrees", "confidence", "t"),
     [(1, 0.95, 12.706), (4, 0.95, 2.776), (9, 0.95, 2.262), (29, 0.95, 2.045), (4, 0.99, 4.604)],
 )
-def test_student_s_t_is_that_of_the_tables(degrees: int, confidence: float, t: float) -> None:
+def test_student_s_t_matches_the_tables(degrees: int, confidence: float, t: float) -> None:
     assert student_t(degrees, confidence) == pytest.approx(t, abs=5e-4)
 
 
@@ -58,7 +58,7 @@ def test_the_interval_of_a_mean_by_hand() -> None:
     assert interval.rel_half_width == pytest.approx(0.654416, abs=1e-4)
 
 
-def test_one_value_has_no_interval_and_a_reason() -> None:
+def test_one_value_has_no_interval_but_a_reason() -> None:
     interval = mean_interval([7.0])
     assert (interval.value, interval.low, interval.high) == (7.0, None, None)
     assert interval.reason == "one run gives no interval"
@@ -67,13 +67,13 @@ def test_one_value_has_no_interval_and_a_reason() -> None:
 
 # n, and the 1-based rank k of the lower limit: Conover, Practical Nonparametric Statistics (3rd ed.), table A3
 @pytest.mark.parametrize(("count", "rank"), [(6, 1), (8, 1), (9, 2), (10, 2), (15, 4), (20, 6), (25, 8), (30, 10)])
-def test_the_interval_of_a_median_takes_the_ranks_of_the_tables(count: int, rank: int) -> None:
+def test_the_interval_of_a_median_uses_the_ranks_of_the_tables(count: int, rank: int) -> None:
     interval = median_interval([float(value) for value in range(count, 0, -1)])
     assert (interval.low, interval.high) == (rank, count + 1 - rank)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_below_six_values_a_median_has_no_interval_and_a_reason(count: int) -> None:
+def test_below_six_values_a_median_has_no_interval_but_a_reason(count: int) -> None:
     interval = median_interval([1.0] * count)
     assert interval.low is None
     assert str(count) in (interval.reason or "")
@@ -107,15 +107,15 @@ def test_the_interval_of_a_median_holds_the_median(values: list[float]) -> None:
     # Newcombe (1998), Statistics in Medicine 17, table I, method 3
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
 )
-def test_wilson_s_interval_is_newcombe_s(hits: int, trials: int, low: float, high: float) -> None:
+def test_wilson_s_interval_matches_newcombe_s_table(hits: int, trials: int, low: float, high: float) -> None:
     interval = wilson_interval(hits, trials)
     assert interval.low == pytest.approx(low, abs=5e-5)
     assert interval.high == pytest.approx(high, abs=5e-5)
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 0), (3, 2), (-1, 5)])
-def test_what_is_no_proportion_is_refused(hits: int, trials: int) -> None:
-    with pytest.raises(ValueError, match="no proportion"):
+def test_an_invalid_proportion_is_refused(hits: int, trials: int) -> None:
+    with pytest.raises(ValueError, match="not a proportion"):
         wilson_interval(hits, trials)
 
 
@@ -136,8 +136,8 @@ def test_constant_alternating_or_outlying_values_have_no_change_point(values: li
     assert change_point(values, 0.05) is None
 
 
-def test_pettitt_s_statistic_is_the_one_by_definition() -> None:
-    """K of the ten values below, brute force over all pairs: the test's p is 2 exp(-6 K^2 / (n^3 + n^2))."""
+def test_pettitt_s_statistic_matches_its_definition() -> None:
+    """K of the ten values below, by brute force over all pairs. The test's p is 2 exp(-6 K^2 / (n^3 + n^2))."""
     values = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 8.0, 7.0, 9.5, 9.7]
     count = len(values)
     largest = max(abs(sum(np.sign(x - y) for x in values[:split] for y in values[split:])) for split in range(1, count))

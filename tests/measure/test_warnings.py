@@ -1,4 +1,4 @@
-"""The table of codes, and the verdict that follows from what was raised."""
+"""The table of codes, and the verdict that follows from raised warnings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def nodes() -> list[ast.AST]:
     return [node for text in SOURCES for node in ast.walk(ast.parse(text))]
 
 
-def test_every_grave_code_is_checked_somewhere() -> None:
+def test_every_class_a_or_b_code_is_checked_somewhere() -> None:
     grave = {code for code, (severity, _) in CODES.items() if severity in "AB"}
     assert grave <= raised_somewhere() <= CODES.keys()
 
@@ -57,7 +57,7 @@ def test_every_check_is_called_outside_the_tests() -> None:
     assert checks <= called
 
 
-def test_a_code_brings_its_class_and_sentence_and_keeps_its_evidence() -> None:
+def test_a_warning_has_the_class_and_sentence_of_its_code_and_keeps_its_evidence() -> None:
     assert (A.severity, A.message) == ("A", CODES["RESULT_INCORRECT"][1])
     assert (B.severity, B.message, B.evidence) == ("B", "too wide", {"rel_half_width": 0.2})
     with pytest.raises(KeyError):
@@ -86,7 +86,7 @@ UNSEEN = Precision(requested="float32", observed=None, rel_error=3e-7)
         ([None, None], 1e12, {"OUTPUT_NONFINITE"}, {"DEGENERATE_DATA", "RESULT_INCORRECT", "PRECISION_MISMATCH"}),
     ],
 )
-def test_what_one_result_gave_no_occasion_to_check_is_unchecked_too(
+def test_codes_that_a_result_could_not_check_are_unchecked_too(
     precisions: list[Precision | None], peak: float | None, verified: Collection[str], more: set[str]
 ) -> None:
     missing = unchecked_codes(precisions, Peak(value=peak), verified)
@@ -105,7 +105,7 @@ def test_what_one_result_gave_no_occasion_to_check_is_unchecked_too(
         ([A], 5, True, Verdict.UNTRUSTED),
     ],
 )
-def test_once_all_is_checked_trust_needs_five_runs_the_target_and_no_grave_warning(
+def test_a_fully_checked_result_needs_five_runs_the_target_and_no_class_a_or_b_warning(
     raised: list[object],
     runs: int,
     target_reached: bool,
@@ -122,7 +122,7 @@ def test_warnings_of_several_runs_become_one_per_code_that_names_its_runs() -> N
     assert found[0].evidence["runs"] == [2]
 
 
-def test_the_gravest_come_first_and_unknown_codes_last() -> None:
+def test_the_gravest_warnings_come_first_and_unknown_codes_last() -> None:
     unknown = A.model_copy(update={"code": "FROM_THE_FUTURE"})
     assert [each.code for each in sorted_warnings([unknown, C, A])] == [
         "RESULT_INCORRECT",

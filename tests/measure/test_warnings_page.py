@@ -1,4 +1,4 @@
-"""The page for readers holds every code of the table, in its class and order, with the thresholds that the code has."""
+"""docs/warnings.md has every code of the table, in its class and order, with the thresholds of the code."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_every_code_has_one_section_in_its_class_and_order_and_no_section_is_without_a_code() -> None:
+def test_the_page_has_exactly_one_section_per_code_in_class_and_order() -> None:
     by_class = {name: re.findall(r"^### (\w+)$", text, re.MULTILINE) for name, text in CLASSES.items()}
     expected = {name: [code for code, (severity, _) in CODES.items() if severity == name] for name in "ABC"}
     assert by_class == expected
@@ -86,7 +86,7 @@ def test_every_code_has_one_section_in_its_class_and_order_and_no_section_is_wit
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_each_section_says_what_it_means_how_it_was_found_and_what_to_do(code: str) -> None:
+def test_each_section_has_meaning_check_and_remedy(code: str) -> None:
     for part in ("Means", "Found", "Do"):
         (text,) = re.findall(rf"\*\*{part}\.\*\* (.*?)(?=\*\*(?:Means|Found|Do)\.|\Z)", SECTIONS[code], re.DOTALL)
         assert len(text.strip()) > 20
@@ -97,11 +97,11 @@ def test_the_page_names_the_thresholds_of_the_code(code: str, threshold: str) ->
     assert threshold in words(SECTIONS[code])
 
 
-def test_the_loosest_target_is_named_where_one_is_chosen() -> None:
-    assert f"by {stopping_rule.LOOSEST_REL_CI:g}" in words(str(Measure.model_json_schema()["description"]))
+def test_the_loosest_target_is_named_where_targets_are_set() -> None:
+    assert f"uses {stopping_rule.LOOSEST_REL_CI:g} to decide" in words(str(Measure.model_json_schema()["description"]))
     assert f"target** than {percent(stopping_rule.LOOSEST_REL_CI)} ends" in (DOCS / "method.md").read_text()
 
 
-def test_the_method_and_the_readme_lead_to_the_page() -> None:
+def test_the_method_and_the_readme_link_to_the_page() -> None:
     assert "(warnings.md)" in (DOCS / "method.md").read_text()
     assert "(docs/warnings.md)" in (DOCS.parent / "README.md").read_text()

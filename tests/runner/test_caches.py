@@ -15,11 +15,11 @@ FOLDERS = ("CUDA_CACHE_PATH", "JAX_COMPILATION_CACHE_DIR", "TRITON_CACHE_DIR", "
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*FOLDERS, "NUMBA_CACHE_DIR", "XLA_FLAGS", "TF_XLA_FLAGS", "LIBTPU_INIT_ARGS"):
-        monkeypatch.setenv(name, "")  # so that whatever the test sets is undone
+        monkeypatch.setenv(name, "")  # so that the test's changes are undone
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_filled_cache_of_the_environment_gives_way_to_an_empty_one(name: str, tmp_path: Path) -> None:
+def test_an_empty_cache_replaces_a_filled_one_of_the_environment(name: str, tmp_path: Path) -> None:
     filled = tmp_path / "filled"
     filled.mkdir()
     (filled / "kernel").write_bytes(b"compiled before")
@@ -32,14 +32,14 @@ def test_a_filled_cache_of_the_environment_gives_way_to_an_empty_one(name: str, 
     assert (filled / "kernel").exists()
 
 
-def test_a_cache_among_other_options_is_told_by_its_option_and_not_by_its_path(tmp_path: Path) -> None:
+def test_a_cache_among_other_options_is_reported_by_option_without_its_path(tmp_path: Path) -> None:
     tuned = tmp_path / "tuned.txt"
     tuned.write_text("best: 3")
-    told = {
+    environ = {
         "TF_XLA_FLAGS": f"--tf_xla_auto_jit=2 --tf_xla_persistent_cache_directory={tmp_path}",
         "XLA_FLAGS": f"--xla_gpu_load_autotune_results_from={tuned} --xla_gpu_per_fusion_autotune_cache_dir=/no/such",
     }
-    assert (raised := warm_caches(told)) is not None
+    assert (raised := warm_caches(environ)) is not None
     assert raised.evidence["caches"] == [
         "XLA_FLAGS: --xla_gpu_load_autotune_results_from",
         "TF_XLA_FLAGS: --tf_xla_persistent_cache_directory",
@@ -47,7 +47,7 @@ def test_a_cache_among_other_options_is_told_by_its_option_and_not_by_its_path(t
     assert str(tmp_path) not in raised.model_dump_json()
 
 
-def test_a_cache_that_is_empty_or_not_there_is_cold(tmp_path: Path) -> None:
+def test_an_empty_or_missing_cache_is_cold(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
         assert warm_caches({"TF_XLA_FLAGS": f"--tf_xla_persistent_cache_directory={place}"}) is None
     assert warm_caches({}) is None

@@ -25,8 +25,8 @@ PARAMS = {"sizes": [32, [8, 16, 24]], "mode": "dispatch", "repeats": 5}
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[ProgressFrame]]:
-    """A job of two sizes in a spawned runner, and its progress: a cold start beside a cache that isn't empty, and
-    without TensorFlow's fast kernels."""
+    """A job of two sizes in a spawned runner, and its progress: a cold start with a filled cache and without
+    TensorFlow's fast kernels."""
     cache = tmp_path_factory.mktemp("cache")
     (cache / "module").write_bytes(b"compiled before")
     env = os.environ | {
@@ -35,23 +35,28 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[Progress
     }
     spec = Spec(workload="matmul", params=PARAMS, measure=MEASURE)
     request = RunRequest(job="job_1", spec=spec, run=0, runs=1, device=DEVICE, process_start="spawned")
-    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as told:
-        asked.write(request.model_dump_json().encode())
-        asked.seek(0)
+    with tempfile.TemporaryFile() as requests, tempfile.TemporaryFile() as frames_file:
+        requests.write(request.model_dump_json().encode())
+        requests.seek(0)
         command = [sys.executable, "-P", "-m", "dyno.runner"]
-        command += ["--request-fd", str(asked.fileno()), "--frames-fd", str(told.fileno())]
+        command += ["--request-fd", str(requests.fileno()), "--frames-fd", str(frames_file.fileno())]
         subprocess.run(
-            command, env=env, pass_fds=(asked.fileno(), told.fileno()), capture_output=True, check=True, timeout=120
+            command,
+            env=env,
+            pass_fds=(requests.fileno(), frames_file.fileno()),
+            capture_output=True,
+            check=True,
+            timeout=120,
         )
-        told.seek(0)
-        frames = [FRAME.validate_json(line) for line in told]
+        frames_file.seek(0)
+        frames = [FRAME.validate_json(line) for line in frames_file]
     assert isinstance(frames[-1], DoneFrame), frames[-1]
     matmul = workload("matmul")
     result = assemble("job_1", spec, matmul, validate_params(matmul, PARAMS), DEVICE, [frames[-1].record])
     return result, [frame for frame in frames if isinstance(frame, ProgressFrame)]
 
 
-def test_a_job_of_two_sizes_answers_for_both(ran: tuple[Result, list[ProgressFrame]]) -> None:
+def test_a_job_of_two_sizes_has_results_for_both(ran: tuple[Result, list[ProgressFrame]]) -> None:
     result, _ = ran
     metrics = {metric.name: metric for metric in result.metrics}
     assert metrics["throughput"].value == metrics["throughput_32x32x32"].value
@@ -63,7 +68,7 @@ def test_a_job_of_two_sizes_answers_for_both(ran: tuple[Result, list[ProgressFra
     assert json.loads(result.model_dump_json())["details"]["sizes"].keys() == table.keys()
 
 
-def test_a_cache_from_before_and_kernels_that_were_switched_off_are_said(
+def test_a_filled_cache_and_disabled_kernels_raise_warnings(
     ran: tuple[Result, list[ProgressFrame]],
 ) -> None:
     evidence = {raised.code: raised.evidence for raised in ran[0].warnings}
@@ -71,8 +76,8 @@ def test_a_cache_from_before_and_kernels_that_were_switched_off_are_said(
     assert evidence["SLOW_PATH"]["reasons"] == ["TF_ENABLE_ONEDNN_OPTS has 0"]
 
 
-def test_progress_does_not_go_back_to_warming_up_with_the_second_case(ran: tuple[Result, list[ProgressFrame]]) -> None:
+def test_progress_does_not_return_to_warm_up_for_the_second_case(ran: tuple[Result, list[ProgressFrame]]) -> None:
     _, progress = ran
-    phases = [phase for phase, _ in groupby(frame.phase for frame in progress)]  # a slow one is told again
+    phases = [phase for phase, _ in groupby(frame.phase for frame in progress)]  # a slow sample is reported again
     assert phases[-2:] == ["sampling", "verify"]
     assert "warmup" not in phases[phases.index("sampling") :]

@@ -1,4 +1,4 @@
-"""Wrong workloads, run as any job is: the warning stands in an untrusted result."""
+"""Incorrect workloads run as ordinary jobs: the result is untrusted and has the warning."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from tests.wrong_products import (
 CORES = sorted(os.sched_getaffinity(0))
 BRIEF = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 0.15})
 SPEC = Spec(workload="matmul", params={"n": 256, "repeats": 10}, measure=BRIEF)
-# What isn't waited for piles up: ten times as much as a sample lasts, with products this small.
+# Work without a wait piles up: with products this small, to ten times the length of a sample.
 PILING_UP = Spec(
     workload="matmul",
     params={"n": 128, "repeats": 10},
     measure=BRIEF.model_copy(update={"min_samples": 1, "max_s": 0.02}),
 )
-# So large that it is more than overhead to a hundred cores, too.
+# Large enough to outweigh the overhead on a hundred cores too.
 LARGE = Spec(workload="matmul", params={"n": 1024, "repeats": 2}, measure=BRIEF)
 HONEST = workload("matmul")
 
@@ -64,14 +64,16 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def device() -> Device:
-    """This machine's cores with the peak that they reach."""
+    """This machine's cores with their measured peak."""
     peaks = measure_cpu_peaks(CORES)
     return Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30, peak=peaks)
 
 
 @pytest.mark.parametrize("code", WRONG)
-def test_a_wrong_workload_s_job_is_not_trusted_and_says_why(code: str, device: Device, tensorflow: TensorFlow) -> None:
-    """A busy machine may make a wrong benchmark look right for a while, never a right one wrong."""
+def test_the_job_of_an_incorrect_workload_is_untrusted_with_its_warning(
+    code: str, device: Device, tensorflow: TensorFlow
+) -> None:
+    """A busy machine may hide an incorrect benchmark for a while, but never makes a correct one look incorrect."""
     with in_the_background(tensorflow) if code == "ASYNC_TIMING" else nullcontext():
         found = eventually(lambda: _caught(code, device), what=f"{code} is raised")
     assert found is not None
@@ -84,13 +86,13 @@ def _caught(code: str, device: Device) -> Result | None:
     return found if code in codes(found) else None
 
 
-def test_the_honest_one_raises_none_of_them(device: Device, tensorflow: TensorFlow) -> None:
+def test_the_correct_workload_raises_none_of_these_warnings(device: Device, tensorflow: TensorFlow) -> None:
     found = job_of(HONEST, LARGE, device)
     grave = {code for code, (severity, _) in CODES.items() if severity == "A"}
     assert not codes(found) & {*WRONG, *grave, "OVERHEAD_BOUND"}
 
 
-def test_a_device_that_is_faster_than_it_says_is_above_its_peak(device: Device, tensorflow: TensorFlow) -> None:
+def test_a_figure_above_the_stated_peak_raises_above_peak(device: Device, tensorflow: TensorFlow) -> None:
     slow = device.model_copy(update={"peak": {"float32": PeakFigure(value=1e6, provenance="datasheet")}})
     found = job_of(HONEST, SPEC, slow)
     assert "ABOVE_PEAK" in codes(found)
@@ -100,7 +102,7 @@ def test_a_device_that_is_faster_than_it_says_is_above_its_peak(device: Device, 
 LOW = PeakFigure(value=1e6, provenance="measured here")
 
 
-def test_a_peak_that_was_measured_too_low_is_measured_anew_and_speaks_against_nothing(
+def test_a_peak_that_was_measured_too_low_is_measured_again_and_raises_nothing(
     device: Device, tensorflow: TensorFlow
 ) -> None:
     if device.peak["float32"].value is None:
@@ -108,7 +110,7 @@ def test_a_peak_that_was_measured_too_low_is_measured_anew_and_speaks_against_no
     low = device.model_copy(update={"peak": {"float32": LOW}})
 
     def not_above() -> Result | None:
-        """Whoever shares the silicon may come in between the samples and the second look."""
+        """Other users of the physical cores may start between the samples and the second measurement."""
         found = job_of(HONEST, SPEC, low)
         return None if "ABOVE_PEAK" in codes(found) else found
 
@@ -119,7 +121,7 @@ def test_a_peak_that_was_measured_too_low_is_measured_anew_and_speaks_against_no
 
 
 @pytest.mark.parametrize("before", ["as it is", "too low"])
-def test_more_than_the_device_can_do_is_above_any_peak_that_is_measured(
+def test_a_figure_beyond_the_device_is_above_every_measured_peak(
     before: str, device: Device, tensorflow: TensorFlow
 ) -> None:
     if device.peak["float32"].value is None:
@@ -129,6 +131,6 @@ def test_more_than_the_device_can_do_is_above_any_peak_that_is_measured(
     assert "ABOVE_PEAK" in codes(job_of(thousandfold, SPEC, on))
 
 
-def test_products_of_two_by_two_are_all_overhead(device: Device, tensorflow: TensorFlow) -> None:
+def test_products_of_two_by_two_matrices_are_overhead_bound(device: Device, tensorflow: TensorFlow) -> None:
     tiny = SPEC.model_copy(update={"params": {"n": 2, "repeats": 1}})
     assert "OVERHEAD_BOUND" in codes(job_of(HONEST, tiny, device))

@@ -1,4 +1,4 @@
-"""Checks where one execution fills a sample; a sleep stands for the work, so it has a duration."""
+"""Checks of executions that fill a sample. A sleep of known duration stands in for the work."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def _doubted(
 
 
 def _executed(tensorflow: TensorFlow, execute: Callable[[int], None], count: int) -> CheckFindings:
-    """`count` executions fill a sample; one is told to have taken that part of WORK_S."""
+    """A sample of `count` executions, each reported to have taken that part of WORK_S."""
     single_s = WORK_S / count
     samples = SamplingResult([], [single_s], count, True, "target", [], 0.0, WORK_S, 0.0, 0.0, single_s)
     taken = CaseSamples(samples, Sensors(), 0.0)
     return run_checks(tensorflow, DEVICE, [CheckedCase(execute, taken, 0, "float32", None, None)])
 
 
-def test_a_tenth_of_the_work_is_enough_where_it_can_be_had(tensorflow: TensorFlow) -> None:
+def test_a_tenth_of_the_work_is_enough_if_available(tensorflow: TensorFlow) -> None:
     asked: list[float] = []
 
     def grown(times: float) -> Callable[[int], None]:
@@ -55,12 +55,12 @@ def test_a_tenth_of_the_work_is_enough_where_it_can_be_had(tensorflow: TensorFlo
     assert asked == [0.1]
 
 
-def test_a_tenth_of_the_work_that_takes_as_long_is_caught(tensorflow: TensorFlow) -> None:
+def test_a_tenth_of_the_work_that_takes_as_long_is_detected(tensorflow: TensorFlow) -> None:
     [raised] = _doubted(tensorflow, lambda times: _work).raised
     assert (raised.code, raised.evidence["times"]) == ("WORK_ELIMINATED", 10)
 
 
-def test_a_tenth_of_the_work_beside_others_who_came_after_the_samples_is_held_against_all_of_it_beside_them(
+def test_if_other_processes_start_after_the_samples_the_whole_work_is_read_again_beside_them(
     tensorflow: TensorFlow,
 ) -> None:
     def slowed(count: float) -> None:
@@ -73,7 +73,7 @@ def test_a_tenth_of_the_work_beside_others_who_came_after_the_samples_is_held_ag
     assert (found.raised, "WORK_ELIMINATED" in found.unchecked) == ([], False)
 
 
-def test_work_that_has_no_parts_is_doubled(tensorflow: TensorFlow) -> None:
+def test_work_without_parts_is_doubled(tensorflow: TensorFlow) -> None:
     asked: list[float] = []
 
     def whole(times: float) -> Callable[[int], None] | None:
@@ -85,7 +85,7 @@ def test_work_that_has_no_parts_is_doubled(tensorflow: TensorFlow) -> None:
     assert asked == [0.1, 0.5, 2]
 
 
-def test_what_takes_too_long_to_be_doubled_is_left_unchecked(
+def test_work_that_takes_too_long_to_double_stays_unchecked(
     tensorflow: TensorFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TOO_LONG_S", WORK_S / 2)
@@ -93,22 +93,22 @@ def test_what_takes_too_long_to_be_doubled_is_left_unchecked(
     assert (found.raised, list(found.unchecked)) == ([], ["WORK_ELIMINATED"])
 
 
-def test_work_that_the_device_would_do_in_no_time_cannot_be_told_from_none(tensorflow: TensorFlow) -> None:
+def test_work_too_small_for_the_device_stays_unchecked(tensorflow: TensorFlow) -> None:
     found = _doubted(tensorflow, lambda times: _work, flops=1e3)
     assert (found.raised, list(found.unchecked)) == ([], ["WORK_ELIMINATED"])
 
 
-def test_executions_that_wait_for_their_cores_whenever_they_take_long_are_believed(tensorflow: TensorFlow) -> None:
+def test_long_executions_that_wait_for_their_cores_raise_nothing(tensorflow: TensorFlow) -> None:
     def execute(times: int) -> None:
         time.sleep(times * WORK_S / 24 + (2 * WORK_S if times > 3 else 0))
 
     assert _executed(tensorflow, execute, 24).raised == []
 
 
-def test_an_execution_that_fills_a_sample_counts_as_fast_as_it_ever_was(
+def test_the_fastest_reading_of_an_execution_that_fills_a_sample_counts(
     tensorflow: TensorFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others are there whenever it is looked at alone, and gone whenever two of it are."""
+    """Other processes slow down every single execution, and none of the pairs."""
     monkeypatch.setattr(module, "_LONG_S", 3 * WORK_S)
     samples = SamplingResult([], [2 * WORK_S, WORK_S, 2 * WORK_S], 1, True, "target", [], 0.0, WORK_S, 0.0, 0.0, WORK_S)
     busy = CheckedCase(lambda count: time.sleep(2 * WORK_S), CaseSamples(samples, Sensors()), 0, "float32", None, None)
@@ -116,13 +116,13 @@ def test_an_execution_that_fills_a_sample_counts_as_fast_as_it_ever_was(
 
 
 @pytest.mark.parametrize("count", [1, 2, 24])
-def test_executions_that_take_no_longer_the_more_they_are_are_caught(tensorflow: TensorFlow, count: int) -> None:
+def test_executions_whose_number_does_not_change_the_time_are_detected(tensorflow: TensorFlow, count: int) -> None:
     [raised] = _executed(tensorflow, lambda times: time.sleep(WORK_S), count).raised
     assert raised.code == "WORK_ELIMINATED"
     assert raised.evidence["times"] == 8
 
 
-def test_a_check_that_fails_leaves_its_code_unchecked_and_the_others_made(tensorflow: TensorFlow) -> None:
+def test_a_failing_check_leaves_only_its_own_code_unchecked(tensorflow: TensorFlow) -> None:
     def without_memory(times: float) -> None:
         raise MemoryError
 
@@ -145,5 +145,5 @@ def test_the_drain_after_the_last_sample_counts_where_another_would_take_seconds
     monkeypatch.setattr(module._CaseChecks, "_read", counted)
     assert _doubted(tensorflow, None).raised == []
     assert counts == []
-    assert _doubted(tensorflow, None, drain_s=WORK_S).raised == []  # late once, and not when it was looked at again
+    assert _doubted(tensorflow, None, drain_s=WORK_S).raised == []  # late once, but not in the second reading
     assert set(counts) == {1}

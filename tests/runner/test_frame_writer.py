@@ -63,7 +63,7 @@ def test_a_frame_larger_than_the_pipe_arrives_whole() -> None:
     assert [FRAME.validate_json(line) for line in received] == [frame]
 
 
-def test_a_pipe_that_nobody_reads_any_more_is_no_error() -> None:
+def test_a_pipe_without_a_reader_is_not_an_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     FrameWriter(writing).write(StartedFrame(pid=1, at_s=0.0))
@@ -86,7 +86,7 @@ def test_a_pipe_that_nobody_reads_any_more_is_no_error() -> None:
         (KeyboardInterrupt(), "benchmark", "workload_error", "KeyboardInterrupt"),
     ],
 )
-def test_whatever_ends_a_run_has_a_class_and_a_reason(
+def test_every_error_that_ends_a_run_has_a_class_and_a_reason(
     error: BaseException, failure_class: str, reason: str, message: str
 ) -> None:
     frame = failure_frame(error, TensorFlow())
@@ -94,5 +94,5 @@ def test_whatever_ends_a_run_has_a_class_and_a_reason(
     assert message in frame.message
 
 
-def test_a_run_that_fails_before_it_has_a_framework_is_classed_too() -> None:
+def test_a_run_that_fails_before_loading_its_framework_has_a_class_too() -> None:
     assert failure_frame(MemoryError(), None).reason == "out_of_memory"

@@ -68,7 +68,7 @@ def spawned() -> list[Frame]:
     return _spawned(_request("mnist_cnn"))
 
 
-def test_a_run_speaks_in_order_and_ends_with_its_record(spawned: list[Frame]) -> None:
+def test_a_run_writes_its_frames_in_order_and_ends_with_its_record(spawned: list[Frame]) -> None:
     kinds = [type(frame) for frame in spawned if not isinstance(frame, ProgressFrame)]
     assert kinds == [StartedFrame, FirstOpFrame, DoneFrame]
     phases = list(dict.fromkeys(frame.phase for frame in spawned if isinstance(frame, ProgressFrame)))
@@ -90,7 +90,7 @@ def test_the_first_operation_comes_between_start_and_end(spawned: list[Frame]) -
     assert summary.pid != os.getpid()
 
 
-def test_run_zero_trains_in_full_and_the_record_carries_what_it_rests_on(spawned: list[Frame]) -> None:
+def test_run_zero_trains_in_full_and_has_a_complete_record(spawned: list[Frame]) -> None:
     record = record_of(spawned)
     assert record.training is not None
     assert len(record.training.epochs) == 1
@@ -106,14 +106,14 @@ def test_run_zero_trains_in_full_and_the_record_carries_what_it_rests_on(spawned
 DOUBTS = {"ASYNC_TIMING", "WORK_ELIMINATED", "COMPILE_IN_TIMING", "WARM_CACHE", "UNIT_MISMATCH", "RETRACED"}
 
 
-def test_a_clean_training_is_looked_at_in_every_way_and_raises_no_doubt(spawned: list[Frame]) -> None:
+def test_a_correct_training_passes_every_check(spawned: list[Frame]) -> None:
     record = record_of(spawned)
     assert not DOUBTS & {raised.code for raised in record.warnings}
     assert record.unchecked == {}
     assert "RESULT_INCORRECT" in record.verified
 
 
-def test_a_clean_product_is_looked_at_in_every_way_and_raises_no_doubt() -> None:
+def test_a_correct_product_passes_every_check() -> None:
     record = record_of(in_process(_request(params={"n": 256})))
     assert not DOUBTS & {raised.code for raised in record.warnings}
     assert record.unchecked == {}
@@ -142,7 +142,7 @@ def test_a_forked_run_has_no_import_to_time_and_verifies_its_product() -> None:
     assert {raised.severity for raised in record.warnings} <= {"B", "C"}
 
 
-def test_a_run_tells_what_sensors_said_between_its_samples() -> None:
+def test_a_run_records_the_sensor_readings_between_its_samples() -> None:
     record = record_of(in_process(_request()))
     sensors = record.summary.sensors
     assert sensors is not None
@@ -150,12 +150,12 @@ def test_a_run_tells_what_sensors_said_between_its_samples() -> None:
     assert (sensors.energy_j is None) == ("energy_j" in sensors.reasons)
 
 
-def test_the_surroundings_are_those_of_the_device_s_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_that_of_the_device_s_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "environment", lambda kind: {"of": kind})
     assert record_of(in_process(_request())).environment["of"] == "cpu"
 
 
-def test_a_run_tells_how_long_it_waited_for_its_cores_whoever_else_was_there() -> None:
+def test_a_run_records_how_long_it_waited_for_its_cores() -> None:
     shares = record_of(in_process(_request())).summary.core_shares
     assert shares is not None
     assert shares.others >= 0
@@ -173,7 +173,7 @@ def test_garbage_is_collected_again_after_the_samples() -> None:
     assert gc.isenabled()
 
 
-def test_a_device_that_someone_holds_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_held_device_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "_LOCK_TIMEOUT_S", 0.05)
     lock = tmp_path / "cpu-0.lock"
     with lock.open("w") as held:
@@ -183,7 +183,7 @@ def test_a_device_that_someone_holds_is_busy(tmp_path: Path, monkeypatch: pytest
     assert str(lock) in failure.message
 
 
-def test_cores_that_are_not_there_are_no_device() -> None:
+def test_missing_cores_are_reported_as_no_such_device() -> None:
     failure = failure_of(in_process(_request(device=_device([4095]))))
     assert (failure.failure_class, failure.reason) == ("infrastructure", "no_such_device")
 
@@ -197,7 +197,7 @@ def test_a_damaged_data_file_is_named(tmp_path: Path) -> None:
     assert str(folder) in failure.message
 
 
-def test_params_that_the_workload_refuses_fail_as_unsupported() -> None:
+def test_params_that_the_workload_rejects_fail_as_unsupported() -> None:
     failure = failure_of(in_process(_request(params={"n": 0})))
     assert (failure.failure_class, failure.reason) == ("unsupported", "invalid_spec")
 
@@ -214,13 +214,15 @@ def test_an_unforeseen_error_is_the_workloads_and_leaves_its_traceback_in_the_lo
     assert "Traceback" in capfd.readouterr().err
 
 
-def test_memory_that_cannot_be_had_is_a_lack_of_resources() -> None:
-    """2^24 squared floats are a pebibyte: more than an address space holds."""
+def test_an_allocation_that_fails_is_a_resource_failure() -> None:
+    """2^24 squared floats are a pebibyte, which exceeds the address space."""
     failure = failure_of(in_process(_request(params={"n": 1 << 24})))
     assert (failure.failure_class, failure.reason) == ("resource", "out_of_memory")
 
 
-def test_temporary_files_lie_where_they_go_with_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_files_are_in_the_scratch_folder_of_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", None)
     record_of(in_process(_request("matmul", scratch_dir=str(tmp_path))))
     assert tempfile.gettempdir() == str(tmp_path)
@@ -231,7 +233,7 @@ DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, 
 SHORT = Measure.model_validate({"processes": 1, "min_samples": 3, "min_s": 0, "max_s": 0.3})
 
 
-def test_the_peak_remembers_what_was_freed_until_it_is_reset() -> None:
+def test_the_peak_includes_freed_memory_until_it_is_reset() -> None:
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("this kernel has no /proc/self/clear_refs")
     reset_host_peak()
@@ -247,7 +249,7 @@ def test_the_peak_remembers_what_was_freed_until_it_is_reset() -> None:
     assert after < peak - LARGE_BYTES / 2
 
 
-def test_what_its_check_takes_is_not_the_work_s(tensorflow: TensorFlow) -> None:
+def test_the_memory_of_checks_does_not_count_as_the_work_s(tensorflow: TensorFlow) -> None:
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("this kernel has no /proc/self/clear_refs")
 
@@ -265,7 +267,7 @@ def test_what_its_check_takes_is_not_the_work_s(tensorflow: TensorFlow) -> None:
     assert checked < frugal + LARGE_BYTES / 2
 
 
-def test_where_the_kernel_does_not_say_nothing_is_known(tmp_path: Path) -> None:
+def test_without_the_kernel_s_figure_the_peak_is_unknown(tmp_path: Path) -> None:
     assert host_peak_bytes(tmp_path / "absent") is None
     (tmp_path / "status").write_text("Name:\tpython\nVmRSS:\t12 kB\n")
     assert host_peak_bytes(tmp_path / "status") is None
@@ -287,7 +289,7 @@ class _Clock:
         return self.now_s
 
 
-def test_phases_add_up_and_what_never_ran_is_null() -> None:
+def test_repeated_phases_add_up_and_a_phase_that_never_ran_is_null() -> None:
     clock, reported = _Clock(), []
     timer = PhaseTimer(reported.append, clock)
     for seconds in (1.0, 2.5):
@@ -300,7 +302,7 @@ def test_phases_add_up_and_what_never_ran_is_null() -> None:
     assert reported == ["data", "data", "build"]
 
 
-def test_a_phase_that_fails_is_timed_all_the_same() -> None:
+def test_a_failing_phase_is_timed_too() -> None:
     clock = _Clock()
     timer = PhaseTimer(lambda name: None, clock)
 

@@ -1,6 +1,6 @@
-"""Work that grows, that differs from run to run, that doesn't learn: said of real runs, and not of steady ones.
+"""Real runs raise warnings for work that grows, differs between runs or doesn't learn; steady runs don't.
 
-The samples' clock goes by what the work says that it lasts, so that it has a time however busy the machine is.
+The samples' clock advances by the duration that the work declares, so that timings don't depend on the machine's load.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tests.running import codes, job_of
 CORES = sorted(os.sched_getaffinity(0))
 DEVICE = Device(id="cpu:0", kind="cpu", model="test", host="here", cores=CORES, memory_bytes=8 << 30)
 WORK_S = 0.0065
-# Half of the time is enough for the twenty samples that a plateau is looked for in.
+# Half of the time is enough for the twenty samples of the plateau search.
 ENOUGH = {"min_samples": 50, "min_s": 0, "max_s": 0.3, "target_rel_ci": 0.02}
 LINE = np.linspace(0.9, 1.1, 40, dtype=np.float32)[:, np.newaxis]
 
 
 class Given(HostClock):
-    """Nothing but work moves it."""
+    """A clock that only work advances."""
 
     time_s = 0.0
 
@@ -45,7 +45,7 @@ class Given(HostClock):
 
 
 class Lasting:
-    """An execution takes `WORK_S` times what `lasts` says of (run, calls so far)."""
+    """An execution takes `WORK_S` times `lasts(run, calls so far)`."""
 
     work = 1.0
 
@@ -90,23 +90,23 @@ def result_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 
 
 def test_work_that_grows_has_no_steady_state(result_of: Callable[..., Result]) -> None:
-    """There is time for more than the samples that would show it steady."""
+    """The time suffices for more samples than a steady state needs."""
     found = result_of(lambda run, calls: 1 + 0.05 * calls, 1, min_samples=200, max_s=0.8)
     assert "NO_STEADY_STATE" in codes(found)
 
 
-def test_runs_that_take_once_and_thrice_as_long_are_noisy_and_in_two_groups(result_of: Callable[..., Result]) -> None:
+def test_runs_of_which_some_take_three_times_as_long_are_noisy_and_multimodal(result_of: Callable[..., Result]) -> None:
     found = result_of(lambda run, calls: 1 + 2 * (run % 2), 5, min_samples=3, max_s=0.06)
     assert {"NOISY", "MULTIMODAL", "INSUFFICIENT_SAMPLES"} <= codes(found)
 
 
-def test_runs_that_take_as_long_as_each_other_are_neither_and_each_is_steady(result_of: Callable[..., Result]) -> None:
+def test_runs_of_equal_duration_are_neither_and_each_is_steady(result_of: Callable[..., Result]) -> None:
     found = result_of(lambda run, calls: 1.0 + 0.001 * ((7 * calls + run) % 3), 5)
     assert not {"NOISY", "MULTIMODAL", "NO_STEADY_STATE"} & codes(found)
 
 
 def _line(params: TrainingParams, context: BuildContext) -> ModelTraining:
-    """One weight that is to become 1, from 0: a step multiplies its error by about 1 - 2 × the learning rate."""
+    """One weight that should go from 0 to 1: a step multiplies its error by about 1 - 2 × the learning rate."""
     keras = context.framework.keras
 
     def make(jit_compile: JitCompile) -> object:
@@ -121,7 +121,7 @@ def _line(params: TrainingParams, context: BuildContext) -> ModelTraining:
 
 
 @pytest.mark.parametrize(("learning_rate", "rises"), [(1.05, True), (0.1, False)])
-def test_a_learning_rate_that_is_too_high_lets_the_loss_rise(
+def test_a_learning_rate_that_is_too_high_raises_the_loss(
     learning_rate: float, rises: bool, tensorflow: TensorFlow
 ) -> None:
     params = {"batch_size": 10, "epochs": 3, "jit_compile": False, "learning_rate": learning_rate}

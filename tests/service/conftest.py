@@ -1,4 +1,4 @@
-"""The service on a real port, over a real store, with a device on offer that nobody works for."""
+"""Fixtures: the service on a real port with a real store, and a published device without a worker."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def settings(redis_url: str, namespace: str) -> Settings:
 
 @pytest.fixture(scope="module")
 def http(settings: Settings) -> Iterator[httpx.Client]:
-    """One server for a file: its tests share the jobs, so they look only at their own."""
+    """One server per file: its tests share the jobs, so each checks only its own."""
     with serving(create_app(settings)) as http:
         yield http
 
@@ -80,7 +80,7 @@ def serve() -> Callable[[FastAPI], AbstractContextManager[httpx.Client]]:
 
 @pytest.fixture
 def device() -> Callable[..., Device]:
-    """Makes a device from what is to be different."""
+    """Make a device with the given fields changed."""
 
     def make(**changes: Any) -> Device:
         known: dict[str, Any] = {
@@ -100,7 +100,7 @@ def device() -> Callable[..., Device]:
 
 @pytest.fixture
 def offered(client: redis.Redis, settings: Settings, device: Callable[..., Device]) -> Device:
-    """A device, published as its worker would: jobs are admitted and stay queued."""
+    """A device, published as by its worker: jobs are admitted and stay queued."""
     offered = device()
     worker = WorkerRecord(
         id="worker-1",
@@ -117,7 +117,7 @@ def offered(client: redis.Redis, settings: Settings, device: Callable[..., Devic
 
 @pytest.fixture
 def submitted(http: httpx.Client, offered: Device) -> Iterator[Callable[..., str]]:
-    """Queues a matmul; those left waiting are canceled, so that no other test claims them."""
+    """Queue a matmul. Jobs still queued at the end are canceled, so that no other test claims them."""
     ids: list[str] = []
 
     def one(**spec: Any) -> str:
@@ -134,7 +134,7 @@ def submitted(http: httpx.Client, offered: Device) -> Iterator[Callable[..., str
 
 @pytest.fixture
 def finished(submitted: Callable[..., str], settings: Settings, offered: Device) -> Iterator[Callable[..., str]]:
-    """Makes a job that succeeded: figures of its throughput's runs, what its spec and its result have besides."""
+    """Make a succeeded job, from the throughputs of its runs and further fields of its spec and result."""
     with sync_client(settings) as client:
         leases = Leases(client, settings)
 
@@ -155,7 +155,7 @@ def finished(submitted: Callable[..., str], settings: Settings, offered: Device)
 def claimed(
     submitted: Callable[..., str], settings: Settings, offered: Device
 ) -> Iterator[Callable[[], tuple[Leases, Claim]]]:
-    """A job that runs: what its worker does is up to the test. It is stopped in the end."""
+    """A running job, whose worker the test plays. It is stopped at the end."""
     claims: list[Claim] = []
     with sync_client(settings) as client:
         leases = Leases(client, settings)

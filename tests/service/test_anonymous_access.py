@@ -1,4 +1,4 @@
-"""An API that needs no key serves callers on its host, and nobody who comes through a browser or a proxy there."""
+"""Without keys the API serves clients on its own host, but no foreign web pages or proxied requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def http(settings: Settings, serve: Serve) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def anybody(http: httpx.Client, offered: Device) -> Iterator[httpx.Client]:
+def client(http: httpx.Client, offered: Device) -> Iterator[httpx.Client]:
     yield http
     http.post(UNCORDON).raise_for_status()
 
@@ -41,11 +41,11 @@ NO_NAMES = ["127.0.0.1:8000:1", "127.0.0.1@evil.example", "user@127.0.0.1", "[::
 
 
 @pytest.mark.parametrize("name", [*LOOPBACK, *NAMES])
-def test_names_of_loopback_and_those_of_the_settings_are_served(http: httpx.Client, name: str) -> None:
+def test_loopback_names_and_names_from_the_settings_are_served(http: httpx.Client, name: str) -> None:
     assert http.get("/v1/jobs", headers={"Host": name}).status_code == 200
 
 
-def test_the_name_that_it_binds_is_served() -> None:
+def test_the_bound_host_name_is_served() -> None:
     request = Request({"type": "http", "method": "GET", "headers": [(b"host", b"bench:8000")]})
     check_anonymous(request, Settings(host="bench"))
     with pytest.raises(HostNotAllowed):
@@ -53,12 +53,12 @@ def test_the_name_that_it_binds_is_served() -> None:
 
 
 @pytest.mark.parametrize("name", [*FOREIGN, *NO_NAMES])
-def test_a_name_that_somebody_else_may_have_made_to_mean_this_host_is_not(http: httpx.Client, name: str) -> None:
+def test_foreign_host_names_are_refused(http: httpx.Client, name: str) -> None:
     assert problem(http.get("/v1/jobs", headers={"Host": name})) == (421, "host-not-allowed")
 
 
 @pytest.mark.parametrize("name", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP"])
-def test_what_comes_through_a_proxy_is_told_to_make_a_key_first(http: httpx.Client, name: str) -> None:
+def test_requests_through_a_proxy_need_a_key(http: httpx.Client, name: str) -> None:
     answer = http.get("/v1/jobs", headers={name: "said by the proxy"})
     assert problem(answer) == (403, "proxy-not-allowed")
     assert "dyno keys create" in answer.json()["detail"]
@@ -70,22 +70,24 @@ def test_what_comes_through_a_proxy_is_told_to_make_a_key_first(http: httpx.Clie
     + [{"Sec-Fetch-Site": site} for site in ("cross-site", "same-site")],
     ids=str,
 )
-def test_a_page_of_another_origin_changes_nothing(anybody: httpx.Client, headers: dict[str, str]) -> None:
-    assert problem(anybody.post(CORDON, headers=headers)) == (403, "origin-not-allowed")
-    assert not anybody.get("/v1/devices").json()["data"][0]["cordoned"]
+def test_pages_of_other_origins_change_nothing(client: httpx.Client, headers: dict[str, str]) -> None:
+    assert problem(client.post(CORDON, headers=headers)) == (403, "origin-not-allowed")
+    assert not client.get("/v1/devices").json()["data"][0]["cordoned"]
 
 
-def test_pages_of_its_own_and_of_origins_that_the_settings_name_do(anybody: httpx.Client) -> None:
-    own = f"http://{anybody.base_url.host}:{anybody.base_url.port}"
+def test_pages_of_its_own_and_configured_origins_can_post(client: httpx.Client) -> None:
+    own = f"http://{client.base_url.host}:{client.base_url.port}"
     for headers in ({"Origin": own}, {"Origin": FRIEND, "Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "none"}):
-        assert anybody.post(CORDON, headers=headers).status_code == 200
-    assert anybody.get("/v1/jobs", headers={"Origin": "https://evil.example"}).status_code == 200  # which it can't read
+        assert client.post(CORDON, headers=headers).status_code == 200
+    assert (
+        client.get("/v1/jobs", headers={"Origin": "https://evil.example"}).status_code == 200
+    )  # the page can't read the response
 
 
 STRANGE = {"Host": "evil.example", "Via": "1.1 proxy", "Origin": "https://evil.example"}
 
 
-def test_whoever_has_a_key_comes_as_they_like_and_so_does_who_asks_whether_it_lives(
+def test_callers_with_a_key_and_liveness_probes_are_not_restricted(
     redis_url: str, namespace: str, serve: Serve
 ) -> None:
     settings = Settings(redis_url=redis_url, namespace=f"{namespace}-key")
@@ -96,7 +98,7 @@ def test_whoever_has_a_key_comes_as_they_like_and_so_does_who_asks_whether_it_li
 
 
 @pytest.mark.parametrize(("allowed_hosts", "status"), [((), 200), (("api",), 421)])
-def test_an_api_that_is_to_serve_everybody_does_unless_it_is_told_by_which_names(
+def test_an_unauthenticated_api_serves_every_host_name_unless_limited(
     settings: Settings, serve: Serve, allowed_hosts: tuple[str, ...], status: int
 ) -> None:
     everybody = {"host": "0.0.0.0", "allow_unauthenticated": True, "allowed_hosts": allowed_hosts}

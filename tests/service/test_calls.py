@@ -1,4 +1,4 @@
-"""The calls of both clients against the service: what they send is understood, and what comes back has its type."""
+"""The methods of both clients against the service: requests are understood, and responses have their types."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def through(request: pytest.FixtureRequest, http: httpx.Client) -> Through:
 
 @pytest.fixture
 def label() -> str:
-    """Of the jobs of one test."""
+    """A label for the jobs of one test."""
     return uuid4().hex[:12]
 
 
-def test_what_there_is_to_run_and_to_run_it_on(
+def test_workloads_and_devices_are_listed(
     through: Through, offered: Device, client: redis.Redis, settings: Settings
 ) -> None:
     [device] = through(lambda client: client.devices())
@@ -56,7 +56,7 @@ def test_what_there_is_to_run_and_to_run_it_on(
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 @pytest.mark.parametrize("name", ["../keys/key_0", "..", "job/files", "job?wait=1", "job#", "%2e%2e", "a b"])
-def test_what_somebody_else_gave_for_an_id_leads_nowhere_else(http: httpx.Client, kind: Any, name: str) -> None:
+def test_foreign_ids_never_reach_other_paths(http: httpx.Client, kind: Any, name: str) -> None:
     file = Artifact(name=name, bytes=0, sha256="", url="")
     calls: list[Ask] = [
         *(lambda client: client.job(name), lambda client: client.result(name), lambda client: client.wait(name)),
@@ -70,14 +70,14 @@ def test_what_somebody_else_gave_for_an_id_leads_nowhere_else(http: httpx.Client
     assert [code for code in told if not code.endswith("not-found")] == []
 
 
-def test_events_of_a_job_are_never_those_of_all(http: httpx.Client, submitted: Callable[..., str]) -> None:
-    submitted()  # so that there are some
+def test_events_of_a_job_never_include_those_of_others(http: httpx.Client, submitted: Callable[..., str]) -> None:
+    submitted()  # so that events exist
     with Client(str(http.base_url)) as client, pytest.raises(Refused) as raised:
         next(client.events("..", after="0-0"))
     assert raised.value.status == 404
 
 
-def test_jobs_come_over_as_many_pages_as_are_wanted(
+def test_jobs_are_listed_over_the_requested_pages(
     through: Through, submitted: Callable[..., str], label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_transport, "_MOST", 2)
@@ -96,7 +96,7 @@ def test_jobs_come_over_as_many_pages_as_are_wanted(
         found(limit=0)
 
 
-def test_rows_of_results_come_over_as_many_pages_as_are_wanted(
+def test_result_rows_are_listed_over_the_requested_pages(
     through: Through, finished: Callable[..., str], label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_transport, "_MOST", 1)
@@ -124,7 +124,7 @@ def test_a_spec_is_checked_without_being_queued(through: Through, offered: Devic
         through(lambda client: client.validate(SPEC | {"params": {"n": 0}}))
 
 
-def test_a_caller_with_a_key_of_its_own_has_one_job(through: Through, offered: Device, label: str) -> None:
+def test_a_repeated_submit_with_its_own_key_makes_one_job(through: Through, offered: Device, label: str) -> None:
     one, other = (through(lambda client: client.submit(SPEC, idempotency_key=label)) for _ in range(2))
     assert one.id == other.id
     again = {through(lambda client: client.rerun(one.id, idempotency_key=f"{label}-2")).id for _ in range(2)}
@@ -133,6 +133,6 @@ def test_a_caller_with_a_key_of_its_own_has_one_job(through: Through, offered: D
         through(lambda client, job_id=job_id: client.cancel(job_id))
 
 
-def test_nobody_needs_a_key_where_there_is_none(through: Through) -> None:
+def test_no_key_is_needed_before_the_first_exists(through: Through) -> None:
     me = through(lambda client: client.me())
     assert (me.key, me.scopes) == (None, ["read", "submit", "admin"])

@@ -1,4 +1,4 @@
-"""The command against the service: its options, its tables and JSON, and the exit codes that scripts rely on."""
+"""The `dyno` command against the service: options, tables, JSON, and the exit codes that scripts rely on."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_params_of_the_workload_are_options_of_run(http: httpx.Client, offered: 
     assert (job.spec.measure.processes.max, job.spec.device.kind, job.spec.queue_if_absent) == (3, "cpu", True)
 
 
-def test_each_wrong_field_is_told_once(said: Callable[..., str], offered: Device) -> None:
+def test_each_wrong_field_is_reported_once(said: Callable[..., str], offered: Device) -> None:
     wrong = said("run", "matmul", "--n", "0", "--repeats", "0", "--dtype", "8", "--mode", "no", code=3)
     assert [wrong.count(f"/params/{name}: ") for name in ("n", "repeats", "dtype", "mode")] == [1, 1, 1, 1]
 
@@ -71,14 +71,14 @@ def test_each_wrong_field_is_told_once(said: Callable[..., str], offered: Device
         (["matmul", "--param", "n"], "not name=value"),
     ],
 )
-def test_an_option_that_there_is_not_is_wrong_usage(said: Callable[..., str], words: list[str], wrong: str) -> None:
+def test_unknown_options_are_usage_errors(said: Callable[..., str], words: list[str], wrong: str) -> None:
     told = " ".join(said("run", *words, code=2).replace("│", " ").split())
     assert wrong in told
     if "no -" in wrong:
         assert "--dtype" in told, "it names what there is"
 
 
-def test_values_are_what_the_param_takes() -> None:
+def test_option_values_are_parsed_by_the_param_type() -> None:
     kinds = {"n": "integer", "batch_size": "integer", "dtype": "string", "verify": "boolean", "sizes": "array"}
     schema = {"properties": {name: {"type": kind} for name, kind in kinds.items()}}
     plain = {"description": "", "frameworks": [], "trains": False, "replicable": False}
@@ -98,9 +98,7 @@ def test_values_are_what_the_param_takes() -> None:
     }
 
 
-def test_jobs_are_listed_by_all_that_the_api_filters_by(
-    said: Callable[..., str], submitted: Callable[..., str]
-) -> None:
+def test_jobs_are_listed_by_every_api_filter(said: Callable[..., str], submitted: Callable[..., str]) -> None:
     label = f"test={uuid4().hex[:12]}"
     ids = [submitted(labels=dict([label.split("=")])) for _ in range(3)][::-1]
 
@@ -126,7 +124,7 @@ def test_workers_and_workloads_are_listed(said: Callable[..., str], offered: Dev
     said("workloads", "none", code=3)
 
 
-def test_the_result_of_a_job_that_failed_is_a_failure_and_of_one_that_waits_a_refusal(
+def test_result_exits_differently_for_failed_and_queued_jobs(
     said: Callable[..., str], claimed: Callable[[], tuple[Leases, Claim]], submitted: Callable[..., str]
 ) -> None:
     leases, claim = claimed()
@@ -137,16 +135,16 @@ def test_the_result_of_a_job_that_failed_is_a_failure_and_of_one_that_waits_a_re
 
 
 @pytest.mark.parametrize("arguments", [["run", "matmul"], ["jobs"], ["workers"], ["result", "job_1"], ["devices"]])
-def test_nobody_there_is_4(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_service_exits_with_4(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_transport, "FIRST_PAUSE_S", 0.0)
     done = invoked(*arguments, "--url", "http://127.0.0.1:9")
     assert (done.exit_code, "Traceback" in done.output) == (4, False)
     assert "dyno up" in done.output
 
 
-def test_ctrl_c_cancels_the_job_that_is_waited_for(http: httpx.Client, offered: Device) -> None:
+def test_ctrl_c_cancels_the_awaited_job(http: httpx.Client, offered: Device) -> None:
     words = ["run", "matmul", "--device", "cpu", "--url", str(http.base_url)]
-    begin = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are deaf to it
+    begin = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore SIGINT
     dyno = Path(sys.executable).with_name("dyno")
     running = subprocess.Popen(
         [dyno, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=begin
@@ -155,24 +153,24 @@ def test_ctrl_c_cancels_the_job_that_is_waited_for(http: httpx.Client, offered: 
         [job] = eventually(lambda: client.jobs(status="queued", limit=1), 30, "the job is there")
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=60)
-        assert (running.returncode, said) == (130, f"{job.id}: cancel asked for\n")
+        assert (running.returncode, said) == (130, f"{job.id}: cancel requested\n")
         assert client.job(job.id).status == "canceled"
 
 
-def test_ctrl_c_says_what_became_of_the_job_where_it_can_not_be_canceled(
+def test_ctrl_c_reports_the_job_if_it_cannot_be_canceled(
     http: httpx.Client, finished: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     job_id = finished()
     with Client(str(http.base_url)) as client:
         interrupted(client, job_id)
-    assert f"{job_id}: had ended" in capsys.readouterr().err
+    assert f"{job_id}: ended before" in capsys.readouterr().err
     with Client("http://127.0.0.1:9") as client:
         interrupted(client, job_id)
     assert f"{job_id}: not canceled, it goes on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_queued", [False, True])
-def test_ctrl_c_amid_the_queueing_leaves_no_job_to_run(
+def test_ctrl_c_during_submit_leaves_no_job(
     http: httpx.Client, offered: Device, capsys: pytest.CaptureFixture[str], is_queued: bool
 ) -> None:
     interrupts, mine = iter([is_queued]), uuid4().hex
@@ -192,10 +190,10 @@ def test_ctrl_c_amid_the_queueing_leaves_no_job_to_run(
             submit_once(client, ask, lambda job: job.id)
         [job] = client.jobs(label=f"mine={mine}")
     assert job.status == "canceled"
-    assert capsys.readouterr().err == f"{job.id}: cancel asked for\n"
+    assert capsys.readouterr().err == f"{job.id}: cancel requested\n"
 
 
-def test_ctrl_c_amid_the_queueing_says_so_where_nobody_answers_then(
+def test_ctrl_c_during_submit_reports_an_unreachable_service(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(http_transport, "FIRST_PAUSE_S", 0.0)
@@ -209,7 +207,7 @@ def test_ctrl_c_amid_the_queueing_says_so_where_nobody_answers_then(
 
         with pytest.raises(KeyboardInterrupt):
             submit_once(client, ask, lambda job: job.id)
-    assert "it isn't known whether a job was queued" in capsys.readouterr().err
+    assert "a job may have been queued" in capsys.readouterr().err
 
 
 def interrupted(client: Client, job_id: str) -> None:
@@ -217,7 +215,7 @@ def interrupted(client: Client, job_id: str) -> None:
         raise KeyboardInterrupt
 
 
-def test_where_the_service_goes_away_the_job_is_named() -> None:
+def test_the_job_is_named_when_the_service_becomes_unreachable() -> None:
     with (
         Client("http://127.0.0.1:9") as client,
         pytest.raises(ServerUnreachable, match="`dyno result job_1`"),

@@ -39,7 +39,7 @@ def asked(http: httpx.Client) -> Callable[..., Result]:
 
 @contextmanager
 def begun(http: httpx.Client, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """The command as a process that Ctrl-C can end; a shell's background jobs are deaf to it."""
+    """The command as a process that Ctrl-C can end; a shell's background jobs ignore it."""
     command = [Path(sys.executable).with_name("dyno"), *words, "--url", str(http.base_url)]
     hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
@@ -51,7 +51,7 @@ def begun(http: httpx.Client, *words: str) -> Iterator[subprocess.Popen[str]]:
             running.kill()
 
 
-def test_those_that_can_be_canceled_are_and_the_others_named(
+def test_live_jobs_are_canceled_and_the_others_named(
     http: httpx.Client,
     asked: Callable[..., Result],
     finished: Callable[..., str],
@@ -62,7 +62,7 @@ def test_those_that_can_be_canceled_are_and_the_others_named(
     waits = submitted()
     told = asked("cancel", done, waits, NONE, running)
     assert told.exit_code == 3
-    assert told.stdout == f"{waits}: canceled\n{running}: cancel asked for\n"
+    assert told.stdout == f"{waits}: canceled\n{running}: cancel requested\n"
     assert [line.split(": ")[:2] for line in told.stderr.splitlines()] == [["dyno", done], ["dyno", NONE]]
     assert http.get(f"/v1/jobs/{waits}").json()["status"] == "canceled"
     assert http.get(f"/v1/jobs/{running}").json()["cancel_requested_at"]
@@ -71,7 +71,7 @@ def test_those_that_can_be_canceled_are_and_the_others_named(
     assert (told.exit_code, job["status"]) == (3, "canceled")
 
 
-def test_those_that_are_done_are_deleted_and_the_others_named(
+def test_done_jobs_are_deleted_and_the_others_named(
     http: httpx.Client, asked: Callable[..., Result], finished: Callable[..., str], submitted: Callable[..., str]
 ) -> None:
     first, second = finished(), finished()
@@ -84,7 +84,7 @@ def test_those_that_are_done_are_deleted_and_the_others_named(
     assert [http.get(f"/v1/jobs/{each}").status_code for each in (waits, first, second)] == [200, 404, 404]
 
 
-def test_a_log_is_printed_as_it_is(asked: Callable[..., Result], claimed: Claimed) -> None:
+def test_a_log_is_printed_unchanged(asked: Callable[..., Result], claimed: Claimed) -> None:
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, "[b]one[/b]\nhalf a line"))
     told = asked("logs", claim.job_id)
@@ -128,7 +128,7 @@ def test_a_job_is_run_again_and_its_result_printed(
     assert asked("rerun", NONE).exit_code == 3
 
 
-def test_ctrl_c_cancels_the_job_that_runs_again(http: httpx.Client, finished: Callable[..., str]) -> None:
+def test_ctrl_c_cancels_the_rerun_job(http: httpx.Client, finished: Callable[..., str]) -> None:
     first = finished()
     with begun(http, "rerun", first, "--json") as running:
         again = queued(http)["id"]
@@ -136,12 +136,12 @@ def test_ctrl_c_cancels_the_job_that_runs_again(http: httpx.Client, finished: Ca
         assert again in running.stderr.readline()
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=60)
-    assert (running.returncode, told.splitlines()[-1]) == (130, f"{again}: cancel asked for")
+    assert (running.returncode, told.splitlines()[-1]) == (130, f"{again}: cancel requested")
     assert http.get(f"/v1/jobs/{again}").json()["status"] == "canceled"
 
 
 def queued(http: httpx.Client) -> dict[str, str]:
-    """The one job that waits, once it does."""
+    """Wait for the only queued job, and return it."""
 
     def found() -> list[dict[str, str]]:
         jobs: list[dict[str, str]] = http.get("/v1/jobs", params={"status": "queued"}).json()["data"]
@@ -151,9 +151,7 @@ def queued(http: httpx.Client) -> dict[str, str]:
     return job
 
 
-def test_a_job_is_given_labels_and_found_by_them(
-    http: httpx.Client, asked: Callable[..., Result], offered: Device
-) -> None:
+def test_a_job_is_found_by_its_labels(http: httpx.Client, asked: Callable[..., Result], offered: Device) -> None:
     with ThreadPoolExecutor(1) as background, Client(str(http.base_url)) as client:
         words = ["run", "matmul", "--label", "team=vision", "--label", "night=7=8"]
         running = background.submit(asked, *words)
@@ -166,4 +164,4 @@ def test_a_job_is_given_labels_and_found_by_them(
 
 @pytest.mark.parametrize("words", [["--label", "team"], ["--label", "team=a", "--label", "team=b"]])
 def test_a_label_has_one_value(asked: Callable[..., Result], words: list[str]) -> None:
-    assert asked("run", "none", *words).exit_code == 2  # before the service is asked for what there is not
+    assert asked("run", "none", *words).exit_code == 2  # before the command requests the unknown workload

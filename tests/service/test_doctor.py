@@ -1,4 +1,4 @@
-"""`dyno doctor`: what it says of a Dyno that is well, and of each part that is not."""
+"""`dyno doctor` on a healthy installation, and on one with each part broken."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Examined = Callable[..., dict[str, tuple[bool, str, str | None]]]
 
 @pytest.fixture
 def examined(http: httpx.Client, settings: Settings, tmp_path: Path) -> Examined:
-    """What is found by the name of the part, once the exit code is as expected."""
+    """The checks by name, after the exit code was checked."""
 
     def one(code: int, url: str = str(http.base_url), **env: str) -> dict[str, tuple[bool, str, str | None]]:
         known = {"DYNO_REDIS_URL": str(settings.redis_url), "DYNO_DATA_DIR": None} | env
@@ -36,14 +36,14 @@ def examined(http: httpx.Client, settings: Settings, tmp_path: Path) -> Examined
     return one
 
 
-def test_all_is_well(examined: Examined, offered: Device) -> None:
+def test_a_healthy_installation(examined: Examined, offered: Device) -> None:
     found = examined(0)
     assert found.keys() == {"redis", "clock", "api", "workers", "devices", "locks", "data sets", "data folder"}
     assert all(is_well and to_do is None for is_well, _, to_do in found.values())
     assert offered.full_id in found["devices"][1]
 
 
-def test_nobody_at_the_url(examined: Examined) -> None:
+def test_an_unreachable_url(examined: Examined) -> None:
     is_well, found, to_do = examined(1, url="http://127.0.0.1:9")["api"]
     assert (is_well, "127.0.0.1:9" in found) == (False, True)
     assert "dyno up" in str(to_do)
@@ -71,7 +71,7 @@ def test_a_device_that_another_process_uses_while_jobs_wait(
     assert "--device" in str(to_do)
 
 
-def test_redis_is_away_and_the_data_sets_are_nowhere(examined: Examined, tmp_path: Path) -> None:
+def test_redis_is_unreachable_and_datasets_are_missing(examined: Examined, tmp_path: Path) -> None:
     found = examined(1, DYNO_REDIS_URL="redis://127.0.0.1:9/0", DYNO_DATA_DIR=str(tmp_path / "none"))
     assert "clock" not in found
     for part in ("redis", "data sets"):
@@ -79,14 +79,16 @@ def test_redis_is_away_and_the_data_sets_are_nowhere(examined: Examined, tmp_pat
         assert (is_well, bool(to_do)) == (False, True)
 
 
-def test_a_clock_that_is_wrong_and_a_disk_that_is_full(examined: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_clock_and_a_full_disk(examined: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "CLOCKS_APART_S", -1.0)
     monkeypatch.setattr(doctor, "LEAST_FREE_BYTES", 2**80)
     found = examined(1)
     assert {"clock", "data folder"} <= {name for name, (is_well, _, _) in found.items() if not is_well}
 
 
-def test_a_person_is_told_in_a_table(http: httpx.Client, offered: Device, settings: Settings, tmp_path: Path) -> None:
+def test_the_report_is_a_table_by_default(
+    http: httpx.Client, offered: Device, settings: Settings, tmp_path: Path
+) -> None:
     asked = ["doctor", "--url", str(http.base_url), "--data-dir", str(tmp_path)]
     done = CliRunner().invoke(app, asked, env={"DYNO_REDIS_URL": str(settings.redis_url), "COLUMNS": "250"})
-    assert (done.exit_code, "devices" in done.output, "well" in done.output) == (0, True, True)
+    assert (done.exit_code, "devices" in done.output, "ok" in done.output) == (0, True, True)

@@ -1,4 +1,4 @@
-"""What another version has queued has no expected time; a workload that is broken is no such thing."""
+"""Jobs that another version queued have no estimated duration; bugs in a workload's estimate raise."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from service.state import expected_s
 
 
 @pytest.mark.parametrize("spec", [{"workload": "matmul_of_tomorrow"}, {"workload": "matmul", "params": {"new": 1}}])
-def test_what_another_version_has_queued_has_none(device: Callable[..., Device], spec: dict[str, Any]) -> None:
+def test_jobs_of_another_version_have_no_estimate(device: Callable[..., Device], spec: dict[str, Any]) -> None:
     assert expected_s(registry(), Spec.model_validate(spec), device()) is None
 
 
-def test_a_bug_in_an_estimate_is_not_taken_for_another_version_s_job(device: Callable[..., Device]) -> None:
+def test_a_bug_in_an_estimate_raises(device: Callable[..., Device]) -> None:
     def estimate(*_: object) -> NoReturn:
         raise KeyError("a bug")
 

@@ -1,4 +1,4 @@
-"""`queue.eta_s` over HTTP, with the workloads' own estimates: past jobs are planted, nothing runs."""
+"""`queue.eta_s` over HTTP with the workloads' own estimates; past jobs are planted, and no job runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import eventually
 
 TINY: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
 IN_TURNS = {"specs": [TINY, {"workload": "matmul", "params": {"n": 64, "repeats": 20}}], "pairs": 4}
-TOOK = 2.0  # times as long as estimated
+TOOK = 2.0  # planted jobs took this many times their estimates
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def estimate_s(http: httpx.Client) -> float:
 
 
 def once_fresh(http: httpx.Client, job_id: str, expected: object) -> dict[str, Any]:
-    """The job once its ETA is that of a look that has seen all."""
+    """The job once its ETA accounts for all queued jobs."""
     found: dict[str, Any] = eventually(
         lambda: (now := http.get(f"/v1/jobs/{job_id}").json())["queue"]["eta_s"] == expected and now,
         30 * FORECAST_FRESH_S,
@@ -42,7 +42,7 @@ def once_fresh(http: httpx.Client, job_id: str, expected: object) -> dict[str, A
     return found
 
 
-def test_a_job_that_waits_is_told_when_its_turn_is_likely_without_a_new_version(
+def test_a_queued_job_has_an_eta_without_a_new_version(
     http: httpx.Client, learned: None, submitted: Callable[..., str], offered: Device
 ) -> None:
     first, second = submitted(), submitted()
@@ -58,17 +58,17 @@ def test_a_job_that_waits_is_told_when_its_turn_is_likely_without_a_new_version(
     once_fresh(http, second, pytest.approx(TOOK * estimate_s(http)))
 
 
-def test_two_specs_in_turns_take_the_time_of_all_their_runs(
+def test_an_interleaved_job_takes_the_time_of_all_its_runs(
     http: httpx.Client, learned: None, submitted: Callable[..., str]
 ) -> None:
     begun = http.post("/v1/comparisons", json=IN_TURNS).raise_for_status().json()
     behind = submitted()
-    runs, of_one = 4 * 3, estimate_s(http) / 5  # both and the control; the default of the other are five runs
+    runs, of_one = 4 * 3, estimate_s(http) / 5  # both specs and the control; the other job has five runs by default
     once_fresh(http, behind, pytest.approx(TOOK * runs * of_one, rel=0.01))  # 64 x 64 products take next to nothing
     http.post(f"/v1/jobs/{begun['job']}/cancel").raise_for_status()
 
 
-def test_a_submit_beside_one_who_polls_is_told_its_turn_at_once(
+def test_a_submit_while_another_client_polls_has_an_eta_at_once(
     http: httpx.Client, learned: None, submitted: Callable[..., str]
 ) -> None:
     first = submitted()
@@ -79,7 +79,7 @@ def test_a_submit_beside_one_who_polls_is_told_its_turn_at_once(
     assert [job["queue"]["eta_s"] for job in answers if job["queue"]["eta_s"] is None] == []
 
 
-def test_a_job_that_no_live_device_can_do_is_told_nothing(
+def test_a_job_that_fits_no_live_device_has_no_eta(
     http: httpx.Client, learned: None, submitted: Callable[..., str]
 ) -> None:
     absent = submitted(device="gpu", queue_if_absent=True)
@@ -90,6 +90,6 @@ def test_a_job_that_no_live_device_can_do_is_told_nothing(
     http.post(f"/v1/jobs/{absent}/cancel")
 
 
-def test_the_schema_says_what_it_is(http: httpx.Client) -> None:
+def test_the_schema_describes_the_eta(http: httpx.Client) -> None:
     field = http.get("/openapi.json").json()["components"]["schemas"]["QueuePlace"]["properties"]["eta_s"]
     assert "Seconds until" in field["description"]

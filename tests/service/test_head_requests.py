@@ -1,4 +1,4 @@
-"""HEAD is answered as GET is, but for the body, wherever there is a GET."""
+"""Every route with GET answers HEAD: the same response without the body."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from tests.waiting import eventually
 
 Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 NO_JOB = "/v1/jobs/job_00000000000000000000000000"
-ITS_OWN = {"date", "x-request-id"}  # of each answer
+ITS_OWN = {"date", "x-request-id"}  # differs in each response
 
 
 @pytest.mark.parametrize(
     "path", ["/livez", "/v1/workloads", "/openapi.json", "/docs", "/v1/jobs?limit=0", NO_JOB, "/a"]
 )
-def test_what_can_be_read_can_be_looked_at(http: httpx.Client, path: str) -> None:
+def test_every_get_route_answers_head(http: httpx.Client, path: str) -> None:
     read, told = http.get(path), http.head(path)
     assert told.status_code == read.status_code
     assert told.content == b"" != read.content
     assert {name for name in read.headers if told.headers.get(name) != read.headers[name]} <= ITS_OWN
 
 
-def test_what_can_not_be_read_can_not_be_looked_at_either(http: httpx.Client) -> None:
+def test_head_fails_where_get_fails(http: httpx.Client) -> None:
     told = http.head(f"{NO_JOB}/cancel")
     assert (told.status_code, told.headers["allow"]) == (405, "POST")
 
 
-def test_a_stream_without_an_end_ends_with_its_headers_and_leaves_its_place(settings: Settings, serve: Serve) -> None:
+def test_head_of_an_endless_stream_ends_and_frees_its_slot(settings: Settings, serve: Serve) -> None:
     with serve(create_app(settings.model_copy(update={"max_streams": 1}))) as http:
         assert http.head("/v1/events").headers["content-type"] == "text/event-stream; charset=utf-8"
         for _ in range(3):
             eventually(lambda: http.head("/v1/events").is_success, what="there is a place again")
 
 
-def test_it_is_counted_as_what_it_is_for_the_route_that_it_was_for(http: httpx.Client) -> None:
+def test_head_is_counted_as_head_of_its_route(http: httpx.Client) -> None:
     http.head("/v1/workers")
     counted = 'dyno_http_request_duration_seconds_count{held="no",method="HEAD",route="/v1/workers",status="200"} 1.0'
     assert counted in http.get("/metrics").text
 
 
-def test_it_needs_the_key_that_a_get_needs(redis_url: str, namespace: str, serve: Serve) -> None:
+def test_head_needs_the_same_key_as_get(redis_url: str, namespace: str, serve: Serve) -> None:
     settings = Settings(redis_url=redis_url, namespace=f"{namespace}-head")
     _, secret = make_key(settings)
     with serve(create_app(settings)) as http:
@@ -60,7 +60,7 @@ def test_it_needs_the_key_that_a_get_needs(redis_url: str, namespace: str, serve
 
 
 @pytest.mark.anyio
-async def test_a_route_that_has_a_head_of_its_own_answers_by_itself() -> None:
+async def test_a_route_with_its_own_head_handles_it() -> None:
     asked = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What makers of clients stumble over: the OpenAPI document has none of it."""
+"""The OpenAPI document avoids what client generators can't handle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parts(value: Any) -> Iterator[dict[str, Any]]:
             yield from parts(each)
 
 
-def test_no_two_models_have_one_title(document: dict[str, Any]) -> None:
+def test_model_titles_are_unique(document: dict[str, Any]) -> None:
     titles = [schema.get("title", name) for name, schema in document["components"]["schemas"].items()]
     assert sorted(titles) == sorted(set(titles))
 
@@ -38,7 +38,7 @@ def test_no_enum_has_values_of_several_types(document: dict[str, Any]) -> None:
     assert [enum for enum in enums if len({type(value) for value in enum}) > 1] == []
 
 
-def test_no_header_is_a_list(document: dict[str, Any]) -> None:
+def test_headers_are_not_lists(document: dict[str, Any]) -> None:
     headers = [part for part in parts(document) if part.get("in") == "header"]
     assert {"prefer", "idempotency-key"} <= {header["name"].lower() for header in headers}
     kinds = [kind.get("type") for header in headers for kind in parts(header["schema"])]

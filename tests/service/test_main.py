@@ -1,4 +1,4 @@
-"""`python -P -m service` as a process: how it starts, refuses to start, and ends."""
+"""`python -P -m service` as a process: start, refusal to start, and shutdown."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def running(**settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(argv, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()  # ends with the process, if it doesn't start
+        line = process.stdout.readline()  # returns at the end of the process if that doesn't start
         assert line.startswith("dyno serves http://")
         yield process, line.split()[-1]
     finally:
@@ -62,9 +62,7 @@ def running(**settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 @pytest.mark.parametrize(
     "host", ["0.0.0.0", *(pytest.param(host, marks=pytest.mark.verify) for host in ("::", "192.0.2.1"))]
 )
-def test_an_address_that_others_reach_is_refused_while_there_are_no_keys(
-    redis_url: str, namespace: str, host: str
-) -> None:
+def test_a_public_address_is_refused_without_keys(redis_url: str, namespace: str, host: str) -> None:
     code, said = refused(redis_url=redis_url, namespace=namespace, host=host)
     assert code == 2
     assert host in said
@@ -73,7 +71,7 @@ def test_an_address_that_others_reach_is_refused_while_there_are_no_keys(
     assert "DYNO_ALLOW_UNAUTHENTICATED" in said
 
 
-def test_an_address_that_others_reach_is_served_once_there_is_a_key(redis_url: str, namespace: str) -> None:
+def test_a_public_address_is_served_once_a_key_exists(redis_url: str, namespace: str) -> None:
     own = {"redis_url": redis_url, "namespace": f"{namespace}-keys"}
     _, secret = make_key(Settings(**own))
     with running(**own, host="0.0.0.0") as (_, url):
@@ -82,13 +80,13 @@ def test_an_address_that_others_reach_is_served_once_there_is_a_key(redis_url: s
         assert httpx.get(jobs, headers={"Authorization": f"Bearer {secret}"}).status_code == 200
 
 
-def test_an_address_that_others_reach_is_served_when_told_so(redis_url: str, namespace: str) -> None:
+def test_a_public_address_is_served_with_allow_unauthenticated(redis_url: str, namespace: str) -> None:
     open_to_all = {"host": "0.0.0.0", "allow_unauthenticated": "true"}
     with running(redis_url=redis_url, namespace=namespace, **open_to_all) as (_, url):
         assert httpx.get(url.replace("0.0.0.0", "127.0.0.1") + "/livez").status_code == 200
 
 
-def test_where_keys_are_required_it_starts_without_one_and_serves_nobody(redis_url: str, namespace: str) -> None:
+def test_with_required_keys_it_starts_without_one_and_refuses_requests(redis_url: str, namespace: str) -> None:
     required = {"host": "0.0.0.0", "require_keys": "true", "namespace": f"{namespace}-required"}
     with running(redis_url=redis_url, **required) as (_, url):
         assert httpx.get(url.replace("0.0.0.0", "127.0.0.1") + "/v1/workloads").status_code == 401
@@ -98,11 +96,11 @@ def test_where_keys_are_required_it_starts_without_one_and_serves_nobody(redis_u
     ("host", "expected"),
     [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False)],
 )
-def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
+def test_loopback_hosts_are_recognized(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
-def test_without_a_store_to_talk_to_it_says_how_to_name_one() -> None:
+def test_without_a_store_the_error_names_the_setting() -> None:
     code, said = refused()
     assert code == 1
     assert "DYNO_REDIS_URL" in said
@@ -116,7 +114,7 @@ def test_a_store_that_evicts_is_refused() -> None:
     assert "allkeys-lru" in said
 
 
-def test_broken_workloads_stop_the_start_and_are_all_named(redis_url: str, tmp_path: Path) -> None:
+def test_broken_workloads_prevent_the_start_and_are_all_named(redis_url: str, tmp_path: Path) -> None:
     for package in ("dyno", "service"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "dyno/workloads/broken_import.py").write_text("import nonesuch\n")
@@ -127,7 +125,7 @@ def test_broken_workloads_stop_the_start_and_are_all_named(redis_url: str, tmp_p
     assert "without_parts.py" in said
 
 
-def test_a_port_that_is_taken_stops_the_start(redis_url: str, namespace: str) -> None:
+def test_a_port_in_use_prevents_the_start(redis_url: str, namespace: str) -> None:
     with running(redis_url=redis_url, namespace=namespace) as (_, url):
         port = url.rpartition(":")[2]
         code, said = refused(redis_url=redis_url, port=port)
@@ -135,7 +133,7 @@ def test_a_port_that_is_taken_stops_the_start(redis_url: str, namespace: str) ->
     assert re.fullmatch(rf"dyno: port {port} is taken; try --port \d+\n", said)
 
 
-def test_it_starts_without_the_store_and_serves_once_that_is_there(tmp_path: Path) -> None:
+def test_it_starts_without_the_store_and_serves_once_it_is_reachable(tmp_path: Path) -> None:
     with EmbeddedServer(tmp_path) as server:
         server.kill()
         with running(redis_url=server.url) as (_, url):
@@ -146,7 +144,7 @@ def test_it_starts_without_the_store_and_serves_once_that_is_there(tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.verify)])
-def test_open_long_polls_are_answered_when_it_ends(redis_url: str, namespace: str, number: signal.Signals) -> None:
+def test_open_long_polls_are_answered_at_shutdown(redis_url: str, namespace: str, number: signal.Signals) -> None:
     with running(redis_url=redis_url, namespace=namespace) as (process, url), ThreadPoolExecutor() as pool:
         body = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}
         job = httpx.post(f"{url}/v1/jobs", json=body).json()
@@ -158,12 +156,12 @@ def test_open_long_polls_are_answered_when_it_ends(redis_url: str, namespace: st
         start_s = time.monotonic()
         process.send_signal(number)
         process.wait(ENDS_WITHIN_S)
-        assert time.monotonic() - start_s < 30  # half of what they would wait for
+        assert time.monotonic() - start_s < 30  # half of their wait
         assert [poll.result().status_code for poll in polls] == [200, 200, 200, 304]
 
 
 def connections(pid: int) -> int:
-    """How many sockets the process holds in state ESTABLISHED, from /proc."""
+    """The number of the process' sockets in state ESTABLISHED, from /proc."""
     links = {link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
     rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     return sum(row[3] == "01" and f"socket:[{row[9]}]" in links for row in rows)

@@ -1,4 +1,4 @@
-"""The edge of the API as a process: its log, CORS, and answers that nobody meant to give."""
+"""Middleware of the API as a process: access log, CORS, and responses to internal errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BODY = {"workload": "matmul", "device": "tpu", "queue_if_absent": True, "labels"
 
 
 def logged(redis_url: str, namespace: str, asking: Callable[[httpx.Client], Any], **settings: str) -> tuple[Any, str]:
-    """What `asking` returned, and the log of an API process that answered it."""
+    """What `asking` returned, and the log of the API process that served it."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env = outside | {"DYNO_REDIS_URL": redis_url, "DYNO_NAMESPACE": namespace, "DYNO_PORT": "0"} | settings
     process = subprocess.Popen(
@@ -74,7 +74,7 @@ def some_requests(http: httpx.Client) -> dict[str, Any]:
 
 
 def pipelined(http: httpx.Client, *paths: str) -> None:
-    """Ask for all of `paths` before the first answer: the server then begins one request from within another."""
+    """Request all `paths` before the first response: the server then starts one request from within another."""
     with socket.create_connection((http.base_url.host, http.base_url.port or 80)) as connection:
         asked = [f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n" for path in paths]
         connection.sendall(("\r\n".join(asked) + "Connection: close\r\n\r\n").encode())
@@ -82,7 +82,7 @@ def pipelined(http: httpx.Client, *paths: str) -> None:
             pass
 
 
-def test_access_lines_as_json_name_request_and_job_and_tell_no_secret(redis_url: str, namespace: str) -> None:
+def test_json_access_lines_have_request_and_job_ids_but_no_secrets(redis_url: str, namespace: str) -> None:
     job, said = logged(redis_url, namespace, some_requests, DYNO_LOG_FORMAT="json", DYNO_ACCESS_LOG="1")
     records = [json.loads(line) for line in said.splitlines()]
     lines = [record for record in records if record["logger"] == "dyno.access"]
@@ -103,7 +103,7 @@ def test_access_lines_as_json_name_request_and_job_and_tell_no_secret(redis_url:
     assert SECRET not in said
 
 
-def test_plain_access_lines_are_one_each_and_off_unless_asked_for(redis_url: str, namespace: str) -> None:
+def test_plain_access_lines_are_off_by_default_and_one_per_request(redis_url: str, namespace: str) -> None:
     _, said = logged(redis_url, namespace, some_requests, DYNO_ACCESS_LOG="1")
     told = [line for line in said.splitlines() if " INFO dyno.access: request " in line]
     assert len(told) == 7
@@ -134,7 +134,7 @@ def failing(redis_url: str, serve: Serve) -> Any:
         yield http
 
 
-def test_also_an_answer_to_a_fault_of_ours_has_id_and_headers(failing: httpx.Client) -> None:
+def test_internal_errors_have_id_and_headers(failing: httpx.Client) -> None:
     answer = failing.get("/broken", headers={"Origin": "https://a.example"})
     assert answer.status_code == 500
     assert answer.json()["request_id"] == answer.headers["x-request-id"]
@@ -142,7 +142,7 @@ def test_also_an_answer_to_a_fault_of_ours_has_id_and_headers(failing: httpx.Cli
     assert answer.headers["access-control-allow-origin"] == "https://a.example"
 
 
-def test_what_the_server_itself_logs_of_a_request_names_it_too(failing: httpx.Client) -> None:
+def test_uvicorns_log_lines_have_the_request_id(failing: httpx.Client) -> None:
     text, log = io.StringIO(), logging.getLogger("uvicorn.error")
     handler = logging.StreamHandler(text)
     handler.setFormatter(JsonFormatter())
@@ -156,7 +156,7 @@ def test_what_the_server_itself_logs_of_a_request_names_it_too(failing: httpx.Cl
     assert said["request_id"] == answer.headers["x-request-id"]
 
 
-def test_a_stream_goes_through_as_it_comes(failing: httpx.Client) -> None:
+def test_streams_are_not_buffered(failing: httpx.Client) -> None:
     with failing.stream("GET", "/stream") as answer:
         pieces = answer.iter_raw()
         assert next(pieces) == b"first"
@@ -190,19 +190,19 @@ def test_only_listed_origins_may_read_and_post(failing: httpx.Client, origin: st
 
 
 @pytest.mark.parametrize("given", ["*", "https://a.example/", "a.example", "https://*.example", "null", "ftp://a"])
-def test_what_is_no_origin_is_refused_at_the_start(given: str) -> None:
+def test_invalid_origins_are_refused_at_startup(given: str) -> None:
     with pytest.raises(ValidationError):
         Settings(cors_origins=given)
 
 
-def test_whoever_is_not_answered_when_the_time_to_end_is_over_is_told_to_come_again(tmp_path: Path) -> None:
+def test_unanswered_requests_get_shutting_down_at_the_shutdown_timeout(tmp_path: Path) -> None:
     with EmbeddedServer(tmp_path) as server:
 
         def ask(http: httpx.Client) -> HTTPConnection:
             os.kill(server.pid, signal.SIGSTOP)
             connection = HTTPConnection(http.base_url.host, http.base_url.port, timeout=30)
             connection.request("GET", "/v1/jobs")
-            http.get("/livez").raise_for_status()  # who came later is answered, so the other has been read
+            http.get("/livez").raise_for_status()  # a later request was answered, so the first was read
             return connection
 
         try:

@@ -35,7 +35,7 @@ def test_every_error_has_a_status_and_a_title(kind: type[DynoError]) -> None:
     assert title
 
 
-def test_no_two_errors_share_a_code() -> None:
+def test_error_codes_are_unique() -> None:
     codes = [kind.code for kind in raised_here() if "code" in vars(kind)]
     assert len(set(codes)) == len(codes)
 
@@ -63,7 +63,7 @@ def _add_failing_routes(app: FastAPI) -> None:
 
 
 @pytest.mark.parametrize("path", ["/secret", "/failed"])
-def test_an_error_of_our_own_making_tells_nothing_of_the_inside(failing: httpx.Client, path: str) -> None:
+def test_internal_errors_reveal_no_internals(failing: httpx.Client, path: str) -> None:
     answer = failing.get(path)
     assert answer.status_code == 500
     assert answer.headers["content-type"] == "application/problem+json"
@@ -71,7 +71,7 @@ def test_an_error_of_our_own_making_tells_nothing_of_the_inside(failing: httpx.C
     assert "secret of" not in answer.text
 
 
-def test_a_flood_of_errors_is_cut_and_counted(failing: httpx.Client) -> None:
+def test_many_errors_are_truncated_and_counted(failing: httpx.Client) -> None:
     answer = failing.get("/many")
     assert answer.status_code == 422
     assert len(answer.json()["errors"]) == MAX_ERRORS
@@ -89,15 +89,13 @@ def test_a_flood_of_errors_is_cut_and_counted(failing: httpx.Client) -> None:
         ("PUT", "/livez", 405, "method-not-allowed"),
     ],
 )
-def test_what_is_not_there_is_a_problem_too(
-    failing: httpx.Client, method: str, path: str, status: int, code: str
-) -> None:
+def test_unknown_paths_are_problems(failing: httpx.Client, method: str, path: str, status: int, code: str) -> None:
     answer = failing.request(method, path)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert answer.json().keys() == {"type", "title", "status", "code", "detail", "request_id"}
     assert answer.json()["status"] == status
 
 
-def test_a_wrong_method_is_told_all_the_right_ones(failing: httpx.Client) -> None:
+def test_a_wrong_method_gets_all_allowed_methods(failing: httpx.Client) -> None:
     assert failing.delete("/v1/jobs").headers["allow"] == "GET, HEAD, POST"
     assert failing.post("/livez").headers["allow"] == "GET, HEAD"

@@ -1,4 +1,4 @@
-"""A header that has one value and is given twice: neither is taken, not even where both are the same."""
+"""A repeated single-value header is refused or ignored, even if both values are equal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def answered(http: httpx.Client, method: str, path: str, *headers: tuple[str, st
 
 
 @pytest.mark.parametrize(("method", "path", "name"), [each for each in OF_HEADERS if each[2] not in LIST_HEADERS])
-def test_it_is_named_as_a_parameter_is(http: httpx.Client, method: str, path: str, name: str) -> None:
+def test_a_repeated_header_is_named_as_a_parameter(http: httpx.Client, method: str, path: str, name: str) -> None:
     twice = [(name.title(), VALUES.get(name, "1"))] * 2
     answer = answered(http, method, path, *twice)
     assert answer.status_code == 422
@@ -46,17 +46,17 @@ def test_it_is_named_as_a_parameter_is(http: httpx.Client, method: str, path: st
 
 
 @pytest.mark.parametrize(("method", "path", "name"), [each for each in OF_HEADERS if each[2] in LIST_HEADERS])
-def test_lists_may_come_as_several_lines(http: httpx.Client, method: str, path: str, name: str) -> None:
+def test_list_headers_may_have_several_lines(http: httpx.Client, method: str, path: str, name: str) -> None:
     answer = answered(http, method, path, (name, "wait=0"), (name, "other"))
     assert f"/header/{name}" not in answer.text
 
 
-def test_there_are_headers_to_look_at() -> None:
+def test_the_document_has_header_parameters() -> None:
     assert {name for _, _, name in OF_HEADERS} == {"idempotency-key", "last-event-id", *LIST_HEADERS}
 
 
 @pytest.mark.parametrize("row", TAKING_KEYS, ids=" ".join)
-def test_of_two_keys_none_is_believed(http: httpx.Client, row: tuple[str, str]) -> None:
+def test_two_keys_are_refused(http: httpx.Client, row: tuple[str, str]) -> None:
     answer = answered(http, *row, *[("Authorization", f"Bearer dyno_{'0' * 64}")] * 2)
     assert answer.status_code == 400
     if row[0] != "HEAD":
@@ -64,30 +64,30 @@ def test_of_two_keys_none_is_believed(http: httpx.Client, row: tuple[str, str]) 
         assert "authorization" in answer.json()["detail"]
 
 
-def test_of_two_jobs_that_a_token_is_for_none_is_believed(http: httpx.Client) -> None:
+def test_two_job_headers_are_refused(http: httpx.Client) -> None:
     path = "/v1/jobs/{job_id}/artifacts/{name}"
     answer = answered(http, "GET", path, ("Authorization", "Bearer 1"), *[("Dyno-Job", f"job_{'0' * 26}")] * 2)
     assert (answer.status_code, "dyno-job" in answer.json()["detail"]) == (400, True)
 
 
 @pytest.mark.parametrize("second", ["application/json", "text/plain"])
-def test_of_two_kinds_of_body_none_is_read(http: httpx.Client, second: str) -> None:
+def test_two_content_types_are_refused(http: httpx.Client, second: str) -> None:
     twice = [("Content-Type", "application/json"), ("Content-Type", second)]
     assert answered(http, "POST", "/v1/jobs", *twice).json()["code"] == "unsupported-media-type"
     encoded = [("Content-Encoding", "identity"), ("Content-Encoding", "gzip")]
     assert answered(http, "POST", "/v1/jobs", *encoded).json()["code"] == "unsupported-media-type"
 
 
-def test_of_two_ids_of_a_request_none_is_taken(http: httpx.Client) -> None:
+def test_two_request_ids_are_ignored(http: httpx.Client) -> None:
     assert http.get("/livez", headers=[("X-Request-ID", "one")]).headers["x-request-id"] == "one"
     twice = http.get("/livez", headers=[("X-Request-ID", "one"), ("X-Request-ID", "two")])
     assert twice.headers["x-request-id"].startswith("req_")
 
 
 @pytest.mark.parametrize(("parents", "goes_on"), [([TRACE], True), ([TRACE, TRACE[::-1]], False), ([TRACE] * 2, False)])
-def test_two_traces_begin_a_third(monkeypatch: pytest.MonkeyPatch, parents: list[str], goes_on: bool) -> None:
+def test_two_traceparents_start_a_new_trace(monkeypatch: pytest.MonkeyPatch, parents: list[str], goes_on: bool) -> None:
     pytest.importorskip("opentelemetry", reason="no tensordyno[otel]")
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")  # nobody collects here
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")  # no collector here
     traces, seen = tracer_for(Settings(traces=True), "test", sends_by_itself=False), list[str | None]()
 
     async def inner(*_: Any) -> None:
@@ -102,4 +102,4 @@ def test_two_traces_begin_a_third(monkeypatch: pytest.MonkeyPatch, parents: list
 
 
 async def no_message(*_: Any) -> Any:
-    """Nothing is read, and nothing answered."""
+    """Neither receive nor send anything."""

@@ -1,4 +1,4 @@
-"""`--require`: a script that goes on only with numbers that are good enough."""
+"""`--require`: fail a script whose result misses the required verdict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_verdict_below_the_required_one_ends_with_1(
     assert told.exit_code == exit_code, told.output
 
 
-def test_it_says_what_speaks_against_the_result_and_still_prints_it(http: httpx.Client, finished: Finished) -> None:
+def test_a_missed_verdict_prints_the_warnings_and_the_result(http: httpx.Client, finished: Finished) -> None:
     job = finished(verdict=Verdict.UNTRUSTED, warnings=[warning("ABOVE_PEAK"), warning("POW2_ONLY")])
     asked = ["result", job, "--require", "trusted", "--json", "--url", str(http.base_url)]
     told = CliRunner().invoke(command, asked, env={"COLUMNS": "250"})

@@ -1,4 +1,4 @@
-"""A caller that is cut off and asks again, and fifty that ask for the same: one job or none, never two."""
+"""Interrupted submits that are retried, and fifty equal ones at once: one job or none, never two."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def jobs_in(client: redis.Redis, settings: Settings) -> set[str]:
 
 
 def cut(http: httpx.Client, key: str, share: float, until: Callable[[socket.socket], object]) -> None:
-    """Ask for a job over a connection of its own, sending that share of the body, and cut it."""
+    """Submit a job over a new connection, send that share of the body, wait for `until`, and disconnect."""
     body = json.dumps(BODY).encode()
     head = (
         f"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nIdempotency-Key: {key}\r\n"
@@ -57,7 +57,7 @@ def cut(http: httpx.Client, key: str, share: float, until: Callable[[socket.sock
 
 
 def nothing(_: socket.socket) -> None:
-    """Cut at once."""
+    """Disconnect at once."""
 
 
 def an_answer(connection: socket.socket) -> None:
@@ -69,7 +69,7 @@ def an_answer(connection: socket.socket) -> None:
     [(0.5, nothing, {0}), (1, nothing, {0, 1}), (1, an_answer, {1})],
     ids=["in the body", "before the answer", "in the answer"],
 )
-def test_a_caller_that_was_cut_off_asks_again_and_has_one_job(
+def test_a_client_that_was_cut_off_retries_and_has_one_job(
     share: float,
     until: Callable[[socket.socket], object],
     made: set[int],
@@ -89,7 +89,7 @@ def test_a_caller_that_was_cut_off_asks_again_and_has_one_job(
     assert len(jobs_in(client, settings)) == 20
 
 
-def test_a_body_that_does_not_come_to_its_end_makes_no_job(
+def test_an_incomplete_body_makes_no_job(
     serve: Serve, settings: Settings, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serve(create_app(settings)) as http:

@@ -24,7 +24,7 @@ def server() -> Iterator[EmbeddedServer]:
         yield server
 
 
-def test_while_the_store_is_away_every_route_that_needs_it_says_when_to_come_back(
+def test_while_the_store_is_unreachable_routes_that_need_it_send_retry_after(
     server: EmbeddedServer, serve: Serve
 ) -> None:
     with serve(create_app(Settings(redis_url=server.url))) as http:
@@ -54,7 +54,7 @@ def test_while_the_store_is_away_every_route_that_needs_it_says_when_to_come_bac
         assert http.get("/livez").status_code == 200
 
 
-def test_a_store_that_goes_during_a_preferred_wait_takes_no_accepted_job_s_id(
+def test_losing_the_store_during_a_preferred_wait_still_returns_the_job_id(
     server: EmbeddedServer, serve: Serve
 ) -> None:
     with (
@@ -66,7 +66,7 @@ def test_a_store_that_goes_during_a_preferred_wait_takes_no_accepted_job_s_id(
         deadline_s = time.monotonic() + 60
         while not client.exists("dyno:jobs"):
             assert time.monotonic() < deadline_s
-        client.ping()  # a round later, so that the submit has its answer
+        client.ping()  # one round trip later, the submit has been stored
         server.kill()
         answer = held.result()
     assert answer.status_code == 202
@@ -97,7 +97,7 @@ def test_a_full_store_refuses_jobs_and_still_shows_them(server: EmbeddedServer, 
         assert "full" in http.get("/readyz").json()["detail"]
 
 
-def test_beyond_the_cap_jobs_are_refused_with_a_time_to_come_back(server: EmbeddedServer, serve: Serve) -> None:
+def test_beyond_the_queue_limit_jobs_are_refused_with_retry_after(server: EmbeddedServer, serve: Serve) -> None:
     with serve(create_app(Settings(redis_url=server.url, max_queued=2))) as http:
         answers = [http.post("/v1/jobs", json=BODY) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [202, 202, 429]

@@ -1,4 +1,4 @@
-"""A store that takes nothing for a while: jobs are refused with a time to come back, and taken again by itself."""
+"""A store that fails for a while: jobs are refused with Retry-After, and accepted again without intervention."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.servers import kill_once_written
 from tests.waiting import eventually, promised
 
 BACK_WITHIN_S = promised(10.0)
-PATIENCE_S = 2 * ANSWER_TIMEOUT_S  # less than three times: a server that is silent is asked once
+PATIENCE_S = 2 * ANSWER_TIMEOUT_S  # less than three timeouts: a silent server gets one request
 BODY = {"workload": "matmul", "params": {"n": 64}, "queue_if_absent": True}
 Fault = Callable[[EmbeddedServer], AbstractContextManager[None]]
 
@@ -37,7 +37,7 @@ def full(server: EmbeddedServer) -> Iterator[None]:
 
 @contextmanager
 def demoted(server: EmbeddedServer) -> Iterator[None]:
-    """Another server copies this one and becomes the primary, then they change places again."""
+    """Another server replicates this one and becomes the primary; then they switch back."""
     port, there = str(free_port()), str(free_port())
     with EmbeddedServer() as other, redis.Redis.from_url(server.url) as ours, redis.Redis.from_url(other.url) as its:
         for client, number in ((ours, port), (its, there)):
@@ -74,7 +74,7 @@ def silent(server: EmbeddedServer) -> Iterator[None]:
     [(full, "full"), (demoted, "replica"), (dead, "can't be used now"), (silent, "can't be used now")],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_jobs_are_refused_for_as_long_as_the_cause_lasts_and_then_taken_within_seconds(
+def test_jobs_are_refused_while_the_store_fails_and_accepted_within_seconds_after(
     fault: Fault, named: str, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 ) -> None:
     with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:

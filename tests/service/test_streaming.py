@@ -1,4 +1,4 @@
-"""An answer that stays open, by itself: what becomes of its end, of an error and of what is to come after it."""
+"""TimedStream by itself: its end, its errors and its background task."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ async def pieces(error: Exception | None = None) -> AsyncGenerator[str, None]:
     yield "last"
 
 
-async def test_it_ends_with_its_last_piece_and_what_was_to_follow_is_done() -> None:
+async def test_a_stream_ends_with_its_last_piece_and_runs_its_background_task() -> None:
     done: list[str] = []
     async with asking(TimedStream(pieces(), background=BackgroundTask(done.append, "afterwards"))) as http:
         answer = await http.get("/")
     assert (answer.text, done) == ("firstlast", ["afterwards"])
 
 
-async def test_what_goes_wrong_amid_it_is_told_to_the_server() -> None:
+async def test_an_error_in_a_stream_reaches_the_server() -> None:
     async with asking(TimedStream(pieces(KeyError("a fault of ours")))) as http:
         with pytest.raises(KeyError, match="a fault of ours"):
             await http.get("/")

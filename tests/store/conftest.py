@@ -1,4 +1,4 @@
-"""Jobs and leases over a server of either kind, and the ways in which tests bend time without waiting."""
+"""Fixtures: jobs and leases on Redis and Valkey, and ways to let leases and pauses run out without waiting."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def deliveries(async_redis: redis.asyncio.Redis, settings: Settings) -> Deliveri
 
 @pytest.fixture
 def over(client: redis.Redis, keys: Keys) -> Callable[[str], None]:
-    """Let the pause before a job's next delivery be over, or the time for which it was taken."""
+    """End the pause before a job's next delivery, or the delivery's lease."""
     return lambda job_id: client.zadd(keys.webhooks_due, {job_id: 1}, xx=True)
 
 
@@ -88,7 +88,7 @@ def claim(leases: Leases, worker: WorkerRef) -> Callable[..., Claim | None]:
 
 @pytest.fixture
 def run_out(client: redis.Redis, keys: Keys) -> Callable[..., None]:
-    """Let the lease of a device run out now."""
+    """Expire the lease of a device now."""
 
     def ran_out(device: str = DEVICE) -> None:
         client.hset(keys.lease(device), "expires_at_ms", 1)
@@ -99,5 +99,5 @@ def run_out(client: redis.Redis, keys: Keys) -> Callable[..., None]:
 
 @pytest.fixture
 def trusting(settings: Settings) -> Settings:
-    """Settings under which a lease that ran out is believed at once, however young the server is."""
+    """Settings under which expired leases are ended at once, even if the server has just started."""
     return settings.model_copy(update={"lease_s": 0.0})

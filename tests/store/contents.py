@@ -1,4 +1,4 @@
-"""All that a namespace holds, of whatever type."""
+"""Reads the contents of a namespace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import redis
 
 
 def contents(client: redis.Redis, namespace: str) -> dict[str, str]:
-    """By key, as text."""
+    """All values by key, as text."""
     read: dict[str, Callable[[str], object]] = {
         "zset": lambda name: client.zrange(name, 0, -1),
         "set": client.smembers,

@@ -1,4 +1,4 @@
-"""A server whose power can fail: its files keep what it had synced, and lose what was still to be written."""
+"""Simulates a power loss for a server: its files keep the synced data and lose the rest."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SHIM = Path(__file__).with_name("syncs.c")
 
 
 class Power:
-    """`binary` starts `server` so that its syncs are known; `fail` is for when it has been killed.
+    """`binary` starts `server` and records its syncs; call `fail` after the server was killed.
 
-    A file's name is taken to be as safe as its first sync: the server syncs the folder too.
+    A file's name counts as safe after its first sync, because the server syncs the folder, too.
     """
 
     def __init__(self, folder: Path, server: Path) -> None:
@@ -28,7 +28,7 @@ class Power:
         self.binary.chmod(0o700)
 
     def fail(self, data_dir: Path) -> int:
-        """Cut every file back to its last sync; returns how many bytes that took."""
+        """Truncate every file to its last sync. Returns the number of lost bytes."""
         synced = dict(tuple(map(int, line.split())) for line in self._log.read_text().splitlines())
         cut = 0
         for path in (data_dir / "appendonlydir").iterdir():

@@ -1,5 +1,5 @@
-/* Preloaded into a server: writes "<inode> <bytes>" to the file $SYNCS for every file that it synced, with the length
- * that the file had when the sync began. So much of it survives a loss of power; what was written later may not. */
+/* Preloaded into a server: writes "<inode> <bytes>" to the file $SYNCS for every sync, with the file's length when the
+ * sync began. That much survives a power loss; later writes may not. */
 
 #include <fcntl.h>
 #include <stdio.h>

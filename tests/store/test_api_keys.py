@@ -28,7 +28,7 @@ def asked() -> Callable[..., NewKey]:
     return lambda **limits: NewKey(name="ci", scope=Scope.SUBMIT, limits=Limits(**limits))
 
 
-async def test_a_key_is_found_by_its_secret_of_which_nothing_but_a_hash_is_kept(
+async def test_a_key_is_found_by_its_secret_and_only_a_hash_is_stored(
     api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, settings: Settings
 ) -> None:
     key, secret = await api_keys.create(asked(queued_jobs=5))
@@ -44,14 +44,12 @@ async def test_a_key_is_found_by_its_secret_of_which_nothing_but_a_hash_is_kept(
 @pytest.mark.parametrize(
     "secret", ["", "dyno_", "dyno_" + "0" * 64, "Dyno_" + "0" * 64, "key_0123456789abcdef", "\x00"]
 )
-async def test_what_is_no_secret_of_a_key_finds_none(
-    api_keys: ApiKeys, asked: Callable[..., NewKey], secret: str
-) -> None:
+async def test_an_unknown_secret_finds_no_key(api_keys: ApiKeys, asked: Callable[..., NewKey], secret: str) -> None:
     await api_keys.create(asked())
     assert await api_keys.find(secret) is None
 
 
-async def test_half_of_a_hash_is_not_enough(
+async def test_a_partial_hash_match_is_refused(
     api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, keys: Keys
 ) -> None:
     key, secret = await api_keys.create(asked())
@@ -60,9 +58,7 @@ async def test_half_of_a_hash_is_not_enough(
     assert await api_keys.find(secret) is None
 
 
-async def test_a_revoked_key_is_found_no_more_and_stays_on_the_list(
-    api_keys: ApiKeys, asked: Callable[..., NewKey]
-) -> None:
+async def test_a_revoked_key_is_refused_but_still_listed(api_keys: ApiKeys, asked: Callable[..., NewKey]) -> None:
     (first, secret), (second, _) = await api_keys.create(asked()), await api_keys.create(asked())
     assert await api_keys.revoke(first.id)
     assert await api_keys.find(secret) is None
@@ -98,7 +94,7 @@ async def test_keys_are_revoked_and_the_service_opened_in_one_step_each(
         said.clear()
 
 
-async def test_only_who_says_so_opens_the_service_again(api_keys: ApiKeys, asked: Callable[..., NewKey]) -> None:
+async def test_only_open_again_allows_requests_without_a_key(api_keys: ApiKeys, asked: Callable[..., NewKey]) -> None:
     assert not await api_keys.any()
     key, _ = await api_keys.create(asked())
     assert await api_keys.any()
@@ -130,7 +126,7 @@ async def test_a_bucket_holds_the_requests_of_a_second_and_fills_again(
     assert float(client.hget(keys.api_key(key.id), "tokens") or "") == 2
 
 
-async def test_use_is_noted_to_the_minute_and_nothing_is_made_of_a_key_that_is_gone(
+async def test_use_is_recorded_to_the_minute_and_a_deleted_key_is_not_recreated(
     api_keys: ApiKeys, asked: Callable[..., NewKey], client: redis.Redis, keys: Keys
 ) -> None:
     key, secret = await api_keys.create(asked())

@@ -27,7 +27,7 @@ async def test_a_waiting_job_is_canceled_at_once_and_leaves_its_queue(
     assert client.smembers(keys.queues) == set()
 
 
-async def test_a_running_job_goes_on_until_its_worker_obeys(
+async def test_a_running_job_continues_until_its_worker_stops_it(
     jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
 ) -> None:
     await jobs.submit(a_spec())
@@ -41,7 +41,7 @@ async def test_a_running_job_goes_on_until_its_worker_obeys(
 
 
 @pytest.mark.parametrize("claimed", [False, True])
-async def test_asking_again_changes_nothing(
+async def test_a_repeated_cancel_changes_nothing(
     jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, claimed: bool
 ) -> None:
     job = (await jobs.submit(a_spec())).job

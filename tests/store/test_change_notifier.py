@@ -20,7 +20,7 @@ from dyno.store.redis import Keys, async_client
 
 pytestmark = pytest.mark.anyio
 
-LONG_S = 20.0  # far more than any of these needs; the test fails when it is reached
+LONG_S = 20.0  # a timeout, far longer than any of these tests needs
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ async def watch(settings: Settings) -> AsyncIterator[ChangeNotifier]:
 
 
 async def waiting(watch: ChangeNotifier, job_id: str, version: int) -> asyncio.Task[bool]:
-    """A task that has looked at the record and waits now."""
+    """A task that has read the record and now waits for a change."""
     task = asyncio.create_task(watch.changed(job_id, version, LONG_S))
-    while not any(not waiter.told.is_set() for waiter in watch._waiters.get(job_id, ())):
+    while not any(not waiter.wake_up.is_set() for waiter in watch._waiters.get(job_id, ())):
         await asyncio.sleep(0)
     return task
 
 
-async def test_everyone_who_waits_for_a_job_hears_of_its_change_and_nobody_else(
+async def test_a_change_wakes_all_waiters_of_its_job_and_no_others(
     watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     job = (await jobs.submit(a_spec())).job
@@ -71,7 +71,7 @@ async def test_a_change_before_the_wait_is_not_missed(
     assert await asyncio.wait_for(watch.changed(job.id, job.version, LONG_S), LONG_S / 2)
 
 
-async def test_without_a_change_the_wait_ends_in_time_and_leaves_nothing_behind(
+async def test_without_a_change_the_wait_times_out_and_leaves_no_waiter(
     watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     job = (await jobs.submit(a_spec())).job
@@ -79,7 +79,7 @@ async def test_without_a_change_the_wait_ends_in_time_and_leaves_nothing_behind(
     assert not watch._waiters
 
 
-async def test_who_listens_is_told_of_each_change_of_one_job_or_of_any(
+async def test_listeners_are_notified_of_changes_of_one_job_or_of_any(
     watch: ChangeNotifier, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     job = (await jobs.submit(a_spec())).job
@@ -91,12 +91,12 @@ async def test_who_listens_is_told_of_each_change_of_one_job_or_of_any(
     assert not watch._listeners
 
 
-async def test_who_listens_to_one_job_is_not_told_of_another(async_redis: Redis, settings: Settings) -> None:
+async def test_listeners_to_one_job_are_not_notified_of_another(async_redis: Redis, settings: Settings) -> None:
     deaf = ChangeNotifier(async_redis, settings)  # never started, so that nothing else tells
     with deaf.listening("job_a") as of_a, deaf.listening("job_b") as of_b, deaf.listening(None) as of_all:
-        deaf._tell("job_a", 1)
+        deaf._wake("job_a", 1)
         assert (of_a.is_set(), of_b.is_set(), of_all.is_set()) == (True, False, True)
-        deaf._tell_all()
+        deaf._wake_all()
         assert of_b.is_set()
 
 
@@ -115,7 +115,7 @@ async def test_a_reader_that_is_unblocked_with_an_error_reads_on(
     assert await asyncio.wait_for(waiter, LONG_S / 2)
 
 
-async def test_an_event_that_can_not_be_read_is_left_behind(
+async def test_an_unreadable_event_is_skipped(
     watch: ChangeNotifier,
     jobs: Jobs,
     a_spec: Callable[..., Spec],
@@ -128,7 +128,7 @@ async def test_an_event_that_can_not_be_read_is_left_behind(
     job = (await jobs.submit(a_spec())).job
     client.xadd(keys.events, {"nothing": "known"})
     async with asyncio.timeout(LONG_S):
-        while "events can't be read" not in caplog.text:
+        while "reading events failed" not in caplog.text:
             await asyncio.sleep(0.01)
     waiter = await waiting(watch, job.id, job.version)
     await jobs.cancel(job.id)
@@ -136,7 +136,7 @@ async def test_an_event_that_can_not_be_read_is_left_behind(
 
 
 async def _unblock_reader(client: redis.Redis) -> None:
-    """As REPLICAOF does: the blocked read gets an error."""
+    """Make the blocked read fail, as REPLICAOF does."""
     async with asyncio.timeout(LONG_S):
         while not any(
             client.client_unblock(int(c["id"]), error=True) for c in client.client_list() if "b" in c["flags"]
@@ -144,7 +144,7 @@ async def _unblock_reader(client: redis.Redis) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_after_a_restart_of_the_server_changes_are_heard_again(
+async def test_after_a_restart_of_the_server_changes_are_notified_again(
     settings: Settings, a_spec: Callable[..., Spec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dyno.store.events._RECONNECT_S", 0.01)
@@ -173,8 +173,8 @@ def _made(path: Path) -> Path:
     return path
 
 
-async def test_it_stops_whenever_it_is_told_to(settings: Settings) -> None:
-    """Also when the answer of Redis comes at the same moment, in which Python 3.11 forgets that it was canceled."""
+async def test_it_can_be_stopped_at_any_time(settings: Settings) -> None:
+    """Even if Redis' reply arrives at the same moment, in which Python 3.11 loses the cancellation."""
     async with async_client(settings, blocking=True) as client:
         for number in range(100):
             watch = ChangeNotifier(client, settings)

@@ -23,7 +23,7 @@ from tests.store.conftest import DEVICE
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_claim_carries_the_job_its_first_attempt_and_what_is_left_behind(
+async def test_a_claim_has_the_job_its_attempt_and_the_number_of_jobs_left(
     jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, worker: WorkerRef
 ) -> None:
     first = (await jobs.submit(a_spec(seed=1))).job
@@ -57,7 +57,7 @@ async def test_the_best_head_over_all_queues_wins_by_class_and_then_by_arrival(
     assert order == [high, normal_any, normal_cpu, low]
 
 
-async def test_a_job_whose_device_is_held_says_by_whom_until_it_is_claimed(
+async def test_a_job_whose_device_is_held_names_the_holder_until_it_is_claimed(
     jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, claim: Callable, client: redis.Redis, keys: Keys
 ) -> None:
     first, second = [(await jobs.submit(a_spec())).job for _ in range(2)]
@@ -81,7 +81,7 @@ async def test_a_job_whose_device_is_held_says_by_whom_until_it_is_claimed(
     assert [Holder.model_validate_json(each["held_by"]) for each in entries[1:3]] == [other, later]
 
 
-async def test_no_job_is_passed_over_where_none_would_be_claimed(
+async def test_pass_over_records_nothing_if_no_job_would_be_claimed(
     jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases, async_redis: redis.asyncio.Redis, settings: Settings
 ) -> None:
     held = Holder(device=DEVICE, pid=77)
@@ -93,7 +93,7 @@ async def test_no_job_is_passed_over_where_none_would_be_claimed(
     assert (await jobs.get(job.id)).version == job.version
 
 
-async def test_a_job_that_is_canceled_while_its_device_is_held_is_held_up_no_more(
+async def test_a_job_canceled_while_its_device_is_held_names_no_holder(
     jobs: Jobs, a_spec: Callable[..., Spec], leases: Leases
 ) -> None:
     job_id = (await jobs.submit(a_spec())).job.id

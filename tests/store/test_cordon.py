@@ -1,4 +1,4 @@
-"""A cordoned device claims nothing, and what it can't take goes to others."""
+"""A cordoned device claims nothing, and other devices get its jobs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_cordoned_device_claims_nothing_until_it_is_uncordoned(
     assert take(FIRST) is not None
 
 
-async def test_others_go_on_claiming(
+async def test_other_devices_continue_to_claim(
     async_redis: redis.asyncio.Redis, settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec], take: Any
 ) -> None:
     await jobs.submit(a_spec(device="gpu"))
@@ -79,7 +79,7 @@ async def test_others_go_on_claiming(
     assert take(SECOND) is not None
 
 
-async def test_what_runs_on_a_device_when_it_is_cordoned_goes_on_to_its_end(
+async def test_a_running_job_continues_when_its_device_is_cordoned(
     async_redis: redis.asyncio.Redis,
     settings: Settings,
     jobs: Jobs,
@@ -95,7 +95,7 @@ async def test_what_runs_on_a_device_when_it_is_cordoned_goes_on_to_its_end(
     assert (await jobs.get(job_id)).status is Status.SUCCEEDED
 
 
-async def test_a_wake_up_that_comes_to_a_cordoned_device_is_passed_on_to_one_that_rests(
+async def test_a_cordoned_device_forwards_its_wake_up_to_an_idle_one(
     async_redis: redis.asyncio.Redis,
     settings: Settings,
     jobs: Jobs,
@@ -104,7 +104,7 @@ async def test_a_wake_up_that_comes_to_a_cordoned_device_is_passed_on_to_one_tha
     offer: Callable[..., None],
     leases: Leases,
 ) -> None:
-    """Nobody has looked at the job yet, and no second wake-up comes for it before the reconciler's."""
+    """No worker has checked the job yet, and the next wake-up for it comes from maintenance."""
     offer(FIRST, SECOND)
     await cordon(async_redis, settings, FIRST.full_id)
     await jobs.submit(a_spec(device="gpu"))
@@ -112,7 +112,7 @@ async def test_a_wake_up_that_comes_to_a_cordoned_device_is_passed_on_to_one_tha
     assert leases.queues_to_notify(FIRST) == [SECOND.full_id]
 
 
-async def test_it_is_passed_on_to_no_other_cordoned_one_else_it_would_go_in_circles(
+async def test_a_wake_up_is_not_forwarded_to_another_cordoned_device(
     async_redis: redis.asyncio.Redis,
     settings: Settings,
     jobs: Jobs,
@@ -127,7 +127,7 @@ async def test_it_is_passed_on_to_no_other_cordoned_one_else_it_would_go_in_circ
     assert leases.queues_to_notify(FIRST) == []
 
 
-async def test_the_fleet_shows_who_is_cordoned_and_a_new_worker_changes_nothing_of_it(
+async def test_the_fleet_lists_cordons_and_a_new_worker_does_not_lift_them(
     client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings, offer: Callable[..., None]
 ) -> None:
     await cordon(async_redis, settings, FIRST.full_id)

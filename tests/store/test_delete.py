@@ -1,4 +1,4 @@
-"""What is deleted leaves no trace, and what lives is not deleted."""
+"""Deleting a done job removes all its data; live jobs can't be deleted."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ASpec = Callable[..., Spec]
 
 
 def traces(client: redis.Redis, keys: Keys, job_id: str) -> list[str]:
-    """Keys that name the job, and all else that holds its id, but for the events of all jobs, which aren't told."""
+    """The job's keys and all entries with its id, except those in the stream of all jobs, which readers skip."""
     held = contents(client, keys.namespace)
     return [name for name, text in held.items() if name != keys.events and (job_id in name or job_id in text)]
 
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail", "stop"])
-async def test_a_done_job_goes_from_every_key_and_index_and_no_other_does(
+async def test_a_done_job_is_deleted_from_every_key_and_index_and_no_other_is(
     jobs: Jobs, a_spec: ASpec, claim: Callable, leases: Leases, client: redis.Redis, keys: Keys, outcome: FinishEvent
 ) -> None:
     for _ in range(2):
@@ -49,7 +49,7 @@ async def test_a_done_job_goes_from_every_key_and_index_and_no_other_does(
         await jobs.delete(gone.job_id)
 
 
-async def test_of_a_job_that_has_an_owner_nothing_is_left_either(
+async def test_deleting_a_job_with_an_owner_leaves_nothing(
     jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys
 ) -> None:
     mine = jobs.seen_by(Viewer("key_aaaaaaaaaaaaaaaa", sees_all=False))
@@ -71,7 +71,7 @@ async def test_a_live_job_is_refused_and_left_as_it_is(jobs: Jobs, a_spec: ASpec
     assert attempt.job_id == running.id
 
 
-async def test_one_that_never_was_is_unknown(jobs: Jobs) -> None:
+async def test_deleting_an_unknown_job_is_refused(jobs: Jobs) -> None:
     for job_id in (new_job_id(), "*"):
         with pytest.raises(UnknownJob):
             await jobs.delete(job_id)
@@ -85,7 +85,7 @@ async def test_its_idempotency_key_makes_no_second_job(jobs: Jobs, a_spec: ASpec
         await jobs.submit(a_spec(), idempotency_key="one", body_sha256="b")
 
 
-async def test_the_last_word_of_an_attempt_that_lost_it_brings_nothing_back(
+async def test_a_late_call_of_a_superseded_attempt_does_not_restore_a_deleted_job(
     jobs: Jobs, a_spec: ASpec, claim: Callable, leases: Leases, client: redis.Redis, keys: Keys
 ) -> None:
     await jobs.submit(a_spec())
@@ -99,7 +99,7 @@ async def test_the_last_word_of_an_attempt_that_lost_it_brings_nothing_back(
 
 
 @pytest.mark.parametrize(("ended_s_ago", "due_in_s"), [(0, SETTLED_S), (SETTLED_S - 600, 600), (2 * SETTLED_S, 0)])
-async def test_its_files_are_due_when_none_can_come_any_more(
+async def test_files_of_a_deleted_job_are_due_once_uploads_have_ended(
     jobs: Jobs, a_spec: ASpec, client: redis.Redis, keys: Keys, ended_s_ago: float, due_in_s: float
 ) -> None:
     job = (await jobs.submit(a_spec())).job

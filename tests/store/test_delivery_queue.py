@@ -1,4 +1,4 @@
-"""Who is told next: owners take turns, each one's receivers too, and however much is due for one, others are told."""
+"""The order of deliveries: owners and their receivers take turns, and a backlog of one doesn't block the others."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.anyio
 
 ASpec = Callable[..., Spec]
 QUICK = "https://quick.example.org/"
-MANY = 1200  # more than are looked at in one step
+MANY = 1200  # more than one call checks
 
 
 @pytest.fixture
 def ends(jobs: Jobs, a_spec: ASpec) -> Callable:
-    """A job of the owner that is done, and whose webhook is this."""
+    """A done job of the owner with this webhook."""
 
     async def one(url: str, owner: str | None = None) -> str:
         seen = jobs if owner is None else jobs.seen_by(Viewer(owner, sees_all=False))
@@ -35,7 +35,7 @@ def ends(jobs: Jobs, a_spec: ASpec) -> Callable:
 
 @pytest.fixture
 def many(client: redis.Redis, keys: Keys) -> list[str]:
-    """Jobs whose deliveries have been due for long."""
+    """Jobs whose deliveries have been due for a long time."""
     ids = [f"job_{number:026d}" for number in range(MANY)]
     record = {"status": "pending", "type": "job.canceled", "url": URL, "tried": 0, "attempts": 0, "created_at": 1}
     with client.pipeline(transaction=False) as pipeline:
@@ -46,16 +46,14 @@ def many(client: redis.Redis, keys: Keys) -> list[str]:
     return ids
 
 
-async def test_what_is_due_for_a_busy_receiver_stands_in_nobodys_way(
-    ends: Callable, outbox: DeliveryQueue, many: list[str]
-) -> None:
+async def test_a_busy_receiver_does_not_block_others(ends: Callable, outbox: DeliveryQueue, many: list[str]) -> None:
     quick = await ends(QUICK)
     assert (await taken(outbox, RECEIVER)).job_id == quick
     assert await outbox.take([RECEIVER]) is None
     assert (await taken(outbox)).receiver == RECEIVER
 
 
-async def test_what_went_with_its_job_stands_in_nobodys_way(
+async def test_deliveries_deleted_with_their_jobs_do_not_block_others(
     ends: Callable, outbox: DeliveryQueue, many: list[str], client: redis.Redis, keys: Keys
 ) -> None:
     assert await outbox.take([RECEIVER]) is None, "so that all wait for their turns"
@@ -80,7 +78,7 @@ async def test_receivers_of_an_owner_take_turns(ends: Callable, outbox: Delivery
     assert [(await taken(outbox)).receiver for _ in range(3)] == [RECEIVER, "quick.example.org:443", RECEIVER]
 
 
-async def test_an_owner_that_is_left_out_stands_in_nobodys_way(ends: Callable, outbox: DeliveryQueue) -> None:
+async def test_an_excluded_owner_does_not_block_others(ends: Callable, outbox: DeliveryQueue) -> None:
     for owner in (OWNER, OWNER, OTHER, None):
         await ends(URL, owner)
     one, two = [await outbox.take(owners=[OWNER]) for _ in range(2)]
@@ -106,7 +104,7 @@ async def test_a_receiver_is_one_however_it_is_written(
     assert {(await taken(outbox)).receiver for _ in urls} == {receiver}
 
 
-async def test_one_that_can_not_be_read_is_taken_in_its_turn(
+async def test_an_unreadable_delivery_is_taken_in_its_turn(
     ends: Callable, outbox: DeliveryQueue, client: redis.Redis, keys: Keys
 ) -> None:
     damaged, job_id = await ends(URL), await ends(URL)
@@ -114,7 +112,7 @@ async def test_one_that_can_not_be_read_is_taken_in_its_turn(
     assert {(await taken(outbox)).job_id for _ in range(2)} == {damaged, job_id}
 
 
-async def test_one_that_waits_for_its_turn_is_shown_to_wait(
+async def test_a_delivery_that_waits_for_its_turn_is_shown_as_pending(
     ends: Callable, outbox: DeliveryQueue, deliveries: Deliveries
 ) -> None:
     await ends(URL)
@@ -125,8 +123,8 @@ async def test_one_that_waits_for_its_turn_is_shown_to_wait(
     assert after.next_attempt_at is not None
 
 
-async def test_one_that_ends_late_leaves_its_place(ends: Callable, outbox: DeliveryQueue, over: Callable) -> None:
-    """What it was taken for is over, it waits for another turn, and then it is told how the first one ended."""
+async def test_a_delivery_settled_late_leaves_its_lane(ends: Callable, outbox: DeliveryQueue, over: Callable) -> None:
+    """Its lease ends, it waits for another turn, and only then the first attempt is settled."""
     for url, status in ((URL, DeliveryStatus.PENDING), (URL, DeliveryStatus.DELIVERED)):
         job_id = await ends(url)
         late = await taken(outbox)
@@ -136,7 +134,7 @@ async def test_one_that_ends_late_leaves_its_place(ends: Callable, outbox: Deliv
         assert await outbox.take() is None
 
 
-async def test_once_all_are_told_nothing_is_kept_of_turns(
+async def test_after_the_last_delivery_no_lane_is_left(
     ends: Callable, outbox: DeliveryQueue, client: redis.Redis, keys: Keys
 ) -> None:
     for url, owner in ((URL, None), (URL, OWNER), (QUICK, OWNER), (QUICK, OTHER), (QUICK, OTHER)):

@@ -1,6 +1,6 @@
-"""A job that was answered 202 outlasts its server's death and a loss of power, but for seconds that were not promised.
+"""Accepted jobs survive a crash of Redis and a power loss, within the promised limits.
 
-What `everysec` may lose to a death is in a test of a loss of power, which takes more; why it may lose anything:
+The power-loss test covers what `everysec` may lose in a crash, because a power loss takes more. For the reasons see
 docs/decisions/0009-what-a-death-of-redis-can-take.md.
 """
 
@@ -38,10 +38,10 @@ def binary(request: pytest.FixtureRequest) -> Path:
 
 @dataclass
 class Callers:
-    """Submit job after job through the service, each again and again until it is accepted."""
+    """Submits one job after the other through the service, each with retries until it is accepted."""
 
     http: httpx.Client
-    accepted: list[tuple[str, float]] = field(default_factory=list)  # job and when it was answered, s
+    accepted: list[tuple[str, float]] = field(default_factory=list)  # job and time of the response, s
     ended: Event = field(default_factory=Event)
 
     def submit(self, key: str) -> None:
@@ -72,7 +72,7 @@ def calling(settings: Settings) -> Iterator[tuple[Callers, ThreadPoolExecutor]]:
 
 
 def kept(settings: Settings) -> set[str]:
-    """The queued jobs of a server, by every way there is to find them."""
+    """The queued jobs of a server, found in every possible way."""
     keys = Keys(settings.namespace)
     with sync_client(settings) as client:
         found = set(client.zrange(keys.jobs, 0, -1))
@@ -84,9 +84,7 @@ def kept(settings: Settings) -> set[str]:
     return found
 
 
-def test_in_the_strict_profile_a_server_killed_three_times_amid_a_thousand_submits_loses_none_and_doubles_none(
-    binary: Path, namespace: str
-) -> None:
+def test_strict_durability_loses_and_duplicates_no_job_when_the_server_is_killed(binary: Path, namespace: str) -> None:
     with EmbeddedServer(binary=binary, appendfsync="always") as server:
         there = Settings(redis_url=server.url, namespace=namespace)
         with calling(there) as (callers, pool):
@@ -106,7 +104,7 @@ def failed(calls: list[Future[None]]) -> bool:
 
 
 @pytest.mark.parametrize(("durability", "busy_s", "may_lose_s"), [("everysec", 4.0, 2.0), ("always", 1.0, 0.0)])
-def test_a_loss_of_power_takes_no_job_that_was_answered_before_the_last_seconds_and_none_in_the_strict_profile(
+def test_a_power_loss_takes_only_jobs_of_the_last_seconds_and_none_with_strict_durability(
     durability: Durability, busy_s: float, may_lose_s: float, binary: Path, namespace: str, tmp_path: Path
 ) -> None:
     power, data_dir = Power(tmp_path, binary), tmp_path / "data"

@@ -1,4 +1,4 @@
-"""What jobs took: learned in the step that ends them, in bounds, in nobody's way, and what a median makes of it."""
+"""Durations of jobs: recorded in the step that ends them, in bounded series, and combined by a median."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAY_S = 24 * 3600
 def ran(
     jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable[..., Claim], client: redis.Redis, keys: Keys
 ) -> Callable:
-    """Claims a job of its own, which then has run for `took_s` already."""
+    """Claims a new job and makes it look as if it had run for `took_s`."""
 
     async def one(took_s: float = 30) -> Claim:
         await jobs.submit(a_spec())
@@ -49,18 +49,18 @@ def learned(client: redis.Redis, keys: Keys, series: str = SERIES) -> list[Durat
     return parse_durations(client.lrange(keys.paces(series), 0, -1))
 
 
-async def test_a_job_that_succeeds_tells_what_was_expected_and_what_it_took(
+async def test_a_succeeded_job_records_its_estimated_and_actual_duration(
     ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
 ) -> None:
     held = await ran(30)
     assert leases.finish(held, "succeed", result=a_result(held.job_id), pace=ExpectedDuration(SERIES, 12.5))
     (reading,) = learned(client, keys)
     assert reading.expected_s == 12.5
-    assert 30 <= reading.took_s < 300  # of which a slow host may have taken some
+    assert 30 <= reading.took_s < 300  # with a margin for slow hosts
     assert 89 * DAY_S < client.ttl(keys.paces(SERIES)) <= 90 * DAY_S
 
 
-async def test_it_is_told_once_however_often_it_is_said(
+async def test_a_repeated_finish_records_the_duration_once(
     ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
 ) -> None:
     held = await ran()
@@ -69,7 +69,7 @@ async def test_it_is_told_once_however_often_it_is_said(
     assert len(learned(client, keys)) == 1
 
 
-async def test_what_failed_was_stopped_or_is_superseded_tells_nothing(
+async def test_failed_stopped_and_superseded_attempts_record_no_duration(
     ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
 ) -> None:
     failure = Failure(failure_class=FailureClass.TIMEOUT, reason="timeout", message="too long")
@@ -81,7 +81,7 @@ async def test_what_failed_was_stopped_or_is_superseded_tells_nothing(
     assert learned(client, keys) == []
 
 
-async def test_a_worker_that_says_nothing_of_it_ends_its_jobs_as_ever(
+async def test_a_worker_without_estimates_finishes_its_jobs_as_before(
     ran: Callable, leases: Leases, client: redis.Redis, keys: Keys
 ) -> None:
     held = await ran()
@@ -96,7 +96,7 @@ async def test_a_series_keeps_the_newest_only(ran: Callable, leases: Leases, cli
     assert [reading.expected_s for reading in learned(client, keys)] == [2.0, *[1.0] * (DURATIONS_KEPT - 1)]
 
 
-async def test_a_damaged_series_keeps_no_job_from_its_end(
+async def test_a_damaged_series_of_durations_does_not_prevent_a_finish(
     ran: Callable, leases: Leases, client: redis.Redis, keys: Keys, jobs: Jobs
 ) -> None:
     client.set(keys.paces(SERIES), "no list")
@@ -115,16 +115,16 @@ def readings(*pairs: tuple[float, float]) -> list[DurationReading]:
     return [DurationReading(*pair) for pair in pairs]
 
 
-def test_an_estimate_is_corrected_by_the_median_of_what_past_ones_were_off() -> None:
+def test_an_estimate_is_corrected_by_the_median_ratio_of_past_jobs() -> None:
     assert likely_duration_s(readings((10, 20), (10, 30), (10, 900)), 5) == 15
 
 
 @pytest.mark.parametrize("few", [[], [(10, 20)], [(10, 20), (10, 20)]])
-def test_of_two_jobs_nothing_is_learned(few: list[tuple[float, float]]) -> None:
+def test_two_readings_are_too_few(few: list[tuple[float, float]]) -> None:
     assert likely_duration_s(readings(*few), 10) is None
 
 
-def test_jobs_of_about_as_much_work_count_where_there_are_enough_of_them() -> None:
+def test_jobs_of_similar_size_count_if_there_are_enough_of_them() -> None:
     small, large = [(1.0, 5.0)] * 4, [(100.0, 110.0)] * 4
     assert likely_duration_s(readings(*small, *large), 1.5) == pytest.approx(7.5)
     assert likely_duration_s(readings(*small, *large), 150) == pytest.approx(165)

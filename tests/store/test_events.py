@@ -1,4 +1,4 @@
-"""What happens to jobs, as it is told: in order, from any place on, and never more at once than is bounded."""
+"""Pages of events: in order, from any position on, and bounded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def feed(async_redis: redis.asyncio.Redis, settings: Settings) -> EventReader:
 
 @pytest.fixture
 async def ended(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases) -> str:
-    """A job that was claimed, printed, got on, and succeeded."""
+    """A job that was claimed, printed, made progress, and succeeded."""
     job_id = (await jobs.submit(a_spec())).job.id
     attempt = claim()
     leases.heartbeat(attempt, Progress(phase="sampling", run=1, runs=1), LogPiece(0, "printed\n"))
@@ -46,7 +46,7 @@ async def ended(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases
 async def everything(
     feed: EventReader, job_id: str | None, place: EventPosition = BEGINNING
 ) -> AsyncIterator[AnyEvent]:
-    """As a reader who is cut off after each event and goes on behind it, but stops at twice a life."""
+    """Read like a client that reconnects after each event; stops after twice the expected number of events."""
     for _ in range(2 * len(LIFE)):
         if not (page := await feed.page(job_id, place)).events:
             return
@@ -74,7 +74,7 @@ LIFE = ["submit queued", "claim running", "printed\n", "sampling", "verify"]
 LIFE += ["throughput", "execution_time", "succeed succeeded"]
 
 
-async def test_a_job_s_life_is_told_in_order_once_from_every_place_on(
+async def test_a_jobs_events_are_read_in_order_and_once_from_every_position(
     feed: EventReader, ended: str, worker: WorkerRef
 ) -> None:
     page = await feed.page(ended, EventPosition())
@@ -89,7 +89,7 @@ async def test_a_job_s_life_is_told_in_order_once_from_every_place_on(
     assert await feed.page(ended, page.place) == EventPage([], page.place)
 
 
-async def test_all_jobs_together_are_told_without_an_end(feed: EventReader, ended: str) -> None:
+async def test_the_stream_of_all_jobs_has_no_end(feed: EventReader, ended: str) -> None:
     page = await feed.page(None, EventPosition())
     assert [words(event) for event in page.events] == LIFE
     assert not page.ends
@@ -97,7 +97,7 @@ async def test_all_jobs_together_are_told_without_an_end(feed: EventReader, ende
     assert [words(event) async for event in everything(feed, None)] == LIFE
 
 
-async def test_an_event_names_the_key_whose_job_it_is_of_where_its_entry_does(
+async def test_an_event_names_the_owner_if_its_entry_does(
     feed: EventReader,
     jobs: Jobs,
     a_spec: Callable[..., Spec],
@@ -114,7 +114,7 @@ async def test_an_event_names_the_key_whose_job_it_is_of_where_its_entry_does(
     assert [event.owner for event in (await feed.page(None, EventPosition())).events] == ["key_a"] * 7 + [None]
 
 
-async def test_of_what_a_viewer_may_not_see_nothing_more_is_read_than_that_it_happened(
+async def test_texts_of_events_that_a_viewer_may_not_see_are_not_read(
     feed: EventReader, ended: str, client: redis.Redis
 ) -> None:
     def read() -> list[int]:
@@ -130,7 +130,7 @@ async def test_of_what_a_viewer_may_not_see_nothing_more_is_read_than_that_it_ha
     assert (await feed.page(ended, EventPosition(), stranger)).events == everything.events
 
 
-async def test_a_page_is_bounded_and_the_next_goes_on(
+async def test_a_page_is_bounded_and_the_next_one_continues(
     feed: EventReader, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     ids = [(await jobs.submit(a_spec())).job.id for _ in range(40)]
@@ -141,7 +141,7 @@ async def test_a_page_is_bounded_and_the_next_goes_on(
     assert told == ids
 
 
-async def test_a_piece_of_log_that_is_not_kept_any_more_is_told_as_such(
+async def test_a_dropped_piece_of_log_is_reported_without_its_text(
     feed: EventReader, ended: str, client: redis.Redis, keys: Keys
 ) -> None:
     client.hdel(keys.log(ended), "0")
@@ -150,7 +150,7 @@ async def test_a_piece_of_log_that_is_not_kept_any_more_is_told_as_such(
     ]
 
 
-async def test_what_can_not_be_read_is_left_out_and_hides_nothing(
+async def test_unreadable_events_are_skipped_and_hide_no_others(
     feed: EventReader, ended: str, client: redis.Redis, keys: Keys
 ) -> None:
     client.xadd(keys.events, {"nothing": "known"})
@@ -161,14 +161,14 @@ async def test_what_can_not_be_read_is_left_out_and_hides_nothing(
     assert [words(event) for event in events] == [*LIFE, "promote running"]
 
 
-async def test_the_end_is_told_of_a_job_whose_result_can_not_be_read(
+async def test_the_end_of_a_job_with_an_unreadable_result_is_reported(
     feed: EventReader, ended: str, client: redis.Redis, keys: Keys
 ) -> None:
     client.set(keys.result(ended), "{}")
     assert [words(event) for event in (await feed.page(ended, EventPosition())).events] == [*LIFE[:5], LIFE[-1]]
 
 
-async def test_who_asks_for_more_than_is_kept_is_told(
+async def test_a_request_for_dropped_events_gets_a_gap(
     feed: EventReader, ended: str, client: redis.Redis, keys: Keys
 ) -> None:
     first, second, *_ = [event.id for event in (await feed.page(ended, EventPosition())).events]
@@ -179,7 +179,7 @@ async def test_who_asks_for_more_than_is_kept_is_told(
     assert (await feed.page(ended, EventPosition(second))).gap is None
 
 
-async def test_a_hundred_who_ask_at_once_are_answered_by_one_question(
+async def test_a_hundred_simultaneous_readers_share_one_request(
     feed: EventReader, ended: str, client: redis.Redis
 ) -> None:
     def questions() -> int:
@@ -192,7 +192,7 @@ async def test_a_hundred_who_ask_at_once_are_answered_by_one_question(
 
 
 class Held(EventReader):
-    """Counts its questions; the answers come when a test wants them."""
+    """Counts its requests; the test decides when each is answered."""
 
     asked, answer = 0, asyncio.Event()
 
@@ -203,7 +203,7 @@ class Held(EventReader):
         return found
 
 
-async def test_who_asks_when_a_question_is_on_its_way_gets_an_answer_of_their_own(
+async def test_a_reader_that_comes_during_a_request_gets_its_own(
     async_redis: redis.asyncio.Redis, settings: Settings
 ) -> None:
     held = Held(async_redis, settings)
@@ -219,14 +219,14 @@ async def test_who_asks_when_a_question_is_on_its_way_gets_an_answer_of_their_ow
     assert [page.place.entry for page in await asyncio.gather(first, later)] == ["1-0", "2-0"]
 
 
-async def test_of_a_job_that_is_gone_nothing_more_comes(feed: EventReader, ended: str, jobs: Jobs) -> None:
+async def test_the_stream_of_a_deleted_job_ends(feed: EventReader, ended: str, jobs: Jobs) -> None:
     place = (await feed.page(ended, EventPosition())).place
     assert not (await feed.page(ended, place)).ends
     await jobs.delete(ended)
     assert (await feed.page(ended, place)).ends
 
 
-async def test_of_all_events_those_of_a_job_that_is_gone_are_told_no_more(
+async def test_events_of_a_deleted_job_are_left_out(
     feed: EventReader, ended: str, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     kept = (await jobs.submit(a_spec())).job.id
@@ -239,12 +239,12 @@ async def test_of_all_events_those_of_a_job_that_is_gone_are_told_no_more(
 @pytest.mark.parametrize(
     "text", ["", "x", "1", "1-", "1-2-3", "1-2.", "-1-2", "1" * 20 + "-0", "1-0.123", "١-٢", "1-0\n"]
 )
-def test_what_is_no_place_is_known_as_none(text: str) -> None:
+def test_an_invalid_position_is_refused(text: str) -> None:
     assert parse_event_position(text) is None
 
 
 @pytest.mark.parametrize(
     "place", [EventPosition(), EventPosition("1763779000000-3"), EventPosition("1763779000000-3", 2)]
 )
-def test_a_place_is_known_by_its_text(place: EventPosition) -> None:
+def test_a_position_survives_its_text_form(place: EventPosition) -> None:
     assert parse_event_position(str(place)) == place

@@ -25,7 +25,7 @@ def a_worker(name: str = "worker-1", **fields: object) -> WorkerRecord:
     return WorkerRecord.model_validate({"id": name, "started_at": datetime.now(UTC)} | known | fields)
 
 
-async def test_a_published_worker_is_listed_with_its_device_and_what_waits_for_it(
+async def test_a_published_worker_is_listed_with_its_device_and_queue_length(
     client: redis.Redis,
     async_redis: redis.asyncio.Redis,
     settings: Settings,
@@ -74,7 +74,7 @@ async def test_a_withdrawn_worker_is_gone_at_once(
     assert await fleet.devices(async_redis, settings) == []
 
 
-async def test_the_successor_speaks_for_the_device_and_its_predecessors_end_changes_nothing(
+async def test_the_latest_heartbeat_wins_and_the_end_of_an_older_worker_changes_nothing(
     client: redis.Redis, async_redis: redis.asyncio.Redis, settings: Settings
 ) -> None:
     fleet.publish(client, settings, DEVICE, a_worker("zombie", state="busy"))

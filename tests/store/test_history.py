@@ -1,4 +1,4 @@
-"""Series of figures: written in the step that writes the result, bounded, and in nobody's way."""
+"""Series of figures: written in the step that writes the result, bounded, and never blocking a result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def finished(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable[..., Claim], leases: Leases) -> Callable:
-    """Ends a job of its own with a headline figure."""
+    """Ends a new job with a headline figure."""
 
     async def finish(value: float = 1.0, series: str = "s") -> Claim:
         await jobs.submit(a_spec())
@@ -55,7 +55,7 @@ async def test_a_repeated_ending_adds_its_figure_once(finished: Callable, leases
     assert values(leases) == [1.0]
 
 
-async def test_whoever_lost_the_job_adds_nothing(
+async def test_a_superseded_attempt_adds_no_figure(
     jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable[..., Claim], leases: Leases
 ) -> None:
     await jobs.submit(a_spec())
@@ -98,7 +98,7 @@ async def test_the_figure_outlives_its_job(finished: Callable, leases: Leases, c
     assert values(leases) == [3.0]
 
 
-async def test_what_another_version_wrote_is_passed_over(
+async def test_figures_of_another_version_are_skipped(
     finished: Callable, leases: Leases, client: redis.Redis, keys: Keys
 ) -> None:
     await finished(3.0)
@@ -106,7 +106,7 @@ async def test_what_another_version_wrote_is_passed_over(
     assert values(leases) == [4.0, 3.0]
 
 
-async def test_a_damaged_series_does_not_stand_in_the_way_of_a_result(
+async def test_a_damaged_series_of_figures_does_not_prevent_a_result(
     finished: Callable, jobs: Jobs, client: redis.Redis, keys: Keys
 ) -> None:
     client.set(keys.peers("s"), "no list")

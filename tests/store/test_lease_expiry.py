@@ -135,7 +135,7 @@ async def test_many_reapers_at_once_take_a_lease_once(
 
 
 @anyio
-async def test_a_lease_without_a_running_job_just_goes(
+async def test_a_lease_without_a_running_job_is_dropped(
     client: redis.Redis, keys: Keys, trusting: Settings, run_out: Callable
 ) -> None:
     client.hset(keys.lease(DEVICE), mapping={"job": "job_gone", "token": "t"})
@@ -157,7 +157,7 @@ def test_a_server_that_has_just_come_up_is_given_one_lease(settings: Settings, a
             assert not client.exists(keys.lease(DEVICE))
 
 
-def test_leases_are_believed_one_lease_after_redis_was_first_seen() -> None:
+def test_leases_may_expire_one_lease_after_redis_was_first_reached() -> None:
     outlook = LeaseGuard(lease_s=30)
     assert not outlook.clear(100)
     outlook.seen(1000, 100)

@@ -1,4 +1,4 @@
-"""A server that answers and takes no writes: for the reaper it is away, since it takes no heartbeats either."""
+"""A server that responds but refuses writes counts as unreachable for lease expiry, as it refuses heartbeats, too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def there(request: pytest.FixtureRequest, namespace: str, tmp_path: Path) -> Ite
 
 @contextmanager
 def demoted(client: redis.Redis) -> Iterator[None]:
-    """To a replica of a server that isn't there."""
+    """Make it a replica of a server that doesn't exist."""
     client.execute_command("REPLICAOF", "127.0.0.1", "1")
     yield
     client.execute_command("REPLICAOF", "NO", "ONE")
@@ -49,7 +49,7 @@ def without_replicas(client: redis.Redis) -> Iterator[None]:
 
 @contextmanager
 def unable_to_save(client: redis.Redis) -> Iterator[None]:
-    """There is a folder where its snapshot should go."""
+    """Put a folder in the place of its snapshot file."""
     (Path(client.config_get("dir")["dir"]) / client.config_get("dbfilename")["dbfilename"]).mkdir()
     client.config_set("save", "3600 1")
     client.bgsave()
@@ -60,13 +60,13 @@ def unable_to_save(client: redis.Redis) -> Iterator[None]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("fault", [demoted, without_replicas, unable_to_save], ids=lambda fault: fault.__name__)
-async def test_a_worker_that_could_not_extend_its_lease_is_given_a_whole_one_to_do_so(
+async def test_a_worker_that_could_not_extend_its_lease_gets_a_whole_lease_to_do_so(
     fault: Fault, there: Settings, a_spec: Callable[..., Spec], worker: WorkerRef
 ) -> None:
     async with async_client(there) as asynchronous:
         job_id = (await Jobs(asynchronous, there).submit(a_spec())).job.id
     with sync_client(there) as client:
-        # They run out when the test says so, not while the machine is busy.
+        # Leases run out when the test says so, not while the machine is busy.
         leases = Leases(client, there.model_copy(update={"lease_s": 600.0}))
         record = Keys(there.namespace).job(job_id)
         upkeep = Maintenance(there, lambda queue: None)
@@ -93,12 +93,12 @@ def run_out(client: redis.Redis, there: Settings) -> None:
 
 
 def looks(client: redis.Redis) -> int:
-    """How often Redis was asked the time, which each look at it begins with."""
+    """The number of TIME commands; each check begins with one."""
     return int(client.info("commandstats")["cmdstat_time"]["calls"])
 
 
 @pytest.mark.parametrize("fault", [demoted, without_replicas, unable_to_save], ids=lambda fault: fault.__name__)
-def test_looking_whether_heartbeats_are_taken_changes_nothing(fault: Fault, there: Settings) -> None:
+def test_checking_whether_redis_accepts_heartbeats_changes_nothing(fault: Fault, there: Settings) -> None:
     with sync_client(there) as client:
         client.config_set("maxmemory", 1)  # a full server takes heartbeats
         changes = client.info("persistence")["rdb_changes_since_last_save"]

@@ -1,4 +1,4 @@
-"""Keeping a lease, finishing and handing back: only the token's owner may, and repeating it changes nothing."""
+"""Heartbeat, finish and hand-back: each needs the token, and each is idempotent."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_a_heartbeat_revives_a_lease_that_ran_out_but_was_not_taken(
 
 
 @pytest.mark.parametrize("device", [DEVICE, "cpu:2@beta"])
-async def test_the_zombie_of_a_lost_attempt_learns_it_and_can_write_nothing(
+async def test_a_superseded_worker_is_notified_and_can_write_nothing(
     running: Callable,
     leases: Leases,
     claim: Callable,
@@ -183,7 +183,7 @@ async def test_finishing_twice_alike_is_accepted_once_and_differently_is_refused
     assert (await jobs.get(claim.job_id)).version == version
 
 
-async def test_all_that_belongs_to_a_done_job_goes_when_it_was_asked_to(
+async def test_all_keys_of_a_done_job_expire_as_requested(
     running: Callable, leases: Leases, client: redis.Redis, keys: Keys
 ) -> None:
     claim = await running(expires_in_s=600)
@@ -209,9 +209,7 @@ async def test_a_job_handed_back_keeps_its_attempt_and_its_place_at_the_front(
     assert (await jobs.get(first.job_id)).status_reason is None
 
 
-async def test_an_attempt_that_counts_is_the_last_but_so_many(
-    running: Callable, leases: Leases, jobs: Jobs, claim: Callable
-) -> None:
+async def test_attempts_that_count_are_limited(running: Callable, leases: Leases, jobs: Jobs, claim: Callable) -> None:
     attempt = await running()
     for _ in range(MAX_ATTEMPTS - 1):
         assert leases.requeue(attempt, reason="runner_crashed", counts_attempt=True)

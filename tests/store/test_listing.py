@@ -50,7 +50,7 @@ async def test_pages_show_every_job_once_newest_first(
         assert await walk(jobs, limit) == order
 
 
-async def test_jobs_of_one_millisecond_are_told_apart_by_the_cursor(
+async def test_the_cursor_distinguishes_jobs_of_one_millisecond(
     jobs: Jobs, a_spec: Callable[..., Spec], keys: Keys, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await submitted(jobs, a_spec(), 9)
@@ -154,7 +154,7 @@ async def test_queued_jobs_show_their_place_in_the_queue(jobs: Jobs, a_spec: Cal
 
 
 @pytest.mark.parametrize("cursor", ["x", "no cursor", "é", "AAAA", "MTIz", "OTk5OjE"])
-async def test_a_cursor_of_another_make_is_refused(jobs: Jobs, cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused(jobs: Jobs, cursor: str) -> None:
     with pytest.raises(InvalidSpec) as caught:
         await jobs.list(cursor=cursor)
     assert [error.pointer for error in caught.value.errors] == ["/cursor"]

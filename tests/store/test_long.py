@@ -1,4 +1,4 @@
-"""What a job of hours says while it runs: of twelve hours 21,600 heartbeats, and their events stay few."""
+"""A long job's events: twelve hours make 21,600 heartbeats, but the number of events stays bounded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEPT_BYTES = 2**20
 
 
 @pytest.mark.parametrize("hours", [3, pytest.param(12, marks=pytest.mark.verify)])
-async def test_hours_of_heartbeats_take_no_more_room_than_the_first_minutes(
+async def test_hours_of_heartbeats_use_no_more_memory_than_the_first_minutes(
     jobs: Jobs,
     a_spec: Callable[..., Spec],
     claim: Callable,

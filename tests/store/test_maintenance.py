@@ -27,9 +27,7 @@ def quick(settings: Settings) -> Settings:
 
 
 @pytest.mark.anyio
-async def test_a_queue_that_nobody_was_woken_for_is_woken_again_and_again(
-    quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
-) -> None:
+async def test_a_waiting_queue_is_woken_repeatedly(quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec]) -> None:
     woken: list[str] = []
     await jobs.submit(a_spec())
     upkeep = Maintenance(quick, woken.append)
@@ -60,7 +58,7 @@ async def test_a_lost_job_is_queued_again_and_its_queue_woken(
 
 
 @pytest.mark.anyio
-async def test_a_wake_up_that_fails_does_not_end_the_upkeep(
+async def test_a_failing_wake_up_does_not_stop_maintenance(
     quick: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     tried: list[Exception] = []
@@ -97,7 +95,7 @@ async def test_lost_jobs_are_reaped_while_a_full_redis_refuses_every_wake_up(
 
 
 @pytest.mark.anyio
-async def test_a_full_redis_does_not_keep_a_lost_job_from_its_next_attempt(
+async def test_a_full_redis_does_not_prevent_the_next_attempt_of_a_lost_job(
     quick: Settings, a_spec: Callable[..., Spec], worker: WorkerRef
 ) -> None:
     with EmbeddedServer() as server:
@@ -116,7 +114,7 @@ async def test_a_full_redis_does_not_keep_a_lost_job_from_its_next_attempt(
 
 
 @pytest.mark.anyio
-async def test_a_queue_that_can_not_be_woken_keeps_no_other_from_it(
+async def test_a_queue_that_can_not_be_woken_does_not_block_others(
     settings: Settings, jobs: Jobs, a_spec: Callable[..., Spec]
 ) -> None:
     woken: list[str] = []
@@ -134,11 +132,11 @@ async def test_a_queue_that_can_not_be_woken_keeps_no_other_from_it(
     upkeep.stop()
 
 
-def test_without_a_server_the_upkeep_waits_and_stops_when_told(
+def test_without_a_server_maintenance_waits_and_can_be_stopped(
     quick: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     upkeep = Maintenance(quick.model_copy(update={"redis_url": f"unix://{tmp_path / 'nothing.sock'}"}), print)
     upkeep.start()
-    eventually(lambda: "no upkeep until Redis is back" in caplog.text)
+    eventually(lambda: "maintenance is paused until Redis is back" in caplog.text)
     upkeep.stop()
     assert "upkeep" not in {thread.name for thread in threading.enumerate()}

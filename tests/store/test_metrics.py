@@ -1,4 +1,4 @@
-"""What the scripts count: everything once, and never in the way of a job."""
+"""The scripts' counters: everything counts once, and errors in counts never block a job."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_store_in_which_nothing_happened_has_counted_nothing(
     assert found.histogram("wait", "cpu") == ([0] * (len(BOUNDS_S["wait"]) + 1), 0)
 
 
-async def test_each_end_of_a_job_is_counted_once_however_often_it_is_told(
+async def test_each_end_of_a_job_is_counted_once_however_often_it_is_repeated(
     jobs: Jobs,
     a_spec: Callable[..., Spec],
     claim: Callable,
@@ -150,7 +150,7 @@ async def test_the_sum_of_a_histogram_is_the_time_that_went_by(
     assert 40 <= found.busy_s("cpu") < 60
 
 
-async def test_no_count_stands_in_the_way_of_a_job(
+async def test_an_error_in_a_count_does_not_block_a_job(
     jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, client: redis.Redis, keys: Keys
 ) -> None:
     client.set(keys.counts, "not a hash")

@@ -1,4 +1,4 @@
-"""Jobs that have an owner: whom they are there for, and what the limits of an API key look at."""
+"""Jobs with an owner: who can see them, and what the limits of an API key count."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def others(jobs: Jobs) -> Jobs:
 
 @pytest.fixture
 def limited(client: redis.Redis, keys: Keys) -> Callable[..., None]:
-    """Gives the owner's key limits."""
+    """Sets the limits of the owner's key."""
     return lambda **limits: client.hset(keys.api_key(OWNER), mapping={"name": "ci", **limits})
 
 
 @pytest.fixture
 def spent_s(client: redis.Redis, keys: Keys) -> Callable[[], float]:
-    """What the owner has had of devices, on all days."""
+    """The device time that the owner has used, on all days."""
 
     def spent() -> float:
         names = client.scan_iter(keys.spent(OWNER, 0).removesuffix("0") + "*")
@@ -55,7 +55,7 @@ def spent_s(client: redis.Redis, keys: Keys) -> Callable[[], float]:
     return spent
 
 
-async def test_the_job_of_another_is_no_job_at_all(
+async def test_a_job_of_another_owner_is_unknown(
     jobs: Jobs, mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases
 ) -> None:
     done = (await mine.submit(a_spec())).job
@@ -91,7 +91,7 @@ async def test_however_many_jobs_others_have_a_key_is_shown_its_own_at_once(
     assert page.next_cursor is None
 
 
-async def test_no_cursor_names_the_job_of_another(
+async def test_no_cursor_reveals_a_job_of_another_owner(
     mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_STEP", 2)
@@ -126,7 +126,7 @@ async def test_a_job_that_expired_leaves_its_owners_index(
     assert not client.exists(*indexes, keys.queued_of_owner(OWNER))
 
 
-async def test_no_more_jobs_of_a_key_wait_than_it_may_have_however_many_come_at_once(
+async def test_the_limit_on_queued_jobs_holds_for_simultaneous_submits(
     mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, limited: Callable
 ) -> None:
     limited(queued_jobs=3)
@@ -143,7 +143,7 @@ async def test_no_more_jobs_of_a_key_wait_than_it_may_have_however_many_come_at_
         await mine.submit(a_spec())
 
 
-async def test_what_does_not_wait_takes_no_place_of_those_that_do(
+async def test_only_queued_jobs_count_towards_the_limit(
     mine: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, limited: Callable
 ) -> None:
     limited(queued_jobs=2)
@@ -167,7 +167,7 @@ async def test_a_repeated_request_is_answered_at_the_limit_too(
 
 
 @pytest.mark.parametrize("ending", ["succeed", "fail", "stop", "requeue", "hand back", "expire"])
-async def test_what_an_attempt_had_of_a_device_is_counted_once_however_it_ends(
+async def test_device_time_is_counted_once_however_an_attempt_ends(
     ending: str,
     mine: Jobs,
     a_spec: Callable[..., Spec],
@@ -197,7 +197,7 @@ async def test_what_an_attempt_had_of_a_device_is_counted_once_however_it_ends(
     assert 24 * 3600 < client.ttl(name) <= 48 * 3600
 
 
-async def test_what_runs_is_counted_before_it_ends(
+async def test_device_time_of_a_running_attempt_counts(
     mine: Jobs,
     others: Jobs,
     a_spec: Callable[..., Spec],
@@ -216,11 +216,11 @@ async def test_what_runs_is_counted_before_it_ends(
     today = client.time()[0] // 86400
     for day in (today, today + 1):
         client.hset(keys.spent(OWNER, day), "device_ms", 1_000_000)
-    with pytest.raises(LimitReached, match="s of devices today, and may have 10000"):
+    with pytest.raises(LimitReached, match="s of device time today and its limit is 10000"):
         await mine.submit(a_spec())
 
 
-async def test_who_has_had_a_days_worth_of_devices_waits_for_the_next_day(
+async def test_a_key_that_used_up_its_device_time_waits_for_the_next_day(
     mine: Jobs, others: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, limited: Callable
 ) -> None:
     limited(device_s_per_day=60)
@@ -230,7 +230,7 @@ async def test_who_has_had_a_days_worth_of_devices_waits_for_the_next_day(
     await mine.submit(a_spec())
     for day in (today, today + 1):  # the day may end while this test runs
         client.hset(keys.spent(OWNER, day), "device_ms", 60_000)
-    with pytest.raises(LimitReached, match="60 s of devices today, and may have 60") as reached:
+    with pytest.raises(LimitReached, match="60 s of device time today and its limit is 60") as reached:
         await mine.submit(a_spec())
     apart_s = abs(reached.value.retry_after_s - (86400 - datetime.now(UTC).timestamp() % 86400))
     assert min(apart_s, 86400 - apart_s) < 60

@@ -1,4 +1,4 @@
-"""Devices of one class, one smaller than the other: what doesn't fit waits, and keeps nobody else waiting."""
+"""Devices of one class but different sizes: a job that doesn't fit one waits, and doesn't block others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 SMALL, LARGE = "small0000000", "large0000000"
 FOR_LARGE, FOR_BOTH = {SMALL: False, LARGE: True}, {SMALL: True, LARGE: True}
-LOOKS = 100  # of one call, in claim.lua
+LOOKS = 100  # jobs per call, as in claim.lua
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def queue(jobs: Jobs, a_spec: Callable[..., Spec]) -> Callable[..., Any]:
 
 @pytest.fixture
 def take(leases: Leases, worker: WorkerRef) -> Callable[..., Claim | None]:
-    """Claim for a device of that profile. Whoever is asked though the record says it makes the test fail."""
+    """Claim for a device of that profile. A fit check fails the test if the record has the answer."""
 
     def never(spec: Spec) -> bool:
         pytest.fail(f"asked about {spec}")
@@ -71,13 +71,15 @@ async def test_a_job_for_the_larger_device_waits_for_it_while_the_smaller_goes_o
     assert not (await jobs.get(large)).queue.passed_over
 
 
-async def test_a_job_that_nobody_has_passed_over_does_not_say_so(jobs: Jobs, queue: Callable, take: Callable) -> None:
+async def test_a_job_that_no_worker_has_passed_over_does_not_say_so(
+    jobs: Jobs, queue: Callable, take: Callable
+) -> None:
     await queue(FOR_LARGE)
     assert take(SMALL) is None
     assert not (await jobs.get(await queue(FOR_LARGE))).queue.passed_over
 
 
-async def test_what_the_record_does_not_know_is_asked_once_and_then_remembered(queue: Callable, take: Callable) -> None:
+async def test_an_unknown_fit_is_checked_once_and_then_stored(queue: Callable, take: Callable) -> None:
     job_id = await queue({"another00000": True})
     asked: list[Spec] = []
 
@@ -91,7 +93,7 @@ async def test_what_the_record_does_not_know_is_asked_once_and_then_remembered(q
     assert take(LARGE, lambda spec: True).job_id == job_id
 
 
-async def test_a_record_of_an_older_version_is_asked_about_too(
+async def test_the_fit_of_an_older_versions_record_is_checked(
     queue: Callable, take: Callable, client: redis.Redis, keys: Keys
 ) -> None:
     job_id = await queue(None)
@@ -100,7 +102,7 @@ async def test_a_record_of_an_older_version_is_asked_about_too(
     assert take(LARGE, lambda spec: True).job_id == job_id
 
 
-async def test_however_many_do_not_fit_the_one_behind_them_is_found_and_they_are_looked_at_once(
+async def test_a_job_behind_many_that_do_not_fit_is_found_and_each_is_checked_once(
     queue: Callable, take: Callable, done: Callable, client: redis.Redis, keys: Keys
 ) -> None:
     unfit = [await queue(FOR_LARGE) for _ in range(LOOKS + 5)]
@@ -115,7 +117,7 @@ async def test_however_many_do_not_fit_the_one_behind_them_is_found_and_they_are
     assert take(SMALL).job_id == unfit[0]
 
 
-async def test_what_comes_in_front_of_those_passed_over_is_found(
+async def test_a_job_queued_in_front_of_those_passed_over_is_found(
     queue: Callable, take: Callable, done: Callable, leases: Leases
 ) -> None:
     back = await queue(FOR_BOTH)
@@ -130,7 +132,7 @@ async def test_what_comes_in_front_of_those_passed_over_is_found(
     assert take(SMALL).job_id == urgent
 
 
-async def test_a_job_behind_those_that_fit_no_resting_worker_asks_for_a_wake_up_once(
+async def test_a_job_behind_those_that_fit_no_idle_worker_requests_one_wake_up(
     jobs: Jobs, a_spec: Callable[..., Spec], take: Callable
 ) -> None:
     assert (await jobs.submit(a_spec(), fits=FOR_LARGE)).wake

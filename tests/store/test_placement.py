@@ -47,7 +47,7 @@ def test_the_order_in_which_frameworks_were_found_decides_nothing() -> None:
     )
 
 
-def test_another_version_which_may_estimate_otherwise_is_asked_itself() -> None:
+def test_another_version_has_its_own_profiles() -> None:
     assert profile(DEVICE, "0.0") != profile(DEVICE)
 
 
@@ -56,12 +56,12 @@ def test_a_device_has_the_profile_that_it_was_published_with() -> None:
     assert profile(published) == profile(Device.model_validate_json(DEVICE.model_dump_json())) == profile(DEVICE)
 
 
-def test_the_taker_is_asked_of_the_spec() -> None:
+def test_the_filter_checks_the_spec() -> None:
     taker = ClaimFilter("p", lambda spec: spec.replicas == 1)
     specs = [Spec(workload="matmul", replicas=replicas).model_dump_json() for replicas in (1, 2)]
     assert [taker.answer(text) for text in specs] == ["+", "-"]
 
 
 @pytest.mark.parametrize("text", ["{broken", "5", '{"workload": "matmul", "framework": "abacus"}'])
-def test_a_spec_that_can_not_be_read_is_taken_so_that_it_is_refused(text: str) -> None:
+def test_an_unreadable_spec_is_claimed_so_that_it_fails(text: str) -> None:
     assert ClaimFilter("p", lambda spec: False).answer(text) == "+"

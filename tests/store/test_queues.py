@@ -58,14 +58,14 @@ def test_a_device_does_not_serve_what_it_does_not_fit(asked: object) -> None:
 
 
 @pytest.mark.parametrize("asked", [asked for asked, _ in FITTING])
-def test_a_worker_never_claims_for_a_framework_that_it_has_not(asked: object) -> None:
+def test_a_worker_never_claims_a_job_of_a_missing_framework(asked: object) -> None:
     assert queue_for(selector(asked), "torch") not in queues_served(DEVICE)
     only_jax = DEVICE.model_copy(update={"frameworks": {"jax": "0.10.2"}})
     assert queue_for(selector(asked), "tensorflow") not in queues_served(only_jax)
     assert fits(selector(asked), only_jax)
 
 
-def test_the_most_particular_queue_comes_first() -> None:
+def test_the_most_specific_queue_comes_first() -> None:
     assert queues_served(DEVICE)[:2] == ["cpu:0-1@alpha+jax", "cpu:0-1@alpha"]
 
 

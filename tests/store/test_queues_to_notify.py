@@ -1,4 +1,4 @@
-"""To whom a wake-up goes on that came to a device which none of the waiting jobs fits."""
+"""Which workers get a wake-up forwarded by a device that none of the waiting jobs fits."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def for_nine(jobs: Jobs, a_spec: Callable[..., Spec]) -> str:
     return (await jobs.submit(a_spec(device="gpu", seed=9))).job.id
 
 
-async def test_a_resting_device_that_has_not_looked_is_called_by_its_own_queue(
+async def test_an_idle_device_that_has_not_checked_the_jobs_is_woken_through_its_own_queue(
     leases: Leases, for_nine: str, offer: Callable, take: Callable
 ) -> None:
     offer(SMALL, LARGE)
@@ -75,7 +75,7 @@ async def test_a_resting_device_that_has_not_looked_is_called_by_its_own_queue(
     assert leases.queues_to_notify(SMALL) == ["gpu:1@alpha"]
 
 
-async def test_of_devices_that_are_alike_the_one_heard_of_last_is_called(
+async def test_of_equal_devices_the_one_with_the_latest_heartbeat_is_woken(
     leases: Leases, for_nine: str, offer: Callable, take: Callable
 ) -> None:
     offer(LARGE, SMALL, TWIN)
@@ -85,7 +85,7 @@ async def test_of_devices_that_are_alike_the_one_heard_of_last_is_called(
     assert leases.queues_to_notify(SMALL) == ["gpu:1@alpha"]
 
 
-async def test_who_is_busy_or_serves_other_queues_is_not_called(
+async def test_busy_devices_and_those_of_other_queues_are_not_woken(
     leases: Leases, for_nine: str, offer: Callable, take: Callable
 ) -> None:
     offer(SMALL)
@@ -95,7 +95,7 @@ async def test_who_is_busy_or_serves_other_queues_is_not_called(
     assert leases.queues_to_notify(SMALL) == []
 
 
-async def test_where_all_have_looked_nobody_is_called_so_that_no_two_wake_each_other_for_ever(
+async def test_if_all_devices_have_checked_the_jobs_none_is_woken(
     leases: Leases, jobs: Jobs, a_spec: Callable[..., Spec], offer: Callable, take: Callable
 ) -> None:
     offer(SMALL, LARGE)
@@ -106,7 +106,7 @@ async def test_where_all_have_looked_nobody_is_called_so_that_no_two_wake_each_o
     assert leases.queues_to_notify(LARGE) == leases.queues_to_notify(SMALL) == []
 
 
-async def test_a_worker_of_another_version_has_looked_where_it_says_so_itself(
+async def test_checks_by_a_worker_of_another_version_count_separately(
     leases: Leases, for_nine: str, offer: Callable, take: Callable
 ) -> None:
     offer(SMALL)
@@ -117,7 +117,7 @@ async def test_a_worker_of_another_version_has_looked_where_it_says_so_itself(
     assert leases.queues_to_notify(SMALL) == []
 
 
-async def test_to_a_job_of_a_newer_schema_a_worker_of_another_version_is_called(
+async def test_a_worker_of_another_version_is_woken_for_a_job_of_a_newer_schema(
     leases: Leases, for_nine: str, client: redis.Redis, keys: Keys, offer: Callable, take: Callable
 ) -> None:
     client.hset(keys.job(for_nine), "schema", SCHEMA + 1)
@@ -127,7 +127,7 @@ async def test_to_a_job_of_a_newer_schema_a_worker_of_another_version_is_called(
     assert leases.queues_to_notify(LARGE) == ["gpu:2@alpha"]
 
 
-async def test_who_has_not_looked_itself_calls_nobody(
+async def test_a_device_that_has_not_checked_the_jobs_wakes_no_other(
     leases: Leases, for_nine: str, jobs: Jobs, a_spec: Callable[..., Spec], offer: Callable, take: Callable
 ) -> None:
     offer(SMALL, LARGE)
@@ -138,7 +138,7 @@ async def test_who_has_not_looked_itself_calls_nobody(
     assert leases.queues_to_notify(SMALL) == []
 
 
-async def test_where_nothing_waits_nobody_is_called(leases: Leases, offer: Callable, take: Callable) -> None:
+async def test_without_waiting_jobs_no_device_is_woken(leases: Leases, offer: Callable, take: Callable) -> None:
     offer(SMALL, LARGE)
     assert take(SMALL) is None
     assert leases.queues_to_notify(SMALL) == []

@@ -17,7 +17,7 @@ from tests.store.test_fleet import DEVICE, a_worker
 pytestmark = pytest.mark.anyio
 
 
-async def test_queues_that_hold_jobs_are_named_once_in_a_while(
+async def test_queues_with_jobs_are_returned_once_per_interval(
     jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, keys: Keys
 ) -> None:
     assert queues_to_wake(client, settings) == []
@@ -53,7 +53,7 @@ async def test_a_queue_whose_last_job_was_claimed_is_not_named(
     assert queues_to_wake(client, settings) == []
 
 
-async def test_queues_for_devices_that_nobody_has_keep_no_process_busy(
+async def test_queues_for_nonexistent_devices_are_sampled(
     jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "MOST_UNSERVED", 3)

@@ -1,4 +1,4 @@
-"""What runners print is kept with their job: in order, each piece once, its end when it is long."""
+"""The stored output of runners: in order, each piece once, and only the end of a long log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read(async_redis: redis.asyncio.Redis, settings: Settings) -> Read:
     return lambda job_id, start=0: read_log(async_redis, settings, job_id, start)
 
 
-async def test_pieces_come_in_order_and_whoever_has_some_reads_the_others(
+async def test_pieces_come_in_order_and_a_reader_can_resume(
     jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable, leases: Leases, read: Read
 ) -> None:
     job = (await jobs.submit(a_spec())).job
@@ -69,7 +69,7 @@ async def test_the_next_attempt_goes_on_and_the_one_that_lost_the_job_adds_nothi
     assert (await read(first.job_id)).text == "first\nsecond\n"
 
 
-async def test_of_a_long_log_the_end_is_kept_and_said_to_be_one(
+async def test_only_the_end_of_a_long_log_is_kept_with_a_notice(
     jobs: Jobs,
     a_spec: Callable[..., Spec],
     claim: Callable,
@@ -84,13 +84,13 @@ async def test_of_a_long_log_the_end_is_kept_and_said_to_be_one(
         leases.heartbeat(attempt, None, LogPiece(number, f"{number:03}" + "x" * (16 * KIB - 3)))
     part = await read(attempt.job_id)
     notice, kept = part.text.split("\n")
-    assert "isn't kept" in notice
+    assert "was dropped" in notice
     assert [kept[at : at + 3] for at in range(0, len(kept), 16 * KIB)] == [f"{number:03}" for number in range(4, 20)]
     assert client.memory_usage(keys.log(attempt.job_id)) < 2 * 256 * KIB  # type: ignore[operator]
     assert (await read(attempt.job_id, 10)).text.startswith("010")
 
 
-async def test_a_job_that_never_was_has_no_log(read: Read) -> None:
+async def test_an_unknown_job_has_no_log(read: Read) -> None:
     with pytest.raises(UnknownJob):
         await read(new_job_id())
 

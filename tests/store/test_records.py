@@ -46,7 +46,7 @@ async def test_a_value_this_version_does_not_know_is_refused_with_a_reason(
     ("field", "value"),
     [("status", "dreaming"), ("warnings", "{broken"), ("worker", "1"), ("attempt", "x"), ("created_at", "today")],
 )
-async def test_a_broken_record_is_said_to_be_one_and_hides_no_other(
+async def test_a_broken_record_is_reported_and_hides_no_other(
     jobs: Jobs, a_spec: Callable[..., Spec], client: redis.Redis, keys: Keys, field: str, value: str
 ) -> None:
     broken, sound = [(await jobs.submit(a_spec())).job for _ in range(2)]
@@ -67,7 +67,7 @@ async def test_a_record_that_lacks_a_field_is_broken_too(
     assert (await jobs.list()).data == []
 
 
-async def test_the_attempts_token_never_gets_out(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable) -> None:
+async def test_the_attempts_token_is_never_returned(jobs: Jobs, a_spec: Callable[..., Spec], claim: Callable) -> None:
     await jobs.submit(a_spec())
     attempt = claim()
     assert attempt.token not in (await jobs.get(attempt.job_id)).model_dump_json()

@@ -1,4 +1,4 @@
-"""A delivery that is to be sent again: at once, in a new row of attempts, whatever it was at."""
+"""Redelivery: at once, with a new series of attempts, whatever the delivery's status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def job_id(jobs: Jobs, a_spec: Callable[..., Spec]) -> str:
     return await canceled(jobs, a_spec(webhook=URL))
 
 
-async def test_one_that_is_under_way_is_not_sent_twice_for_being_asked_for(
+async def test_a_redelivery_during_an_attempt_is_not_sent_twice(
     job_id: str, outbox: DeliveryQueue, deliveries: Deliveries
 ) -> None:
     first = await taken(outbox)
@@ -34,7 +34,7 @@ async def test_one_that_is_under_way_is_not_sent_twice_for_being_asked_for(
 
 
 @pytest.mark.parametrize("status", [DeliveryStatus.FAILED, DeliveryStatus.PENDING])
-async def test_where_the_attempt_under_way_fails_a_new_row_follows_at_once(
+async def test_if_the_running_attempt_fails_a_new_series_follows_at_once(
     job_id: str, outbox: DeliveryQueue, deliveries: Deliveries, over: Callable[[str], None], status: DeliveryStatus
 ) -> None:
     await outbox.settle(await taken(outbox), REFUSED, DeliveryStatus.PENDING, 3600)
@@ -50,7 +50,7 @@ async def test_where_the_attempt_under_way_fails_a_new_row_follows_at_once(
     assert await outbox.take() is None
 
 
-async def test_where_whoever_made_the_last_attempt_dies_a_new_row_follows(
+async def test_if_the_deliverer_dies_in_the_last_attempt_a_new_series_follows(
     job_id: str, outbox: DeliveryQueue, deliveries: Deliveries, over: Callable[[str], None], settings: Settings
 ) -> None:
     for _ in settings.webhook_retry_s:

@@ -11,20 +11,20 @@ from dyno.settings import Durability, Settings
 from dyno.store.embedded import EmbeddedServer
 from dyno.store.redis import async_client, check_server, check_server_async, judge_server, store_errors, sync_client
 
-# From Python 3.12 on, until this was mended, asyncio's own loop writes to a connection that was lost, whose number the
-# next one has. The API's loop is uvloop's.
+# From Python 3.12 until the fix, asyncio's own loop writes to a lost connection whose descriptor the next one reuses.
+# The API uses uvloop.
 WRITES_TO_LOST = "writelines" in vars(_SelectorSocketTransport) and "_conn_lost" not in inspect.getsource(
     _SelectorSocketTransport.writelines
 )
 FIT = {"maxmemory_policy": "noeviction", "redis_version": "7.0.15", "redis_mode": "standalone", "aof_enabled": 1}
 
 
-def test_our_own_server_is_fit_and_nothing_speaks_against_it(client: redis.Redis, settings: Settings) -> None:
+def test_the_embedded_server_is_fit_and_without_complaints(client: redis.Redis, settings: Settings) -> None:
     assert check_server(client, settings) == []
 
 
 @pytest.mark.anyio
-async def test_the_event_loops_client_comes_to_the_same_judgement(settings: Settings) -> None:
+async def test_the_asynchronous_client_gives_the_same_judgement(settings: Settings) -> None:
     async with async_client(settings) as client:
         assert await check_server_async(client, settings) == []
 
@@ -56,7 +56,7 @@ def test_a_server_that_can_not_keep_jobs_is_unfit(flaw: dict[str, str]) -> None:
         ({"maxmemory": 100, "used_memory": 96}, "full"),
     ],
 )
-def test_what_passes_is_a_complaint_only(flaw: dict[str, object], word: str) -> None:
+def test_temporary_problems_are_complaints_only(flaw: dict[str, object], word: str) -> None:
     (complaint,) = judge_server(FIT | flaw, {}, "everysec")
     assert word in complaint
 
@@ -121,17 +121,17 @@ def test_without_a_url_there_is_no_client() -> None:
         redis.ResponseError("MISCONF can't write to disk"),
     ],
 )
-def test_errors_that_pass_are_unavailability(error: Exception) -> None:
+def test_temporary_errors_become_store_unavailable(error: Exception) -> None:
     with pytest.raises(StoreUnavailable), store_errors():
         raise error
 
 
-def test_errors_of_our_own_making_stay_what_they_are() -> None:
+def test_errors_of_our_own_making_are_not_converted() -> None:
     with pytest.raises(redis.ResponseError), store_errors():
         raise redis.ResponseError("WRONGTYPE")
 
 
-def test_a_restarted_server_is_reached_again_without_a_word(settings: Settings) -> None:
+def test_the_client_reconnects_to_a_restarted_server(settings: Settings) -> None:
     with EmbeddedServer() as server, sync_client(settings.model_copy(update={"redis_url": server.url})) as client:
         assert client.ping()
         client.client_kill_filter(_type="normal", skipme=False)

@@ -91,7 +91,7 @@ async def test_a_key_whose_job_is_gone_makes_no_second_one(
     assert not client.exists(keys.queue("any"))
 
 
-async def test_what_was_written_is_known_without_another_question(
+async def test_submit_needs_no_second_request(
     jobs: Jobs, a_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(job_id: str) -> Job:

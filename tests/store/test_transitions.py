@@ -30,7 +30,7 @@ OUTCOMES = {Status.SUCCEEDED: "succeed", Status.FAILED: "fail", Status.CANCELED:
 
 @dataclass
 class Driver:
-    """Brings a job into a state, and makes an event happen to it with the token that its record holds."""
+    """Brings a job into a state, and triggers an event with the token of its record."""
 
     client: redis.Redis
     settings: Settings
@@ -58,7 +58,7 @@ class Driver:
         return self.client.hget(self.keys.job(claim.job_id), "version")
 
     def fit_token(self, claim: Claim, status: Status | None) -> None:
-        """So that it is the status, not the token, that an illegal event is refused for."""
+        """Use the right token, so that an illegal event is refused because of the status."""
         if status not in (None, Status.RUNNING):
             self.client.hset(self.keys.job(claim.job_id), "token", claim.token)
             self.client.hdel(self.keys.job(claim.job_id), "last_token")
@@ -160,7 +160,7 @@ async def test_every_change_is_an_event_of_the_job_and_of_all_jobs(driver: Drive
     assert everyones == own
 
 
-async def test_a_claim_and_the_end_of_its_attempt_say_whose_it_is_and_not_its_token(driver: Driver) -> None:
+async def test_events_of_a_claim_and_its_end_identify_the_attempt_without_its_token(driver: Driver) -> None:
     def told(event: str) -> list[tuple[str, str, str]]:
         found = [fields for _, fields in driver.client.xrange(driver.keys.events) if fields["event"] == event]
         assert claim.token not in str(found)

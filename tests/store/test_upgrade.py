@@ -1,4 +1,4 @@
-"""Workers and APIs of two versions on one store: records are read, or refused with a reason, and never damaged."""
+"""Workers and APIs of two versions on one store: records are read or refused with a reason, but never damaged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.results import a_result
 pytestmark = pytest.mark.anyio
 
 LATER = {"later": "x", "later_still": '{"deep": [1]}'}
-# What a record has had from the first day on; all else came later.
+# The fields of a record in the first version; all others were added later.
 FROM_THE_FIRST_DAY = {
     *("id", "schema", "status", "spec", "workload", "queue", "score", "attempt", "version", "expires_in_s"),
     *("created_ms", "created_at", "queued_at"),

@@ -1,4 +1,4 @@
-"""The records of deliveries: written with a job's end, held by one at a time, gone with their job."""
+"""Records of deliveries: written when a job ends, leased by one deliverer at a time, deleted with their job."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ASpec = Callable[..., Spec]
 
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail", "stop"])
-async def test_each_end_of_a_job_with_a_webhook_is_to_be_told_once(
+async def test_each_end_of_a_job_with_a_webhook_makes_one_delivery(
     jobs: Jobs,
     a_spec: ASpec,
     claim: Callable,
@@ -51,7 +51,7 @@ async def test_each_end_of_a_job_with_a_webhook_is_to_be_told_once(
     assert indexes.mismatches(indexes.look(client, keys)) == []
 
 
-async def test_a_lost_job_is_told_of_when_no_attempt_is_left(
+async def test_a_lost_job_makes_a_delivery_when_no_attempt_is_left(
     jobs: Jobs,
     a_spec: ASpec,
     claim: Callable,
@@ -69,7 +69,7 @@ async def test_a_lost_job_is_told_of_when_no_attempt_is_left(
         assert (one and one.job_id) == told
 
 
-async def test_a_job_without_a_webhook_is_told_to_nobody(
+async def test_a_job_without_a_webhook_makes_no_delivery(
     jobs: Jobs, a_spec: ASpec, outbox: DeliveryQueue, deliveries: Deliveries
 ) -> None:
     await canceled(jobs, a_spec())
@@ -77,7 +77,7 @@ async def test_a_job_without_a_webhook_is_told_to_nobody(
     assert await found(deliveries) == []
 
 
-async def test_what_one_has_taken_nobody_else_gets_until_its_time_is_over(
+async def test_a_leased_delivery_is_not_given_again_until_the_lease_ends(
     jobs: Jobs, a_spec: ASpec, outbox: DeliveryQueue, deliveries: Deliveries, over: Callable[[str], None]
 ) -> None:
     job_id = await canceled(jobs, a_spec(webhook=URL))
@@ -104,7 +104,7 @@ async def test_an_attempt_that_failed_is_followed_by_another_when_its_pause_is_o
     assert (await taken(outbox)).tried == 2
 
 
-async def test_deaths_of_all_who_deliver_end_a_delivery_too(
+async def test_a_delivery_ends_even_if_every_deliverer_dies(
     jobs: Jobs,
     a_spec: ASpec,
     settings: Settings,
@@ -174,7 +174,7 @@ async def test_an_entry_whose_delivery_is_gone_is_dropped_and_the_next_one_taken
     assert list(client.scan_iter(f"{keys.webhooks_ready}*")) == []
 
 
-async def test_one_that_can_not_be_read_hides_no_other_and_pages_go_on(
+async def test_an_unreadable_delivery_hides_no_other_and_pages_continue(
     jobs: Jobs,
     a_spec: ASpec,
     client: redis.Redis,

@@ -1,4 +1,4 @@
-"""Whoever delivers ends when it is told to, and keeps nothing of what is over."""
+"""The deliverer stops when it is canceled, and forgets attempts that have ended."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OWNER = Viewer("key_aaaaaaaaaaaaaaaa", sees_all=False)
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("moments", [20, pytest.param(100, marks=pytest.mark.verify)])
-async def test_it_stops_whenever_it_is_told_to(redis_url: str, moments: int) -> None:
-    """Also when the answer of Redis comes at the same moment, in which Python 3.11 forgets that it was canceled."""
+async def test_the_deliverer_stops_at_any_moment(redis_url: str, moments: int) -> None:
+    """Even if the reply of Redis arrives at the moment of the cancel, which Python 3.11 then forgets."""
     settings = Settings(redis_url=redis_url, webhook_secret=SecretStr(SECRET), webhook_every_s=0.001)
     async with async_client(settings) as client:
         for number in range(moments):
@@ -35,7 +35,7 @@ async def test_it_stops_whenever_it_is_told_to(redis_url: str, moments: int) -> 
 
 
 @pytest.mark.anyio
-async def test_nothing_is_kept_of_receivers_and_owners_once_they_are_told(redis_url: str, namespace: str) -> None:
+async def test_the_counters_forget_receivers_and_owners_without_attempts(redis_url: str, namespace: str) -> None:
     own = {"webhook_secret": SecretStr(SECRET), "webhook_allowed_hosts": ("127.0.0.1",), "webhook_every_s": 0.01}
     settings = Settings(redis_url=redis_url, namespace=namespace, **own)
     with Inbox() as inbox:

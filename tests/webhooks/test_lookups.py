@@ -1,4 +1,4 @@
-"""Looking names up with a name server that hangs: a real function that blocks its thread."""
+"""Name lookups with a name server that hangs: a real function that blocks its thread."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ asyncio.run(main())
 
 
 class NameServer:
-    """Names that begin with "hangs" have no answer until it `answers`; others lead to their port. Notes who asked."""
+    """Lookups of names that begin with "hangs" block until `answers` is set; others return the port."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -60,7 +60,7 @@ async def find(lookups: Lookups, host: str, owner: str, within_s: float = WITHIN
 
 
 @pytest.mark.anyio
-async def test_what_the_system_says_is_what_is_told(name_server: NameServer) -> None:
+async def test_a_lookup_returns_what_the_system_returns(name_server: NameServer) -> None:
     lookups = Lookups(name_server.look_up)
     assert await find(lookups, "quick", "") == ["7"]
     with pytest.raises(OSError, match="no such name"):
@@ -69,7 +69,7 @@ async def test_what_the_system_says_is_what_is_told(name_server: NameServer) -> 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("owner", "bounds"), [("greedy", (8, 2)), ("", (2, 1))])
-async def test_one_that_hangs_counts_until_it_is_over(
+async def test_a_hanging_lookup_counts_until_it_ends(
     name_server: NameServer, owner: str, bounds: tuple[int, int]
 ) -> None:
     lookups = Lookups(name_server.look_up, *bounds)
@@ -86,7 +86,7 @@ async def test_one_that_hangs_counts_until_it_is_over(
     assert {"hangs-0", "hangs-1"} <= set(name_server.asked) <= {"hangs-0", "hangs-1", "quick", "next"}
 
 
-def test_one_that_hangs_does_not_keep_the_process_from_its_end() -> None:
+def test_a_hanging_lookup_does_not_keep_the_process_alive() -> None:
     command = [sys.executable, "-c", ENDS_WITH_ONE_THAT_HANGS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert (done.returncode, done.stdout) == (0, "over\n"), done.stderr

@@ -1,4 +1,4 @@
-"""One attempt, at real receivers on loopback: where it connects, whom it trusts, what it bounds."""
+"""One attempt, at real receivers on loopback: where it connects, which certificates it trusts, what it limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sender(*allowed: str, resolve: Resolve | None = None, within_s: float = 60) 
 
 
 def leading_to(*answers: Sequence[str]) -> Resolve:
-    """The addresses of any name: the first answer, then the next; once there is none more, no such name."""
+    """A resolver that returns the next of `answers` for any name, and then raises OSError."""
     left = list(answers)
 
     async def found(host: str, port: int, owner: str) -> Sequence[str]:
@@ -44,7 +44,7 @@ def leading_to(*answers: Sequence[str]) -> Resolve:
 
 @contextmanager
 def answering(*pieces: bytes) -> Iterator[tuple[int, list[int]]]:
-    """A port that sends the pieces to whoever asks, and the last one for as long as it is taken; and what was sent."""
+    """A port that sends the pieces, then repeats the last one while the client reads. Also counts the bytes sent."""
     sent = [0]
 
     def serve() -> None:
@@ -65,7 +65,7 @@ def answering(*pieces: bytes) -> Iterator[tuple[int, list[int]]]:
         thread.join(60)
 
 
-async def test_an_answer_decides_and_its_status_is_told() -> None:
+async def test_the_status_of_the_response_decides() -> None:
     with Inbox(200, 299, 404, 500) as inbox:
         ends = [await sender("127.0.0.1").send(inbox.url, '{"a":1}', HEADERS) for _ in range(4)]
     assert [(each.outcome, each.status_code) for each in ends] == [
@@ -79,20 +79,20 @@ async def test_an_answer_decides_and_its_status_is_told() -> None:
     assert message.headers["webhook-id"] == "msg_1"
 
 
-async def test_a_redirect_is_a_failure_and_nobody_goes_where_it_leads() -> None:
+async def test_a_redirect_is_a_failure_and_is_not_followed() -> None:
     with Inbox(302, 307, 308) as inbox:
         ends = [await sender("127.0.0.1").send(inbox.url, "{}", HEADERS) for _ in range(3)]
     assert [(each.outcome, each.status_code) for each in ends] == [(Outcome.REFUSED, n) for n in (302, 307, 308)]
     assert len(inbox.messages) == 3
 
 
-async def test_a_name_that_leads_inside_is_not_called() -> None:
+async def test_a_name_that_resolves_to_a_private_address_is_not_called() -> None:
     with Inbox() as inbox:
         url = f"https://{NAME}:{inbox.port}/"
         for addresses in (["127.0.0.1"], ["93.184.216.34", "127.0.0.1"], ["::ffff:127.0.0.1"], ["169.254.169.254"]):
             ended = await sender(resolve=leading_to(addresses)).send(url, "{}", HEADERS)
             assert (ended.outcome, ended.status_code) == (Outcome.BLOCKED, None)
-            assert not any(each in (ended.detail or "") for each in addresses), "what a name leads to inside is told"
+            assert not any(each in (ended.detail or "") for each in addresses), "the detail reveals the private address"
         assert (await sender().send("https://localhost/", "{}", HEADERS)).outcome is Outcome.BLOCKED
         assert (await sender().send(inbox.url, "{}", HEADERS)).outcome is Outcome.BLOCKED
         nowhere = sender(resolve=leading_to())
@@ -100,7 +100,7 @@ async def test_a_name_that_leads_inside_is_not_called() -> None:
     assert inbox.messages == []
 
 
-async def test_the_address_that_was_checked_is_the_one_that_is_connected_to() -> None:
+async def test_the_sender_connects_to_the_address_it_checked() -> None:
     with Inbox() as inbox:
         once = leading_to(["127.0.0.1"])
         ended = await sender(NAME, resolve=once).send(f"http://{NAME}:{inbox.port}/x?y", "{}", HEADERS)
@@ -110,7 +110,7 @@ async def test_the_address_that_was_checked_is_the_one_that_is_connected_to() ->
     assert [(each.path, each.headers["host"]) for each in inbox.messages] == [("/x?y", f"{NAME}:{inbox.port}")]
 
 
-async def test_where_one_address_does_not_answer_the_next_one_is_asked() -> None:
+async def test_the_next_address_is_tried_if_one_refuses() -> None:
     with Inbox() as inbox:
         two = leading_to(["127.0.0.2", "127.0.0.1"])
         ended = await sender(NAME, resolve=two).send(f"http://{NAME}:{inbox.port}/", "{}", HEADERS)
@@ -136,7 +136,7 @@ async def test_tls_is_for_the_name_and_must_be_trusted(tmp_path: Path, monkeypat
     assert len(inbox.messages) == 1
 
 
-async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     with Inbox() as inbox, Inbox() as proxy:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
@@ -146,7 +146,7 @@ async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPa
     assert (len(inbox.messages), proxy.messages) == (1, [])
 
 
-async def test_nobody_there_is_unreachable_and_nobody_who_answers_is_a_timeout() -> None:
+async def test_a_refused_connection_is_unreachable_and_a_silent_receiver_a_timeout() -> None:
     gone = await sender("127.0.0.1").send(f"http://127.0.0.1:{free_port()}/", "{}", HEADERS)
     assert (gone.outcome, gone.status_code) == (Outcome.UNREACHABLE, None)
     with Inbox() as inbox:
@@ -164,14 +164,14 @@ async def test_a_name_server_that_hangs_is_a_timeout() -> None:
     assert ended.outcome is Outcome.TIMEOUT
 
 
-async def test_an_answer_without_end_is_not_read() -> None:
+async def test_an_endless_response_is_not_read() -> None:
     with answering(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536) as (port, sent):
         ended = await sender("127.0.0.1").send(f"http://127.0.0.1:{port}/", "{}", HEADERS)
     assert ended.outcome is Outcome.DELIVERED
     assert sent[0] < MOST_SENT_BYTES
 
 
-async def test_headers_without_end_are_not_read_to_their_end() -> None:
+async def test_endless_headers_are_not_read_to_their_end() -> None:
     with answering(b"HTTP/1.1 200 OK\r\nX: ", b"x" * 65536) as (port, sent):
         ended = await sender("127.0.0.1").send(f"http://127.0.0.1:{port}/", "{}", HEADERS)
     assert ended.outcome is Outcome.UNREACHABLE

@@ -1,7 +1,7 @@
-"""Real runners from real zygotes, on one core; misbehaving ones are small programs in a real spawned process.
+"""Fixtures: real runners from real zygotes on one core; misbehaving runners are small programs in a spawned process.
 
-They multiply with NumPy (`tests/numpy_runners/`), as importing TensorFlow takes seconds of a core; tests marked
-`on_tensorflow` have TensorFlow itself.
+Runners multiply with NumPy (`tests/numpy_runners/`), because importing TensorFlow takes seconds of CPU time. Tests
+marked `on_tensorflow` use TensorFlow itself.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from workers.supervisor import Supervisor
 
 
 def tiny(**fields: object) -> Spec:
-    """The smallest job there is: one run, one sample."""
+    """The smallest possible job: one run, one sample."""
     measure = {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02, **fields.pop("measure", {})}  # type: ignore[dict-item]
     body = {"workload": "matmul", "params": {"n": 64, "repeats": 1}, "device": "cpu", "measure": measure}
     return normalise(Spec.model_validate(body | fields))
 
 
 def in_turns(first: Spec, second: Spec, *, pairs: int = 2, control: bool = True) -> InterleavedSpec:
-    """Both as one job, as the API makes it."""
+    """Both specs as one A/B job, as the API makes it."""
 
     runs = {"processes": Processes(min=pairs, max=pairs)}
     own, against = (s.model_copy(update={"measure": s.measure.model_copy(update=runs)}) for s in (first, second))
@@ -53,7 +53,7 @@ def in_turns(first: Spec, second: Spec, *, pairs: int = 2, control: bool = True)
 
 
 class Heart:
-    """Counts its beats, and answers each with what `orders` says."""
+    """Counts its beats, and answers each with the next of `orders`."""
 
     def __init__(self, every_s: float = math.inf, orders: Callable[[], StopReason | None] = lambda: None) -> None:
         self.beats: list[ProgressFrame | None] = []
@@ -67,7 +67,7 @@ class Heart:
 
 
 class Misbehaving(Launcher):
-    """Starts `program` in place of the runner: Python text that finds the frames' pipe at descriptor 3."""
+    """Starts `program` instead of the runner: Python code whose descriptor 3 is the frames pipe."""
 
     def __init__(self, program: str) -> None:
         super().__init__("spawn", [CORE])
@@ -92,7 +92,7 @@ def watched(
 
 
 def until_begun(runner: RunnerProcess) -> int:
-    """The runner's pid, once its zygote has said it."""
+    """The runner's pid, once its zygote has reported it."""
     with selectors.DefaultSelector() as selector:
         selector.register(runner.status_fd, selectors.EVENT_READ)
         while runner.pid is None:
@@ -103,7 +103,7 @@ def until_begun(runner: RunnerProcess) -> int:
 
 
 def until_gone(pid: int, within_s: float = 60) -> bool:
-    """Whether the process, not our child perhaps, ends in time."""
+    """Whether the process, which may not be our child, ends in time."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -116,7 +116,7 @@ def until_gone(pid: int, within_s: float = 60) -> bool:
 
 
 def children_of(pid: int) -> set[int]:
-    """Its child processes, those of all its threads."""
+    """The child processes of all its threads."""
     found: set[int] = set()
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(OSError):
@@ -135,7 +135,7 @@ def _is_on_tensorflow(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(autouse=True)
 def on_numpy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the test starts."""
+    """Starts misbehaving runners, and ends them after the test."""
     if not _is_on_tensorflow(request):
         for name, value in ON_NUMPY.items():
             monkeypatch.setenv(name, value)
@@ -155,7 +155,7 @@ def tensorflow_launcher(here: Device) -> Iterator[Launcher]:
 
 @pytest.fixture
 def forking(request: pytest.FixtureRequest, on_numpy: None) -> Launcher:
-    """A launcher whose zygote the tests share; those that break one bring their own."""
+    """A launcher whose zygote the tests share; tests that break a zygote use their own."""
     launcher: Launcher = request.getfixturevalue(
         "tensorflow_launcher" if _is_on_tensorflow(request) else "numpy_launcher"
     )
@@ -191,7 +191,7 @@ LONG = {"target_rel_ci": 1, "min_samples": 10, "min_s": 60, "max_s": 600}
 
 
 class Store:
-    """What a caller of the API does, one call at a time."""
+    """The operations of an API client, as blocking calls."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -231,7 +231,7 @@ def store(quick: Settings) -> Store:
 
 @pytest.fixture
 def supervisor_of(here: Device) -> Iterator[Callable[..., Supervisor]]:
-    """A supervisor over a launcher; at the end it hands back what it runs."""
+    """A supervisor with a launcher; at the end it hands back its running job."""
     made: list[Supervisor] = []
 
     def supervisor(settings: Settings, launcher: Launcher, **changes: Any) -> Supervisor:
@@ -256,5 +256,5 @@ def background() -> Iterator[ThreadPoolExecutor]:
 def serve(
     quick: Settings, supervisor_of: Callable[..., Supervisor], forking: Launcher, background: ThreadPoolExecutor
 ) -> Callable[[], Future[int]]:
-    """Has a supervisor serve in the background; its answer is how many jobs it has claimed."""
+    """Runs a supervisor in the background; returns the number of jobs it has claimed."""
     return lambda: background.submit(supervisor_of(quick, forking).serve)

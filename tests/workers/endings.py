@@ -1,4 +1,4 @@
-"""An ending to tell, one that could not be told, those that wait on the disk, and what was printed before."""
+"""Helpers for endings: one to write, one that couldn't be written, those in the outbox, and the log before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def succeeded(claim: Claim) -> Succeeded:
 
 
 def given_up(ending: Ending, claim: Claim, nowhere: Leases, spool: Outbox) -> bool:
-    """Told by a worker that has to end at once."""
+    """The ending of a worker that must end at once, so that it goes to the outbox."""
     stop = StopSwitch()
     stop.stop(0)
     return deliver_ending(ending, claim, nowhere, spool, stop, time.monotonic)
@@ -38,7 +38,7 @@ def endings_in(folder: Path) -> list[Path]:
 
 
 def log_of(settings: Settings, job_id: str) -> str:
-    """All that the job's runners have printed."""
+    """The whole output of the job's runners."""
 
     async def read() -> str:
         async with async_client(settings) as client:

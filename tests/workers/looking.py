@@ -1,4 +1,4 @@
-"""What tests see of a device from outside: who holds it, and whether it is free."""
+"""Helpers that check from outside which process holds a device, and whether it is free."""
 
 from __future__ import annotations
 

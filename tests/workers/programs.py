@@ -1,4 +1,4 @@
-"""Programs in place of a job's runner."""
+"""Programs that replace a job's runner."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from workers.launcher import Launcher, RunnerProcess
 
 
 def first_runner_is(program: str, launcher: Launcher, patch: pytest.MonkeyPatch, began: Path) -> None:
-    """In place of the first runner this program is started; those after it are what they should be.
+    """Start this program instead of the first runner; later runners are regular ones.
 
-    The file `began` then tells when the program did: a new interpreter takes its time on a busy host.
+    The program creates the file `began` when it starts, because a new interpreter is slow on a busy host.
     """
     programs = [f"import time; open({str(began)!r}, 'w').write(str(time.time()))\n{program}"]
 

@@ -1,4 +1,4 @@
-"""What the runs of one attempt are told, and what they find."""
+"""The inputs of an attempt's runs: tuned parameters and folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIGITS = {"data": "sample", "epochs": 1, "batch_size": 8, "train_samples": 8, "t
 
 
 @pytest.mark.on_tensorflow
-def test_what_the_first_run_chose_is_told_to_those_after_it(
+def test_later_runs_get_the_parameters_that_the_first_run_tuned(
     quick: Settings,
     store: Store,
     supervisor_of: Callable[..., Supervisor],
@@ -40,7 +40,7 @@ def test_what_the_first_run_chose_is_told_to_those_after_it(
     assert [request.tuned for request in told] == [{}, {"jit_compile": False}]
 
 
-def test_a_run_finds_nothing_of_what_those_before_it_put_aside(
+def test_a_run_finds_no_temporary_files_of_earlier_runs(
     quick: Settings,
     store: Store,
     supervisor_of: Callable[..., Supervisor],

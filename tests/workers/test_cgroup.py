@@ -1,6 +1,6 @@
-"""Where version 2 of cgroups lets none limit anything, none is made and nothing is left behind.
+"""If cgroup v2 doesn't allow a limit, no cgroup is made and nothing is left behind.
 
-The kernel's part is acted by files: what it does is told in cgroup-v2.rst, "No Internal Process Constraint", "Threads".
+Files simulate the kernel, as described in cgroup-v2.rst, "No Internal Process Constraint" and "Threads".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHARED = "cgroup.subtree_control"
 
 @dataclass
 class Kernel:
-    """One cgroup `/box` that this process is in; `root` where it is the host's, which may have processes."""
+    """This process's cgroup `/box`. `root`: it is the host's root cgroup, which may have processes."""
 
     mount: Path
     root: bool = False
@@ -96,7 +96,7 @@ def test_in_the_hosts_root_one_group_limits_both(kernel: Kernel) -> None:
     assert kernel.made_below() == []
 
 
-def test_it_holds_only_who_is_in_it(kernel: Kernel) -> None:
+def test_a_cgroup_knows_its_own_processes_only(kernel: Kernel) -> None:
     kernel.root = True
     cgroup = kernel.cgroup()
     (folder,) = kernel.made_below()

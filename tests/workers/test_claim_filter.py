@@ -31,7 +31,7 @@ UNFIT: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("asked", "device"), FITTING)
-def test_a_job_is_taken_that_the_device_can_run(asked: dict[str, Any], device: dict[str, Any]) -> None:
+def test_a_job_that_the_device_can_run_is_claimed(asked: dict[str, Any], device: dict[str, Any]) -> None:
     assert claim_filter(DEVICE.model_copy(update=device), registry()).fits(tiny(**asked))
 
 
@@ -50,11 +50,11 @@ def test_a_job_of_two_specs_is_taken_by_a_device_that_both_fit() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"params": {"n": -1}}, {"workload": "nonesuch"}])
-def test_a_job_that_is_wrong_is_taken_so_that_it_fails(wrong: dict[str, Any]) -> None:
+def test_an_invalid_job_is_claimed_so_that_it_fails(wrong: dict[str, Any]) -> None:
     assert claim_filter(DEVICE, registry()).fits(Spec.model_validate({"workload": "matmul"} | wrong))
 
 
-def test_a_workload_that_can_not_say_what_it_takes_keeps_no_other_job_waiting(
+def test_a_workload_whose_fit_check_fails_does_not_block_other_jobs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(*_: object) -> Any:

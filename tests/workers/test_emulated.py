@@ -1,4 +1,4 @@
-"""A whole worker that offers an emulated TPU: routing, replicas, and results that nobody may trust."""
+"""A whole worker with an emulated TPU: routing, replicas, and untrusted results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def own(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 def emulated(own: Settings) -> Iterator[Store]:
-    """A worker for tpu:0, made of 8 virtual CPU devices."""
+    """A worker for tpu:0, emulated with 8 virtual CPU devices."""
     command = [sys.executable, "-P", "-m", "workers", "--emulate", "tpu:8", "--name", "emulated"]
     with subprocess.Popen(command, env=os.environ | environment_of(own)) as worker:
         try:

@@ -1,4 +1,4 @@
-"""What a real attempt tells of how long it took."""
+"""The duration that a real attempt records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workers.supervisor import Supervisor
 
 
 @pytest.mark.parametrize("spec", [tiny(), in_turns(tiny(), tiny(seed=1))], ids=["one spec", "two in turns"])
-def test_a_job_that_ran_tells_what_the_api_expected_of_it_and_how_long_it_had_the_device(
+def test_a_job_records_its_estimated_duration_and_its_device_time(
     spec: Spec,
     quick: Settings,
     store: Store,

@@ -1,4 +1,4 @@
-"""Whatever a runner does wrong, its job fails with a class, a reason and the end of its log; the next one runs."""
+"""If a runner misbehaves, its job fails with a class, a reason and the end of its log, and the next job runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print('hanging', flush=True)
 while True:
     ctypes.CDLL(None).pause()"""
 HOARDS = "print('taking it', flush=True); hoard = b'x' * (1 << 30); import time; time.sleep(600)"
-# It ends by itself at a number that a host can bear.
+# It ends by itself at a number of processes that a host can handle.
 FORKS = f"""import os, time
 print('taking them', flush=True)
 for _ in range({2 * TASKS}):
@@ -56,7 +56,7 @@ for number in itertools.count():
 
 @pytest.fixture
 def limited(settings: Settings) -> Settings:
-    """Heartbeats and grace are those of production: what is looked at with a heartbeat is found that late."""
+    """Heartbeats and grace periods are those of production, so limits that heartbeats check are found as late."""
     limits = {"runner_memory_bytes": 600 << 20, "runner_max_tasks": TASKS, "runner_files_bytes": 8 << 20}
     return settings.model_copy(update=limits)
 
@@ -101,7 +101,7 @@ def test_a_runner_that_goes_wrong_frees_the_device_for_the_next_job(
     assert log in (job.failure.log_tail or "")
     assert len(job.failure.log_tail or "") <= TAIL_BYTES
     assert job.started_at is not None
-    assert job.finished_at is not None  # with that the lease went, too
+    assert job.finished_at is not None  # the same step frees the lease
     wrong_at_s = job.started_at.timestamp() + TIMEOUT_S if reason == "timeout" else float(began.read_text())
     assert job.finished_at.timestamp() - wrong_at_s < FREE_WITHIN_S
     assert store.job(after).status is Status.SUCCEEDED

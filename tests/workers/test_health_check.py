@@ -1,6 +1,6 @@
-"""A device that is gone, between two jobs or in the middle of one: its job goes to another, and its worker ends.
+"""If a device disappears, between jobs or during one, another worker gets the job and its own worker ends.
 
-Cores that no host has, and a GPU on a host without one, stand for a device that was there when its worker started.
+Nonexistent cores, and a GPU on a host without one, stand for a device that was there when its worker started.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ while True:
 
 
 class Worker(Supervisor):
-    """A supervisor for `device` that counts how often it would leave, and whom it calls."""
+    """A supervisor for `device` that records its calls of `leave` and `wake`."""
 
     def __init__(self, device: Device, settings: Settings, launcher: Launcher, **context: Any) -> None:
         self.left, self.woken = 0, list[str]()
@@ -83,13 +83,13 @@ def worker_of(quick: Settings, forking: Launcher) -> Iterator[Callable[..., Work
 
 @pytest.fixture
 def gpu(here: Device) -> Device:
-    """As it was found, before it went."""
+    """The GPU as it was discovered before it disappeared."""
     return here.model_copy(update={"id": "gpu:0", "kind": "gpu", "model": "Tesla T4", "memory_bytes": 16 << 30})
 
 
 @pytest.fixture
 def driver_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """What processes that are started from now on find as NVML; a file that HANGS writes its pid to."""
+    """Replaces NVML for processes started from now on; returns the file to which HANGS writes its pid."""
 
     def made(program: str) -> Path:
         (tmp_path / "pynvml.py").write_text(program)
@@ -124,7 +124,7 @@ def test_a_job_whose_gpu_is_gone_is_left_to_others(gpu: Device, store: Store, wo
     assert losing.left == 1
 
 
-def test_the_second_worker_to_lose_its_device_fails_the_job_and_says_why(
+def test_the_second_worker_that_loses_its_device_fails_the_job_with_the_reason(
     gpu: Device, store: Store, worker_of: Callable[..., Worker]
 ) -> None:
     job_id = store.submit(tiny(device="gpu"))
@@ -153,7 +153,7 @@ def test_a_device_that_goes_in_mid_run_is_found_gone_whatever_its_runner_died_of
     [(DRIVER, None), (DRIVER.replace("return 1", "return 0"), "NVML lists 0 here"), ("1 / 0", None)],
     ids=["there", "gone", "not known"],
 )
-def test_the_second_look_is_made_by_a_process_of_its_own(
+def test_the_health_check_runs_in_its_own_process(
     forking: Launcher, driver_is: Callable[[str], Path], driver: str, found: str | None
 ) -> None:
     driver_is(driver)
@@ -176,11 +176,11 @@ def test_a_driver_that_hangs_at_the_second_look_is_a_device_that_is_gone(
     assert there.serve() == 1
     assert is_handed_to_others(store.job(job_id))
     assert there.left == 1
-    if hanging.exists() and (pid := hanging.read_text()):  # a busy host may not have got so far
+    if hanging.exists() and (pid := hanging.read_text()):  # on a busy host, it may not have started yet
         assert until_gone(int(pid))
 
 
-def test_a_second_look_that_takes_long_keeps_the_lease_and_hears_a_cancel(
+def test_a_slow_health_check_keeps_the_lease_and_obeys_a_cancel(
     gpu: Device, store: Store, worker_of: Callable[..., Worker], background: ThreadPoolExecutor
 ) -> None:
     answered = threading.Event()

@@ -1,4 +1,4 @@
-"""Results held against earlier ones of the same work, through a real store and real runners."""
+"""The check of results against earlier results of the same work, with a real store and real runners."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def params() -> Params:
 
 @pytest.fixture
 def remember(client: redis.Redis, settings: Settings) -> Callable[..., None]:
-    """Puts figures into a series, as earlier results do."""
+    """Adds figures to a series, like earlier results."""
 
     def put(series: str, *values: float) -> None:
         texts = [Peer(job="job", value=value).model_dump_json() for value in values]
@@ -58,7 +58,7 @@ def test_a_figure_unlike_the_stored_ones_is_raised_and_kept(
     assert kept.series == own.series
 
 
-def test_untrusted_and_emulated_results_are_held_against_nobody_later(
+def test_untrusted_and_emulated_results_are_not_used_for_later_checks(
     params: Params, client: redis.Redis, settings: Settings
 ) -> None:
     leases = Leases(client, settings)
@@ -72,7 +72,7 @@ def of_a_store_away(settings: Settings) -> Leases:
     return Leases(sync_client(nowhere), nowhere)
 
 
-def test_a_store_that_is_away_leaves_the_check_unmade_and_the_result_whole(params: Params, settings: Settings) -> None:
+def test_with_an_unreachable_store_the_check_is_skipped_and_the_result_kept(params: Params, settings: Settings) -> None:
     found, kept = check_history(trusted(), SPEC, params, of_a_store_away(settings))
     assert (found.unchecked, found.verdict) == (["METRIC_OUT_OF_BAND"], Verdict.INDICATIVE)
     assert found.metrics[0].value == VALUE
@@ -104,7 +104,7 @@ def test_measured_results_make_the_series_that_the_next_one_is_held_against(
         return result.metrics[0].value, [raised.code for raised in result.warnings]
 
     value, codes = measured()
-    assert "METRIC_OUT_OF_BAND" not in codes  # nothing to be held against
+    assert "METRIC_OUT_OF_BAND" not in codes  # no earlier results
     (key,) = client.keys(Keys(quick.namespace).peers("*"))
     assert [Peer.model_validate_json(text).value for text in client.lrange(key, 0, -1)] == [value]
     series = key.rsplit(":", 1)[1]

@@ -1,4 +1,4 @@
-"""What runners print goes to the store in bounded pieces, and is there however a run ends."""
+"""Output of runners: sent to the store in bounded pieces, and complete however a run ends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_run_that_prints_is_named_once() -> None:
     assert next_text(log) == "[attempt 2, run 1]\na\n[attempt 2, run 3]\nc\n"
 
 
-def test_of_a_flood_the_end_is_sent_with_what_is_missing() -> None:
+def test_of_much_output_the_end_is_sent_with_the_number_of_missing_bytes() -> None:
     log = a_log()
     for _ in range(100):
         log.add(b"flood " * 1000)
@@ -65,7 +65,7 @@ def test_of_a_flood_the_end_is_sent_with_what_is_missing() -> None:
     assert next_text(log) == "after\n"
 
 
-def test_a_letter_that_arrives_in_two_halves_is_one() -> None:
+def test_a_character_that_arrives_in_two_parts_is_decoded() -> None:
     log = JobLog(attempt=1)
     log.add("é".encode()[:1])
     halves = log.piece()
@@ -82,7 +82,7 @@ def test_a_letter_that_arrives_in_two_halves_is_one() -> None:
         ("import time; time.sleep(600)", 4, Status.FAILED),
     ],
 )
-def test_what_was_printed_last_is_there_however_a_run_ends(
+def test_the_last_output_is_stored_however_a_run_ends(
     quick: Settings,
     store: Store,
     supervisor_of: Callable[..., Supervisor],

@@ -1,4 +1,4 @@
-"""How a runner is started, and that forking is given up only where it doesn't work."""
+"""Starting runners, and the fallback from forking to spawning, which happens only if forking fails."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_cold_start_is_spawned_and_pays_for_the_import(
 def test_a_runner_pins_itself_to_the_cores_of_its_device(
     forking: Launcher, request_for: Callable[..., RunRequest], settings: Settings
 ) -> None:
-    """Its zygote is on the other one."""
+    """Its zygote is pinned to the other core."""
     other = discover(THERE, settings)
     runner = forking.start(request_for(tiny(measure=LONG)).model_copy(update={"device": other}))
     status = Path(f"/proc/{until_begun(runner)}/status")
@@ -89,7 +89,7 @@ def test_a_framework_that_cannot_be_loaded_is_refused_with_the_reason(
     assert "torch" in ended.exit.refused
 
 
-def test_falling_back_is_per_framework_and_said_in_the_device_record(automatic: Launcher, here: Device) -> None:
+def test_the_fallback_is_per_framework_and_recorded_in_the_device(automatic: Launcher, here: Device) -> None:
     assert automatic.describe(here).started_with == "fork"
     assert automatic.fall_back("tensorflow", "it hung")
     described = automatic.describe(here)
@@ -98,7 +98,7 @@ def test_falling_back_is_per_framework_and_said_in_the_device_record(automatic: 
 
 
 @pytest.mark.parametrize(("setting", "started_with"), [("fork", "fork"), ("spawn", "spawn")])
-def test_the_setting_has_the_last_word(here: Device, setting: str, started_with: str) -> None:
+def test_the_setting_overrides_the_fallback(here: Device, setting: str, started_with: str) -> None:
     with closing(Launcher(setting, here.cores)) as launcher:
         launcher.fall_back("tensorflow", "it hung")
         assert launcher.describe(here).started_with == started_with
@@ -120,7 +120,7 @@ def test_a_forked_runner_that_does_not_come_to_its_first_operation_means_spawnin
     assert "fork-failed" in caplog.text
 
 
-def test_a_device_that_runners_may_not_use_proves_nothing_good(automatic: Launcher, settings: Settings) -> None:
+def test_the_self_test_fails_on_a_device_that_runners_may_not_use(automatic: Launcher, settings: Settings) -> None:
     nowhere = discover(HERE, settings).model_copy(update={"cores": [4000]})
     prove_fork(automatic, nowhere, settings)
     assert "no_such_device" in (automatic.forks("tensorflow")[1] or "")

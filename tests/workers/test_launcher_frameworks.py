@@ -1,4 +1,4 @@
-"""Forked runners of frameworks other than the default one, each proven before its first runner."""
+"""Forked runners of other frameworks than the default, each tested before its first runner."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print(DEFAULT_FRAMEWORK)
 
 @pytest.fixture
 def launcher(here: Device, settings: Settings) -> Iterator[Launcher]:
-    """One that has come through a worker's start, on a host whose default framework isn't looked at."""
+    """A launcher after a worker's start, on a host where the default framework isn't tested."""
     with closing(Launcher("auto", here.cores)) as automatic:
         prove_fork(automatic, here.model_copy(update={"frameworks": {}}), settings)
         yield automatic

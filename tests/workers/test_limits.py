@@ -1,4 +1,4 @@
-"""A runner that takes more than it may of its host is stopped and classed, with the kernel's help and without."""
+"""A runner that exceeds its limits is stopped, and its failure has the right class, with and without a cgroup."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ for _ in range(8):
         time.sleep(600); os._exit(0)
 print('shared', flush=True)
 time.sleep(2)"""
-# Each ends by itself at a number that a host can bear: a limit that doesn't work must not cost more than a test.
+# Each ends by itself at a number that a host can handle: a limit that doesn't work must only fail a test.
 DEAF = f"""import os, time
 print('taking them', flush=True)
 for _ in range({3 * TASKS}):
@@ -74,7 +74,7 @@ raise SystemExit(f'my child ended with {status}')"""
 
 @dataclass
 class Bench:
-    """Runs programs within limits, in a cgroup or looked at."""
+    """Runs programs with limits, enforced by a cgroup or by checks."""
 
     settings: Settings
     launcher: Launcher
@@ -84,7 +84,7 @@ class Bench:
         return self.watch(program, **limits)[0]
 
     def watch(self, program: str, every_s: float = 0.1, timeout_s: float = 60) -> tuple[Failure | None, float]:
-        """Why there is no record, and how long after its start it was gone."""
+        """Run a program; returns its failure, and the seconds from its start to its end."""
         bounds = RunnerLimits(self.settings, self.launcher.cgroup, self.folder)
         began_s = time.monotonic()
         with self.launcher.spawn(["-P", "-c", program], b"{}") as runner:
@@ -105,7 +105,7 @@ def grouped() -> Cgroup:
 
 @pytest.fixture
 def bench(request: pytest.FixtureRequest, settings: Settings, tmp_path: Path) -> Iterator[Bench]:
-    """Parametrized: "cgroup" where the kernel sees to the limits, "looks" where nobody but the supervisor does."""
+    """Parametrized: "cgroup" if the kernel enforces the limits, "looks" if only the supervisor checks them."""
     cgroup = request.getfixturevalue("grouped") if getattr(request, "param", "looks") == "cgroup" else Cgroup()
     changes = {"runner_memory_bytes": ROOM_BYTES, "runner_max_tasks": TASKS, "runner_files_bytes": 8 << 20}
     folder = tmp_path / "scratch"
@@ -129,7 +129,7 @@ def test_a_runner_that_takes_too_much_memory_is_out_of_memory(bench: Bench) -> N
 
 
 @both
-def test_what_its_processes_share_counts_once(bench: Bench) -> None:
+def test_memory_shared_by_its_processes_counts_once(bench: Bench) -> None:
     assert told(bench.run(SHARED_HOARD)) == ("benchmark", "no_result", "shared\n")
 
 
@@ -143,7 +143,7 @@ def test_a_runner_with_too_many_processes_or_threads_is_stopped(bench: Bench, pr
 
 @by_cgroup
 def test_a_fork_that_was_refused_is_why_its_runner_failed(bench: Bench) -> None:
-    """Long before the first look."""
+    """The runner fails long before the first check."""
     failure_class, reason, log = told(bench.run(UNCAUGHT, every_s=600))
     assert (failure_class, reason) == ("resource", "too_many_processes")
     assert "BlockingIOError" in log
@@ -158,7 +158,7 @@ def test_memory_that_killed_a_runners_child_is_why_the_runner_failed(bench: Benc
 
 @by_cgroup
 @pytest.mark.parametrize(("program", "reason"), [(HOARD, "out_of_memory"), (BOMB, "too_many_processes")])
-def test_a_runner_whose_zygote_could_not_join_the_group_is_looked_at(
+def test_a_runner_whose_zygote_could_not_join_the_cgroup_is_checked(
     bench: Bench, program: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Cgroup, "doors", [])
@@ -182,7 +182,9 @@ for number in itertools.count():
     assert told(bench.run(program)) == ("resource", "artifacts_too_large", "writing\n")
 
 
-def test_so_is_one_that_fills_it_with_small_files(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runner_that_fills_the_disk_with_small_files_is_stopped(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bounds_module, "MOST_FILES", 50)
     program = f"""import itertools, os, time
 os.mkdir({str(bench.folder)!r} + '/within')
@@ -211,8 +213,8 @@ def test_a_file_that_goes_during_a_look_takes_no_other_out_of_the_count(
     assert found.reason == "artifacts_too_large"
 
 
-def test_a_look_at_a_runner_costs_the_supervisor_next_to_nothing(bench: Bench) -> None:
-    """Ten processes of four threads, and 1,000 files: 2 s of heartbeats must hold one look many times over."""
+def test_a_check_of_a_runner_costs_the_supervisor_next_to_nothing(bench: Bench) -> None:
+    """With ten processes of four threads and 1,000 files, a check takes a small part of a heartbeat of 2 s."""
     program = """import os, threading, time
 for _ in range(9):
     if os.fork() == 0:
@@ -235,7 +237,7 @@ time.sleep(600)"""
         assert (time.process_time() - before_s) / 20 < 0.2  # a tenth of a heartbeat
 
 
-def test_a_group_goes_with_its_launcher(grouped: Cgroup) -> None:
+def test_a_cgroup_is_removed_with_its_launcher(grouped: Cgroup) -> None:
     folders = [Path(door).parent for door in grouped.doors]
     with closing(Launcher("spawn", [CORE], grouped)) as launcher:
         with launcher.spawn(["-P", "-c", "import time; time.sleep(600)"], b"{}") as runner:

@@ -1,4 +1,4 @@
-"""Whatever befalls a job's runner, the job gets the right status and the device is free for the next one."""
+"""However a job loses its runner, the job gets the right status and the device is free for the next one."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_segfault_is_the_benchmarks_own_and_not_repeated(
     assert store.job(after).status is Status.SUCCEEDED
 
 
-def test_a_superseded_attempt_is_killed_and_says_nothing_more(
+def test_a_superseded_attempt_is_killed_and_writes_nothing(
     quick: Settings,
     store: Store,
     client: redis.Redis,

@@ -1,4 +1,4 @@
-"""However a runner ends, the watch says so, in time, and nothing of it is left."""
+"""The monitor reports each way in which a runner can end, in time, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def say(line): os.write(3, line.encode() + b"\\n")
 """
 PROGRESS = '{"frame": "progress", "phase": "sampling", "completed": 1, "total": 4}'
 FAILED = '{"frame": "failed", "failure_class": "resource", "reason": "out_of_memory", "message": "no room"}'
-# nohup lets its children inherit that they ignore the signal.
+# Children of nohup inherit that the signal is ignored.
 HANGS_UP = "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
 UP = "import time; print('up', flush=True)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {UP}; time.sleep(600)"
@@ -35,7 +35,7 @@ def start(misbehaving: Made, program: str):  # type: ignore[no-untyped-def]
 
 
 def start_up(misbehaving: Made, program: str):  # type: ignore[no-untyped-def]
-    """Started and past `UP`, so that no deadline has to allow for an interpreter's start."""
+    """Start a runner and wait for its `UP`, so that deadlines needn't include an interpreter's start."""
     runner = start(misbehaving, program)
     until_begun(runner)
     eventually(lambda: bool(runner.log.read()))
@@ -80,7 +80,7 @@ def test_a_crash_in_a_forked_runner_shows_the_python_stack(
     runner = forking.start(request_for())
     until_begun(runner)
     while not runner.read_frames():
-        pass  # until it has said that it started, its handlers are the zygote's
+        pass  # until it has reported its start, it has the zygote's signal handlers
     runner.send(signal.SIGSEGV)
     failure = failure_of(watched(runner), 60, 60)
     assert failure is not None
@@ -97,7 +97,7 @@ def test_a_flood_of_output_neither_blocks_the_runner_nor_is_kept(misbehaving: Ma
     assert len(ended.log_tail) == TAIL_BYTES
 
 
-def test_a_runner_that_says_nothing_is_killed_as_stalled(misbehaving: Made) -> None:
+def test_a_silent_runner_is_killed_as_stalled(misbehaving: Made) -> None:
     ended = watched(start_up(misbehaving, f"{UP}; time.sleep(600)"), stall_s=0.3)
     failure = failure_of(ended, 60, 0.3)
     assert ended.exit.signal == signal.SIGKILL
@@ -112,7 +112,7 @@ def test_frames_keep_a_runner_from_being_stalled(misbehaving: Made) -> None:
     assert ended.failed is not None
 
 
-def test_a_timeout_ends_a_runner_that_is_deaf_to_term(misbehaving: Made) -> None:
+def test_a_timeout_ends_a_runner_that_ignores_term(misbehaving: Made) -> None:
     ended = watched(start_up(misbehaving, DEAF), timeout_s=0.2, grace_s=0.3)
     failure = failure_of(ended, 0.2, 60)
     assert ended.exit.signal == signal.SIGKILL
@@ -120,10 +120,10 @@ def test_a_timeout_ends_a_runner_that_is_deaf_to_term(misbehaving: Made) -> None
     assert (failure.failure_class, failure.reason) == (FailureClass.TIMEOUT, "timeout")
 
 
-def test_a_zygote_that_says_nothing_of_its_killed_runner_is_ended_too(
+def test_a_zygote_that_does_not_report_its_killed_runner_is_ended(
     misbehaving: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is where the runner hangs in the kernel, which no signal ends: the worker must not wait for that."""
+    """As with a runner that hangs in the kernel, which no signal ends: the worker must not wait for it."""
     monkeypatch.setattr("workers.monitor.KILL_TIMEOUT_S", 0.3)
     runner = start_up(misbehaving, DEAF)
     zygote = runner.zygote_pid
@@ -137,7 +137,7 @@ def test_a_zygote_that_says_nothing_of_its_killed_runner_is_ended_too(
     assert until_gone(zygote)
 
 
-def test_a_runner_that_does_not_end_after_its_last_frame_keeps_its_frame_and_loses_its_life(misbehaving: Made) -> None:
+def test_a_runner_that_hangs_after_its_last_frame_is_killed_and_its_record_kept(misbehaving: Made) -> None:
     ended = watched(start(misbehaving, f"{FRAME}import time; say({FAILED!r}); time.sleep(600)"), grace_s=0.2)
     assert ended.failed is not None
     assert ended.stopped_for is None
@@ -150,7 +150,7 @@ def test_an_order_in_a_heartbeat_ends_the_runner(misbehaving: Made, reason: Stop
     assert ended.stopped_for is reason
 
 
-def test_heartbeats_carry_the_latest_progress_and_nothing_else_wakes_the_watch(misbehaving: Made) -> None:
+def test_heartbeats_carry_the_latest_progress_and_nothing_else_wakes_the_monitor(misbehaving: Made) -> None:
     runner = start_up(misbehaving, f"{FRAME}{UP}; say({PROGRESS!r}); time.sleep(0.7); say({FAILED!r})")
     heart = Heart(every_s=0.2)
     began_s, before_s = time.monotonic(), time.process_time()
@@ -171,7 +171,7 @@ def test_a_stop_gives_the_runner_until_the_deadline_and_no_longer(misbehaving: M
     assert time.monotonic() - began_s >= 0.4
 
 
-def test_a_runner_that_finishes_before_the_deadline_of_a_stop_is_let_be(misbehaving: Made) -> None:
+def test_a_runner_that_finishes_before_the_deadline_of_a_stop_is_not_killed(misbehaving: Made) -> None:
     switch = StopSwitch()
     switch.stop(time.monotonic() + 30)
     ended = watched(start(misbehaving, f"{FRAME}say({FAILED!r})"), stop=switch)
@@ -179,7 +179,7 @@ def test_a_runner_that_finishes_before_the_deadline_of_a_stop_is_let_be(misbehav
     assert ended.failed is not None
 
 
-def test_an_exception_in_the_watch_leaves_no_runner(misbehaving: Made) -> None:
+def test_an_exception_in_the_monitor_leaves_no_runner(misbehaving: Made) -> None:
     def fail() -> StopReason | None:
         raise RuntimeError("a heart of stone")
 

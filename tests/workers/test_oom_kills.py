@@ -1,4 +1,4 @@
-"""The kernel's count of out-of-memory kills, wherever it keeps it."""
+"""The kernel's count of out-of-memory kills, in all places where it may be."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_kernel_that_counts_nothing_gives_no_evidence(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_cgroup() -> Path:
-    """A cgroup of memory below this process's own, with room for 64 MiB."""
+    """A memory cgroup below this process's own, limited to 64 MiB."""
     [line] = [line for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line] or [""]
     # A worker that starts meanwhile deletes cgroups named dyno-* whose process has ended.
     cgroup = V1 / line.rpartition(":")[2].strip("/") / f"test-{os.getpid()}"
@@ -57,7 +57,7 @@ def small_cgroup() -> Path:
 
 
 def test_a_runner_that_the_kernel_killed_for_memory_is_classed_so(small_cgroup: Path, monkeypatch) -> None:
-    """The runner joins the cgroup; the supervisor, not in it, is shown its counter."""
+    """The runner joins the cgroup. The supervisor isn't in it, but reads its counter."""
     program = f"open('{small_cgroup}/cgroup.procs', 'w').write('0'); hoard = bytearray(1 << 30)"
     monkeypatch.setattr("workers.monitor.oom_kills", lambda: _count(small_cgroup))
     launcher = Misbehaving(program)

@@ -1,4 +1,4 @@
-"""What a runner leaves ends with it on kernels and in sandboxes that allow less than ours, too."""
+"""Processes that a runner leaves behind end with it, even on more restrictive kernels and in sandboxes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print("given up", end="")
 
 
 def printed(*lines: str) -> str:
-    """Of a process of its own, as every child of it ends there."""
+    """Run the code in its own process, because it ends all children of its process."""
     command = [sys.executable, "-c", "\n".join(lines)]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 

@@ -1,4 +1,4 @@
-"""What a worker can't tell Redis waits on the disk, for itself and for its successors."""
+"""Endings that a worker can't write to Redis wait on the disk, for this worker or a later one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def spool(quick: Settings) -> Outbox:
 
 @pytest.fixture
 def claimed(store: Store, leases: Leases) -> Callable[..., Claim]:
-    """A job that a worker of the device has claimed."""
+    """A job claimed by a worker of the device."""
 
     def one(device: str = "cpu:0-0@alpha") -> Claim:
         store.submit(tiny())
@@ -53,12 +53,12 @@ def claimed(store: Store, leases: Leases) -> Callable[..., Claim]:
 
 @pytest.fixture
 def nowhere(quick: Settings) -> Leases:
-    """Those of a store that is away."""
+    """The leases of an unreachable store."""
     settings = quick.model_copy(update={"redis_url": f"unix://{quick.run_dir}/none.sock"})
     return Leases(sync_client(settings), settings)
 
 
-def test_an_ending_that_is_heard_at_once_costs_no_file(
+def test_an_ending_that_is_written_at_once_makes_no_file(
     leases: Leases, spool: Outbox, claimed: Callable[..., Claim], quick: Settings
 ) -> None:
     claim = claimed()
@@ -75,7 +75,7 @@ def test_an_ending_that_is_heard_at_once_costs_no_file(
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_a_successor_tells_what_a_worker_could_not(
+def test_a_later_worker_writes_the_ending_that_a_worker_could_not(
     ending: Ending,
     status: Status,
     attempt: int,
@@ -130,7 +130,7 @@ def test_a_spooled_ending_whose_job_another_attempt_owns_is_dropped(
     assert "counted=false" in caplog.text
 
 
-def test_what_another_namespace_or_store_has_spooled_is_left_to_it(
+def test_endings_of_another_namespace_or_store_are_left_alone(
     claimed: Callable[..., Claim], nowhere: Leases, spool: Outbox, leases: Leases, quick: Settings, client: redis.Redis
 ) -> None:
     elsewhere, unknown, refused = (claimed(f"cpu:{number}-{number}@alpha") for number in range(3))
@@ -155,7 +155,7 @@ def test_a_supervisor_catches_up_before_it_claims(
     supervisor_of: Callable[..., Supervisor],
     forking: Launcher,
 ) -> None:
-    """Before that, the lease of the spooled attempt would keep the device from taking anything."""
+    """Otherwise the lease of the spooled attempt would keep the device from claiming a job."""
     claim = claimed(here.full_id)
     given_up(succeeded(claim), claim, nowhere, spool)
     following = store.submit(tiny())
@@ -163,7 +163,7 @@ def test_a_supervisor_catches_up_before_it_claims(
     assert {store.job(job_id).status for job_id in (claim.job_id, following)} == {Status.SUCCEEDED}
 
 
-def test_nothing_is_written_beside_a_benchmark(
+def test_waiting_endings_are_not_written_during_a_benchmark(
     claimed: Callable[..., Claim],
     nowhere: Leases,
     spool: Outbox,

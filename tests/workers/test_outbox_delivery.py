@@ -1,4 +1,4 @@
-"""A worker goes on telling how its attempt ended until Redis has heard it."""
+"""A worker retries the write of its attempt's ending until Redis has accepted it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def spool(quick: Settings) -> Outbox:
 
 @pytest.fixture
 def switch(background: ThreadPoolExecutor) -> Iterator[StopSwitch]:
-    """Of what tells in the background: stopped before that is waited for."""
+    """The stop switch of background deliveries; it is set before the test waits for them."""
     switch = StopSwitch()
     yield switch
     switch.stop(0)
 
 
 def claimed(settings: Settings) -> tuple[Store, Leases, Claim]:
-    """A job on this server, and who has it."""
+    """A claimed job on this server."""
     store, leases = Store(settings), Leases(sync_client(settings), settings)
     store.submit(tiny())
     claim = leases.claim("cpu:0-0@alpha", ["cpu"], WorkerRef(id="w", device="cpu:0-0", host="alpha"))
@@ -46,7 +46,7 @@ def claimed(settings: Settings) -> tuple[Store, Leases, Claim]:
     return store, leases, claim
 
 
-def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_is_told(
+def test_an_ending_is_on_disk_while_its_worker_retries_and_deleted_once_written(
     quick: Settings, spool: Outbox, background: ThreadPoolExecutor, switch: StopSwitch
 ) -> None:
     with EmbeddedServer() as server:
@@ -63,7 +63,7 @@ def test_an_ending_is_on_disk_while_its_worker_goes_on_trying_and_gone_once_it_i
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """A disk that takes so many bytes a file and no more, for this process."""
+    """Limits the size of this process's files, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -72,7 +72,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_without_room_on_the_disk_the_ending_is_told_from_memory(
+def test_without_room_on_the_disk_the_ending_is_written_from_memory(
     quick: Settings,
     spool: Outbox,
     background: ThreadPoolExecutor,
@@ -91,7 +91,7 @@ def test_without_room_on_the_disk_the_ending_is_told_from_memory(
         assert store.job(claim.job_id).status is Status.SUCCEEDED
 
 
-def test_what_was_printed_last_waits_for_redis_too(
+def test_the_last_output_also_waits_for_redis(
     quick: Settings, spool: Outbox, background: ThreadPoolExecutor, switch: StopSwitch
 ) -> None:
     with EmbeddedServer() as server:
@@ -101,7 +101,7 @@ def test_what_was_printed_last_waits_for_redis_too(
         heartbeat.log.add(b"the last words\n")
         kill_once_written(server)
         telling = background.submit(
-            deliver_ending, succeeded(claim), claim, leases, spool, switch, time.monotonic, heartbeat.tell_log
+            deliver_ending, succeeded(claim), claim, leases, spool, switch, time.monotonic, heartbeat.send_log
         )
         eventually(lambda: endings_in(quick.spool_dir) or telling.done())
         server.revive()

@@ -1,4 +1,4 @@
-"""The files of a spool: damaged ones, those of other versions, and too many of them."""
+"""Files in the outbox: damaged files, files of other versions, and too many files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def spool(folder: Path) -> Outbox:
 
 
 def damage(folder: Path, whole: bytes) -> set[str]:
-    """Files of all the kinds that no spool can use; their names."""
+    """Creates all kinds of invalid files; returns their names."""
     header, _ = whole.split(b"\n")[:2]
     texts = {
         "empty": b"",
@@ -66,7 +66,7 @@ def damage(folder: Path, whole: bytes) -> set[str]:
     return {*texts, "pipe", "folder", "link"}
 
 
-def test_damaged_files_are_set_aside_and_keep_none_of_the_others_waiting(spool: Outbox, folder: Path) -> None:
+def test_damaged_files_are_set_aside_and_do_not_block_others(spool: Outbox, folder: Path) -> None:
     whole = keep(spool)
     names = damage(folder, whole.read_bytes())
     assert jobs_in(spool) == ["job_one"]
@@ -83,7 +83,7 @@ def test_damaged_files_are_set_aside_and_keep_none_of_the_others_waiting(spool: 
         ("0.2.0", "0.2.0.dev1", False),
     ],
 )
-def test_what_a_newer_worker_could_not_tell_waits_for_one_of_its_kind(
+def test_an_ending_of_a_newer_version_waits_for_a_worker_of_that_version(
     ours: str, theirs: str, is_newer: bool, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     newer = Outbox(folder, "dyno", version=theirs)
@@ -180,7 +180,7 @@ def test_a_file_that_goes_while_room_is_looked_for_keeps_no_ending_from_its_plac
     assert endings_in(folder) == [kept]
 
 
-def test_what_a_writer_left_unfinished_long_ago_goes(spool: Outbox, folder: Path) -> None:
+def test_old_unfinished_files_are_deleted(spool: Outbox, folder: Path) -> None:
     folder.mkdir()
     old, new = folder / "old.1.part", folder / "new.2.part"
     for path in (old, new):

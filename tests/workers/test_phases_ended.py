@@ -1,4 +1,4 @@
-"""A cancel and a timeout in each phase of a run: the right status, nothing left of the runner, the next job runs."""
+"""A cancel and a timeout in each phase of a run: the right status, no process left, and the next job runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workers.supervisor import Supervisor
 TIMEOUT_S = 4.0  # the program must have begun by then
 PHASES = [None, "starting", "build", "compile", "training", "warmup", "sampling", "verify"]  # None: before any frame
 
-# It never ends by itself, and has a child of its own that left its process group.
+# It never ends by itself, and has a child that left its process group.
 STUCK = """
 import os, time
 child = os.fork()

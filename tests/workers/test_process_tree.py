@@ -1,4 +1,4 @@
-"""The processes below another are found whatever the kernel tells of them."""
+"""Descendants of a process are found with and without the kernel's lists of children."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from workers import zygote
 
-# Of three processes the second has another name than others have, and the third two threads.
+# Of three processes, the second has an unusual name and the third has two threads.
 PROGRAM = """
 import ctypes, os, threading, time
 if os.fork() == 0:

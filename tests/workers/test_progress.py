@@ -1,4 +1,4 @@
-"""The bar moves forward only."""
+"""Progress over the runs of a job; it only increases within a run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def test_the_fraction_is_over_all_runs() -> None:
     assert progress.eta_s == 30 * 0.375 / 0.625
 
 
-def test_a_job_that_has_not_got_anywhere_has_no_end_in_sight() -> None:
+def test_a_job_without_progress_has_no_eta() -> None:
     progress = JobProgress(4).of(ProgressFrame(phase="build"), 0, 3.0)
     assert progress is not None
     assert progress.fraction == 0
     assert progress.eta_s is None
 
 
-def test_too_little_of_a_job_says_nothing_of_the_rest() -> None:
+def test_little_progress_gives_no_eta() -> None:
     told = [
         progress.eta_s
         for completed in (1, 9, 10)

@@ -1,4 +1,4 @@
-"""A signal amid the handling of another, at every instruction: the second is still the one that doesn't wait."""
+"""A signal that interrupts the handler of another, at every instruction, still counts as the second signal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Amid:
 
 
 def interrupted(nth: int, raised_by: Callable[[], None]) -> bool:
-    """Whether `raised_by` came to its `nth` instruction, where a TERM was raised."""
+    """Whether `raised_by` reached its `nth` instruction, where it raised TERM."""
     amid, before = Amid(nth), sys.gettrace()
     sys.settrace(amid)
     try:

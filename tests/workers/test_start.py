@@ -1,4 +1,4 @@
-"""A worker that can't work here says why, and goes."""
+"""A worker that can't start reports the reason and exits."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_a_device_that_is_not_here_ends_the_start_with_a_reason(settings: Settin
     assert "device-unavailable" in ended.stderr
 
 
-def test_the_reason_is_json_where_that_is_asked_for(settings: Settings) -> None:
+def test_the_reason_is_json_with_the_json_log_format(settings: Settings) -> None:
     ended = failed_start({"DYNO_REDIS_URL": str(settings.redis_url), "DYNO_LOG_FORMAT": "json"}, "cpu:4000-4001")
     [said] = map(json.loads, ended.stderr.splitlines())
     assert (said["logger"], said["level"]) == ("dyno.worker", "ERROR")
     assert "device-unavailable" in said["message"]
 
 
-def test_a_host_without_any_framework_offers_no_worker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_does_not_start_without_a_framework(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = dict.fromkeys(get_args(FrameworkName), ("no-such-distribution",))
     monkeypatch.setattr("dyno.devices.discovery._DISTRIBUTIONS", absent)
     with pytest.raises(FrameworkMissing, match="no framework is installed"):

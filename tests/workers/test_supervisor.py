@@ -1,4 +1,4 @@
-"""A supervisor claims, runs, reports and rests as it should."""
+"""The supervisor: claiming, running and reporting jobs, and waiting for the device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.workers.looking import device_is_free, runner_of
 from workers.launcher import Launcher
 from workers.supervisor import Supervisor
 
-# A zygote on a host that has no room for another process. The limit doesn't bind the superuser.
+# A zygote on a host without room for another process. The limit doesn't apply to root.
 FULL = """
 import os, resource, socket, sys
 from workers.zygote import Zygote
@@ -138,7 +138,7 @@ def test_a_job_that_this_worker_does_not_know_is_refused(
     assert (job.status, job.status_reason) == (Status.FAILED, "unknown_workload")
 
 
-def test_a_busy_device_costs_the_job_nothing_and_calls_nobody_at_once(
+def test_a_busy_device_costs_no_attempt_and_wakes_no_worker_at_once(
     quick: Settings,
     store: Store,
     supervisor_of: Callable[..., Supervisor],
@@ -154,7 +154,7 @@ def test_a_busy_device_costs_the_job_nothing_and_calls_nobody_at_once(
     assert woken == []
 
 
-def test_a_job_stays_queued_and_says_who_uses_its_device_until_that_is_free(
+def test_a_job_stays_queued_and_names_the_user_of_its_device_until_that_is_free(
     quick: Settings,
     store: Store,
     client: redis.Redis,
@@ -188,7 +188,7 @@ def test_a_job_stays_queued_and_says_who_uses_its_device_until_that_is_free(
     assert shown == [("busy", True), ("busy", False), ("idle", False)]
 
 
-def test_a_worker_without_jobs_waits_for_nobody_and_one_that_is_to_end_no_longer(
+def test_a_worker_waits_for_its_device_only_while_jobs_wait_and_it_is_not_stopping(
     quick: Settings,
     store: Store,
     supervisor_of: Callable[..., Supervisor],
@@ -211,7 +211,7 @@ def test_a_worker_without_jobs_waits_for_nobody_and_one_that_is_to_end_no_longer
     taken.release()
 
 
-def test_what_could_not_be_prepared_beside_another_worker_is_prepared_once_before_the_first_job(
+def test_a_preparation_delayed_by_another_worker_runs_once_before_the_first_job(
     quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher, here: Device
 ) -> None:
     peak = {"float32": PeakFigure(value=1.0, provenance="measured here")}
@@ -248,7 +248,7 @@ def test_a_worker_that_a_broken_queue_stops_from_claiming_is_not_left_shown_as_b
     assert shown == ["busy", "idle"]
 
 
-def test_a_fault_of_the_workers_own_is_told_and_retried(
+def test_an_error_in_the_worker_is_reported_and_retried(
     quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor]
 ) -> None:
     class Broken(Launcher):

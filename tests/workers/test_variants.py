@@ -1,4 +1,4 @@
-"""Two specs run in turns as one job: in which order, under one lease, and whole or not at all."""
+"""A/B jobs: two specs run in turns under one lease, and the job succeeds or fails as a whole."""
 
 from __future__ import annotations
 
@@ -142,11 +142,11 @@ def test_one_whose_worker_died_is_run_whole_by_another(
     assert not Leases(client, quick).finish(dead, "stop")
 
 
-def test_a_failure_says_which_of_the_specs_it_was(
+def test_a_failure_names_the_spec(
     quick: Settings, store: Store, supervisor_of: Callable[..., Supervisor], forking: Launcher
 ) -> None:
     job_id = store.submit(in_turns(tiny(timeout_s=1), tiny(measure=LONG)))
     supervisor_of(quick, forking).serve()
     failure = store.job(job_id).failure
     assert failure is not None
-    assert failure.message == "the second spec: the job took longer than its 1 s"
+    assert failure.message == "the second spec: the job exceeded its timeout of 1 s"

@@ -1,4 +1,4 @@
-"""A wake-up that came to a worker which the job doesn't fit reaches the one that it fits."""
+"""A worker that a job doesn't fit forwards the wake-up to a worker that it fits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workers.supervisor import Supervisor
 
 @pytest.fixture
 def larger(client: redis.Redis, settings: Settings, here: Device) -> Device:
-    """A device that rests: this host's CPU with twice the memory, elsewhere."""
+    """An idle device on another host: this host's CPU with twice the memory."""
     device = here.model_copy(update={"host": "elsewhere", "memory_bytes": 2 * here.memory_bytes})
     known = {
         "id": "w",
@@ -38,7 +38,7 @@ def larger(client: redis.Redis, settings: Settings, here: Device) -> Device:
 
 @pytest.fixture
 def unfit(store: Store, here: Device, larger: Device) -> str:
-    """A job for the larger one."""
+    """A job for the larger device."""
     answers = {profile(here): False, profile(larger): True}
     return str(store._do(lambda jobs: jobs.submit(tiny(), fits=answers)).job.id)
 
@@ -72,7 +72,7 @@ def test_a_store_that_goes_away_meanwhile_does_no_harm(
     assert supervisor_of(quick, misbehaving("never started")).serve() == 0
 
 
-def test_a_store_that_is_away_already_is_not_asked_once_more(
+def test_an_unreachable_store_is_not_queried_again(
     quick: Settings,
     supervisor_of: Callable[..., Supervisor],
     misbehaving: Callable[[str], Misbehaving],

@@ -1,4 +1,4 @@
-"""Zygotes fork single-threaded, leave nothing behind, and die with whoever started them."""
+"""Zygotes fork with a single thread, leave nothing behind, and end with their parent."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ print(launcher._zygotes["tensorflow"].pid, flush=True)
 time.sleep(600)
 """
 
-# A process of its own session, whose parent is the runner, or has ended.
+# A process in its own session, whose parent is the runner or has ended.
 ESCAPED = f"""import os, subprocess, sys, time
 p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True)
 print(p.pid, flush=True)"""
@@ -77,7 +77,7 @@ print("its end was heard", flush=True)
 time.sleep(600)
 """
 
-# Says what its one runner says, until it is told to close its launcher.
+# Prints the messages of its one runner, until it is asked to close its launcher.
 OWNER = f"""
 import os, sys
 from workers.launcher import Launcher
@@ -90,7 +90,7 @@ sys.stdin.read()
 launcher.close()
 """
 
-# A zygote as it would be after a library had started a thread in it.
+# A zygote in which a library has started a thread.
 TWO_THREADS = """
 import os, socket, sys, threading
 from workers.zygote import Zygote
@@ -118,7 +118,7 @@ def test_each_job_has_a_process_of_its_own_and_none_is_left(
     eventually(lambda: len(list(Path(f"/proc/{zygote}/fd").iterdir())) == settled)
 
 
-def test_a_runner_is_left_nothing_but_its_own_descriptors(misbehaving: Callable[[str], Misbehaving]) -> None:
+def test_a_runner_has_only_its_own_descriptors(misbehaving: Callable[[str], Misbehaving]) -> None:
     launcher = misbehaving(SLEEP)
     runner = launcher.spawn(["-P", "-c", "import time; print('up', flush=True); time.sleep(600)"], b"{}")
     pid = until_begun(runner)
@@ -171,7 +171,7 @@ def test_a_zygote_that_still_imports_ends_with_its_supervisor_too() -> None:
     assert until_gone(pid)
 
 
-def test_what_a_runner_started_ends_with_it(misbehaving: Callable[[str], Misbehaving]) -> None:
+def test_processes_that_a_runner_started_end_with_it(misbehaving: Callable[[str], Misbehaving]) -> None:
     program = f"import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print(p.pid)"
     launcher = misbehaving(program)
     ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))
@@ -181,7 +181,9 @@ def test_what_a_runner_started_ends_with_it(misbehaving: Callable[[str], Misbeha
 
 
 @pytest.mark.parametrize("program", [ESCAPED, ESCAPED_TWICE])
-def test_what_left_a_runners_group_ends_with_it(misbehaving: Callable[[str], Misbehaving], program: str) -> None:
+def test_processes_that_left_a_runners_group_end_with_it(
+    misbehaving: Callable[[str], Misbehaving], program: str
+) -> None:
     launcher = misbehaving(program)
     ended = watched(launcher.spawn(["-P", "-c", program], b"{}"))
     assert ended.exit.code == 0
@@ -190,10 +192,10 @@ def test_what_left_a_runners_group_ends_with_it(misbehaving: Callable[[str], Mis
     assert children_of(zygote_of(launcher, None)) == set()
 
 
-def test_what_left_the_group_of_a_runner_that_lives_is_let_be_and_reaped(
+def test_processes_that_left_a_live_runners_group_are_kept_and_reaped(
     misbehaving: Callable[[str], Misbehaving],
 ) -> None:
-    """A library may well start a process so, and use it."""
+    """A library may start and use a process in this way."""
     launcher = misbehaving(BRIEF)
     runner = launcher.spawn(["-P", "-c", BRIEF], b"{}")
     pid = until_begun(runner)
@@ -204,7 +206,7 @@ def test_what_left_the_group_of_a_runner_that_lives_is_let_be_and_reaped(
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_what_left_a_runners_group_ends_with_the_worker_too(end: str) -> None:
+def test_processes_that_left_a_runners_group_end_with_the_worker(end: str) -> None:
     program = ESCAPED.replace("print(p.pid", "print(f'{os.getpid()} {p.pid}'") + "; time.sleep(600)"
     with subprocess.Popen(
         [sys.executable, "-P", "-c", OWNER, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -232,7 +234,7 @@ def test_a_killed_zygote_is_replaced_at_the_next_job(here: Device, request_for: 
 
 
 def _ask(control: socket.socket) -> RunnerProcess:
-    """What a launcher does, to a zygote of the test's own."""
+    """Request a child from the test's own zygote, like a launcher."""
     frames_read, frames_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     status_read, status_write = os.pipe2(os.O_CLOEXEC)
     log, request = LogTail(), os.memfd_create("request")

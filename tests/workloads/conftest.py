@@ -31,7 +31,7 @@ def device() -> Device:
 
 @pytest.fixture(scope="session")
 def context(tensorflow: TensorFlow, device: Device) -> Callable[..., BuildContext]:
-    """Makes a context; `framework`, `run` and where files lie can be given."""
+    """Makes a context, optionally with `framework`, `run` and folders."""
 
     def make(
         framework: Framework = tensorflow, run: int = 0, data_dir: Path | None = None, artifacts: Path | None = None
@@ -55,14 +55,14 @@ def context(tensorflow: TensorFlow, device: Device) -> Callable[..., BuildContex
 
 @pytest.fixture(scope="session")
 def with_room(context: Callable[..., BuildContext], device: Device) -> Callable[..., BuildContext]:
-    """As `context`, on a device with enough memory for plain steps."""
+    """Like `context`, on a device with enough memory for plain steps."""
     roomy = device.model_copy(update={"memory_bytes": 64 << 30})
     return lambda *given, **named: replace(context(*given, **named), device=roomy)
 
 
 @pytest.fixture(scope="session")
 def graph_flops(tensorflow: TensorFlow) -> Callable[[Any], float]:
-    """Counts those of a training step of a model of small images, for one sample, in TensorFlow's own graph."""
+    """Counts the FLOP per sample of an image model's training step in TensorFlow's own graph."""
 
     def counted(model: Any, batch: int = 10) -> float:
         import tensorflow as tf

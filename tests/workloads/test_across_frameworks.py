@@ -1,4 +1,4 @@
-"""Weights that one framework left mean the same to another: recurrent layers, and running means and variances too."""
+"""Weights saved by one framework work the same in another, including recurrent layers and running statistics."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MAKE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def answered(keras: Any, name: str, weights: Path, *, draw: bool) -> NDArray[np.float32]:
-    """By a small model with the weights in that file, which are drawn and stored first where that is asked for."""
+    """The outputs of a small model with weights from that file; with `draw`, it draws and saves the weights first."""
     model = MAKE[name](keras, validate_params(workload(name), SMALL[name]))
     if draw:
         for each in model.weights:
@@ -61,7 +61,7 @@ def answered(keras: Any, name: str, weights: Path, *, draw: bool) -> NDArray[np.
 
 @pytest.fixture(scope="module")
 def by_jax(tensorflow: TensorFlow, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
-    """Of each model, TensorFlow's answers and those of JAX, in a process of its own, with the same weights."""
+    """The outputs of each model on TensorFlow and, in a separate process, on JAX, with the same weights."""
     folder = tmp_path_factory.mktemp("weights")
     ours = {name: answered(tensorflow.keras, name, folder / f"{name}.weights.h5", draw=True) for name in SMALL}
     command = [sys.executable, "-P", "-m", "tests.workloads.test_across_frameworks", str(folder)]

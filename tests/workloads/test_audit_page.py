@@ -30,7 +30,7 @@ SCALES = {
 
 
 def heading(figure: Reference) -> str:
-    """Title and year; a title that ends in brackets takes the year into them."""
+    """Title and year; if the title ends in brackets, the year goes inside them."""
     if figure.title.endswith(")"):
         return f"{figure.title[:-1]}, {figure.year})"
     return f"{figure.title} ({figure.year})"
@@ -45,14 +45,14 @@ def told(value: float, unit: str, text: str) -> bool:
     return any(math.isclose(number, each, rel_tol=1e-6) for number in numbers(text) for each in scaled)
 
 
-def test_each_article_has_its_section_and_no_section_is_of_anything_else() -> None:
+def test_articles_and_sections_match_one_to_one() -> None:
     assert {heading(figure) for _, figure in QUOTED} == SECTIONS.keys()
 
 
 @pytest.mark.parametrize(
     ("name", "figure"), QUOTED, ids=lambda part: part if isinstance(part, str) else f"{part.metric}-{part.value}"
 )
-def test_each_figure_is_audited_where_its_article_is(name: str, figure: Reference) -> None:
+def test_each_figure_is_in_its_article_s_section(name: str, figure: Reference) -> None:
     rows = [line for line in SECTIONS[heading(figure)].splitlines() if line.startswith("|")]
     if figure.value is None:
         assert any(re.search(r"not run|out of memory", row, re.IGNORECASE) for row in rows)
@@ -60,7 +60,7 @@ def test_each_figure_is_audited_where_its_article_is(name: str, figure: Referenc
         assert any(told(figure.value, figure.unit, row) for row in rows)
 
 
-def test_a_figure_that_is_not_there_would_be_missed() -> None:
+def test_a_missing_figure_is_detected() -> None:
     (rows,) = (text for title, text in SECTIONS.items() if title.startswith("How to harness"))
     assert told(15.70e12, "FLOP/s", rows)
     assert not told(15.71e12, "FLOP/s", rows)

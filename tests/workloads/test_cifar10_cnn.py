@@ -36,7 +36,7 @@ def _trained(context: BuildContext, network: Network = PHOTOGRAPHS, **params: An
 
 @pytest.fixture(scope="module")
 def noise() -> Images:
-    """Few images without any meaning: the synthetic twin takes seconds to make."""
+    """A few meaningless images: making the synthetic data takes seconds."""
     random = np.random.default_rng(1)
     images = random.integers(0, 256, (96, 32, 32, 3), dtype=np.uint8)
     labels = random.integers(0, 10, 96, dtype=np.uint8)
@@ -44,7 +44,7 @@ def noise() -> Images:
     return Images(images[:64], labels[:64], images[64:], labels[64:], cifar10.CLASS_NAMES, origin)
 
 
-def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(
+def test_flops_match_tensorflow_s_count_of_the_graph(
     tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
 ) -> None:
     # For the two gradients of an unpadded convolution TensorFlow counts the places of its input, 16 x 16. The products
@@ -56,7 +56,7 @@ def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(
     assert PHOTOGRAPHS.flops_per_sample == pytest.approx(143e6, rel=0.01)
 
 
-def test_the_layers_and_defaults_are_those_of_the_reference(tensorflow: TensorFlow) -> None:
+def test_layers_and_defaults_match_the_reference(tensorflow: TensorFlow) -> None:
     model = PHOTOGRAPHS.model(tensorflow.keras, 1e-3, False)
     kinds = [type(layer).__name__ for layer in model.layers]
     block = ["BatchNormalization", "Conv2D", "Conv2D", "MaxPooling2D", "Dropout"]

@@ -56,7 +56,7 @@ def test_a_later_run_asks_no_framework_and_leaves_nothing_behind(context: Contex
     assert "frameworks" not in built.verify().details
 
 
-def test_an_absent_accelerator_says_what_was_tried() -> None:
+def test_the_reason_for_an_absent_accelerator_lists_what_was_tried() -> None:
     facts = host_facts()
     if not facts["tpu"]["found"]:
         assert "/dev/accel*" in facts["tpu"]["reason"]
@@ -76,7 +76,7 @@ def test_the_listing_has_a_line_for_each_cache_and_each_reason() -> None:
 
 @pytest.fixture
 def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
-    """Recorded, as there may be no GPU here: what NVML answers on a host with one H200 that tells no MIG mode."""
+    """Recorded because the host may have no GPU: NVML's responses with one H200 that reports no MIG mode."""
 
     def refuse(handle: object) -> None:
         raise nvml.NVMLError("Not Supported")
@@ -105,7 +105,7 @@ def recorded_nvml(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
 
 
 @pytest.mark.usefixtures("recorded_nvml")
-def test_a_gpu_is_told_in_bytes_hertz_and_watts_and_what_it_refuses_is_null() -> None:
+def test_gpu_facts_are_in_bytes_hertz_and_watts_and_unsupported_ones_are_null() -> None:
     (gpu,) = gpu_facts()
     assert (gpu["model"], gpu["driver"], gpu["compute_capability"]) == ("NVIDIA H200", "570.86.15", "9.0")
     assert (gpu["memory_bytes"], gpu["power_limit_w"], gpu["clock_most_hz"]) == (150_754_820_096, 700.0, 1.98e9)
@@ -113,19 +113,19 @@ def test_a_gpu_is_told_in_bytes_hertz_and_watts_and_what_it_refuses_is_null() ->
     assert any(line.startswith("GPU 0 power limit w:") for line in listing(host_facts()).splitlines())
 
 
-def test_a_framework_that_is_not_here_gives_its_reason_in_place_of_devices() -> None:
+def test_an_unknown_framework_gives_a_reason_instead_of_devices() -> None:
     told = query_visible_devices("theano")
     assert told["devices"] == []
-    assert 'no framework "theano"' in told["reason"]
+    assert 'unknown framework "theano"' in told["reason"]
 
 
 @pytest.mark.skipif("jax" not in installed_frameworks(), reason="JAX is not installed")
-def test_another_framework_is_asked_in_a_process_of_its_own() -> None:
+def test_another_framework_is_queried_in_a_separate_process() -> None:
     told = query_visible_devices("jax")
     assert {"cpu", "gpu", "tpu"} & {device["kind"] for device in told["devices"]}
 
 
-def test_it_does_no_arithmetic_and_says_what_it_times(device: Device) -> None:
+def test_it_times_no_arithmetic_and_describes_an_execution(device: Device) -> None:
     params = validate_params(INFO, {})
     assert INFO.flops(params) == 0
     assert [spec.name for spec in INFO.metrics] == ["discovery_time"]

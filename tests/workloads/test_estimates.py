@@ -1,4 +1,4 @@
-"""The estimates of time and memory, and the linter's warnings, with the numbers they go by.
+"""Estimates of time and memory, and the linter's warnings with their inputs.
 
 Measured: peak resident memory on two cores, real data.
 """
@@ -70,7 +70,7 @@ def test_virtual_devices_hold_more_together_and_accelerators_less_each(device: D
 
 
 def test_each_replica_s_loop_takes_its_turn_on_the_cores(device: Device) -> None:
-    """Measured over 8 on two cores: a step of 2.5 (JAX) to 3.8 (TensorFlow) times that of one."""
+    """Measured with 8 replicas on two cores: a step took 2.5 (JAX) to 3.8 (TensorFlow) times that of one replica."""
     cores = device.model_copy(update={"cores": [0, 1]})
     one, eight = (_estimated("imdb_lstm", cores, replicas).train_s for replicas in (1, 8))
     assert 2 < eight / one < 4
@@ -92,7 +92,7 @@ def tpu(device: Device) -> Device:
 
 
 @pytest.mark.parametrize("name", ["mnist_cnn", "imdb_lstm", "weather_gru", "shakespeare_lstm", "resnet50"])
-def test_each_replica_s_share_of_the_batch_is_to_be_a_multiple_of_8(name: str) -> None:
+def test_each_replica_s_share_of_the_batch_should_be_a_multiple_of_8(name: str) -> None:
     assert "BATCH_UNEVEN" not in _told(name, {"batch_size": 96}, replicas=4)
     assert _told(name, {"batch_size": 96}, replicas=8)["BATCH_UNEVEN"] == {"batch_size_per_replica": 12, "multiple": 8}
 
@@ -116,7 +116,7 @@ def test_a_batch_is_small_where_starting_its_step_outweighs_its_work(
     assert "BATCH_SMALL" not in _told(name, {"batch_size": small})  # of no device nothing is known
 
 
-def test_data_weights_and_activations_that_all_fit_in_cache_are_told(device: Device) -> None:
+def test_data_weights_and_activations_that_fit_in_cache_raise_a_warning(device: Device) -> None:
     roomy = device.model_copy(update={"last_cache_bytes": 64 << 20})
     few = {"train_samples": 1000, "batch_size": 16}
     told = _told("mnist_cnn", few, roomy)["CACHE_RESIDENT"]
@@ -126,5 +126,5 @@ def test_data_weights_and_activations_that_all_fit_in_cache_are_told(device: Dev
 
 
 @pytest.mark.parametrize("name", ["mnist_cnn", "cifar10_cnn", "weather_gru", "shakespeare_lstm"])
-def test_nothing_is_held_against_what_the_references_ran(name: str, device: Device) -> None:
+def test_the_references_params_raise_no_warning(name: str, device: Device) -> None:
     assert _told(name, AUTO, device.model_copy(update={"last_cache_bytes": 32 << 20})) == {}

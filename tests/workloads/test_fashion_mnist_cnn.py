@@ -24,14 +24,14 @@ TINY = {
 }
 
 
-def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(
+def test_flops_match_tensorflow_s_count_of_the_graph(
     tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
 ) -> None:
     assert graph_flops(CLOTHES.model(tensorflow.keras, 1e-3, False)) == CLOTHES.flops_per_sample
     assert CLOTHES.flops_per_sample == pytest.approx(493e6, rel=0.01)
 
 
-def test_the_layers_and_defaults_are_those_of_the_reference(tensorflow: TensorFlow) -> None:
+def test_layers_and_defaults_match_the_reference(tensorflow: TensorFlow) -> None:
     model = CLOTHES.model(tensorflow.keras, 1e-3, False)
     kinds = [type(layer).__name__ for layer in model.layers]
     block = ["BatchNormalization", "Conv2D", "MaxPooling2D", "Dropout"]

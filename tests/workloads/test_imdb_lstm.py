@@ -58,7 +58,7 @@ def test_the_defaults_are_the_reference_ones() -> None:
     assert (params.batch_size, params.epochs, params.words, params.length) == (64, 20, 15_000, 250)
 
 
-def test_the_flops_are_those_that_tensorflow_counts_in_an_unrolled_graph(
+def test_flops_match_tensorflow_s_count_of_an_unrolled_graph(
     tensorflow: TensorFlow,
 ) -> None:
     params = _params(recurrence="unrolled", length=3, embedding=6, units=7)
@@ -69,7 +69,7 @@ def test_the_flops_are_those_that_tensorflow_counts_in_an_unrolled_graph(
     assert flops_per_sample(ImdbLstmParams()) == pytest.approx(79e6, rel=0.01)
 
 
-def test_what_was_learned_is_told_beside_what_knowing_nothing_would_do(training: Training) -> None:
+def test_accuracy_is_reported_with_the_majority_baseline(training: Training) -> None:
     assert training.data.kind == "synthetic"
     assert (training.data.train_samples, training.data.test_samples) == (320, 500)
     assert training.accuracy is not None
@@ -80,7 +80,7 @@ def test_what_was_learned_is_told_beside_what_knowing_nothing_would_do(training:
 
 @pytest.mark.verify
 def test_it_learns_which_words_lean_to_which_side(context: Context) -> None:
-    """One seed in eleven had not begun to learn, the others were right on 68 to 73 %: the best of three counts."""
+    """One seed in eleven didn't learn, the others were right on 68 to 73 %: so the best of three counts."""
 
     def trained(seed: int) -> Training:
         ready = replace(context(), seed=seed)
@@ -131,7 +131,7 @@ def test_a_loop_too_long_to_be_written_out_is_refused() -> None:
     assert [field.pointer for field in ImdbLstmParams(recurrence="unrolled", length=257).conflicts()] == ["/length"]
 
 
-def test_an_estimate_grows_with_what_is_asked_for(device: Device) -> None:
+def test_an_estimate_grows_with_the_params(device: Device) -> None:
     usual = IMDB.estimate(ImdbLstmParams(), device)
     assert IMDB.estimate(ImdbLstmParams(epochs=40), device).train_s > 1.5 * usual.train_s
     assert IMDB.estimate(ImdbLstmParams(units=1600), device).memory_bytes > 1.5 * usual.memory_bytes
@@ -146,6 +146,6 @@ def test_no_more_reviews_are_counted_in_a_step_than_are_left_to_train_on() -> No
     assert IMDB.flops(several) == 2 * 30 * flops_per_sample(params)
 
 
-def test_the_linter_says_when_accuracy_will_not_be_comparable() -> None:
+def test_the_linter_warns_when_accuracy_is_not_comparable() -> None:
     assert [raised.code for raised in IMDB.lint(_params())] == ["SYNTHETIC_DATA"]
     assert IMDB.lint(ImdbLstmParams()) == []

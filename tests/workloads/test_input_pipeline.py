@@ -1,4 +1,4 @@
-"""The training step, fed and resident, on the real TensorFlow: what is timed, told, raised and refused."""
+"""The fed and the resident training step on the real TensorFlow: timing, details, warnings and errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FED_WELL: dict[str, Any] = {
 
 
 class Mislabelled(TensorFlow):
-    """Feeds every batch with the labels of other images."""
+    """Feeds every batch with labels of other images."""
 
     def __init__(self, sound: TensorFlow) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def test_a_step_that_waits_for_large_files_is_bound_by_its_input(context: Contex
 
 
 def test_a_step_that_outlasts_its_input_is_not(context: Context) -> None:
-    """A single delay by the host is as long as several of these steps."""
+    """A single delay on the host can outlast several of these steps."""
 
     def unbound() -> Verification | None:
         found = _run(context(), **FED_WELL).verify()
@@ -106,7 +106,7 @@ def test_a_step_that_outlasts_its_input_is_not(context: Context) -> None:
     assert found.figures["input_wait_share"] > 0
 
 
-def test_the_first_call_which_may_compile_is_counted_only_where_there_is_no_other(context: Context) -> None:
+def test_the_first_call_counts_only_without_another_call(context: Context) -> None:
     run = _run(context())
     run._calls = [_Call(took_s=100.0, waited_s=0.0, made_in_s=0.0)]
     assert run.verify().figures == {"input_wait_share": 0, "input_core_share": 0}
@@ -114,9 +114,7 @@ def test_the_first_call_which_may_compile_is_counted_only_where_there_is_no_othe
     assert run.verify().figures == pytest.approx({"input_wait_share": 0.7, "input_core_share": 0.4})
 
 
-def test_what_is_made_ahead_on_the_device_s_own_cores_binds_it_too_and_on_others_it_does_not(
-    context: Context, device: Device
-) -> None:
+def test_batches_made_ahead_count_as_input_only_on_the_device_s_own_cores(context: Context, device: Device) -> None:
     run = _run(context())
     run._calls = [_Call(took_s=1.0, waited_s=0.0, made_in_s=len(CORES) * 0.3)]
     assert "INPUT_BOUND" in _codes(run.verify())
@@ -124,7 +122,7 @@ def test_what_is_made_ahead_on_the_device_s_own_cores_binds_it_too_and_on_others
     assert "INPUT_BOUND" not in _codes(run.verify())
 
 
-def test_a_call_waits_until_as_many_batches_lie_ready_as_before_and_counts_that(context: Context) -> None:
+def test_a_call_waits_until_as_many_batches_are_ready_as_before_and_counts_the_wait(context: Context) -> None:
     run = _run(context(), **STARVED | {"prefetch": 3})
     run._calls.clear()
     run.execute(1)
@@ -145,7 +143,7 @@ def test_both_cases_are_a_step_on_as_many_images_and_count_the_same(context: Con
     assert {spec.name for spec in PIPELINE.metrics if spec.each_run} == run.verify().figures.keys()
 
 
-def test_batches_made_ahead_of_one_call_serve_the_next_even_after_the_checks(context: Context) -> None:
+def test_batches_made_ahead_survive_until_the_next_call_even_after_the_checks(context: Context) -> None:
     run = _run(context(), **STARVED | {"prefetch": 3, "input_threads": 2})
     run.verify()
     run.execute(2)
@@ -162,11 +160,11 @@ def test_the_fed_step_agrees_with_a_plain_one(with_room: Context) -> None:
     assert "RESULT_INCORRECT" not in _run(with_room(run=1)).verify().verified
 
 
-def test_labels_that_are_not_those_of_their_images_are_found(with_room: Context, tensorflow: TensorFlow) -> None:
+def test_labels_of_other_images_are_detected(with_room: Context, tensorflow: TensorFlow) -> None:
     assert "RESULT_INCORRECT" in _codes(_run(with_room(framework=Mislabelled(tensorflow))).verify())
 
 
-def test_a_loss_that_is_no_number_is_told(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nonfinite_loss_raises_a_warning(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run(context())
     monkeypatch.setattr(run._step, "train", lambda batch: math.inf)
     run.cases[1].execute(1)
@@ -213,7 +211,7 @@ def test_larger_files_are_expected_to_take_longer_and_more_images_more_memory(de
     assert many.train_s == 0
 
 
-def test_the_linter_says_what_a_training_s_would(device: Device) -> None:
+def test_the_linter_warns_as_a_training_s_linter_does(device: Device) -> None:
     cached = device.model_copy(update={"last_cache_bytes": 1 << 30})
     told = {raised.code for raised in PIPELINE.lint(_params(batch_size=1), cached, 1)}
     assert told == {"SYNTHETIC_DATA", "BATCH_UNEVEN", "BATCH_SMALL", "CACHE_RESIDENT"}

@@ -1,4 +1,4 @@
-"""A pipeline that delivers no images or the same ones for ever, and steps on them that are counted and not made."""
+"""Pipelines without images or with repeated ones, and steps that are counted but not made."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_images_that_make_a_single_batch_may_come_again(context: Context, monkey
     assert "RESULT_INCORRECT" not in _codes(run.verify())
 
 
-def test_a_step_that_is_counted_and_not_made_is_told_of_either_case(
+def test_a_step_counted_but_not_made_raises_a_warning_in_both_cases(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = _run(context())

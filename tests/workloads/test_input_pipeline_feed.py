@@ -28,7 +28,7 @@ def _feed(fill: Any = _numbers, seed: int = 1, threads: int = 1, ahead: int = 0,
 
 
 def _taken(feed: BatchFeed, batches: int) -> list[list[int]]:
-    """The numbers of the samples of each batch, whose targets are ten times those."""
+    """The sample indices of each batch; targets are ten times the indices."""
     found = []
     with feed:
         for _ in range(batches):
@@ -60,12 +60,12 @@ def test_samples_that_make_no_full_batch_are_left_out_of_their_epoch() -> None:
     assert set(chain(*found)) == set(range(BATCH + 3))
 
 
-def test_what_was_made_ahead_is_taken_after_a_pause_and_nothing_is_lost() -> None:
+def test_batches_made_ahead_are_kept_over_a_pause() -> None:
     feed = _feed(threads=2, ahead=2)
     assert _taken(feed, 1) + _taken(feed, 4) + _taken(feed, 1) == _taken(_feed(), 6)
 
 
-def test_as_many_batches_lie_ready_after_a_call_as_were_asked_for_ahead() -> None:
+def test_after_a_call_the_requested_number_of_batches_is_ready() -> None:
     filled = []
 
     def counting(rows: Rows, into: Float32) -> None:
@@ -106,7 +106,7 @@ def test_its_threads_end_with_it() -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, 3])
-def test_what_is_raised_in_a_thread_reaches_who_takes_the_batch(ahead: int) -> None:
+def test_take_raises_a_thread_s_exception(ahead: int) -> None:
     def broken(rows: Rows, into: Float32) -> None:
         raise ValueError("no image")
 
@@ -116,7 +116,7 @@ def test_what_is_raised_in_a_thread_reaches_who_takes_the_batch(ahead: int) -> N
     assert list(_threads()) == []
 
 
-def test_what_is_raised_while_batches_are_made_ahead_is_not_lost() -> None:
+def test_exceptions_while_making_batches_ahead_are_raised() -> None:
     calls = []
 
     def breaking(rows: Rows, into: Float32) -> None:
@@ -130,7 +130,7 @@ def test_what_is_raised_while_batches_are_made_ahead_is_not_lost() -> None:
             feed.settle()
 
 
-def test_a_fault_gives_up_what_was_to_be_made_ahead() -> None:
+def test_an_exception_cancels_batches_made_ahead() -> None:
     gate, calls = threading.Event(), []
 
     def once(rows: Rows, into: Float32) -> None:
@@ -160,7 +160,7 @@ ROWS = np.array([3, 0, 4, 3])
 
 @pytest.fixture(scope="module", params=[1, 3])
 def images(request: pytest.FixtureRequest) -> np.ndarray:
-    """Smooth ones, as no JPEG keeps noise: brighter to one side, and from image to image."""
+    """Smooth images, because JPEG loses noise: brightness rises to one side and from image to image."""
     values = np.add.outer(np.add.outer(10 * np.arange(5), 5 * np.arange(32)), np.zeros(16))[..., np.newaxis]
     smooth: np.ndarray = (values + 10 * np.arange(request.param)).astype(np.uint8)
     return smooth
@@ -183,7 +183,7 @@ def test_a_jpeg_is_the_image_about(images: np.ndarray, scale: int) -> None:
     assert 0 < difference.mean() < 0.05
 
 
-def test_larger_files_take_more_and_what_is_held_is_told() -> None:
+def test_larger_files_take_more_memory_and_their_size_is_reported() -> None:
     digits = mnist.load(Settings(), "sample").train_images[:20]
     memory, png = store_images(digits, "memory"), store_images(digits, "png")
     assert memory.held_bytes == 4 * digits.size

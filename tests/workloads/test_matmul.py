@@ -35,7 +35,7 @@ def _codes(found: Verification) -> list[str]:
 
 
 class Spoilt(TensorFlow):
-    """The real framework, but each product passes through `spoil`."""
+    """The real framework, except that `spoil` changes each product."""
 
     def __init__(self, sound: TensorFlow, spoil: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def test_a_rectangular_product_is_verified(context: Context) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 31])
-def test_sizes_too_small_to_tell_a_precision_tell_none(context: Context, n: int) -> None:
+def test_small_sizes_report_no_observed_precision(context: Context, n: int) -> None:
     found = _verified(context(), n=n, repeats=2, dtype="bfloat16")
     assert _codes(found) == []
     assert found.precision is not None
@@ -80,7 +80,7 @@ def test_one_column_left_out_of_a_product_is_found(tensorflow: TensorFlow, conte
 
 
 class Once(TensorFlow):
-    """The real framework, but what a chain gives passes through `spoil`; single products are sound."""
+    """The real framework, except that `spoil` changes the results of chains, not of single products."""
 
     def __init__(self, sound: TensorFlow, spoil: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ def test_the_details_say_how_much_memory_one_execution_touches(context: Context)
     assert found.details["working_set_bytes"] > 2 * (1 << 20)
 
 
-def test_what_cannot_fit_is_estimated_so(device: Device) -> None:
+def test_estimates_exceed_the_memory_for_products_that_cannot_fit(device: Device) -> None:
     assert estimate(_params(n=100_000), device).memory_bytes > 100 << 30
     assert estimate(_params(n=1 << 24), device).memory_bytes > 1 << 50
     assert estimate(_params(n=1024), device).memory_bytes < 1 << 30
@@ -211,5 +211,5 @@ def test_bfloat16_is_expected_to_be_slow_on_a_core_without_its_instructions(devi
         ({"m": 64, "k": 100, "n": 64, "mode": "dispatch"}, []),
     ],
 )
-def test_the_linter_says_what_the_sizes_alone_tell(params: dict[str, Any], codes: list[str]) -> None:
+def test_the_linter_warns_by_sizes_alone(params: dict[str, Any], codes: list[str]) -> None:
     assert [raised.code for raised in lint(_params(**params))] == codes

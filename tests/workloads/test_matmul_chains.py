@@ -1,4 +1,4 @@
-"""Honest chains whose errors are no random walk: small matrices, TF32, and bfloat16 that is cut off, not rounded."""
+"""Correct chains whose errors aren't a random walk: small matrices, TF32, and truncated bfloat16."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _verified(context: BuildContext, **params: Any) -> Verification:
         ("bfloat16", 3, 1000, False),
     ],
 )
-def test_a_long_chain_of_small_products_is_not_held_against_a_random_walk(
+def test_a_long_chain_of_small_products_is_not_compared_with_a_random_walk(
     context: Context, dtype: str, n: int, repeats: int, told: bool
 ) -> None:
     found = _verified(context(), n=n, repeats=repeats, dtype=dtype)
@@ -45,7 +45,7 @@ def test_a_long_chain_of_small_products_is_not_held_against_a_random_walk(
 
 
 class Tf32(TensorFlow):
-    """The real framework, but operands are rounded as a unit for TF32 does it."""
+    """The real framework, with operands rounded as by a TF32 unit."""
 
     def __init__(self, sound: TensorFlow) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def test_a_long_chain_in_tf32_is_verified_as_such(tensorflow: TensorFlow, contex
 
 
 class CutOff(TensorFlow):
-    """The real framework, but bfloat16 is cut off, as TensorFlow does it on a processor without AVX-512."""
+    """The real framework, with truncated bfloat16, like TensorFlow on a processor without AVX-512."""
 
     def __init__(self, sound: TensorFlow, spoil: Callable[[Any], Any] = lambda product: product) -> None:
         super().__init__()
@@ -86,13 +86,13 @@ class CutOff(TensorFlow):
 
 
 @pytest.mark.parametrize(("n", "repeats"), [(20, 25), (64, 25), (64, 100), (64, 1000)])
-def test_a_chain_that_is_cut_off_is_right_or_too_long_to_be_told(
+def test_a_truncated_chain_is_right_or_too_long_to_check(
     tensorflow: TensorFlow, context: Context, n: int, repeats: int
 ) -> None:
     found = _verified(context(CutOff(tensorflow)), n=n, repeats=repeats, dtype="bfloat16")
     assert found.warnings == []
     assert ("RESULT_INCORRECT" in found.verified) is (repeats <= 100)
-    assert ("is cut off here" in found.unchecked.get("RESULT_INCORRECT", "")) is (repeats > 100)
+    assert ("the device truncates" in found.unchecked.get("RESULT_INCORRECT", "")) is (repeats > 100)
 
 
 def test_a_wrong_chain_is_found_though_it_is_cut_off(tensorflow: TensorFlow, context: Context) -> None:

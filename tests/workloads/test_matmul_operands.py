@@ -49,7 +49,7 @@ PARAMS = MatmulParams(n=64, repeats=2, mode="dispatch")
 
 
 def _half_zero(params: MatmulParams, random: np.random.Generator) -> tuple[Any, Any]:
-    """Neither operand is more than half zeros; their product is nothing else."""
+    """Each operand is at most half zeros, but their product is all zeros."""
     m, k, n = params.sides
     left = np.arange(k) < k // 2
     return normal(m, k, random) * left, normal(k, n, random) * ~left[:, None]
@@ -87,7 +87,7 @@ def test_of_many_small_operands_some_hold_one_value_by_chance_and_all_of_them_by
     assert [raised.code for raised in built.verify().warnings] == told
 
 
-def test_of_thousands_of_short_rows_of_eight_numbers_none_is_called_degenerate(context: Context) -> None:
+def test_thousands_of_short_rows_are_not_degenerate(context: Context) -> None:
     built = IntegerDispatch(MatmulParams(m=1, k=16, n=1, dtype="int8", mode="dispatch"), 1.0, 4096, context())
     built.execute(1)
     assert built.verify().warnings == []

@@ -1,4 +1,4 @@
-"""Several sizes in one job, and the dtypes that not every device has."""
+"""Several sizes in one job, and dtypes that only some devices support."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_each_size_is_a_case_with_its_own_work(context: Context) -> None:
 
 
 @pytest.mark.parametrize("mode", ["chain", "dispatch"])
-def test_each_size_is_verified_and_the_largest_error_told_in_its_precision(context: Context, mode: str) -> None:
+def test_each_size_is_verified_and_the_largest_error_reported(context: Context, mode: str) -> None:
     found = _verified(context(), sizes=[2, 64, 48], mode=mode, dtype="bfloat16", repeats=3)
     assert found.warnings == []
     assert found.precision is not None
@@ -65,7 +65,7 @@ def test_each_size_is_verified_and_the_largest_error_told_in_its_precision(conte
     assert found.details["working_set_bytes"] == min(size["working_set_bytes"] for size in sizes.values())
 
 
-def test_what_can_not_be_told_of_one_size_is_unchecked_of_the_job(context: Context) -> None:
+def test_a_check_that_one_size_lacks_is_unchecked_for_the_job(context: Context) -> None:
     found = _verified(context(), sizes=[3, 64], repeats=100, dtype="bfloat16")
     assert found.warnings == []
     assert "RESULT_INCORRECT" not in found.verified
@@ -76,7 +76,7 @@ def test_the_precision_of_one_size_stands_for_no_other_that_is_too_small_to_tell
     found = _verified(context(), sizes=[64, 16], mode="dispatch")
     assert found.precision is not None
     assert found.precision.observed == "float32"
-    assert found.unchecked == {"PRECISION_MISMATCH": "a product of 16x16x16 doesn't tell its precision"}
+    assert found.unchecked == {"PRECISION_MISMATCH": "the product of 16x16x16 doesn't identify its precision"}
     assert _verified(context(), sizes=[64, 48], mode="dispatch").unchecked == {}
 
 
@@ -106,9 +106,7 @@ def test_a_wrong_size_is_named(tensorflow: TensorFlow, context: Context) -> None
         (_int8(sizes=[8, [1, LONGEST + 1, 1]]), [("/sizes", "overflow")]),
     ],
 )
-def test_what_can_not_be_measured_is_refused_where_it_is_wrong(
-    params: dict[str, Any], refused: list[tuple[str, str]]
-) -> None:
+def test_invalid_sizes_are_refused_with_their_pointer(params: dict[str, Any], refused: list[tuple[str, str]]) -> None:
     assert _refused(**params) == refused
 
 
@@ -137,9 +135,7 @@ def test_the_linter_looks_at_every_size() -> None:
 
 
 @pytest.mark.parametrize(("k", "observed"), [(1500, "int8"), (1501, "int8"), (64, None)])
-def test_integers_are_exact_and_told_from_floats_where_float32_would_not_be(
-    context: Context, k: int, observed: str | None
-) -> None:
+def test_integers_are_exact_and_differ_from_float32_sums(context: Context, k: int, observed: str | None) -> None:
     found = _verified(context(), **_int8(m=12, k=k, n=20))
     assert found.warnings == []
     assert found.precision is not None
@@ -201,7 +197,7 @@ def test_a_device_without_tf32_refuses_it(device: Device, context: Context) -> N
 
 
 @pytest.mark.parametrize(("dtype", "allowed"), [("tf32", True), ("float32", False)])
-def test_float32_is_no_tf32_unless_that_is_asked_for(
+def test_float32_uses_tf32_only_on_request(
     tensorflow: TensorFlow, context: Context, device: Device, dtype: str, allowed: bool
 ) -> None:
     import dataclasses

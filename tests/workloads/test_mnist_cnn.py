@@ -52,7 +52,7 @@ def _completed(training: Built, compile_s: float = 0.0, first_execution_s: float
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the training leaves its files."""
+    """The training's artifacts folder."""
     return tmp_path_factory.mktemp("mnist") / "artifacts"
 
 
@@ -67,7 +67,7 @@ def training(built: Built) -> Training:
     return _completed(built, compile_s=100.0, first_execution_s=10.0)
 
 
-def test_the_flops_are_those_that_tensorflow_counts_in_its_own_graph(
+def test_flops_match_tensorflow_s_count_of_the_graph(
     tensorflow: TensorFlow, graph_flops: Callable[[Any], float]
 ) -> None:
     assert graph_flops(digit_model(tensorflow.keras, 1e-3, False)) == DIGITS.flops_per_sample
@@ -106,7 +106,7 @@ def test_an_epoch_sees_each_sample_once_though_they_make_no_whole_batches(traini
         assert right == pytest.approx(round(right), abs=1e-3)
 
 
-def test_metrics_are_told_what_an_epoch_is_and_how_long_the_first_took(built: Built, training: Training) -> None:
+def test_metrics_receive_the_epoch_s_size_and_the_first_epoch_s_time(built: Built, training: Training) -> None:
     found = built.verify()
     assert found.amounts == {"epoch": 200.0, "step": 64.0}
     assert found.figures == {
@@ -138,14 +138,14 @@ def test_timing_goes_on_past_the_end_of_the_data(built: Built) -> None:
 
 @pytest.mark.verify
 def test_it_learns_digits(context: Context) -> None:
-    """With eleven seeds it was right on 80 to 85 %, a deviation of 1.6: other processors scatter no more than seeds."""
+    """With eleven seeds it was right on 80 to 85 % (deviation 1.6); other processors scatter no more than seeds."""
     training = _completed(_ready(context(), train_samples=1500, test_samples=300, epochs=3))
     assert training.accuracy is not None
     assert training.accuracy > 0.7
 
 
 class Poisoned(TensorFlow):
-    """The real framework, on data with a NaN in it."""
+    """The real framework on data that contains a NaN."""
 
     def __init__(self, sound: TensorFlow) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class Poisoned(TensorFlow):
         return super().trainer(model, samples, batch_size, seed, steps_per_execution)
 
 
-def test_a_loss_that_is_no_number_fails_the_run(tensorflow: TensorFlow, context: Context) -> None:
+def test_a_nonfinite_loss_fails_the_run(tensorflow: TensorFlow, context: Context) -> None:
     training = MNIST.build(_params(train_samples=128), context(Poisoned(tensorflow)))
     training.compile()
     with pytest.raises(RunFailed, match="loss became nan") as failed:
@@ -166,7 +166,7 @@ def test_a_loss_that_is_no_number_fails_the_run(tensorflow: TensorFlow, context:
     assert (failed.value.failure_class, failed.value.reason) == ("benchmark", "nonfinite_loss")
 
 
-def test_an_estimate_grows_with_what_is_asked_for(device: Device) -> None:
+def test_an_estimate_grows_with_the_params(device: Device) -> None:
     small, usual = MNIST.estimate(_params(epochs=1), device), MNIST.estimate(MnistCnnParams(), device)
     assert usual.train_s > 100 * small.train_s
     assert usual.memory_bytes > 1.5 * small.memory_bytes
@@ -191,7 +191,7 @@ def test_an_estimate_and_the_flops_count_no_more_data_than_the_sample_has(device
         ({"batch_size": 50, "steps_per_execution": 9}, 200, "4 training steps on full batches of 50 samples"),
     ],
 )
-def test_one_execution_is_told_as_it_is_timed(
+def test_the_details_describe_one_execution_as_timed(
     context: Context, params: dict[str, Any], samples: int, words: str
 ) -> None:
     asked = _params(**params)
@@ -202,7 +202,7 @@ def test_one_execution_is_told_as_it_is_timed(
     assert (found.details["execution"], found.flops) == (words, MNIST.flops(asked))
 
 
-def test_the_linter_says_when_accuracy_will_not_be_comparable() -> None:
+def test_the_linter_warns_when_accuracy_is_not_comparable() -> None:
     assert [raised.code for raised in MNIST.lint(_params(data="synthetic"))] == ["SYNTHETIC_DATA"]
     assert MNIST.lint(_params(data="auto")) == []
 
@@ -214,7 +214,7 @@ def test_the_linter_tells_of_the_batch_that_is_left_of_few_samples() -> None:
     ]
 
 
-def test_the_wrong_digits_are_told_and_drawn(built: Built, training: Training, left: Path) -> None:
+def test_wrong_digits_are_listed_and_drawn(built: Built, training: Training, left: Path) -> None:
     told = built.verify().details["wrong_digits"]
     assert training.wrong is not None
     assert len(told) == min(training.wrong, 32)
@@ -223,6 +223,6 @@ def test_the_wrong_digits_are_told_and_drawn(built: Built, training: Training, l
         assert picture.format == "PNG"
 
 
-def test_the_accuracy_is_held_against_always_naming_the_test_set_s_most_frequent_digit(training: Training) -> None:
+def test_the_baseline_always_predicts_the_most_frequent_digit(training: Training) -> None:
     labels = mnist.load(Settings(), "sample").test_labels[: training.data.test_samples].tolist()
     assert training.baselines == {"majority_accuracy": max(labels.count(digit) for digit in range(10)) / len(labels)}

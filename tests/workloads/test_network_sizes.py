@@ -1,4 +1,4 @@
-"""Networks of other sizes and dropout rates than the references', trained by other optimisers."""
+"""Networks with sizes, dropout rates and optimisers other than the references'."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def _pointers(name: str, rates: Any) -> set[str]:
 
 
 def weights_of(network: Network, keras: Any) -> int:
-    """The kernels', as Keras counts them: biases and normalisation have one dimension only."""
+    """The kernels' weights, as Keras counts them: biases and normalisation have only one dimension."""
     model = network.model(keras, 1e-3, False)
     return sum(int(weight.shape.num_elements()) for weight in model.trainable_weights if len(weight.shape) > 1)
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_the_counts_are_those_of_the_network_that_is_made(name: str, tensorflow: TensorFlow) -> None:
+def test_the_counts_match_the_network(name: str, tensorflow: TensorFlow) -> None:
     network = NETWORKS[name](SIZES[name], 7)
     assert network.weights == weights_of(network, tensorflow.keras)
     of_reference = NETWORKS[name]()
@@ -52,7 +52,7 @@ def test_the_counts_are_those_of_the_network_that_is_made(name: str, tensorflow:
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_training_has_the_sizes_and_the_optimiser_asked_for(name: str, context: Context) -> None:
+def test_a_training_uses_the_requested_sizes_and_optimiser(name: str, context: Context) -> None:
     of = workload(name)
     params = validate_params(of, SMALL | {"filters": SIZES[name], "dense_units": 7, "optimizer": "sgd"})
     built = of.build(params, context())
@@ -66,14 +66,14 @@ def test_a_training_has_the_sizes_and_the_optimiser_asked_for(name: str, context
 
 
 @pytest.mark.parametrize("filters", [[], [8], [8, 8, 8], [0, 8], [8, 1e4]])
-def test_as_many_widths_as_convolutions_are_taken(filters: list[float]) -> None:
+def test_the_number_of_widths_must_match_the_convolutions(filters: list[float]) -> None:
     with pytest.raises(InvalidSpec) as refused:
         validate_params(workload("mnist_cnn"), {"filters": filters})
     assert all(error.pointer.startswith("/params/filters") for error in refused.value.errors)
 
 
 @pytest.mark.parametrize("name", RATES)
-def test_each_dropout_layer_leaves_out_what_was_asked_for(name: str, context: Context) -> None:
+def test_each_dropout_layer_uses_the_requested_rate(name: str, context: Context) -> None:
     built: Any = workload(name).build(_params(name, RATES[name]), context())
     layers = built._model.layers
     assert [layer.rate for layer in layers if type(layer).__name__ == "Dropout"] == RATES[name]
@@ -89,7 +89,7 @@ def test_each_dropout_layer_leaves_out_what_was_asked_for(name: str, context: Co
         *(pytest.param(name, ".weights.h5", marks=pytest.mark.verify) for name in RATES if name != "mnist_cnn"),
     ],
 )
-def test_weights_trained_with_some_rates_are_taken_with_others_and_with_none(
+def test_weights_load_into_a_model_with_other_dropout_rates(
     name: str, suffix: str, context: Context, tmp_path: Path
 ) -> None:
     rates = RATES[name]
@@ -113,12 +113,12 @@ def test_a_rate_is_a_number_from_0_to_below_1(name: str, last: Any) -> None:
 
 
 @pytest.mark.parametrize("name", RATES)
-def test_there_is_one_rate_for_each_dropout_layer(name: str) -> None:
+def test_the_number_of_rates_must_match_the_dropout_layers(name: str) -> None:
     for wrong in ([], RATES[name][1:], [*RATES[name], 0.5], 0.5, None):
         assert _pointers(name, wrong) == {"/params/dropout_rates"}
 
 
 @pytest.mark.parametrize("name", ["imdb_lstm", "weather_gru", "shakespeare_lstm", "resnet50"])
-def test_an_optimiser_that_is_none_is_refused(name: str) -> None:
+def test_an_unknown_optimiser_is_refused(name: str) -> None:
     with pytest.raises(InvalidSpec, match="optimizer"):
         validate_params(workload(name), {"optimizer": "adagrad"})

@@ -1,4 +1,4 @@
-"""Params: defaults and errors, replicas, and which of them may differ between comparable results."""
+"""Params: defaults, errors, replicas, and the params that may differ between comparable results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_wrong_field_of_matmul_is_named(params: dict[str, Any], pointers: 
 
 
 @pytest.mark.parametrize("number", [0, 1, 0.0, 1.0])
-def test_a_number_is_none_of_true_and_false(number: float) -> None:
+def test_numbers_are_not_accepted_as_booleans(number: float) -> None:
     assert _pointers("mnist_cnn", {"jit_compile": number}) == ["/params/jit_compile"]
 
 
@@ -74,11 +74,11 @@ def test_jit_compile_is_true_false_or_auto(value: Any) -> None:
     "params",
     [{}, {"n": 64}, {"m": 4, "k": 4, "n": 4}, {"m": 2, "k": 3, "n": 4, "mode": "dispatch"}],
 )
-def test_what_makes_sense_is_taken(params: dict[str, Any]) -> None:
+def test_valid_params_are_accepted(params: dict[str, Any]) -> None:
     assert validate_params(workload("matmul"), params).model_dump(include=set(params)) == params
 
 
-def test_defaults_are_those_of_the_reference() -> None:
+def test_defaults_match_the_reference() -> None:
     matmul, mnist = (normalise(Spec(workload=name)).params for name in ("matmul", "mnist_cnn"))
     assert (matmul["n"], matmul["repeats"], matmul["dtype"], matmul["mode"]) == (4096, 100, "float32", "chain")
     assert (mnist["batch_size"], mnist["epochs"], mnist["learning_rate"]) == (1024, 10, 1e-3)
@@ -154,7 +154,7 @@ def test_params_of_one_device_refuse_replicas() -> None:
     assert _errors("resnet50", 2, mode="inference") == {"/replicas": detail}
 
 
-def test_what_is_wrong_with_the_batch_is_told_together_with_what_contradicts_itself() -> None:
+def test_batch_errors_and_conflicts_are_reported_together() -> None:
     errors = _errors("mnist_cnn", 8, batch_size=1023, best_weights=True)
     assert errors.keys() == {"/params/best_weights", "/params/batch_size"}
 

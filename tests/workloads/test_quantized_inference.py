@@ -78,7 +78,7 @@ def test_the_int8_model_is_a_quarter_of_the_size_and_mostly_agrees(run: Quantize
 
 
 @pytest.mark.parametrize("name", ["_float32", "_int8"])
-def test_outputs_of_either_format_that_are_no_numbers_are_told(
+def test_nonfinite_outputs_of_either_format_raise_a_warning(
     run: QuantizedRun, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     sound = getattr(run, name)
@@ -90,7 +90,7 @@ def test_outputs_of_either_format_that_are_no_numbers_are_told(
     assert (raised.evidence["nonfinite"], raised.evidence["elements"]) == (80, 160)
 
 
-def test_a_float_model_in_the_place_of_int8_s_is_another_precision_than_was_asked_for(
+def test_a_float_model_instead_of_int8_is_a_precision_mismatch(
     run: QuantizedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sound = run.verify()
@@ -111,7 +111,7 @@ def test_no_tensor_of_the_int8_file_but_input_and_output_is_left_in_float32(run:
 
 
 @pytest.mark.usefixtures("training")
-def test_both_files_are_left_behind_beside_those_of_the_training(run: QuantizedRun, folder: Path) -> None:
+def test_both_files_are_saved_with_those_of_the_training(run: QuantizedRun, folder: Path) -> None:
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert {"model.float32.tflite", "model.int8.tflite", "model.weights.h5"} <= sizes.keys()
     assert sizes["model.int8.tflite"] == run.verify().figures["size_int8"]
@@ -128,10 +128,10 @@ def test_another_job_s_weights_are_not_trained_any_further(run: QuantizedRun, co
     details = loaded.verify().details
     assert (details["recognised"]["index"], details["recognised"]["asked"]) == (99, 500)
     assert (details["data"]["train_samples"], run.verify().details["data"]["train_samples"]) == (0, 600)
-    assert "nothing was trained here" in details["data"]["note"]
+    assert "not trained in this job" in details["data"]["note"]
 
 
-def test_a_later_run_on_keras_own_quantisation_says_what_stays_in_float32_and_evaluates_nothing(
+def test_a_later_run_with_keras_quantisation_reports_float32_layers_and_skips_evaluation(
     context: Context,
 ) -> None:
     run = _run(context(run=1), engine="keras")
@@ -170,7 +170,7 @@ def test_litert_is_refused_where_it_would_not_run_on_the_device(context: Context
 @pytest.mark.parametrize(
     "ignored", [{"epochs": 1}, {"trials": 2}, {"export": "saved_model"}, {"jit_compile": True}, {"best_weights": True}]
 )
-def test_with_another_job_s_weights_what_only_a_training_heeds_is_refused(ignored: dict[str, Any]) -> None:
+def test_training_fields_are_refused_with_another_job_s_weights(ignored: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpec) as invalid:
         _params(**({"epochs": 3} | ignored), weights={"job": "job_1", "name": "model.weights.h5"})
     assert [error.pointer for error in invalid.value.errors] == [f"/params/{next(iter(ignored))}"]

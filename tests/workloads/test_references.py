@@ -1,4 +1,4 @@
-"""The articles' figures, once more and by hand: a slip of the keyboard would make history."""
+"""The articles' figures, repeated by hand to catch typing errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIGURES: dict[str, set[tuple[str, float | None]]] = {
 }
 
 
-def test_each_figure_is_as_it_was_published() -> None:
+def test_each_figure_matches_the_publication() -> None:
     published = {
         name: {(figure.metric, figure.value) for figure in workload.references} for name, workload in registry().items()
     }
@@ -46,7 +46,7 @@ def test_an_article_is_of_one_year() -> None:
     assert len({title for title, _ in of}) == len(of) == 6
 
 
-def test_the_version_of_a_tpu_is_said_only_where_the_article_says_it() -> None:
+def test_a_tpu_s_version_is_stated_only_if_the_article_states_it() -> None:
     for workload in registry().values():
         for figure in workload.references:
             assert "v2" not in figure.hardware or figure.title.startswith(("Google's free", "Published elsewhere"))

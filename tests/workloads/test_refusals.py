@@ -1,4 +1,4 @@
-"""What the spec alone tells can't be done is refused before it is queued, by the field that asks for it."""
+"""Specs that can't run are refused before they are queued, with a pointer to the field."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_samples_that_are_too_few_to_share_out(
         ("fashion_mnist_cnn", {"data": "sample", "train_samples": 60_000, "batch_size": 8001}, {}, 8000),
     ],
 )
-def test_a_batch_of_more_samples_than_were_asked_for(
+def test_a_batch_larger_than_the_requested_samples(
     name: str, params: dict[str, Any], envelope: dict[str, Any], most: int
 ) -> None:
     with pytest.raises(InvalidSpec, match=f"at most {most}$") as raised:
@@ -97,7 +97,7 @@ def test_a_batch_of_more_samples_than_were_asked_for(
         ("quantized_inference", {"train_samples": 100}, {}, 100),
     ],
 )
-def test_a_batch_that_is_not_asked_for_is_no_larger_than_the_samples_and_is_recorded_so(
+def test_the_default_batch_shrinks_to_the_samples_and_is_recorded(
     name: str, params: dict[str, Any], envelope: dict[str, Any], batch_size: int
 ) -> None:
     spec = normalise(Spec.model_validate({"workload": name, "params": params} | envelope))
@@ -114,7 +114,7 @@ def test_a_batch_that_is_not_asked_for_is_no_larger_than_the_samples_and_is_reco
         ("shakespeare_lstm", {"validation_share": 1e-5}, ["/params/validation_share"]),
     ],
 )
-def test_windows_longer_than_what_is_held_out(name: str, params: dict[str, Any], pointers: list[str]) -> None:
+def test_windows_longer_than_the_held_out_part(name: str, params: dict[str, Any], pointers: list[str]) -> None:
     asked = {"best_weights": False, "early_stopping_patience": None, "reduce_lr_patience": None} | params
     assert [pointer for pointer, _ in _refused(name, asked, {})] == pointers
 
@@ -122,7 +122,7 @@ def test_windows_longer_than_what_is_held_out(name: str, params: dict[str, Any],
 @pytest.mark.parametrize(
     ("name", "params"), [("cifar10_cnn", {}), ("imdb_lstm", {}), ("quantized_inference", {"model": "cifar10_cnn"})]
 )
-def test_a_sample_of_a_set_of_which_none_ships(name: str, params: dict[str, Any]) -> None:
+def test_a_sample_of_a_data_set_without_one(name: str, params: dict[str, Any]) -> None:
     assert [pointer for pointer, _ in _refused(name, params | {"data": "sample"}, {})] == ["/params/data"]
 
 
@@ -138,7 +138,7 @@ def test_a_sample_of_a_set_of_which_none_ships(name: str, params: dict[str, Any]
         ("quantized_inference", {"model": "mnist_cnn", "data": "sample"}, {}),
     ],
 )
-def test_what_can_just_be_done_is_taken(name: str, params: dict[str, Any], envelope: dict[str, Any]) -> None:
+def test_limit_values_are_accepted(name: str, params: dict[str, Any], envelope: dict[str, Any]) -> None:
     normalise(Spec.model_validate({"workload": name, "params": params} | envelope))
 
 

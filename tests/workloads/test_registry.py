@@ -25,7 +25,7 @@ WORKLOAD = Workload(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An importable package of its own for each test."""
+    """A separate importable package for each test."""
     package = tmp_path / f"plugins_{tmp_path.name.replace('-', '_')}"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -40,7 +40,7 @@ def _faults(folder: Path) -> str:
     return fault.value.detail
 
 
-def test_these_workloads_are_there() -> None:
+def test_the_registry_has_these_workloads() -> None:
     assert list(registry()) == [
         *("cifar10_cnn", "device_info", "fashion_mnist_cnn", "imdb_lstm", "input_pipeline", "matmul"),
         *("mnist_cnn", "quantized_inference", "resnet50", "shakespeare_lstm", "weather_gru"),
@@ -48,12 +48,12 @@ def test_these_workloads_are_there() -> None:
     assert all(workload(name).name == name for name in registry())
 
 
-def test_an_unknown_workload_is_told_which_there_are() -> None:
+def test_the_error_for_an_unknown_workload_lists_the_available_ones() -> None:
     with pytest.raises(UnknownWorkload, match="matmul, mnist_cnn"):
         workload("matmull")
 
 
-def test_dropping_a_file_in_adds_a_workload(folder: Path) -> None:
+def test_adding_a_file_adds_a_workload(folder: Path) -> None:
     (folder / "spin.py").write_text(GOOD.format(name="spin"))
     (folder / "_parts.py").write_text("raise RuntimeError('not a workload, not imported')")
     assert list(find([folder], folder.name)) == ["spin"]
@@ -68,8 +68,8 @@ def test_every_fault_of_every_file_is_reported_at_once(folder: Path) -> None:
     faults = _faults(folder)
     for expected in (
         "broken.py: import failed: ModuleNotFoundError",
-        "empty.py: has no WORKLOAD",
-        'renamed.py: is named "other", not as its file, has no description',
+        "empty.py: define WORKLOAD, a Workload",
+        'renamed.py: the workload is named "other", unlike its file, the description is missing',
         "syntax.py: import failed: SyntaxError",
     ):
         assert expected in faults
@@ -79,13 +79,13 @@ def test_every_fault_of_every_file_is_reported_at_once(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "broken", "complaint"),
     [
-        ("params=Params", "params=dict", "params is no subclass of Params"),
-        ("flops=lambda params: 0.0", "flops=None", "flops can't be called"),
-        ('metrics=(MetricSpec("time", "s", "lower", "Time"),)', "metrics=()", "has no metrics"),
+        ("params=Params", "params=dict", "params must be a subclass of Params"),
+        ("flops=lambda params: 0.0", "flops=None", "flops must be callable"),
+        ('metrics=(MetricSpec("time", "s", "lower", "Time"),)', "metrics=()", "metrics are missing"),
         (
             'metrics=(MetricSpec("time", "s", "lower", "Time"),)',
             'metrics=(MetricSpec("time", "s", "lower", "Time"),) * 2',
-            'has the metric "time" twice',
+            'duplicate metric "time"',
         ),
     ],
 )

@@ -42,7 +42,7 @@ def _executed(context: BuildContext, **params: Any) -> Built:
     return built
 
 
-def test_the_forward_flops_are_those_that_tensorflow_counts_in_its_own_graph(tensorflow: TensorFlow) -> None:
+def test_forward_flops_match_tensorflow_s_count_of_the_graph(tensorflow: TensorFlow) -> None:
     import tensorflow as tf
     from tensorflow.python.framework import ops
 
@@ -132,7 +132,7 @@ def test_inference_with_another_job_s_weights_is_that_of_its_model(
         {"export": "saved_model"},
     ],
 )
-def test_inference_refuses_what_only_a_training_heeds(ignored: dict[str, Any]) -> None:
+def test_inference_refuses_training_fields(ignored: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpec) as invalid:
         _params(mode="inference", **ignored)
     assert [(error.pointer, error.code) for error in invalid.value.errors] == [
@@ -141,7 +141,7 @@ def test_inference_refuses_what_only_a_training_heeds(ignored: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(("asked", "ran"), [("auto", False), (True, True)])
-def test_inference_says_whether_it_was_compiled_by_xla(
+def test_inference_reports_whether_xla_compiled_it(
     tensorflow: TensorFlow, context: Context, asked: Any, ran: bool
 ) -> None:
     small = tensorflow.keras.Sequential([tensorflow.keras.Input((4,)), tensorflow.keras.layers.Dense(2)])
@@ -221,10 +221,10 @@ def test_the_estimate_knows_that_large_images_take_memory_and_inference_no_train
     assert estimate(_params(mode="inference"), device).train_s == 0 < small.train_s
 
 
-def test_the_peak_goes_by_what_products_are_computed_in() -> None:
+def test_the_peak_is_that_of_the_products_dtype() -> None:
     assert [_params(precision=each).dtype for each in ("float32", "mixed_bfloat16")] == ["float32", "bfloat16"]
 
 
-def test_the_linter_says_that_the_images_are_random() -> None:
+def test_the_linter_warns_of_random_images() -> None:
     assert [raised.code for raised in lint(_params(batch_size=4))] == ["SYNTHETIC_DATA", "BATCH_UNEVEN"]
     assert [raised.code for raised in lint(_params(batch_size=8, images=8))] == ["SYNTHETIC_DATA"]

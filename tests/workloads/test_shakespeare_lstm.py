@@ -68,7 +68,7 @@ def test_the_model_is_the_reference_one(tensorflow: TensorFlow) -> None:
     assert ShakespeareLstmParams().batch_size == 128
 
 
-def test_the_flops_are_those_that_tensorflow_counts_in_an_unrolled_graph(tensorflow: TensorFlow) -> None:
+def test_flops_match_tensorflow_s_count_of_an_unrolled_graph(tensorflow: TensorFlow) -> None:
     params = _params(recurrence="unrolled", units=7, embedding=6, window=3)
     model = character_model(tensorflow.keras, params, False)
     counted = step_flops(model, np.zeros((4, 3), np.int32), np.zeros((4, 3), np.int32))
@@ -91,7 +91,7 @@ def test_targets_are_the_next_characters_and_the_parts_share_none(context: Conte
     assert found.amounts == {"character": 1 / 20}
 
 
-def test_what_was_learned_is_told_beside_how_frequent_characters_and_pairs_are(training: Training) -> None:
+def test_results_are_reported_with_unigram_and_bigram_baselines(training: Training) -> None:
     assert training.data.kind == "real"
     assert training.test["nats_per_character"] > 0
     assert training.baselines["bigram_nats_per_character"] < training.baselines["unigram_nats_per_character"]
@@ -99,7 +99,7 @@ def test_what_was_learned_is_told_beside_how_frequent_characters_and_pairs_are(t
 
 @pytest.mark.verify
 def test_it_learns_more_than_how_frequent_each_character_is(context: Context, tmp_path: Path) -> None:
-    """With six seeds 0.76 to 0.79 of what it takes to know that alone, a deviation of 0.012."""
+    """With six seeds it needed 0.76 to 0.79 of the baseline's nats, with a deviation of 0.012."""
     built = SHAKESPEARE.build(_params(**QUICK | {"steps_per_epoch": 200}), replace(context(), artifacts=tmp_path))
     built.compile()
     built.execute(1)
@@ -144,7 +144,7 @@ def test_the_same_seed_writes_the_same_passage(tensorflow: TensorFlow, context: 
     assert passages[0] == passages[1] != passages[2]
 
 
-def test_temperature_sharpens_or_flattens_what_is_drawn_from() -> None:
+def test_temperature_sharpens_or_flattens_the_probabilities() -> None:
     chances = np.array([0.6, 0.3, 0.1], np.float32)
     assert apply_temperature(chances, 1.0) == pytest.approx(chances, abs=1e-6)
     assert apply_temperature(chances, 0.01)[0] == pytest.approx(1.0)

@@ -74,7 +74,7 @@ def test_the_model_is_the_reference_one(tensorflow: TensorFlow) -> None:
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
 
 
-def test_validation_stopping_checkpoint_and_a_lower_rate_are_on_unless_told_otherwise() -> None:
+def test_validation_stopping_checkpoint_and_a_lower_rate_are_on_by_default() -> None:
     params = WeatherGruParams()
     assert params.validation_share == 0.1
     assert params.best_weights
@@ -83,7 +83,7 @@ def test_validation_stopping_checkpoint_and_a_lower_rate_are_on_unless_told_othe
     assert (params.batch_size, params.epochs, params.steps_per_epoch, params.warmup_steps) == (256, 10, 10, 50)
 
 
-def test_the_flops_are_those_that_tensorflow_counts_in_an_unrolled_graph(tensorflow: TensorFlow) -> None:
+def test_flops_match_tensorflow_s_count_of_an_unrolled_graph(tensorflow: TensorFlow) -> None:
     params = _params(recurrence="unrolled", units=7, window=3, warmup_steps=1)
     model = weather_model(tensorflow.keras, 20, params, False)
     counted = step_flops(model, np.zeros((4, 3, 20), np.float32), np.zeros((4, 3, 3), np.float32))
@@ -101,7 +101,7 @@ def test_targets_are_the_first_station_s_weather_a_day_later(hours: Series) -> N
         )
 
 
-def test_only_training_hours_say_what_0_and_1_are(hours: Series) -> None:
+def test_only_training_hours_define_the_range(hours: Series) -> None:
     known = hours.inputs[: hours.train + 24]
     assert (known.min(), known.max()) == (0.0, 1.0)
     assert not np.array_equal(hours.inputs.max(axis=0), known.max(axis=0)) or hours.inputs.min() < 0
@@ -157,14 +157,14 @@ def test_each_epoch_is_validated(trained: tuple[Built, Training]) -> None:
 
 @pytest.mark.verify
 def test_it_forecasts_better_than_the_last_value(context: Context) -> None:
-    """With eleven seeds by 18 to 28 %, a deviation of 4, and than the training's mean by 76 to 79 %."""
+    """With eleven seeds it was better by 18 to 28 % (deviation 4), and better than the training mean by 76 to 79 %."""
     _, training = _trained(context(), **QUICK | {"steps_per_epoch": 50})
     assert training.test["mse"] < training.baselines["last_value_mse"]
     assert training.test["mse"] < 0.5 * training.baselines["training_mean_mse"]
     assert training.epochs[-1].loss < training.epochs[0].loss
 
 
-def test_each_signal_s_error_is_told_in_its_unit(trained: tuple[Built, Training]) -> None:
+def test_each_signal_s_error_is_in_its_unit(trained: tuple[Built, Training]) -> None:
     built, _ = trained
     signals = built.verify().details["signals"]
     assert [signal["unit"] for signal in signals] == ["°C", "m/s", "hPa"]
@@ -176,13 +176,13 @@ def test_every_hour_held_out_is_forecast_once(trained: tuple[Built, Training], h
     assert built.verify().details["forecast_hours"] == len(hours.inputs) - hours.train - 24 - TINY["warmup_steps"]
 
 
-def test_pictures_show_what_was_predicted_and_what_came(trained: tuple[Built, Training], artifacts: Path) -> None:
+def test_plots_show_predicted_and_true_values(trained: tuple[Built, Training], artifacts: Path) -> None:
     for quantity in ("temp", "wind_speed", "pressure"):
         assert (artifacts / f"forecast_{quantity}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_callbacks_fire_when_the_loss_falls_no_more(context: Context) -> None:
-    """Such steps change no weight, so each epoch's validation loss is that of the first."""
+    """These steps change no weight, so every epoch has the validation loss of the first."""
     _, training = _trained(context(), **BARELY, learning_rate=1e-30, early_stopping_patience=3)
     assert len({epoch.validation_loss for epoch in training.epochs}) == 1
     fired = {event.callback for event in training.callbacks}
@@ -190,7 +190,7 @@ def test_the_callbacks_fire_when_the_loss_falls_no_more(context: Context) -> Non
     assert (len(training.epochs), training.best_epoch) == (4, 0)
 
 
-def test_the_longest_window_that_is_taken_fits_into_the_hours_held_out(context: Context) -> None:
+def test_the_longest_valid_window_fits_into_the_held_out_hours(context: Context) -> None:
     asked = {"validation_share": 0, "best_weights": False, "early_stopping_patience": None, "reduce_lr_patience": None}
     found = plan(_params(window=35_064 - 31_557 - 24, **asked), context())
     assert found.validation is None
@@ -206,7 +206,7 @@ def test_a_warmup_must_leave_steps_for_the_loss() -> None:
 def test_the_memory_of_the_reference_size_is_known_beforehand(
     device: Device, framework: FrameworkName, measured_bytes: float
 ) -> None:
-    """Measured on a CPU; JAX's by two smaller batches."""
+    """Measured on a CPU; the value for JAX is derived from two smaller batches."""
 
     def estimated(**asked: Any) -> int:
         return WEATHER.estimate(WeatherGruParams(**asked), device, 1, framework).memory_bytes

@@ -1,1 +1,1 @@
-"""What several training workloads share."""
+"""Shared code of the training workloads."""

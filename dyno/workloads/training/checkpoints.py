@@ -1,4 +1,4 @@
-"""Model files: what a job leaves behind and another starts from, on whatever framework each runs."""
+"""Model files that one job saves and another loads, on any framework."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MODEL = "model.keras"
 SAVED_MODEL = "model.saved_model.zip"
 Export = Literal["saved_model"]
 Shape = tuple[int, ...]
-_TOLD = 3  # differences, of a file of another model
+_LISTED = 3  # maximum differences in an error message
 
 
 def save_model(model: Any, folder: Path | None, export: Export | None = None) -> None:
-    """Leave `model.weights.h5` and `model.keras` in `folder`, and what is to be exported; nothing without artifacts.
+    """Write `model.weights.h5`, `model.keras` and the `export` to `folder`, if there is one.
 
-    The `.keras` file holds the layers and the optimiser's state too; a SavedModel, zipped, inference alone.
+    The `.keras` file also holds the layers and the optimiser's state. A zipped SavedModel supports inference only.
     """
     if folder is None:
         return
@@ -37,27 +37,27 @@ def save_model(model: Any, folder: Path | None, export: Export | None = None) ->
 
 
 def load_weights(model: Any, path: Path) -> None:
-    """Raises RunFailed (benchmark, weights_mismatch) for weights of another model, or a file that holds none.
+    """Load weights from `path`. Raises RunFailed (benchmark, weights_mismatch) for another model's or no weights.
 
-    Keras alone would take a file that holds more layers than the model has.
+    Keras itself would accept a file with more layers than the model has.
     """
     try:
         model.load_weights(path)
         whole = sum(map(math.prod, _shapes(path).values())) == model.count_params()
-    except Exception as error:  # Keras and h5py raise ValueError, KeyError, OSError and more for a file that is none
+    except Exception as error:  # Keras and h5py raise ValueError, KeyError, OSError and more for invalid files
         raise _mismatch(model, path, error) from error
     if not whole:
         raise _mismatch(model, path)
 
 
 def _mismatch(model: Any, path: Path, error: Exception | None = None) -> RunFailed:
-    """Says which layers differ; where nothing can be read of the file, what Keras said of it."""
+    """An error that lists the layers that differ or, for an unreadable file, Keras' own error."""
     try:
         differing = _differing(_shapes(path), _own_shapes(model))
     except (OSError, KeyError, zipfile.BadZipFile):
         differing = []
-    more = f"; and {len(differing) - _TOLD} more" if len(differing) > _TOLD else ""
-    why = "; ".join(differing[:_TOLD]) + more if differing else f"{type(error).__name__}: {error}"
+    more = f"; and {len(differing) - _LISTED} more" if len(differing) > _LISTED else ""
+    why = "; ".join(differing[:_LISTED]) + more if differing else f"{type(error).__name__}: {error}"
     return RunFailed("benchmark", "weights_mismatch", f"{path.name} doesn't fit {model.name}: {why}")
 
 
@@ -77,12 +77,12 @@ def _layers(arrays: Mapping[str, Shape]) -> list[str]:
 
 
 def _layer(array: str) -> str:
-    """Of "layers/lstm/cell/vars/0" in a file: "lstm/cell"."""
+    """The layer of an array in a file: "lstm/cell" for "layers/lstm/cell/vars/0"."""
     return array.rpartition("/vars/")[0].replace("layers/", "")
 
 
 def _own_shapes(model: Any) -> dict[str, Shape]:
-    """As a file of this very model has them."""
+    """The shapes in a weights file of this model."""
     with tempfile.TemporaryDirectory(prefix="dyno-weights-") as folder:
         path = Path(folder) / WEIGHTS
         model.save_weights(path)
@@ -90,8 +90,8 @@ def _own_shapes(model: Any) -> dict[str, Shape]:
 
 
 def _shapes(path: Path) -> dict[str, Shape]:
-    """Of every array of a layer, by its place in the file; nothing else of the file is read."""
-    import h5py  # type: ignore[import-untyped] # Keras brings it
+    """The shapes of all layer arrays by their path in the file, without reading the values."""
+    import h5py  # type: ignore[import-untyped] # installed with Keras
 
     found: dict[str, Shape] = {}
 

@@ -1,6 +1,6 @@
-"""The epochs of one training, step by step, and what happens at their ends: validation and Keras' callbacks.
+"""The epochs of one training, with validation and Keras' callbacks at the end of each.
 
-`model.fit` is not used: its epochs include validation, and its times were seen to be bimodal.
+Dyno doesn't use `model.fit`: its epochs include validation, and measured times were bimodal.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dyno.workloads.contract import BuildContext
 from dyno.workloads.training.evaluation import evaluate
 from dyno.workloads.training.params import TrainingParams
 
-_FACTOR = 0.1  # of ReduceLROnPlateau, as Keras has it
+_FACTOR = 0.1  # of ReduceLROnPlateau, Keras' default
 _MONITOR = "val_loss"
 
 
 class Callbacks:
-    """`after` each epoch, `finish` at the end. `events` are those that did something."""
+    """Call `after` for each epoch and `finish` at the end. `events` lists the callbacks that acted."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Callbacks:
         return bool(getattr(self._model, "stop_training", False))
 
     def after(self, epoch: Epoch) -> Epoch:
-        """The epoch with its validation, after the callbacks have seen it."""
+        """Validate the epoch, run the callbacks and return the completed epoch."""
         rate = self._rate()
         epoch = epoch.model_copy(update={"learning_rate": rate})
         if self._validation is None:
@@ -69,7 +69,7 @@ class Callbacks:
         )
 
     def finish(self) -> None:
-        """Go on with the best weights where that was asked for; the Keras model is up to date afterwards."""
+        """Update the Keras model; restore the best weights if the params request it."""
         self._keras.on_train_end()
         self._trainer.sync()
         if self._params.best_weights and self.best_epoch is not None:
@@ -83,7 +83,7 @@ class Callbacks:
         if params.best_weights:
             made.append(callbacks.ModelCheckpoint(self._best, _MONITOR, save_best_only=True, save_weights_only=True))
         if params.reduce_lr_patience is not None:
-            # Keras' own min_delta, 1e-4, is no small step of a low loss; EarlyStopping's is 0.
+            # Keras' default min_delta of 1e-4 is large for a low loss; EarlyStopping's default is 0.
             patience = params.reduce_lr_patience
             made.append(callbacks.ReduceLROnPlateau(_MONITOR, factor=_FACTOR, patience=patience, min_delta=0.0))
         if params.early_stopping_patience is not None:
@@ -91,19 +91,21 @@ class Callbacks:
         return callbacks.CallbackList(made, add_history=False, model=self._model)
 
     def _rate(self) -> float:
-        return float(self._model.optimizer.learning_rate.numpy())  # over replicas it is no number by itself
+        return float(
+            self._model.optimizer.learning_rate.numpy()
+        )  # over replicas the variable doesn't convert to float directly
 
     def _note(self, index: int, loss: float, rate: float) -> None:
         if loss < self._best_loss:
             self._best_loss = loss
             if self._params.best_weights:
                 self.best_epoch = index
-                self._add(index, "checkpoint", f"validation loss {loss:.4g}, the lowest so far: weights kept")
+                self._add(index, "checkpoint", f"saved weights: validation loss {loss:.4g} is the lowest so far")
         if (now := self._rate()) != rate:
-            self._add(index, "reduce_lr", f"learning rate {rate:.3g} to {now:.3g}")
+            self._add(index, "reduce_lr", f"reduced the learning rate from {rate:.3g} to {now:.3g}")
         if self.stop:
             patience = self._params.early_stopping_patience
-            self._add(index, "early_stopping", f"no lower validation loss for {patience} epochs: stopped")
+            self._add(index, "early_stopping", f"stopped: no lower validation loss for {patience} epochs")
 
     def _add(self, epoch: int, callback: str, message: str) -> None:
         self.events.append(CallbackEvent(epoch=epoch, callback=callback, message=message))
@@ -113,9 +115,9 @@ _REPORTS_PER_EPOCH = 10
 
 
 class Epochs:
-    """`count` epochs of `steps` full batches each, and the rest of the samples with `tail`.
+    """`count` epochs of `steps` full batches; `tail` adds the remaining samples.
 
-    Progress is told in steps over all `trials`, of which this is number `trial` (from 0).
+    Progress is reported in steps over all `trials`; this is trial number `trial` (from 0).
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class Epochs:
         self._chunk = math.ceil(steps / _REPORTS_PER_EPOCH / whole) * whole
 
     def train(self, callbacks: Callbacks, done: int = 0, spent_s: float = 0.0) -> list[Epoch]:
-        """All epochs; `done` steps of the first were made before, in `spent_s`."""
+        """Train all epochs; `done` steps of the first already ran, in `spent_s`."""
         epochs: list[Epoch] = []
         for index in range(self._count):
             epochs.append(callbacks.after(self._epoch(index, done, spent_s)))
@@ -160,7 +162,7 @@ class Epochs:
 
 
 def finite(loss: float, place: str) -> float:
-    """The loss; RunFailed (benchmark, nonfinite_loss) if it is none."""
+    """Return the loss. Raises RunFailed (benchmark, nonfinite_loss) if it isn't finite."""
     if not math.isfinite(loss):
         raise RunFailed("benchmark", "nonfinite_loss", f"the loss became {loss} {place}")
     return loss

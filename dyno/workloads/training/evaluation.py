@@ -1,11 +1,11 @@
 """Evaluation on held-out data: the split, loss and accuracy, and margins over untrained baselines.
 
-The seed alone decides which samples are held out. A margin is how much better a trained model is than a baseline
-that needs no training. Neighbouring hours and characters are alike, so single values don't count as independent:
-the data are cut, in order, into blocks of equal length, and the interval is Student's t over the blocks' mean
-differences. Seasons and plays are longer than a block: between neighbouring blocks, differences were seen to
-correlate by up to 0.57, which makes such an interval 1.9 times too narrow. At 99.9 % it is 1.9 times as wide as at
-95 %.
+The seed alone decides which samples are held out. A margin is the advantage of a trained model over an untrained
+baseline. Neighbouring hours and characters are alike, so single values don't count as independent. The evaluation
+therefore cuts the data, in order, into blocks of equal length and applies Student's t to the blocks' mean differences.
+
+Seasons and plays are longer than a block. The differences of neighbouring blocks correlated by up to 0.57, which makes
+a 95 % interval 1.9 times too narrow. The interval at 99.9 % compensates: it is 1.9 times as wide.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from dyno.measure.statistics import Interval, mean_interval
 
 
 def held_out_count(count: int, share: float) -> int:
-    """How many of `count` samples are held out: none, or at least one."""
+    """The number of held-out samples: 0 for a `share` of 0, else at least 1."""
     return max(1, int(count * share)) if share > 0 else 0
 
 
 def hold_out(samples: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
-    """(to train on, to validate with or None). Raises RunFailed where nothing would be left to train on.
+    """Split into (training samples, validation samples or None). Raises RunFailed if no training sample is left.
 
-    Samples are drawn by `seed`. Of windows over one series the last are held out, and what overlaps them is left out
-    altogether: drawn ones would share nearly all of their rows with their neighbours in training.
+    The `seed` draws the held-out samples. For windows over one series, the last windows are held out and windows that
+    overlap them are dropped: randomly drawn windows would share nearly all rows with training windows.
     """
     count = held_out_count(len(samples), share)
     if count == 0:
@@ -62,16 +62,16 @@ def _last(samples: Dataset, count: int) -> tuple[Dataset, Dataset]:
     return replace(samples, starts=kept), replace(samples, starts=held)
 
 
-MAJORITY = "majority_accuracy"  # among a training's baselines: of always naming the test set's most frequent class
+MAJORITY = "majority_accuracy"  # the baseline that always predicts the test set's most frequent class
 
 
 def evaluate(keras: Any, model: Any, trainer: Trainer, samples: Dataset) -> dict[str, float]:
-    """Means over the samples, in inference mode: the loss as compiled, and the accuracy of a classification.
+    """Means over the samples in inference mode: the compiled loss and, for a classification, the accuracy.
 
-    Each part counts by its number of samples, so that a last, smaller one weighs no more than it should.
+    Each batch is weighted by its number of samples, so a smaller last batch doesn't distort the mean.
     """
     totals: dict[str, float] = {}
-    size = len(samples) if samples.window is None else trainer.batch_size  # windows are copied: not all at once
+    size = len(samples) if samples.window is None else trainer.batch_size  # windows are copied, so not all at once
     for inputs, targets in batches(samples, size):
         predicted = trainer.predict(inputs, trainer.batch_size)
         for name, value in _figures(keras, model, targets, predicted).items():
@@ -93,7 +93,7 @@ def _figures(keras: Any, model: Any, targets: NDArray[Any], predicted: NDArray[n
 
 
 def _right(loss: str, targets: NDArray[Any], predicted: NDArray[np.float32]) -> NDArray[np.bool_] | None:
-    """Which predictions name the right class; None where the loss is of no classification."""
+    """Which predictions are correct; None if the loss isn't a classification loss."""
     if loss == "categorical_crossentropy":
         return np.asarray(predicted.argmax(-1) == targets.argmax(-1))
     if loss == "sparse_categorical_crossentropy":
@@ -104,27 +104,27 @@ def _right(loss: str, targets: NDArray[Any], predicted: NDArray[np.float32]) -> 
 
 
 MAX_BLOCKS = 20
-MIN_BLOCKS = 5  # blocks: of fewer, nobody can tell how they scatter
+MIN_BLOCKS = 5  # fewer blocks don't show how much they scatter
 CONFIDENCE = 0.999
 
 
 @dataclass(frozen=True)
 class Margin:
-    """`by`: the baseline's mean error less the model's."""
+    """`by`: the baseline's mean error minus the model's."""
 
     baseline: str
     by: Interval
     blocks: int
 
-    def told(self) -> dict[str, JsonValue]:
+    def to_json(self) -> dict[str, JsonValue]:
         found: dict[str, JsonValue] = {"by": self.by.value, "low": self.by.low, "high": self.by.high}
         return found | ({"blocks": self.blocks} if self.by.reason is None else {"reason": self.by.reason})
 
 
 def margins(own: NDArray[np.float64], baselines: Mapping[str, NDArray[np.float64]], shortest: int) -> list[Margin]:
-    """Over each of the baselines. All errors are (values,), in the order of the data; a block has `shortest` at least.
+    """The margin over each baseline. Errors are (values,), in the order of the data; blocks have at least `shortest`.
 
-    Up to 20 blocks; where there would be fewer than 5 there is no interval.
+    Uses up to 20 blocks. With fewer than 5 there is no interval.
     """
     count = min(MAX_BLOCKS, len(own) // shortest)
     return [Margin(name, _interval(errors - own, count, shortest), count) for name, errors in baselines.items()]
@@ -132,6 +132,6 @@ def margins(own: NDArray[np.float64], baselines: Mapping[str, NDArray[np.float64
 
 def _interval(better: NDArray[np.float64], count: int, shortest: int) -> Interval:
     if count < MIN_BLOCKS:
-        reason = f"{len(better)} values held out make no {MIN_BLOCKS} blocks of {shortest}"
+        reason = f"{len(better)} held-out values are too few for {MIN_BLOCKS} blocks of {shortest}"
         return Interval(float(better.mean()), reason=reason)
     return mean_interval([float(block.mean()) for block in np.array_split(better, count)], CONFIDENCE)

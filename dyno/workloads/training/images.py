@@ -1,8 +1,8 @@
-"""What the image classifiers share: params, network, FLOP count, estimate, plan, and the test's outcome.
+"""Shared parts of the image classifiers: params, network, FLOP count, estimate, plan and evaluation.
 
-The outcome tells how many test images are wrong and which, and draws them. Images stay uint8 on the device, a
-quarter of the memory; the model's first layer scales them to 0 to 1. Measured on a CPU with CIFAR-10's network: as
-fast as float32 images (1.8 ms a sample either way, batch 128, two Zen 4 cores).
+The evaluation counts, lists and draws the misclassified test images. Images stay uint8 on the device, which takes a
+quarter of the memory; the model's first layer scales them to 0 to 1. On a CPU this is as fast as float32 images
+(CIFAR-10's network, batch 128, two Zen 4 cores: 1.8 ms per sample either way).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 
 from dyno.datasets.image_sets import Images
-from dyno.datasets.loading import DataKind
+from dyno.datasets.loading import SAMPLED, DataKind
 from dyno.devices.device import Device
 from dyno.frameworks.contract import Dataset, JitCompile, Trainer
 from dyno.measure.statistics import wilson_interval
@@ -32,16 +32,16 @@ from dyno.workloads.training.plots import plot_gallery
 from dyno.workloads.training.schedule import Work, estimate_step, estimate_training, schedule_work
 from dyno.workloads.training.workload import TRAINING_METRICS
 
-_WRONG_TOLD, _DRAWN = 32, 60
-_LEAST = 1e-7  # probability, as Keras clips it in a loss
+_WRONG_LISTED, _DRAWN = 32, 60
+_LEAST = 1e-7  # probability at which Keras clips in a loss
 
 
 def judge_images(
     data: Images, noun: str, trainer: Trainer, context: BuildContext, recognise: int | None
 ) -> TrainingOutcome:
-    """Accuracy with its Wilson interval, the wrong ones, `wrong.png`; the probabilities of one image if asked for.
+    """Accuracy with its Wilson interval, the misclassified images, `wrong.png`, and the probabilities of `recognise`.
 
-    `noun` is what the images are, in the plural: "digits".
+    `noun` names the images in the plural, such as "digits".
     """
     context.report("evaluation", 0, len(data.test_labels), "samples")
     probabilities = trainer.predict(data.test_images, trainer.batch_size)
@@ -58,15 +58,15 @@ def judge_images(
         "test": {"loss": float(-np.log(np.clip(of_labels, _LEAST, 1.0)).mean())},
         "baselines": {MAJORITY: float(np.bincount(data.test_labels).max() / len(predicted))},
     }
-    told: list[JsonValue] = [_told(data, probabilities, int(index)) for index in wrong[:_WRONG_TOLD]]
-    details: dict[str, JsonValue] = {f"wrong_{noun}": told}
+    listed: list[JsonValue] = [_described(data, probabilities, int(index)) for index in wrong[:_WRONG_LISTED]]
+    details: dict[str, JsonValue] = {f"wrong_{noun}": listed}
     if recognise is not None:
         details["recognised"] = recognise_image(data, probabilities, recognise)
     return TrainingOutcome(training, details)
 
 
-def _told(data: Images, probabilities: NDArray[np.float32], index: int) -> dict[str, JsonValue]:
-    """Classes by number and by name; `probability` is that of what was predicted."""
+def _described(data: Images, probabilities: NDArray[np.float32], index: int) -> dict[str, JsonValue]:
+    """Label and prediction by number and by name; `probability` is that of the predicted class."""
     label, best = int(data.test_labels[index]), int(probabilities[index].argmax())
     return {
         "index": index,
@@ -79,19 +79,20 @@ def _told(data: Images, probabilities: NDArray[np.float32], index: int) -> dict[
 
 
 def recognise_image(data: Images, probabilities: NDArray[np.float32], asked: int) -> dict[str, JsonValue]:
-    """What a model makes of test image `asked`; beyond the last one of the last, and then `asked` is told beside it.
+    """The model's prediction for test image `asked`.
 
-    `probabilities`: (images, classes), of the whole test set.
+    Beyond the last image, the result describes the last one and includes `asked`. `probabilities`: (images, classes) of
+    the whole test set.
     """
     index = min(asked, len(probabilities) - 1)
     by_class = zip(data.classes, probabilities[index], strict=True)
     every: dict[str, JsonValue] = {name: float(probability) for name, probability in by_class}
     clamped: dict[str, JsonValue] = {"asked": asked} if index < asked else {}
-    return {**_told(data, probabilities, index), "probabilities": every, **clamped}
+    return {**_described(data, probabilities, index), "probabilities": every, **clamped}
 
 
 def _draw(data: Images, predicted: NDArray[np.intp], wrong: NDArray[np.intp], context: BuildContext) -> None:
-    """As many as fit, the wrong ones before those that are right."""
+    """Draw as many images as fit, misclassified ones first."""
     if context.artifacts is None:
         return
     right = np.setdiff1d(np.arange(len(predicted)), wrong, assume_unique=True)
@@ -109,21 +110,27 @@ def _title(data: Images, predicted: int, label: int) -> str:
 Channels = Annotated[int, Field(ge=1, le=4096)]
 Units = Annotated[int, Field(ge=1, le=65536)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
-FILTERS = "Channels of the convolutions, in order"
-DENSE_UNITS = "Of the dense layer before the last"
-DROPOUT_RATES = "Of the dropout layers, in order: the share of values that each leaves out in training"
+BATCH_SIZE = "Total over all replicas"
+FILTERS = "Output channels of the convolutions, in order"
+DENSE_UNITS = "Units of the dense layer before the last"
+DROPOUT_RATES = "Rates of the dropout layers, in order: the share of values that each drops in training"
+RECOGNISE = (
+    "Report the trained model's prediction for this test image, from 0; numbers past the end mean the last image"
+)
 
 
 class ImageParams(TrainingParams):
     untimed: ClassVar[frozenset[str]] = TrainingParams.untimed | {"recognise"}
-    shipped: ClassVar[int | None] = None  # images to train on in the sample of the set, where one ships
+    shipped: ClassVar[int | None] = None  # training images in the shipped sample; None without a sample
 
-    train_samples: Annotated[int, Field(ge=1, le=60_000)] | None = Field(None, description="null: all there are")
-    test_samples: Annotated[int, Field(ge=1, le=10_000)] | None = Field(None, description="null: all there are")
-    data: DataKind = Field("auto", description="auto: the real set if the worker has it, else what ships or is made")
-    recognise: Annotated[int, Field(ge=0, lt=10_000)] | None = Field(
-        None, description="Tell what the trained model makes of this test image (from 0; beyond the last one, the last)"
+    train_samples: Annotated[int, Field(ge=1, le=60_000)] | None = Field(
+        None, description="Maximum training samples; null: all"
     )
+    test_samples: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None, description="Maximum test samples; null: all"
+    )
+    data: DataKind = Field("auto", description=SAMPLED)
+    recognise: Annotated[int, Field(ge=0, lt=10_000)] | None = Field(None, description=RECOGNISE)
 
     @property
     def samples_asked_for(self) -> tuple[str, int] | None:
@@ -143,20 +150,20 @@ class Convolution:
 
     @property
     def values(self) -> int:
-        """Of its output, one image."""
+        """Values in the output for one image."""
         return self.side**2 * self.channels[1]
 
     @property
     def flops(self) -> float:
-        """Forward, one image, multiply-add = 2: 2·H·W·k²·C_in·C_out."""
+        """FLOP of the forward pass for one image, multiply-add = 2: 2·H·W·k²·C_in·C_out."""
         return 2.0 * self.side**2 * self.kernel**2 * self.channels[0] * self.channels[1]
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network on one set of images. `make(keras)`: its layers behind the first, which makes pixels 0 to 1.
+    """A network and its image data set. `make(keras)` returns the layers after the rescaling layer.
 
-    `samples`: (train, test) of the set by the kind of data.
+    `samples(kind)`: the numbers (train, test) of samples of that kind of data.
     """
 
     load: Callable[[Settings, DataKind], Images]
@@ -165,18 +172,18 @@ class Network:
     make: Callable[[Any], Sequence[Any]]
     convolutions: Sequence[Convolution]
     dense: Sequence[tuple[int, int]]  # in, out
-    step_bytes_per_value: float  # of the convolutions' outputs, forward and back
+    step_bytes_per_value: float  # per output value of the convolutions, forward and backward
     noun: str = "images"
     ships_sample: bool = True
 
     @property
     def flops_per_sample(self) -> float:
-        """Of a training step: three times the forward pass; see the workload's docstring."""
+        """FLOP of a training step per sample: three times the forward pass; see the workload's docstring."""
         return 3.0 * (sum(layer.flops for layer in self.convolutions) + sum(2 * into * out for into, out in self.dense))
 
     @property
     def weights(self) -> int:
-        """Without biases and normalisation."""
+        """The number of weights, without biases and normalisation."""
         kernels = sum(layer.kernel**2 * layer.channels[0] * layer.channels[1] for layer in self.convolutions)
         return kernels + sum(into * out for into, out in self.dense)
 
@@ -189,7 +196,7 @@ class Network:
         *,
         scaled_inputs: bool = False,
     ) -> Any:
-        """Compiled for training. Takes images as they are stored, uint8, or scaled by others to float32, 0 to 1."""
+        """A model compiled for training on stored uint8 images or, with `scaled_inputs`, on float32 images, 0 to 1."""
         stored = [keras.Input(self.shape, dtype="uint8"), keras.layers.Rescaling(1 / 255)]
         first = [keras.Input(self.shape)] if scaled_inputs else stored
         model = keras.Sequential([*first, *self.make(keras)])
@@ -213,7 +220,7 @@ class Network:
         )
 
     def flops(self, params: ImageParams) -> float:
-        """Of one execution: training steps on full batches."""
+        """FLOP of one execution: training steps on full batches."""
         return self.flops_per_sample * schedule_work(params, self.work(params)).execution
 
     def estimate(
@@ -246,7 +253,7 @@ class Network:
 
 @dataclass(frozen=True)
 class SizedNetwork:
-    """A training of the network that its params ask for: `of(params)`."""
+    """A training whose network depends on the params: `of(params)`."""
 
     of: Callable[[Any], Network]
 
@@ -268,6 +275,6 @@ class SizedNetwork:
 IMAGE_METRICS = (
     *TRAINING_METRICS,
     MetricSpec(
-        "train_accuracy", "1", "higher", "Running mean over the last epoch, dropout on, as Keras prints it", once=True
+        "train_accuracy", "1", "higher", "Running mean over the last epoch with dropout, as Keras prints it", once=True
     ),
 )

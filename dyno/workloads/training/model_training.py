@@ -1,14 +1,14 @@
-"""A training: all epochs once, in full, then the same compiled step again and again for timing.
+"""A training: all epochs once in full, then the same compiled step repeatedly for timing.
 
-A workload brings a `Plan`: how to make its model, what to train it on, and how to judge it. `Epochs` makes the
-epochs; the callbacks at their ends are Keras' own. Further trials differ in their seed alone.
+A workload provides a `Plan`: how to make its model, the training data, and how to evaluate it. `Epochs` runs the
+epochs with Keras' own callbacks. Further trials differ in their seed alone.
 
-`jit_compile`: "auto" takes the faster setting by measurement, on TensorFlow alone; JAX compiles every step, PyTorch
-none. Run 0 of a job measures on a model of its own, and the other runs reuse its choice. On a CPU a small batch is
-enough, so that XLA's compilation and its slow convolutions cost seconds. The choice is that of a full batch:
-`mnist_cnn` on two cores of a Zen took 15 x as long with XLA at batch 32 (23 and 345 ms a step), 11 x at 1024 (0.63
-and 7.1 s). An accelerator gets the full batch: it finishes a small one before the host has started the operations,
-which says nothing about a large one.
+`jit_compile` "auto" measures both settings and uses the faster one, on TensorFlow only; JAX compiles every step,
+PyTorch none. Run 0 of a job measures on a separate model, and the other runs reuse its choice. On a CPU a small batch
+is enough and limits XLA's compilation and slow convolutions to seconds. It leads to the same choice as a full batch:
+on two Zen cores `mnist_cnn` with XLA took 15 x as long at batch 32 (23 and 345 ms per step) and 11 x at batch 1024
+(0.63 and 7.1 s). An accelerator gets the full batch, because it finishes a small one before the host has started the
+operations.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ _SEEDS = 2**32
 
 
 def trial_seed(seed: int, trial: int) -> int:
-    """That of trial number `trial` (from 0) of a job with `seed`."""
+    """The seed of trial number `trial` (from 0) of a job with `seed`."""
     return (seed + trial) % _SEEDS
 
 
 def trial_result(seed: int, epochs: Sequence[Epoch], judged: Mapping[str, Any]) -> Trial:
-    """`judged`: `Outcome.training` of that trial."""
+    """`judged`: the trial's `TrainingOutcome.training`."""
     loss, accuracy, wrong = epochs[-1].loss, judged.get("accuracy"), judged.get("wrong")
     return Trial(seed=seed, epochs=len(epochs), loss=loss, accuracy=accuracy, wrong=wrong)
 
 
 def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
-    """The mean accuracy with Student's t over the seeds, within 0 to 1; nothing of one trial, or without accuracies.
+    """The mean accuracy with Student's t over the seeds, clipped to 0 to 1; empty with fewer than two accuracies.
 
-    `wrong` is each trial's own: beside a mean it would be that of one of them.
+    `wrong` becomes None, because it belongs to a single trial.
     """
     accuracies = [trial.accuracy for trial in trials if trial.accuracy is not None]
     if len(accuracies) < 2:
@@ -71,28 +71,28 @@ def mean_over_trials(trials: Sequence[Trial]) -> dict[str, float | None]:
 
 
 _BATCH_ON_CPU = 32
-_BATCHES = 8  # of the samples taken, so that drawing their order is spread over so many steps
+_BATCHES = 8  # batches of samples to use, which spreads the cost of shuffling over as many steps
 _ROUNDS, _BUDGET_S = 5, 10.0
-_ROUND_S = 0.02  # long against the clock and one call
-_HOPELESS = 3.0  # times as long as without: no further round changes that
+_ROUND_S = 0.02  # long compared with the clock's resolution and one call
+_HOPELESS = 3.0  # a step with XLA that takes this many times as long ends the measurement
 _SETTLED = {"jax": (True, "JAX compiles every step"), "torch": (False, "PyTorch's step is not compiled")}
 
 
 @dataclass(frozen=True)
 class JitChoice:
-    """`setting` is what `Plan.make` gets; `details` say how it came about."""
+    """`setting` is the argument of `Plan.make`; `details` explain the choice."""
 
     setting: bool
     details: dict[str, JsonValue]
 
     @property
     def tuned(self) -> dict[str, JsonValue]:
-        """For the runs after this one, see `BuildContext.tuned`."""
+        """The choice for later runs; see `BuildContext.tuned`."""
         return {"jit_compile": self.setting}
 
 
 def choose_jit(params: TrainingParams, plan: Plan, context: BuildContext) -> JitChoice:
-    """The setting for a model of `plan`. Leaves the seed as it was at the start of the run, whatever it did."""
+    """Choose the setting for a model of `plan`, then reset the seed to that of the run."""
     try:
         return _chosen(params, plan, context)
     finally:
@@ -100,16 +100,17 @@ def choose_jit(params: TrainingParams, plan: Plan, context: BuildContext) -> Jit
 
 
 def _chosen(params: TrainingParams, plan: Plan, context: BuildContext) -> JitChoice:
-    name, tuned, asked = context.framework.name, context.tuned.get("jit_compile"), params.jit_compile
+    name, tuned, requested = context.framework.name, context.tuned.get("jit_compile"), params.jit_compile
     if name in _SETTLED:
         setting, how = _SETTLED[name]
-        return _settled(setting, how if asked in ("auto", setting) else f"asked for {str(asked).lower()}; {how}")
-    if asked != "auto":
-        return _settled(asked, "as asked for")
+        agrees = requested in ("auto", setting)
+        return _settled(setting, how if agrees else f"requested {str(requested).lower()}; {how}")
+    if requested != "auto":
+        return _settled(requested, "as requested")
     if isinstance(tuned, bool):
-        return _settled(tuned, "as the first run")
+        return _settled(tuned, "as in the first run")
     if context.replicas > 1:
-        return _settled(False, "TensorFlow's XLA compiles no step over several replicas")
+        return _settled(False, "TensorFlow's XLA can't compile a step over several replicas")
     if plan.jit_unmeasured is not None:
         return _settled(False, plan.jit_unmeasured)
     return _measured(_batch_size(params, context), plan, context)
@@ -132,7 +133,7 @@ def _measured(batch_size: int, plan: Plan, context: BuildContext) -> JitChoice:
     finally:
         times = candidates.step_s
         del candidates
-        gc.collect()  # graphs refer to themselves, and hold the data on the device
+        gc.collect()  # graphs contain reference cycles and keep the data on the device
     faster = True in times and times[True] < times[False]
     details: dict[str, JsonValue] = {
         "step_s": {str(setting).lower(): seconds for setting, seconds in times.items()},
@@ -143,7 +144,7 @@ def _measured(batch_size: int, plan: Plan, context: BuildContext) -> JitChoice:
 
 
 class _Candidates:
-    """A model and a step for each setting, on the same few samples. `step_s`: the median time of a step."""
+    """A model and a step for each setting, on the same few samples. `step_s`: median step time by setting."""
 
     def __init__(self, plan: Plan, context: BuildContext, batch_size: int) -> None:
         self._plan, self._context, self._batch_size = plan, context, batch_size
@@ -155,26 +156,26 @@ class _Candidates:
         return {setting: median(taken) for setting, taken in self._taken.items()}
 
     def race(self, until_s: float) -> str:
-        """Time both in turn, at least once each; how that went, in words."""
+        """Time both settings in turn, at least once each; returns an explanation of the outcome."""
         plain, compiled = self._ready(False), None
         for _ in range(_ROUNDS):
             self._time(False, plain)
             try:
                 compiled = compiled or self._ready(True)
                 if not compiled.jit_compile:
-                    return "a layer of the model can't be compiled by XLA, says Keras"
+                    return "Keras reports that XLA can't compile a layer of the model"
                 self._time(True, compiled)
-            except Exception as error:  # noqa: BLE001 - an operation that XLA lacks shows as any of TensorFlow's errors
-                self._taken.pop(True, None)  # however fast it was before it failed
-                return f"XLA failed on it: {type(error).__name__}"
+            except Exception as error:  # noqa: BLE001 - TensorFlow raises various errors for operations XLA lacks
+                self._taken.pop(True, None)  # discard times from before the failure
+                return f"XLA failed: {type(error).__name__}"
             if self.step_s[True] > _HOPELESS * self.step_s[False]:
-                return f"measured; compiled by XLA a step takes more than {_HOPELESS:g} times as long"
+                return f"measured: a step compiled with XLA takes more than {_HOPELESS:g} times as long"
             if time.perf_counter() > until_s:
                 break
-        return "the faster one, measured in turn"
+        return "measured: the faster setting"
 
     def _ready(self, setting: bool) -> Trainer:
-        """Compiled, and its first step made."""
+        """A trainer that has compiled and made its first step."""
         framework = self._context.framework
         self._context.report("build", 0, None, "steps")
         model = self._plan.make(setting)
@@ -192,7 +193,7 @@ class _Candidates:
 
 
 def _few(samples: Dataset, count: int) -> Dataset:
-    """The first `count` samples. Windows keep the whole series: it takes little memory, and they lie anywhere in it."""
+    """The first `count` samples. Windows keep the whole series, which takes little memory: they may start anywhere."""
     if samples.starts is not None:
         return replace(samples, starts=samples.starts[:count])
     return replace(samples, inputs=samples.inputs[:count], targets=samples.targets[:count])
@@ -200,9 +201,9 @@ def _few(samples: Dataset, count: int) -> Dataset:
 
 @dataclass
 class TrainingOutcome:
-    """What a trained model is worth, on data it hasn't seen. `training`: fields of `dyno.models.result.Training`.
+    """The evaluation of a trained model on held-out data. `training`: fields of `dyno.models.result.Training`.
 
-    `margins`: by how much it is better than each of its baselines, where it is no classification.
+    `margins`: the advantage over each baseline, unless the model is a classifier.
     """
 
     training: dict[str, Any] = field(default_factory=dict)
@@ -212,10 +213,10 @@ class TrainingOutcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """`make(jit_compile)` gives a new compiled Keras model with fresh weights; `judge` evaluates a trained one.
+    """`make(jit_compile)` returns a new compiled Keras model with new weights; `judge` evaluates a trained model.
 
-    `judge` may leave files in `context.artifacts`. `steps_per_epoch` null: every sample once. Without `validation` the
-    `validation_share` of `train` is held out, drawn by the seed.
+    `judge` may write files to `context.artifacts`. With `steps_per_epoch` None an epoch uses every sample once. Without
+    `validation`, the `validation_share` of `train` is held out, drawn by the seed.
     """
 
     make: Callable[[JitCompile], Any]
@@ -224,27 +225,27 @@ class Plan:
     judge: Callable[[Any, Trainer], TrainingOutcome]
     validation: Dataset | None = None
     steps_per_epoch: int | None = None
-    amounts: dict[str, float] = field(default_factory=dict)  # beside "epoch" and "step"; see MetricSpec.amount
-    jit_unmeasured: str | None = None  # why "auto" is False on TensorFlow for this model, without measuring
+    amounts: dict[str, float] = field(default_factory=dict)  # besides "epoch" and "step"; see MetricSpec.amount
+    jit_unmeasured: str | None = None  # why "auto" means False for this model on TensorFlow, without a measurement
     flops_per_sample: float | None = None  # of a training step
 
 
 class ModelTraining:
-    """One execution is `steps_per_execution` steps on full batches. `execute` trains on and on; `complete` ends it.
+    """One execution is `steps_per_execution` steps on full batches. `complete` runs the training to its end.
 
-    A loss that becomes no number fails the run while it trains; where steps are only timed it is a warning.
+    A loss that isn't finite fails the run during training. It only raises a warning while steps are timed.
     """
 
     def __init__(self, params: TrainingParams, plan: Plan, context: BuildContext) -> None:
         self._params, self._context = params, context
         self._whole = _started(plan, context.weights)
         self._plan = self._with_validation(context.seed)
-        full_batch(params.batch_size, len(self._plan.train), context.replicas)  # before anything is measured
+        full_batch(params.batch_size, len(self._plan.train), context.replicas)  # fail before measuring
         with context.phase("build"):
             self._jit = choose_jit(params, self._plan, context)
             self._model, self._trainer = self._new(self._plan, context.seed)
         self.work = float(self._trainer.batch_size * self._trainer.steps_per_execution)
-        self._trains = context.run == 0  # until `complete`: whatever is executed otherwise is only timed
+        self._trains = context.run == 0  # until `complete`; all other executions are only timed
         self._timed_loss = 0.0
         self._training: Training | None = None
         self._figures: dict[str, float] = {}
@@ -268,7 +269,7 @@ class ModelTraining:
         return self._trainer.counted_flops()
 
     def complete(self, compile_s: float, first_execution_s: float) -> Training:
-        """Every epoch; the first one takes in compiling and the execution before it. Then the further trials."""
+        """Train all epochs, then the further trials. The first epoch includes compiling and the first execution."""
         done = self._trainer.steps_per_execution
         epochs, callbacks = self._train(
             self._plan, self._model, self._trainer, done=done, spent_s=compile_s + first_execution_s
@@ -276,7 +277,7 @@ class ModelTraining:
         self._trains = False
         self._figures = epoch_figures(epochs)
         further = [self._further_trial(index) for index in range(1, self._params.trials)]
-        outcome = self._plan.judge(self._model, self._trainer)  # last, so that the files left are those of this trial
+        outcome = self._plan.judge(self._model, self._trainer)  # last, so that the artifacts are from the first trial
         self._details, self._margins = outcome.details, outcome.margins
         self._leave(epochs)
         self._timed = StepCounter.of(self._model)
@@ -315,7 +316,7 @@ class ModelTraining:
         )
 
     def details(self) -> dict[str, JsonValue]:
-        """How the step was made, of what, and what the training was worth."""
+        """Details of the step, the model, the data and the evaluation."""
         trainer, validation = self._trainer, self._plan.validation
         steps = _steps_per_epoch(self._plan, trainer.batch_size)
         return {
@@ -329,12 +330,12 @@ class ModelTraining:
         }
 
     def _step(self) -> CompiledStep:
-        """The compiled step, by the data that the plan has for it."""
+        """The compiled step, with the plan's own data for comparison."""
         trainer, plan = self._trainer, self._plan
 
         def step() -> tuple[NDArray[Any], NDArray[Any], float]:
             chosen = trainer.next_batch()
-            trainer.finish_epoch()  # so that the running loss is that of this step
+            trainer.finish_epoch()  # so that the running loss covers this step only
             self._timed.asked += 1
             loss = trainer.steps(1)
             return *plan.train.batch(chosen), loss
@@ -342,7 +343,7 @@ class ModelTraining:
         return CompiledStep(self._model, lambda: plan.make(trainer.jit_compile), step, trainer.sync, trainer.parts)
 
     def _better_than(self) -> dict[str, JsonValue]:
-        return {"better_than": {each.baseline: each.told() for each in self._margins}} if self._margins else {}
+        return {"better_than": {each.baseline: each.to_json() for each in self._margins}} if self._margins else {}
 
     def _with_validation(self, seed: int) -> Plan:
         if self._whole.validation is not None:
@@ -354,7 +355,7 @@ class ModelTraining:
         params, framework = self._params, self._context.framework
         with framework.scope():
             model = plan.make(self._jit.setting)
-        # no execution goes past the end of an epoch: the first epoch would see samples twice
+        # An execution must not go past the end of an epoch: the first epoch would see samples twice.
         steps = min(params.steps_per_execution, _steps_per_epoch(plan, params.batch_size))
         return model, framework.trainer(model, plan.train, params.batch_size, seed, steps)
 
@@ -370,7 +371,7 @@ class ModelTraining:
         return epochs.train(callbacks, done, spent_s), callbacks
 
     def _further_trial(self, index: int) -> Trial:
-        """What a job with that seed would do, on a model and a step of its own."""
+        """Train as a job with that seed would, with a separate model and step."""
         seed = trial_seed(self._context.seed, index)
         self._context.framework.seed(seed)
         plan = self._with_validation(seed)
@@ -378,7 +379,7 @@ class ModelTraining:
         epochs, _ = self._train(plan, model, trainer, trial=index)
         found = trial_result(seed, epochs, plan.judge(model, trainer).training)
         del model, trainer
-        gc.collect()  # graphs refer to themselves, and hold the data on the device
+        gc.collect()  # graphs contain reference cycles and keep the data on the device
         return found
 
     def _samples_per_epoch(self) -> int:
@@ -387,13 +388,13 @@ class ModelTraining:
         return count - count % trainer.batch_size % trainer.replicas if steps is None else steps * trainer.batch_size
 
     def _leave(self, epochs: list[Epoch]) -> None:
-        """The files of every training."""
+        """Write the artifacts that every training has."""
         plot_curves(self._context.artifacts, epochs)
         save_model(self._model, self._context.artifacts, self._params.export)
 
 
 def _started(plan: Plan, weights: Path | None) -> Plan:
-    """The plan with its models, those of a trial too, made with these weights: others' are found before any step."""
+    """The plan with `weights` loaded into every model it makes. Mismatching weights fail before any step."""
     if weights is None:
         return plan
 
@@ -406,5 +407,5 @@ def _started(plan: Plan, weights: Path | None) -> Plan:
 
 
 def _steps_per_epoch(plan: Plan, batch_size: int) -> int:
-    """On full batches."""
+    """Steps on full batches."""
     return plan.steps_per_epoch or len(plan.train) // batch_size

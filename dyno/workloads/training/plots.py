@@ -1,4 +1,4 @@
-"""Plots that a job leaves behind, drawn without a display. Nothing is drawn where no artifacts are kept."""
+"""Plots in a job's artifacts, drawn without a display. Without an artifacts folder, nothing is drawn."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _Values = Sequence[float | None] | Sequence[float] | NDArray[Any]
 
 _DPI = 100
 _COLUMNS, _MOST_ROWS = 10, 6  # of a gallery
-_LINE = 0.14  # of a title, in columns' widths
+_LINE = 0.14  # height of a title line, in column widths
 _BLUE, _ORANGE, _RED, _GREY = "#1f5fa8", "#d9730d", "#c62828", "#555555"
 
 
 def plot_curves(folder: Path | None, epochs: Sequence[Epoch], name: str = "training.png") -> None:
-    """Loss, and accuracy where there is one, after each epoch; that of the validation beside it."""
+    """Plot loss and, if available, accuracy after each epoch, for training and validation."""
     if folder is None or not epochs:
         return
     wanted: list[tuple[str, _Values, _Values]] = [
@@ -48,9 +48,9 @@ def plot_gallery(
     wrong: Sequence[bool],
     name: str = "wrong.png",
 ) -> None:
-    """Images (count, height, width, 1 or 3), uint8 or 0 to 1, titled; the wrong ones first, with their titles in red.
+    """Plot up to 60 titled images (count, height, width, 1 or 3), uint8 or 0 to 1.
 
-    At most 60 are shown.
+    Wrong ones come first and have red titles.
     """
     if folder is None or not len(images):
         return
@@ -58,7 +58,7 @@ def plot_gallery(
     rows = -(-len(order) // _COLUMNS)
     height = 1 + _LINE * max(titles[index].count("\n") + 1 for index in order)
     figure, axes = _figure(1, 1, (1.2 * _COLUMNS, 1.2 * height * rows))
-    axis = axes.flat[0]  # one for all: axes of their own take 20 ms each
+    axis = axes.flat[0]  # one for all images: separate axes take 20 ms each
     axis.axis("off")
     for place, index in enumerate(order):
         left, bottom = place % _COLUMNS, (place // _COLUMNS + 1) * height
@@ -67,7 +67,7 @@ def plot_gallery(
         axis.imshow(image, cmap="gray_r" if image.ndim == 2 else None, extent=box, aspect="auto")
         colour = _RED if wrong[index] else _GREY
         axis.text(left + 0.5, bottom - 0.95, titles[index], fontsize=7, color=colour, ha="center", linespacing=1.0)
-    axis.set(xlim=(0, _COLUMNS), ylim=(rows * height, 0))  # imshow sets its own
+    axis.set(xlim=(0, _COLUMNS), ylim=(rows * height, 0))  # imshow sets other limits
     _save(figure, folder / name)
 
 
@@ -79,7 +79,7 @@ def plot_forecast(
     title: str,
     unit: str,
 ) -> None:
-    """One signal as it was and as it was predicted, step by step."""
+    """Plot the true and the predicted values of one signal."""
     if folder is None:
         return
     figure, axes = _figure(1, 1, (11, 3.6))
@@ -93,7 +93,7 @@ def plot_forecast(
 
 
 def _figure(rows: int, columns: int, size: tuple[float, float], layout: str | None = "constrained") -> tuple[Any, Any]:
-    """A figure of its own, not pyplot's: no global state, no display asked for. `size` in inches."""
+    """A figure without pyplot, which would keep global state and look for a display. `size` in inches."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, dpi=_DPI, layout="constrained")

@@ -1,9 +1,9 @@
-"""What the recurrent workloads share: params, FLOP, kernel, estimate, and the `Workload`'s functions.
+"""Shared parts of the recurrent workloads: params, FLOP count, kernel, estimate and the `Workload`'s functions.
 
-FLOP of one time step of one sample, forward, multiply-add = 2: four gates of an LSTM 8·units·(inputs + units),
-three of a GRU 6·units·(inputs + units). A training step takes three times the forward pass: once more for the
-gradients of the weights, and once more for those of the inputs and states. Biases, gates and activations are left
-out. The time estimate adds a price for each time step to that of the products.
+FLOP of one time step of one sample, forward, multiply-add = 2: the four gates of an LSTM take 8·units·(inputs + units),
+the three of a GRU 6·units·(inputs + units). A training step takes three times the forward pass: once more for the
+gradients of the weights, and once more for those of the inputs and states. The count omits biases, gates and
+activations. The time estimate adds a fixed cost per time step to that of the products.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
-from dyno.datasets.loading import DataKind
+from dyno.datasets.loading import SAMPLED, DataKind
 from dyno.devices.device import Device
 from dyno.errors import FieldError
 from dyno.models.result import ResultWarning
@@ -37,7 +37,7 @@ from dyno.workloads.training.params import TrainingParams
 from dyno.workloads.training.schedule import Schedule
 
 Recurrence = Literal["auto", "loop", "unrolled"]
-MAX_UNROLLED = 256  # steps; a graph grows with them, and so does the time to build it
+MAX_UNROLLED = 256  # steps; the graph and its build time grow with them
 
 Width = Annotated[int, Field(ge=1, le=65536)]  # of an embedding
 
@@ -45,51 +45,51 @@ Width = Annotated[int, Field(ge=1, le=65536)]  # of an embedding
 class RecurrentParams(TrainingParams):
     recurrence: Recurrence = Field(
         "auto",
-        description="auto: the fused kernel where there is one; loop: never fused; unrolled: the loop written out",
+        description="auto: the fused kernel if available; loop: never fused; unrolled: all steps written out",
     )
-    data: DataKind = Field("auto", description="auto: the real set if the worker has it, else what ships or is made")
+    data: DataKind = Field("auto", description=SAMPLED)
 
     def unrolled_too_far(self, steps: int, pointer: str) -> list[FieldError]:
-        """A field error where `steps` of them are too many to be written out."""
+        """A field error if `steps` are too many to unroll."""
         if self.recurrence != "unrolled" or steps <= MAX_UNROLLED:
             return []
         return [FieldError(pointer, "too-long-to-unroll", f"an unrolled loop has at most {MAX_UNROLLED} steps")]
 
 
 def lstm_flops(inputs: int, units: int) -> float:
-    """Forward, one step in time of one sample."""
+    """FLOP of the forward pass for one time step of one sample."""
     return 8.0 * units * (inputs + units)
 
 
 def gru_flops(inputs: int, units: int) -> float:
-    """Forward, one step in time of one sample."""
+    """FLOP of the forward pass for one time step of one sample."""
     return 6.0 * units * (inputs + units)
 
 
 def layer_options(recurrence: Recurrence) -> dict[str, Any]:
-    """What Keras' LSTM and GRU are told."""
+    """Arguments for Keras' LSTM and GRU."""
     return {"unroll": recurrence == "unrolled", "use_cudnn": "auto" if recurrence == "auto" else False}
 
 
 def jit_unmeasured(recurrence: Recurrence, device: Device | None) -> str | None:
-    """Why TensorFlow's XLA isn't tried: on a CPU a try of a loop alone could take all memory.
+    """The reason not to try TensorFlow's XLA: on a CPU, even one attempt with a loop could exhaust the memory.
 
-    Measured on 2 cores, a step's time and memory with XLA by that without: 1.2 and 4 (`imdb_lstm`), over 7 and 10
-    (`shakespeare_lstm`, 32 windows); eight windows of `weather_gru` took more than 18e9 bytes.
+    Measured on 2 cores, XLA multiplied a step's time and memory by 1.2 and 4 (`imdb_lstm`), and by over 7 and 10
+    (`shakespeare_lstm`, 32 windows). Eight windows of `weather_gru` took more than 18e9 bytes.
     """
     if recurrence == "unrolled":
         return None
     if device is None or device.driven_as == "cpu":
-        return "XLA on a CPU makes recurrent loops slower and several times as large"
+        return "on a CPU, XLA slows recurrent loops down and multiplies their memory"
     return "XLA can't compile the fused kernel" if recurrence == "auto" else None
 
 
 def rnn_kernel(context: BuildContext, recurrence: Recurrence, layer: Literal["lstm", "gru"]) -> JsonValue:
-    """Which kernel Keras chooses for such a layer, by its own rule: nothing in a run tells which one it was."""
+    """The kernel that Keras' rule selects for such a layer. A run doesn't reveal the kernel it used."""
     device = context.device
     kind = "cpu" if device is None or device.emulated else device.kind
     name = context.framework.name
-    if recurrence == "unrolled" and name != "torch":  # there, Keras has one loop, and it is Python's
+    if recurrence == "unrolled" and name != "torch":  # on PyTorch, Keras has only a loop in Python
         kernel = "unrolled loop"
     elif recurrence == "auto" and kind == "gpu" and (name, layer) != ("jax", "gru"):
         kernel = "fused (cuDNN)"
@@ -100,21 +100,21 @@ def rnn_kernel(context: BuildContext, recurrence: Recurrence, layer: Literal["ls
 
 _BUILD_S = 4.0
 _UNROLLED_STEP_S = 0.1  # to build one step of an unrolled loop
-# Of the float32 peak by the products alone, apart from what each step in time costs; measured 0.3 to 0.45.
+# Share of the float32 peak that the products reach, without the fixed cost per time step; measured 0.3 to 0.45.
 _REACHED = 0.35
 _ASSUMED_FLOP_PER_S = {"cpu": 3e10, "gpu": 2e12, "tpu": 4e12}  # per CPU core, per accelerator
-# A step in time costs so much whatever the batch, forward and back: the loop itself, and reading its weights and adding
-# up their gradients. CPU: fitted to 4 to 256 samples of the three workloads on two Zen 4 cores.
+# Fixed cost of a time step for any batch, forward and backward: the loop itself, reading the weights and summing their
+# gradients. CPU: fitted to 4 to 256 samples of the three workloads on two Zen 4 cores.
 _STEP_S = {"cpu": 3e-4, "gpu": 1e-4, "tpu": 5e-5}
 _STEP_S_PER_WEIGHT = {"cpu": 2e-9, "gpu": 2e-11, "tpu": 2e-11}
-# Kept for the way back, for each sample, step in time and unit: measured on a CPU. Of PyTorch nothing is known.
+# Kept for the backward pass per sample, time step and unit. Measured on a CPU; PyTorch wasn't measured.
 _STATE_BYTES: dict[FrameworkName, int] = {"tensorflow": 36, "jax": 76, "torch": 76}
-_WEIGHT_BYTES = 4 * 6  # a weight, its gradient, the optimiser's one or two, and copies while they are made
+_WEIGHT_BYTES = 4 * 6  # the weight, its gradient, the optimiser's one or two values, and temporary copies
 
 
 @dataclass(frozen=True)
 class RecurrentCost:
-    """What an estimate goes by. `steps` are those in time of one sample, over all its recurrent layers."""
+    """Inputs of an estimate. `steps`: the time steps of one sample, summed over its recurrent layers."""
 
     schedule: Schedule
     flops_per_sample: float
@@ -122,16 +122,16 @@ class RecurrentCost:
     units: int
     weights: int  # of one recurrent layer
     all_weights: int
-    host_bytes: int  # of the data, while they are read
-    data_bytes: int  # … and as they lie on each device
-    sample_bytes: int  # of one sample in a step, apart from the layers' states: its inputs and outputs
+    host_bytes: int  # of the data during reading
+    data_bytes: int  # of the data on each device
+    sample_bytes: int  # inputs and outputs of one sample in a step, without the layers' states
 
 
 def estimate_recurrent_step(cost: RecurrentCost, device: Device, replicas: int) -> StepCost:
-    """The products at a share of the peak (or an assumed rate), and each step in time for its own sake.
+    """The products at a share of the peak (or an assumed rate), plus the fixed cost of each time step.
 
-    Every replica has a loop of its own; those of virtual devices share the cores. What is touched is the most that any
-    framework would keep: only what surely fits into a cache is to be doubted.
+    Every replica has its own loop; the loops of virtual devices share the cores. `touched_bytes` assumes the framework
+    that keeps the most, so CACHE_RESIDENT is raised only for data that surely fits in a cache.
     """
     kind = device.driven_as
     rate = rate_flop_per_s(device, "float32", _REACHED, _ASSUMED_FLOP_PER_S) * speed_up(device, replicas)
@@ -150,7 +150,7 @@ def _states_bytes(cost: RecurrentCost, state_bytes: int) -> int:
 
 
 def memory_bytes(cost: RecurrentCost, device: Device, replicas: int, framework: FrameworkName) -> int:
-    """The data, the weights and one step's states."""
+    """Memory of the data, the weights and one step's states."""
     each = cost.data_bytes + cost.all_weights * _WEIGHT_BYTES
     return held_bytes(
         device, replicas, once=cost.host_bytes, each=each, shared=_states_bytes(cost, _STATE_BYTES[framework])
@@ -158,20 +158,20 @@ def memory_bytes(cost: RecurrentCost, device: Device, replicas: int, framework: 
 
 
 def build_s(cost: RecurrentCost, device: Device, replicas: int, recurrence: Recurrence) -> float:
-    """An unrolled loop is built step by step."""
+    """Time to build the model; an unrolled loop is built step by step."""
     unrolled_s = _UNROLLED_STEP_S * cost.steps if recurrence == "unrolled" else 0.0
     return _BUILD_S + replicas_s(device, replicas) + unrolled_s
 
 
 _WIDTHS = ("units", "embedding")
-_NO_QUALITY = "no figure of quality is the reference's"
+_NO_QUALITY = "quality figures aren't comparable with the reference"
 
 
 @dataclass(frozen=True)
 class RecurrentTraining:
-    """`after_s(params, device)` is what one training takes beyond its epochs and its evaluation.
+    """`after_s(params, device)`: additional time of one training after its epochs and evaluation.
 
-    `real_sample`: the sample that ships is the real set.
+    `real_sample`: whether the shipped sample is the complete real data set.
     """
 
     plan: Callable[[Any, BuildContext], Plan]
@@ -180,7 +180,7 @@ class RecurrentTraining:
     real_sample: bool = False
 
     def flops(self, params: RecurrentParams) -> float:
-        """Of one execution: training steps on full batches, never past the end of an epoch."""
+        """FLOP of one execution: training steps on full batches, never past the end of an epoch."""
         cost = self.cost(params)
         return cost.flops_per_sample * cost.schedule.execution
 
@@ -207,6 +207,6 @@ class RecurrentTraining:
         return [*data_warnings(kind, _NO_QUALITY), *batch_warnings(cost.schedule.batch, replicas), *of_device]
 
     def build(self, params: RecurrentParams, context: BuildContext) -> Built:
-        """A framework may make fewer steps in an execution than were asked for, so FLOP are counted by the sample."""
+        """Count FLOP per sample, because a framework may make fewer steps per execution than requested."""
         plan = replace(self.plan(params, context), flops_per_sample=self.cost(params).flops_per_sample)
         return ModelTraining(params, plan, context)

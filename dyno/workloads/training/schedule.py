@@ -1,6 +1,6 @@
-"""How many samples a training sees, and what that takes in time and memory, before any data is loaded.
+"""Sample counts, time and memory of a training, estimated before any data is loaded.
 
-The estimates are for models bound by their products; recurrent ones have their own (`training.recurrent`).
+The estimates suit models whose products dominate; recurrent models have their own (`training.recurrent`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dyno.workloads.estimates import StepCost, held_bytes, rate_flop_per_s, repl
 from dyno.workloads.training.evaluation import held_out_count
 from dyno.workloads.training.params import TrainingParams
 
-_FORWARD = 1 / 3  # of a training step: the forward pass alone
+_FORWARD = 1 / 3  # the forward pass as a share of a training step
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """`steps` make one execution, each on a full `batch`; an epoch has `trained` samples, then come the `validated`."""
+    """One execution has `steps` on batches of `batch` samples. An epoch trains `trained`, validates `validated`."""
 
     batch: int
     steps: int
@@ -28,17 +28,17 @@ class Schedule:
 
     @property
     def execution(self) -> int:
-        """Samples of one execution."""
+        """Samples per execution."""
         return self.batch * self.steps
 
     def in_all(self, params: TrainingParams) -> float:
-        """Samples of all trainings of a job; what is only evaluated counts as the share of a step that it takes."""
+        """Samples of all trainings of a job. Evaluated samples count as the share of a training step that they take."""
         of_epochs = params.epochs * (self.trained + _FORWARD * self.validated)
         return params.trials * (of_epochs + _FORWARD * self.tested)
 
 
 def schedule_epochs(params: TrainingParams, samples: int, tested: int) -> Schedule:
-    """An epoch sees each of `samples` once, but for the share held out; no execution goes past its end."""
+    """A schedule whose epochs use each sample once, except the held-out share. Executions end within an epoch."""
     held_out = held_out_count(samples, params.validation_share)
     trained = max(1, samples - held_out)
     batch = min(params.batch_size, trained)
@@ -46,26 +46,26 @@ def schedule_epochs(params: TrainingParams, samples: int, tested: int) -> Schedu
 
 
 def schedule_steps(params: TrainingParams, steps_per_epoch: int, validated: int, tested: int) -> Schedule:
-    """An epoch is so many steps, on samples drawn from more than it sees."""
+    """A schedule whose epochs have `steps_per_epoch` steps on samples drawn from a larger set."""
     steps = min(params.steps_per_execution, steps_per_epoch)
     return Schedule(params.batch_size, steps, steps_per_epoch * params.batch_size, validated, tested)
 
 
 _BUILD_S = 3.0
-_BYTES_PER_WEIGHT = 4 * 5  # it, its gradient, Adam's two moments and a copy while it is saved
-_REACHED = 0.15  # of the float32 peak: small kernels, much memory traffic; measured 0.19
+_BYTES_PER_WEIGHT = 4 * 5  # the weight, its gradient, Adam's two moments and a copy during saving
+_REACHED = 0.15  # share of the float32 peak: small kernels, much memory traffic; measured 0.19
 _ASSUMED_FLOP_PER_S = {"cpu": 1.5e10, "gpu": 5e11, "tpu": 1e12}  # per CPU core, per accelerator
-# To start a step's operations and to update the weights. CPU: `mnist_cnn` at batch 1 took up to 10 ms on busy cores;
-# accelerators: some fifty kernels of 5 µs.
+# Time to start a step's operations and update the weights. CPU: `mnist_cnn` at batch 1 took up to 10 ms on busy cores.
+# Accelerators: about fifty kernels of 5 µs.
 _STEP_S = {"cpu": 3e-3, "gpu": 3e-4, "tpu": 3e-4}
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is known of a training before its data are loaded. `flops_per_sample`: of a training step.
+    """Facts about a training before its data is loaded. `flops_per_sample`: of a training step.
 
-    `sample_bytes`: one sample with its target, as it lies on the device. `step_bytes_per_sample`: a step's activations
-    and their gradients, of one sample.
+    `sample_bytes`: one sample with its target on the device. `step_bytes_per_sample`: a step's activations and their
+    gradients per sample.
     """
 
     train_samples: int
@@ -82,7 +82,7 @@ def schedule_work(params: TrainingParams, work: Work) -> Schedule:
 
 
 def estimate_step(params: TrainingParams, device: Device, work: Work, replicas: int) -> StepCost:
-    """By the device's peak, or a rate assumed for its kind."""
+    """The cost of a step at a share of the device's peak, or at a rate assumed for its kind."""
     batch = schedule_work(params, work).batch
     rate = rate_flop_per_s(device, "float32", work.reached, _ASSUMED_FLOP_PER_S) * speed_up(device, replicas)
     touched = work.train_samples * work.sample_bytes + batch * work.step_bytes_per_sample
@@ -94,7 +94,7 @@ def estimate_step(params: TrainingParams, device: Device, work: Work, replicas: 
 
 
 def estimate_training(params: TrainingParams, device: Device, work: Work, replicas: int = 1) -> Estimate:
-    """The time of steps like `step_of`; memory from the data, the weights and one step."""
+    """Time from `estimate_step`; memory of the data, the weights and one step."""
     planned, step = schedule_work(params, work), estimate_step(params, device, work, replicas)
     execution_s = planned.steps * step.time_s
     return Estimate(
@@ -105,7 +105,7 @@ def estimate_training(params: TrainingParams, device: Device, work: Work, replic
 
 
 def _memory_bytes(params: TrainingParams, device: Device, work: Work, replicas: int) -> int:
-    """As loaded and as on each device; once more for a part held out, and for a second trial's trainer."""
+    """The data on the host and on each device. Held-out samples and further trials each need another host copy."""
     copies = 1 + (params.validation_share > 0) + (params.trials > 1)
     return held_bytes(
         device,

@@ -1,9 +1,9 @@
-"""Checks that the timed steps are the training they are taken for.
+"""Checks that the timed steps are real training steps.
 
-The optimiser counts its steps, and the weights show whether they did anything: a step that is counted and not made,
-or made on a copy, is faster than any other. Run 0 compares timed steps with plain ones
-(`dyno.measure.step_agreement`). The data must not be constant, the weights finite, and the precision the requested
-one.
+The checks compare the optimiser's step counter with the number of timed steps and verify that the weights changed,
+because steps that are skipped or made on a copy look fast. Run 0 also compares timed steps with plain ones
+(`dyno.measure.correctness`). Further checks: the data isn't constant, the weights are finite, and the precision is the
+requested one.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from dyno.models.result import Precision, ResultWarning
 from dyno.settings import Settings
 from dyno.workloads.contract import BuildContext
 
-# Keras' dynamic loss scale begins at 2^15, is halved by each step that it leaves out, and doubled every 2000 steps.
+# Keras' dynamic loss scale starts at 2^15, halves at each skipped step and doubles every 2000 steps.
 _SKIPPED, _SKIPPED_SHARE = 32, 1e-3
 
 
 @dataclass
 class StepCounter:
-    """Of one model from now on. `asked`: the steps that the figure counts, for the caller to add to.
+    """Counts the steps of one model. `asked`: the steps that the figure counts; the caller adds to it.
 
-    The model must hold what was trained (`Trainer.sync`) whenever this looks at it.
+    Call `Trainer.sync` before any method, so that the model holds the trained weights.
     """
 
     made_before: int
@@ -57,21 +57,21 @@ class StepCounter:
         return cls(_made(model), fingerprints(model))
 
     def miscounted(self, model: Any) -> ResultWarning | None:
-        """The optimiser made more or fewer steps. Steps left out for infinite gradients are no fault."""
+        """A warning if the optimiser made more or fewer steps. Steps skipped for infinite gradients are allowed."""
         made = _made(model) - self.made_before
         scaled = hasattr(model.optimizer, "inner_optimizer")
         skipped = _SKIPPED + int(_SKIPPED_SHARE * self.asked) if scaled else 0
         return steps_mismatch(self.asked, made, skipped)
 
     def idle(self, model: Any) -> str | None:
-        """Why the steps can't be told from none: no array of weights is another one than before them."""
+        """The reason why the steps can't be verified, if no weight changed."""
         if self.asked == 0 or list(self.weights_before) != fingerprints(model):
             return None
-        return f"timed steps that changed no weight: {self.asked}"
+        return f"none of the {self.asked} timed steps changed a weight"
 
 
 def fingerprints(model: Any) -> list[bytes]:
-    """Of each array of weights that is trained, in the model's order."""
+    """The hash of each trainable weight array, in the model's order."""
     return [hashlib.blake2b(each.numpy().tobytes()).digest() for each in model.trainable_variables]
 
 
@@ -79,18 +79,18 @@ def _made(model: Any) -> int:
     return int(model.optimizer.iterations.numpy())
 
 
-MAX_COMPARISONS = 3  # steps; a step that disagrees is confirmed by others before anything is raised
+MAX_COMPARISONS = 3  # steps; further steps must confirm a disagreement before it raises a warning
 FLOAT32 = "float32"
-_STEPS = 3  # a look makes: the timed one, the plain one and the rounded one
+_STEPS = 3  # per comparison: the timed, the plain and the rounded step
 _GROWS = 2
 
 
 @dataclass(frozen=True)
 class CompiledStep:
-    """The model as it is trained and its compiled step: `step` makes one and gives its (inputs, targets, loss).
+    """A model in training and its compiled step: `step` makes one step and returns its (inputs, targets, loss).
 
-    The batch is that of the data the training was asked for, whatever the step took; the loss None where it isn't told.
-    `make` gives a new compiled model, `parts` is as in a `Trainer`.
+    The batch comes from the data that the step should use, even if it used other data. The loss is None if unknown.
+    `make` returns a new compiled model. `parts`: see `Trainer`.
     """
 
     model: Any
@@ -102,7 +102,7 @@ class CompiledStep:
 
 @dataclass(frozen=True)
 class StepFinding:
-    """`unchecked`: why nothing can be said; else `raised` says whether the steps are wrong."""
+    """`unchecked`: why the steps couldn't be checked. Otherwise `raised` is the warning if they are wrong."""
 
     raised: ResultWarning | None = None
     unchecked: str | None = None
@@ -110,12 +110,12 @@ class StepFinding:
 
 
 def compare_step(context: BuildContext, timed: CompiledStep, requested: str) -> StepFinding:
-    """Makes one timed step and two plain ones, up to three times over where they disagree."""
+    """Compare one timed step with two plain ones; repeat up to three times if they disagree."""
     if (reason := _memory_shortage(context)) is not None:
         return StepFinding(unchecked=reason)
     try:
         return _compared(context, timed, _rounding_precision(context, requested))
-    except Exception as error:  # noqa: BLE001 - what was measured isn't lost with what would confirm it
+    except Exception as error:  # noqa: BLE001 - a failed confirmation must not lose the measurement
         return StepFinding(unchecked=f"the plain step failed: {type(error).__name__}: {error}"[:500])
 
 
@@ -136,10 +136,10 @@ def _compared(context: BuildContext, timed: CompiledStep, precision: str) -> Ste
         return StepFinding(step_incorrect(found, path, MAX_COMPARISONS), details=details)
     if found.agrees is None:
         if not math.isfinite(found.plain_loss):
-            return StepFinding(unchecked="the plain step's loss isn't finite either", details=details)
-        share = f"{found.compared:.0%} of the weights, less than {MIN_COMPARED:.0%}"
+            return StepFinding(unchecked="the loss of the plain step isn't finite either", details=details)
+        share = f"only {found.compared:.0%} of the weights, less than {MIN_COMPARED:.0%}"
         return StepFinding(
-            unchecked=f"rounding in {precision} leaves a plain step to compare with in {share}", details=details
+            unchecked=f"rounding in {precision} allows comparing {share}, with a plain step", details=details
         )
     return StepFinding(details=details)
 
@@ -154,7 +154,8 @@ def _one(
     look: int,
 ) -> Agreement:
     def begin(made: int) -> None:
-        # Before each step: a silent run counts as stalled, and PyTorch's dropout draws from the process' own generator.
+        # Report progress so that the run doesn't count as stalled. Seed because PyTorch's dropout uses the process-wide
+        # generator.
         context.report("verify", _STEPS * (look - 1) + made, _STEPS * MAX_COMPARISONS, "steps")
         context.framework.seed(context.seed)
 
@@ -173,9 +174,11 @@ def _one(
 
 
 def _memory_shortage(context: BuildContext) -> str | None:
-    """A plain step keeps all that the compiled one fuses away: 1.2 to 1.8 times the process' peak was measured.
+    """The reason to skip the plain step if host memory may run out.
 
-    On an accelerator it fails in the framework, and that is a reason too; on the host the kernel would end the run.
+    A plain step keeps intermediate values that the compiled one fuses away: measured 1.2 to 1.8 times the process'
+    peak. On an accelerator the framework raises an error, which also gives a reason; on the host the kernel would kill
+    the run.
     """
     if context.device is None or context.device.driven_as != "cpu":
         return None
@@ -183,7 +186,9 @@ def _memory_shortage(context: BuildContext) -> str | None:
     peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if _GROWS * peak_bytes <= limit_bytes:
         return None
-    return f"a plain step may take {_GROWS * peak_bytes / 1e9:.1f} GB of memory; there are {limit_bytes / 1e9:.1f} GB"
+    return (
+        f"a plain step may need {_GROWS * peak_bytes / 1e9:.1f} GB of memory; the limit is {limit_bytes / 1e9:.1f} GB"
+    )
 
 
 def _off(weights: Arrays, precision: str, seed: int) -> Arrays:
@@ -192,17 +197,17 @@ def _off(weights: Arrays, precision: str, seed: int) -> Arrays:
 
 
 def _rounding_precision(context: BuildContext, requested: str) -> str:
-    """What products are rounded to: TensorFlow and cuDNN take TF32 for float32 on a GPU, JAX bfloat16 on a TPU."""
+    """The precision of products: for float32, TensorFlow and cuDNN use TF32 on a GPU, and JAX bfloat16 on a TPU."""
     kind = "cpu" if context.device is None else context.device.driven_as
     return requested if requested != FLOAT32 else {"gpu": "tf32", "tpu": "bfloat16"}.get(kind, FLOAT32)
 
 
-_SIDE = 128  # of the product whose rounding is looked at
+_SIDE = 128  # side of the product that reveals the precision
 
 
 @dataclass
 class CheckedTraining:
-    """`verified`: the codes that were looked for, whether or not any was raised. `unchecked`: why others weren't."""
+    """`verified`: the codes that were checked, raised or not. `unchecked`: why other codes weren't checked."""
 
     warnings: list[ResultWarning] = field(default_factory=list)
     verified: set[str] = field(default_factory=set)
@@ -220,7 +225,7 @@ def check_training(
     step: CompiledStep | None,
     requested: str = FLOAT32,
 ) -> CheckedTraining:
-    """After the steps that were `timed`, in the precision `requested`. `step`: None in all runs but the first."""
+    """Check the `timed` steps against the `requested` precision. `step` is None in all runs except the first."""
     trainer.sync()
     weights = [np.asarray(each) for each in model.get_weights()]
     nonfinite = sum(int(each.size - np.isfinite(each.astype(np.float32)).sum()) for each in weights)
@@ -251,16 +256,20 @@ def _compare_with_plain_step(context: BuildContext, step: CompiledStep, requeste
 
 
 def _computed_in(model: Any, requested: str) -> str:
-    """The dtype of the layers: another than `requested` where all have it, or any has it that was to be in float32."""
+    """The dtype of the layers.
+
+    It differs from `requested` if no layer computes in `requested`, or if any layer doesn't compute in a requested
+    float32.
+    """
     dtypes = {str(layer.compute_dtype) for layer in model.layers if layer.weights}
     others = sorted(dtypes - {requested})
     return others[0] if others and (requested == FLOAT32 or requested not in dtypes) else requested
 
 
 def _observed_precision(context: BuildContext, dtype: str, requested: str) -> Precision:
-    """Of one product in the `dtype` of the layers, by Keras as it computes them: a CPU has one way to round each dtype.
+    """The precision of one Keras product in the layers' `dtype`. A CPU rounds each dtype in one way.
 
-    A GPU's convolutions and products may differ in theirs, so nothing is concluded from one for the other there.
+    A GPU may round convolutions and products differently, so this check runs on CPUs only.
     """
     framework, random = context.framework, np.random.default_rng(context.seed)
     a, b = (framework.array(random.standard_normal((_SIDE, _SIDE), np.float32), dtype) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What all training workloads declare and report: metrics, details of a step and of a model, `Workload`."""
+"""Shared declarations of the training workloads: metrics, details of steps and models, `Workload`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from dyno.workloads.training.params import TrainingParams
 TRAINING_METRICS = (
     MetricSpec("time_per_sample", "s", "lower", "Training time of one sample in steady steps on full batches"),
     MetricSpec("throughput", "samples/s", "higher", "Samples trained on per second"),
-    MetricSpec("epoch_time", "s", "lower", "Time of an epoch of such steps, validation apart", amount="epoch"),
-    MetricSpec("first_epoch_time", "s", "lower", "The first epoch as it was, compiling included", once=True),
-    MetricSpec("training_time", "s", "lower", "All epochs as they were, compiling included, validation not", once=True),
+    MetricSpec("epoch_time", "s", "lower", "Time of an epoch of steady steps, without validation", amount="epoch"),
+    MetricSpec("first_epoch_time", "s", "lower", "Actual time of the first epoch, including compiling", once=True),
+    MetricSpec(
+        "training_time", "s", "lower", "Actual time of all epochs, including compiling, without validation", once=True
+    ),
 )
 
 
-def step_details(trainer: Trainer, framework: str, asked_steps: int, steps_per_epoch: int) -> dict[str, JsonValue]:
-    """`asked_steps` an execution were asked for; where it has fewer, `steps_per_execution_reason` says why."""
+def step_details(trainer: Trainer, framework: str, requested: int, steps_per_epoch: int) -> dict[str, JsonValue]:
+    """Details of a step. `steps_per_execution_reason` explains why an execution has fewer than `requested` steps."""
     found: dict[str, JsonValue] = {
         "execution": _in_words(trainer),
         "batch_size": trainer.batch_size,
@@ -33,10 +35,10 @@ def step_details(trainer: Trainer, framework: str, asked_steps: int, steps_per_e
         "steps_per_execution": trainer.steps_per_execution,
         "jit_compile": trainer.jit_compile,
     }
-    if trainer.steps_per_execution < asked_steps:
-        fewer = trainer.steps_per_execution < min(asked_steps, steps_per_epoch)
-        why = f"{framework} makes each step a call of its own on this device" if fewer else "an epoch has no more steps"
-        found["steps_per_execution_reason"] = f"asked for {asked_steps}; {why}"
+    if trainer.steps_per_execution < requested:
+        fewer = trainer.steps_per_execution < min(requested, steps_per_epoch)
+        why = f"{framework} runs each step in a separate call on this device" if fewer else "an epoch has no more steps"
+        found["steps_per_execution_reason"] = f"requested {requested}; {why}"
     return found
 
 
@@ -49,14 +51,14 @@ def model_details(model: Any) -> dict[str, JsonValue]:
 
 
 def epoch_figures(epochs: Sequence[Epoch]) -> dict[str, float]:
-    """What a training has once; `train_accuracy` as Keras prints it: the running mean over the last epoch."""
+    """Figures that a training has once. `train_accuracy`: the running mean over the last epoch, as Keras prints it."""
     figures = {"first_epoch_time": epochs[0].time_s, "training_time": sum(epoch.time_s for epoch in epochs)}
     accuracy = epochs[-1].accuracy
     return figures if accuracy is None else figures | {"train_accuracy": accuracy}
 
 
 def _in_words(trainer: Trainer) -> str:
-    """What one execution was."""
+    """A description of one execution."""
     steps, batch = trainer.steps_per_execution, trainer.batch_size
     if steps == 1:
         return f"one training step on a full batch of {batch} samples"
@@ -64,12 +66,12 @@ def _in_words(trainer: Trainer) -> str:
 
 
 def _named(loss: Any) -> str:
-    """A loss as it was compiled: its name, or that of the function or class."""
+    """The name of a compiled loss, or of its function or class."""
     return loss if isinstance(loss, str) else str(getattr(loss, "name", getattr(loss, "__name__", type(loss).__name__)))
 
 
 class Trainable(Protocol):
-    """A model with its data and what both cost, by params of its own."""
+    """A model, its data and their cost, as functions of the params."""
 
     def flops(self, params: Any) -> float: ...
 
@@ -91,7 +93,7 @@ def training_workload(
     references: Sequence[Reference] = (),
     metrics: Sequence[MetricSpec] = TRAINING_METRICS,
 ) -> Workload:
-    """The training under its own name; `dataset` is the module of `dyno.datasets`."""
+    """The `Workload` of a training. `dataset` is the module in `dyno.datasets`."""
     return Workload(
         name=name,
         description=description,

@@ -1,4 +1,4 @@
-"""The document as a page to read and to try: Swagger UI, every byte of it served from here."""
+"""The API document as a page: Swagger UI, served completely from this host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.dependencies import IfNoneMatch, etag_matches
 
 router = APIRouter(include_in_schema=False)
 
-# What the page may do: run scripts and ask for answers of this very origin, and nothing else.
+# The page may run scripts of this origin and send requests to it, and nothing else.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -31,7 +31,7 @@ class Asset(NamedTuple):
     etag: str
 
 
-_OURS, _BUNDLED = files(__name__), files("fastapi_offline") / "static"  # Swagger UI, in a package of that version
+_OURS, _BUNDLED = files(__name__), files("fastapi_offline") / "static"  # this package bundles Swagger UI
 _ASSETS = {
     "page.js": (_OURS, "text/javascript"),
     "page.css": (_OURS, "text/css"),
@@ -42,7 +42,7 @@ _ASSETS = {
 
 @cache
 def assets() -> Mapping[str, Asset]:
-    """All of them, by name; read once, 1.7 MB."""
+    """All files by name: 1.7 MB, read once."""
     found = {}
     for name, (folder, media_type) in _ASSETS.items():
         content = (folder / name).read_bytes()
@@ -52,20 +52,20 @@ def assets() -> Mapping[str, Asset]:
 
 @router.get("/")
 async def root() -> Response:
-    """There is no page of its own yet."""
+    """Redirect to the documentation."""
     return RedirectResponse("docs")
 
 
 @router.get("/docs")
 async def page() -> Response:
-    """A frame without a word of the API: the script asks for the document, with a key where one is needed."""
+    """The page without the document: the page's script requests it, with a key if one is needed."""
     headers = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-cache"}
     return Response((_OURS / "page.html").read_bytes(), media_type="text/html", headers=headers)
 
 
 @router.get("/docs/{asset}")
 async def asset(asset: str, if_none_match: IfNoneMatch) -> Response:
-    """A script or a style of the page."""
+    """A script or style sheet of the page."""
     found = assets().get(asset)
     if found is None:
         raise HTTPException(404)

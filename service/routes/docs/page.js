@@ -3,7 +3,7 @@
 const form = document.getElementById("ask");
 const said = document.getElementById("said");
 
-// A key stays in this page's memory: it is gone with the page.
+// The key is kept in this page's memory only.
 async function show(key) {
   const answer = await fetch("openapi.json", { headers: key ? { Authorization: `Bearer ${key}` } : {} });
   form.hidden = answer.status !== 401;

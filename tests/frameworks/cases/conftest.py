@@ -1,4 +1,4 @@
-"""What every framework must do alike. Here on TensorFlow; `make verify` has others run the same cases.
+"""Cases that every framework must pass. These run on TensorFlow; `make verify` runs them on the others.
 
 A process can hold only one Keras backend, so the others come in processes of their own (test_contract.py), named by
 the environment.
@@ -39,7 +39,7 @@ def framework(replicas: int, request: pytest.FixtureRequest, tmp_path_factory: p
 
 
 def _compile_once(folder: Path) -> None:
-    """What an earlier case compiled needn't be compiled again: 0.6 s for each of these small steps."""
+    """Reuses what earlier cases compiled, which saves 0.6 s for each of these small steps."""
     import jax
 
     jax.config.update("jax_enable_compilation_cache", True)

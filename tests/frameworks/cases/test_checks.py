@@ -1,4 +1,4 @@
-"""Deliberately wrong benchmarks, for real on each framework: each is caught; the honest one beside it is not."""
+"""Deliberately wrong benchmarks on each real framework are detected; the correct one isn't."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PARAMS = MatmulParams(n=256, repeats=10)
 
 @pytest.fixture
 def chain(framework: Framework) -> Callable[..., Any]:
-    """Builds one, compiles it and executes it once."""
+    """Builds a chain, compiles it and executes it once."""
 
     def made(kind: type[Chain] = Chain) -> Chain:
         context = BuildContext(
@@ -71,14 +71,14 @@ def _sampled(execute: Callable[[int], None]) -> CaseSamples:
 
 
 def _doubts(framework: Framework, built: Chain, *, share: float = 1.0, grows: bool = True) -> CheckFindings:
-    """Of a figure that counts that `share` of the work."""
+    """The check of a figure that counts only a `share` of the work."""
     taken, grown = _sampled(built.execute), built.grown if grows else None
     subject = CheckedCase(built.execute, taken, share * built.work, "float32", grown, built.counted_flops)
     return run_checks(framework, DEVICE, [subject])
 
 
 def _caught(code: str, look: Callable[[], CheckFindings]) -> bool:
-    """A busy machine may make a wrong benchmark look right for a while, never a right one wrong."""
+    """Retries: a busy machine may briefly make a wrong benchmark look right, but never a right one wrong."""
     return eventually(lambda: code in _codes(look()), what=f"{code} is raised")
 
 
@@ -137,9 +137,7 @@ def _while_sampling(framework: Framework, execute: Callable[[int], None]) -> set
     return {raised.code for raised in taken.disturbances} & {"COMPILE_IN_TIMING", "RETRACED"}
 
 
-def test_what_is_traced_again_before_the_first_sample_is_caught_but_not_in_it(
-    traced: Framework, chain: Callable[..., Any]
-) -> None:
+def test_retracing_before_the_first_sample_is_caught(traced: Framework, chain: Callable[..., Any]) -> None:
     built = chain()
     traces = TraceCounter(traced.traced)
     traces.look()
@@ -166,7 +164,7 @@ def test_the_operations_of_products_are_counted_through_any_loop(
 def test_the_operations_of_training_steps_are_counted(
     traced: Framework, model_of: Callable[..., Any], steps: int
 ) -> None:
-    """A dense layer 4 -> 3 on a batch of 8: forward, and the gradient of the weights; nobody needs the inputs'."""
+    """A dense layer 4 -> 3 on a batch of 8: forward pass and gradient of the weights, not of the inputs."""
     data = Data(np.zeros((24, 4), np.float32), np.eye(3, dtype=np.float32)[np.zeros(24, int)])
     trainer = traced.trainer(model_of(rate=0.1), data, 8, 0, steps)
     trainer.compile()

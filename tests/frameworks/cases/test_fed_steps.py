@@ -1,4 +1,4 @@
-"""A step that the host feeds does what the trainer's does on the same batch."""
+"""A step fed by the host equals the trainer's step on the same batch."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ def test_compiling_it_trains_nothing(framework: Framework, model_of: Maker) -> N
 
 
 def test_its_operations_are_counted_where_there_is_a_graph(framework: Framework, model_of: Maker) -> None:
-    """6 samples, 4 x 3, twice: forward and the gradient of the weights; that of the inputs nobody needs."""
+    """6 samples, 4 x 3, twice: forward pass and gradient of the weights; the gradient of the inputs isn't needed."""
     counted = _step(framework, model_of(rate=0.1)).counted_flops()
     assert counted == (None if framework.name == "torch" else 2 * 2 * 6 * 4 * 3)

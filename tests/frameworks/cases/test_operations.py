@@ -13,13 +13,13 @@ from dyno.frameworks.contract import Framework
 RANDOM = np.random.default_rng(0)
 
 
-def test_keras_runs_on_it_and_its_versions_are_told(framework: Framework) -> None:
+def test_keras_runs_on_it_and_it_reports_its_versions(framework: Framework) -> None:
     assert framework.keras.backend.backend() == framework.name
     assert framework.versions().keys() == {framework.name, "keras"}
     assert all(version.count(".") >= 2 for version in framework.versions().values())
 
 
-def test_a_device_that_is_not_here_is_unavailable(framework: Framework) -> None:
+def test_a_missing_device_is_unavailable(framework: Framework) -> None:
     again = framework_named(framework.name)
     again.load()
     with pytest.raises(DeviceUnavailable, match="tpu"):

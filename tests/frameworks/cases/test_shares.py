@@ -85,6 +85,6 @@ def test_replicas_train_as_one_device_does(framework: Framework, model_of: Maker
 
 
 def test_a_thousand_steps_in_a_row_go_through(framework: Framework, model_of: Maker) -> None:
-    """Steps under way at once on virtual devices can come to wait for each other for ever."""
+    """Concurrent steps on virtual devices can deadlock."""
     trainer = framework.trainer(model_of(rate=0.01), DATA, 4, seed=0)
     assert np.isfinite(trainer.steps(1000))

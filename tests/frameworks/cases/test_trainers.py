@@ -34,7 +34,7 @@ def test_the_order_is_the_seeds_and_changes_with_every_shuffle(framework: Framew
 
 
 def test_steps_in_one_call_train_as_single_ones_do(framework: Framework, model_of: Maker) -> None:
-    """Seven of four in a call, over orders that hold five batches: calls of 4, 1 and 2."""
+    """Seven steps, up to four per call, over orders of five batches: calls of 4, 1 and 2."""
     singly, together = (framework.trainer(model_of(rate=0.1), DATA, 2, 0, steps) for steps in (1, 4))
     together.compile()
     assert together.steps(7) == pytest.approx(singly.steps(7), rel=ROUNDING)
@@ -42,7 +42,7 @@ def test_steps_in_one_call_train_as_single_ones_do(framework: Framework, model_o
 
 
 def test_it_learns(framework: Framework, model_of: Maker) -> None:
-    """One layer's loss has no other minimum than the one that is looked for, whatever the processor rounds."""
+    """The loss of one layer has a single minimum, however the processor rounds."""
     samples = Dataset(np.eye(CLASSES, 4, dtype=np.float32)[np.arange(60) % CLASSES], np.tile(TARGETS[:3], (20, 1)))
     trainer = framework.trainer(model_of(rate=1.0), samples, 20, 0)
     trainer.compile()

@@ -1,4 +1,4 @@
-"""An API process of its own, with limits that are reached soon, and callers that write what they like on its socket."""
+"""Fixtures: a separate API process with low limits, and clients that write raw bytes to its socket."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ROOT = Path(__file__).parents[3]
 WITHIN_S = 60
 PIECE_S = 0.05
 MOST = 40  # connections
-JOB = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}  # it waits, whoever is there
+JOB = {"workload": "matmul", "device": "tpu", "queue_if_absent": True}  # it stays queued, whatever devices are live
 SOON = {
     "max_connections": str(MOST),
     "max_head_bytes": "4096",
-    "head_timeout_s": "1",  # on a busy machine a test needs a while from connecting to asking
+    "head_timeout_s": "1",  # tests on a busy machine are slow from connect to request
     "body_timeout_s": "1",
 }
 
@@ -42,7 +42,7 @@ class Caller:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
 
     def send(self, data: bytes) -> Caller:
-        """As much of it as is taken: an API that has heard enough hangs up."""
+        """Send as much as the API accepts before it closes the connection."""
         with suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
         return self
@@ -51,7 +51,7 @@ class Caller:
         return self.send("\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *fields, "", ""]).encode())
 
     def trickle(self, first: bytes, piece: bytes) -> Caller:
-        """Send `first`, and then `piece` again and again, until there is an answer."""
+        """Send `first`, then `piece` repeatedly until a response arrives."""
         self.send(first)
         self.socket.settimeout(PIECE_S)
 
@@ -70,7 +70,7 @@ class Caller:
         return self
 
     def answers(self) -> list[httpx.Response]:
-        """All that it is told until the API closes the connection."""
+        """All responses until the API closes the connection."""
         said = b""
         with self.socket:
             while piece := self.some():
@@ -78,7 +78,7 @@ class Caller:
         return _answers(said)
 
     def answer(self) -> httpx.Response:
-        """The next one."""
+        """The next response."""
         return self.next_answers(1)[0]
 
     def next_answers(self, count: int) -> list[httpx.Response]:
@@ -90,14 +90,14 @@ class Caller:
         return found
 
     def some(self, most_bytes: int = 65536) -> bytes:
-        """Whatever comes next, nothing once the connection is closed."""
+        """The next bytes; empty once the connection is closed."""
         try:
             return self.socket.recv(most_bytes)
         except ConnectionResetError:
             return b""
 
     def is_closed(self) -> bool:
-        """Asked by sending nothing; what was said before is lost."""
+        """Whether the API has closed the connection. Discards received bytes."""
         self.socket.settimeout(0)
         try:
             while self.some():
@@ -110,7 +110,7 @@ class Caller:
 
 
 def _answers(said: bytes) -> list[httpx.Response]:
-    """As many as have a whole head."""
+    """The responses whose head is complete."""
     found = []
     while b"\r\n\r\n" in said:
         head, _, rest = said.partition(b"\r\n\r\n")
@@ -133,12 +133,12 @@ class Api:
         return Caller(self.port)
 
     def ended(self) -> Counter[str]:
-        """How many connections it has ended, by reason."""
+        """The number of connections that the API closed, by reason."""
         told = re.findall(r'^dyno_connections_ended_total{why="(.+)"} (.+)$', self.http.get("/metrics").text, re.M)
         return Counter({why: int(float(count)) for why, count in told})
 
     def connections(self) -> int:
-        """With the one on which this is asked."""
+        """The number of open connections, including the one of this request."""
         told = re.search(r"^dyno_connections (.+)$", self.http.get("/metrics").text, re.M)
         assert told is not None
         return int(float(told[1]))
@@ -177,13 +177,13 @@ def run_api(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
 @pytest.fixture(scope="session")
 def api(run_api: Callable[..., AbstractContextManager[Api]]) -> Iterator[Api]:
-    """One for all: a test looks at what has changed since it began."""
+    """One API for all tests: each compares with the state at its start."""
     with run_api(**SOON) as api:
         yield api
 
 
 def problem(answer: httpx.Response) -> dict[str, Any]:
-    """Checked to be one, and to carry what every answer does."""
+    """The problem, after checking its form and the headers of every response."""
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["x-content-type-options"] == "nosniff"
     found: dict[str, Any] = json.loads(answer.content)

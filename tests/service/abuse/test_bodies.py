@@ -1,8 +1,9 @@
-"""Bodies that are too large, not what they say, or never read."""
+"""Bodies that are too large, differ from their announced length, or are never read."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +34,7 @@ def chunks() -> Iterator[bytes]:
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that it had since `forget_peak`."""
+    """The process' peak memory since `forget_peak`."""
     found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert found is not None
     return 1024 * int(found[1])
@@ -51,7 +52,7 @@ def forget_peak(pid: int) -> None:
         (PUT + LENGTH, plain, 401, "not-authorized"),
         (b"POST /v1/nowhere HTTP/1.1\r\n" + JSON + CHUNKED, chunks, 404, "not-found"),
     ],
-    ids=["with a length", "in chunks", "a file of nobody's", "to nowhere"],
+    ids=["with a length", "in chunks", "an unknown job's file", "to nowhere"],
 )
 def test_two_hundred_megabytes_are_refused_and_not_kept(
     api: Api, head: bytes, body: Callable[[], Iterator[bytes]], status: int, code: str
@@ -71,8 +72,8 @@ def test_two_hundred_megabytes_are_refused_and_not_kept(
 
 
 @pytest.mark.parametrize("size_bytes", [1_000_000, 5_000_000])
-def test_who_sends_too_much_is_told_so_though_it_is_still_sending(api: Api, size_bytes: int) -> None:
-    """What is unread when a connection ends makes the kernel throw away what was answered."""
+def test_a_client_that_sends_too_much_gets_the_problem_while_sending(api: Api, size_bytes: int) -> None:
+    """Unread bytes at the end of a connection make the kernel discard the response."""
 
     async def send() -> int:
         async with httpx.AsyncClient(base_url=api.http.base_url, timeout=WITHIN_S) as http:
@@ -82,20 +83,19 @@ def test_who_sends_too_much_is_told_so_though_it_is_still_sending(api: Api, size
     assert [asyncio.run(send()) for _ in range(5)] == [413] * 5
 
 
-def test_who_sends_on_without_end_is_cut(api: Api) -> None:
-    line = api.call().send(POST + CHUNKED).socket
-    with line, pytest.raises((BrokenPipeError, ConnectionResetError)):
+def test_a_client_that_keeps_sending_is_cut_off(api: Api) -> None:
+    with api.call().send(POST + CHUNKED).socket as line, contextlib.suppress(BrokenPipeError, ConnectionResetError):
         while True:
             line.sendall(next(chunks()))
 
 
-def test_a_body_longer_than_it_said_is_no_part_of_the_request(api: Api) -> None:
+def test_bytes_beyond_the_content_length_are_not_part_of_the_request(api: Api) -> None:
     first, *rest = api.call().send(POST + b"Content-Length: 2\r\n\r\n{}{}{}").answers()
     assert (first.status_code, problem(first)["code"]) == (422, "invalid-spec")
     assert rest == []
 
 
-def test_a_connection_lasts_when_its_requests_came_whole(api: Api) -> None:
+def test_a_connection_stays_open_after_complete_requests(api: Api) -> None:
     caller = api.call()
     for _ in range(3):
         assert caller.send(POST + b"Content-Length: 2\r\n\r\n{}").answer().status_code == 422
@@ -103,7 +103,7 @@ def test_a_connection_lasts_when_its_requests_came_whole(api: Api) -> None:
     caller.socket.close()
 
 
-def test_callers_that_hang_up_or_talk_nonsense_write_nothing_into_the_log(api: Api) -> None:
+def test_disconnects_and_malformed_requests_are_not_logged(api: Api) -> None:
     before = api.log.read_text()
     for said in (POST + b"Content-Length: 100\r\n\r\n{", POST + CHUNKED + b"1\r\n{", b"GET /livez HTTP/1.1\r\nX"):
         api.call().send(said).socket.close()

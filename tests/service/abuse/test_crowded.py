@@ -1,4 +1,4 @@
-"""More connections than there are places for, and more than the system has files for."""
+"""More connections than the limit allows, and more than the system allows open files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def crowd(api: Api, stack: ExitStack, count: int) -> list[Caller]:
     return callers
 
 
-def test_beyond_the_limit_a_newcomer_is_told_when_to_come_back_and_the_others_are_served(run_api: Run) -> None:
+def test_beyond_the_limit_a_new_connection_gets_retry_after(run_api: Run) -> None:
     with run_api(max_connections=str(MOST), head_timeout_s="600") as api, ExitStack() as stack:
         assert api.http.get("/livez").status_code == 200  # on a connection that stays
         first, *_ = crowd(api, stack, MOST - 1)
@@ -38,14 +38,14 @@ def test_beyond_the_limit_a_newcomer_is_told_when_to_come_back_and_the_others_ar
         eventually(lambda: 200 in [each.status_code for each in api.call().get("/livez", CLOSE).answers()])
 
 
-def test_connections_that_never_ask_make_room_within_the_time_for_a_head(run_api: Run) -> None:
+def test_connections_without_a_request_make_room_after_the_head_timeout(run_api: Run) -> None:
     with run_api(max_connections=str(MOST), head_timeout_s="1") as api, ExitStack() as stack:
         crowd(api, stack, IDLE)
         eventually(lambda: 200 in [each.status_code for each in api.call().get("/livez", CLOSE).answers()])
         eventually(lambda: api.ended()["silent"] + api.ended()["full"] >= IDLE)
 
 
-def test_it_leaves_files_for_its_work_where_few_may_be_open_and_raises_the_limit_where_it_may(run_api: Run) -> None:
+def test_it_reserves_files_for_its_work_and_raises_the_soft_limit(run_api: Run) -> None:
     most = 2 * MOST
     with run_api(files=(most, most), head_timeout_s="600") as api, ExitStack() as stack:
         assert api.http.get("/v1/jobs").status_code == 200

@@ -1,4 +1,4 @@
-"""What is answered before there is a request that a route could answer stands in the document, with every route."""
+"""The document lists responses that connections send before a route is found, with every route."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/
     ],
     ids=["not HTTP", "a large head", "a slow head", "a slow body"],
 )
-def test_what_a_connection_is_told_stands_in_the_document_as_it_is_told(api: Api, first: bytes, piece: bytes) -> None:
+def test_responses_of_connections_match_the_document(api: Api, first: bytes, piece: bytes) -> None:
     [answer] = api.call().trickle(first, piece).answers()
     document: dict[str, Any] = api.http.get("/openapi.json").json()
     listed = {(method, path, status): told for method, path, status, told in answers(document)}

@@ -1,4 +1,4 @@
-"""Callers that are held back until there is news, on purpose."""
+"""Many long polls and streams at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.service.abuse.test_slow import answered
 from tests.waiting import eventually
 
 
-def test_streams_leave_three_in_four_places_to_others(run_api: Callable[..., AbstractContextManager[Api]]) -> None:
+def test_streams_use_at_most_a_quarter_of_the_connections(run_api: Callable[..., AbstractContextManager[Api]]) -> None:
     with run_api(max_connections=str(MOST), head_timeout_s="600") as api, ExitStack() as stack:
         for _ in range(MOST // 4):
             stream = api.call().get("/v1/events")
@@ -21,7 +21,7 @@ def test_streams_leave_three_in_four_places_to_others(run_api: Callable[..., Abs
         assert problem(api.call().get("/v1/events").answer())["code"] == "too-many-streams"
 
 
-def test_long_polls_leave_half_of_the_places_to_others(run_api: Callable[..., AbstractContextManager[Api]]) -> None:
+def test_long_polls_use_at_most_half_of_the_connections(run_api: Callable[..., AbstractContextManager[Api]]) -> None:
     with run_api(max_connections=str(MOST), head_timeout_s="600") as api, ExitStack() as stack:
         job = api.http.post("/v1/jobs", json=JOB).json()
         path, count = job["urls"]["self"], MOST * 3 // 4

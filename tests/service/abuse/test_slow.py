@@ -1,4 +1,4 @@
-"""Callers that take their time, with the head of a request or with its body."""
+"""Clients that are slow with a request head or a body."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/
 
 
 @pytest.mark.parametrize("before", [b"", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=["first", "second"])
-def test_a_head_that_trickles_in_is_given_up(api: Api, before: bytes) -> None:
+def test_a_slow_head_times_out(api: Api, before: bytes) -> None:
     count = api.ended()
     caller = api.call()
     if before:
@@ -22,12 +22,12 @@ def test_a_head_that_trickles_in_is_given_up(api: Api, before: bytes) -> None:
     assert api.ended() - count == {"slow_head": 1}
 
 
-def test_who_never_asks_for_anything_is_let_go_without_a_word(api: Api) -> None:
+def test_a_connection_without_a_request_is_closed_without_a_response(api: Api) -> None:
     assert api.call().answers() == []
     assert api.ended()["silent"] > 0
 
 
-def test_an_end_of_a_line_behind_an_answer_does_not_keep_a_connection_for_ever(api: Api) -> None:
+def test_a_trailing_newline_does_not_keep_a_connection_open(api: Api) -> None:
     caller = api.call().get("/livez")
     assert caller.answer().status_code == 200
     assert [answer.status_code for answer in caller.send(b"\r\n").answers()] == [408]
@@ -42,14 +42,14 @@ def test_an_end_of_a_line_behind_an_answer_does_not_keep_a_connection_for_ever(a
     ],
     ids=["with a length", "in chunks", "in a chunk's extension"],
 )
-def test_a_body_that_trickles_in_is_given_up(api: Api, field: bytes, first: bytes, piece: bytes) -> None:
+def test_a_slow_body_times_out(api: Api, field: bytes, first: bytes, piece: bytes) -> None:
     [answer] = api.call().trickle(POST + field + b"\r\n\r\n" + first, piece).answers()
     assert (answer.status_code, problem(answer)["code"]) == (408, "body-timeout")
     assert answer.headers["connection"] == "close"
 
 
-def test_a_long_poll_ends_with_its_caller(api: Api) -> None:
-    """Else whoever asks and hangs up, again and again, would leave a minute of each behind."""
+def test_a_long_poll_ends_when_its_client_disconnects(api: Api) -> None:
+    """Otherwise clients that request and disconnect repeatedly would leave long polls of a minute each."""
     job = api.http.post("/v1/jobs", json=JOB).json()["urls"]["self"]
     before = answered(api, "/v1/jobs/{job_id}", held="yes")
     caller = api.call().get(f"{job}?wait=60")
@@ -60,14 +60,14 @@ def test_a_long_poll_ends_with_its_caller(api: Api) -> None:
     api.http.post(f"{job}/cancel")
 
 
-def test_a_body_that_trickles_in_behind_its_answer_is_given_up(api: Api) -> None:
+def test_a_slow_body_after_its_response_times_out(api: Api) -> None:
     caller = api.call().send(b"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
     assert caller.answer().status_code == 404
     eventually(lambda: caller.send(b" ").is_closed(), what="the connection is closed")
 
 
 def answered(api: Api, route: str, held: str = "no") -> int:
-    """How many requests."""
+    """The number of requests of the route."""
     name = f'dyno_http_request_duration_seconds_count{{held="{held}",method="GET",route="{route}"'
     lines = api.http.get("/metrics").text.splitlines()
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith(name))

@@ -1,4 +1,4 @@
-"""A service with a folder for artifacts, and a worker that stores some without running a job."""
+"""Fixtures: a service with an artifact folder, and a worker that stores files without running a job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def settings(redis_url: str, namespace: str, tmp_path_factory: pytest.TempPathFa
 
 
 class Worker:
-    """What a worker does with a job, without running it."""
+    """A worker's actions on a job, without running it."""
 
     def __init__(self, http: httpx.Client, settings: Settings, device: Device) -> None:
         self._http, self._device = http, device
@@ -52,7 +52,7 @@ class Worker:
         return claim
 
     def end(self) -> None:
-        """Leave no lease and no waiting job to the next test."""
+        """Leave no lease and no queued job for the next test."""
         for claim in self._claims:
             self._leases.finish(claim, "stop")
             self._http.post(f"/v1/jobs/{claim.job_id}/cancel")
@@ -81,7 +81,7 @@ def worker(http: httpx.Client, settings: Settings, offered: Device) -> Iterator[
 
 @pytest.fixture
 def left(worker: Worker) -> Callable[..., str]:
-    """A job that succeeded and left files, given as name and content; its id."""
+    """Make a succeeded job with files, given as name and content; returns its id."""
 
     def job(**contents: bytes) -> str:
         claim = worker.claim()

@@ -1,4 +1,4 @@
-"""The files of a job that is deleted: gone at once, or when the artifact store is back."""
+"""Files of a deleted job are deleted at once, or when the artifact store is back."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_a_job_is_deleted_with_its_files(http: httpx.Client, left: Callable[...,
     assert http.get(f"/v1/jobs/{kept}/artifacts/a.txt").content == b"content"
 
 
-def test_a_job_that_runs_keeps_its_files(http: httpx.Client, worker: Worker, settings: Settings) -> None:
+def test_a_running_job_keeps_its_files(http: httpx.Client, worker: Worker, settings: Settings) -> None:
     claim = worker.claim()
     worker.put(claim, "a.txt", b"content")
     assert http.delete(f"/v1/jobs/{claim.job_id}").json()["code"] == "job-live"
     assert [path.name[-5:] for path in (settings.artifact_dir / claim.job_id).iterdir()] == ["a.txt"]
 
 
-def test_what_could_not_be_deleted_is_found_by_the_upkeep(
+def test_maintenance_deletes_files_that_could_not_be_deleted(
     http: httpx.Client,
     left: Callable[..., str],
     settings: Settings,
@@ -50,7 +50,7 @@ def test_what_could_not_be_deleted_is_found_by_the_upkeep(
     assert (settings.artifact_dir / job).exists()
     index = Keys(namespace).artifacts
     assert client.zscore(index, job) is not None
-    client.zadd(index, {job: 0})  # as if an hour had gone by
+    client.zadd(index, {job: 0})  # as if an hour had passed
     eventually(lambda: client.zscore(index, job) is None)
     assert not (settings.artifact_dir / job).exists()
 

@@ -1,4 +1,4 @@
-"""Names that would like to be paths: asked for as they are, not as a client library would tidy them."""
+"""Names that look like paths, requested literally and not as client libraries normalize them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NAMES = [
 
 
 def raw(http: httpx.Client, method: str, path: str, body: bytes = b"", token: str = "") -> bytes:
-    """The whole answer to a request for `path`, byte for byte as it stands here."""
+    """The whole response to a request for exactly `path`."""
     assert http.base_url.port is not None
     fields = (
         f"Host: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\nAuthorization: Bearer {token}\r\n\r\n"
@@ -68,7 +68,7 @@ def status(said: bytes) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_name_leads_out_of_the_folder_of_its_job(
+def test_no_name_leaves_the_folder_of_its_job(
     http: httpx.Client, worker: Worker, settings: Settings, tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
     claim = worker.claim()
@@ -86,11 +86,13 @@ def test_no_name_leads_out_of_the_folder_of_its_job(
 
 
 def everything(folder: Path) -> dict[Path, bytes | None]:
-    """All files below it."""
+    """All files below `folder`."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_name_that_is_one_is_kept_where_it_belongs(http: httpx.Client, worker: Worker, settings: Settings) -> None:
+def test_a_valid_name_is_stored_in_the_folder_of_its_job(
+    http: httpx.Client, worker: Worker, settings: Settings
+) -> None:
     claim = worker.claim()
     path = f"/v1/jobs/{claim.job_id}/artifacts/"
     assert status(raw(http, "PUT", path + "%61.txt", b"mine", claim.token)) == 200

@@ -1,4 +1,4 @@
-"""When files go: at their job's end if no result lists them, else with its record; and never while it runs."""
+"""Files are deleted at their job's end unless its result lists them, else with its record; never while it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import eventually
 
 
 def later(client: redis.Redis, namespace: str, job: str, by_s: float) -> None:
-    """As if `by_s` had gone by since the job's end, and a look at it were due."""
+    """Act as if `by_s` had passed since the job's end, and a check of its files were due."""
     keys = Keys(namespace)
     finished_s = float(client.hget(keys.job(job), "finished_at") or 0)  # type: ignore[arg-type]
     client.hset(keys.job(job), "finished_at", finished_s - by_s)
@@ -35,24 +35,24 @@ def due_in_s(client: redis.Redis, namespace: str, job: str) -> float:
 
 
 def names(settings: Settings, job: str) -> list[str]:
-    """Of a job's files, without the digest in front."""
+    """Names of a job's files, without the leading digest."""
     folder = settings.artifact_dir / job
     return sorted(path.name.partition("-")[2] for path in folder.iterdir()) if folder.exists() else []
 
 
-def test_files_go_with_the_record_of_their_job(
+def test_files_are_deleted_with_the_record_of_their_job(
     client: redis.Redis, http: httpx.Client, left: Callable[..., str], settings: Settings, namespace: str
 ) -> None:
     gone, kept = left(a__txt=b"content"), left(a__txt=b"content")
     keys = Keys(namespace)
-    client.delete(keys.job(gone), keys.result(gone))  # as Redis does it when it expires
+    client.delete(keys.job(gone), keys.result(gone))  # as Redis does on expiry
     client.zadd(keys.artifacts, {gone: 0, kept: 0})
     eventually(lambda: not (settings.artifact_dir / gone).exists(), what="the upkeep of the service has deleted it")
     assert http.get(f"/v1/jobs/{kept}/artifacts/a.txt").content == b"content"
     eventually(lambda: client.zscore(keys.artifacts, gone) is None)
 
 
-def test_files_of_a_job_that_failed_go_when_it_has_settled(
+def test_files_of_a_failed_job_are_deleted_after_it_has_settled(
     client: redis.Redis, worker: Worker, settings: Settings, namespace: str
 ) -> None:
     claim = worker.claim(expires_in_s=86400)
@@ -67,7 +67,7 @@ def test_files_of_a_job_that_failed_go_when_it_has_settled(
     eventually(lambda: due_in_s(client, namespace, claim.job_id) > LOOK_AGAIN_S, what="next when the record ends")
 
 
-def test_of_a_job_that_succeeded_what_its_result_lists_stays_and_all_else_goes(
+def test_a_succeeded_job_keeps_only_the_files_of_its_result(
     client: redis.Redis, http: httpx.Client, worker: Worker, settings: Settings, namespace: str
 ) -> None:
     claim = worker.claim(expires_in_s=86400)
@@ -79,7 +79,7 @@ def test_of_a_job_that_succeeded_what_its_result_lists_stays_and_all_else_goes(
     assert http.get(f"/v1/jobs/{claim.job_id}/artifacts/a.txt").content == b"content"
 
 
-def test_a_job_that_runs_keeps_its_files_but_not_what_a_killed_service_left(
+def test_a_running_job_keeps_its_files_but_not_remains_of_a_killed_service(
     client: redis.Redis, worker: Worker, settings: Settings, namespace: str
 ) -> None:
     claim = worker.claim()
@@ -96,7 +96,7 @@ def test_a_job_that_runs_keeps_its_files_but_not_what_a_killed_service_left(
     assert names(settings, claim.job_id) == ["a.txt"]
 
 
-def test_a_result_that_can_t_be_read_here_costs_no_file(
+def test_an_unreadable_result_deletes_no_file(
     client: redis.Redis, left: Callable[..., str], settings: Settings, namespace: str
 ) -> None:
     job = left(a__txt=b"content")
@@ -107,7 +107,7 @@ def test_a_result_that_can_t_be_read_here_costs_no_file(
 
 
 class Stuck(FolderStore):
-    """Can't delete the files of one job."""
+    """A store that can't delete the files of one job."""
 
     def __init__(self) -> None:
         super().__init__(Path("/nonexistent"))
@@ -122,9 +122,7 @@ class Stuck(FolderStore):
         raise AssertionError("no job of these has a record")
 
 
-def test_files_that_can_not_be_deleted_now_stop_no_others_and_are_tried_again(
-    client: redis.Redis, redis_url: str
-) -> None:
+def test_failed_deletions_are_retried_and_block_no_others(client: redis.Redis, redis_url: str) -> None:
     settings, files = Settings(redis_url=redis_url, namespace="test-stuck"), Stuck()
     client.zadd(Keys(settings.namespace).artifacts, {"stuck": 0, "other": 1})
     with pytest.raises(OSError):  # noqa: PT011
@@ -135,7 +133,7 @@ def test_files_that_can_not_be_deleted_now_stop_no_others_and_are_tried_again(
 
 
 class Deleting(FolderStore):
-    """While the files of one job are looked at, this and another one are deleted."""
+    """A store in which a job and another one are deleted while the files of the first are checked."""
 
     def __init__(self, delete: Callable[[str], object]) -> None:
         super().__init__(Path("/nonexistent"))
@@ -150,7 +148,7 @@ class Deleting(FolderStore):
         return True
 
 
-def test_files_of_a_job_that_is_deleted_meanwhile_are_due_when_its_deletion_says(
+def test_files_of_a_job_deleted_meanwhile_are_due_at_the_time_of_its_deletion(
     client: redis.Redis, redis_url: str
 ) -> None:
     settings = Settings(redis_url=redis_url, namespace="test-deleting")

@@ -1,4 +1,4 @@
-"""Who may store files, which, and when they go."""
+"""Which attempts may store which files."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def test_an_attempt_that_lost_its_job_stores_nothing(worker: Worker, settings: S
     assert not (settings.artifact_dir / lost.job_id).exists()
 
 
-def test_an_attempt_that_loses_its_job_while_it_sends_stores_nothing(worker: Worker, settings: Settings) -> None:
+def test_an_attempt_that_loses_its_job_during_an_upload_stores_nothing(worker: Worker, settings: Settings) -> None:
     claim = worker.claim()
 
     def content() -> Any:
         yield b"first half"
-        eventually(lambda: _files(settings))  # so it was let in
+        eventually(lambda: _files(settings))  # so the upload was accepted
         worker.fail(claim)
         yield b"second half"
 
@@ -47,7 +47,7 @@ def _files(settings: Settings) -> list[Path]:
     return [path for path in settings.artifact_dir.rglob("*") if path.is_file()]
 
 
-def test_a_file_that_is_too_large_is_refused_whether_it_says_so_or_not(worker: Worker, settings: Settings) -> None:
+def test_a_file_that_is_too_large_is_refused_with_or_without_a_length(worker: Worker, settings: Settings) -> None:
     claim = worker.claim()
     whole = bytes(MAX_BYTES + 1)
     for content in (whole, iter([whole[:MAX_BYTES], b"x"])):
@@ -58,13 +58,13 @@ def test_a_file_that_is_too_large_is_refused_whether_it_says_so_or_not(worker: W
 
 
 @pytest.mark.parametrize("name", ["..%2fa", ".a", "%00", "a" * 129, "a%20b"])
-def test_a_name_that_is_none_is_not_stored(worker: Worker, settings: Settings, name: str) -> None:
+def test_an_invalid_name_is_not_stored(worker: Worker, settings: Settings, name: str) -> None:
     claim = worker.claim()
     assert worker.put(claim, name, b"x").status_code == 404
     assert not (settings.artifact_dir / claim.job_id).exists()
 
 
-def test_a_store_that_can_not_be_written_says_so_and_the_service_is_not_ready(
+def test_an_unwritable_store_is_reported_and_the_service_is_not_ready(
     http: httpx.Client, worker: Worker, settings: Settings
 ) -> None:
     assert http.get("/readyz").status_code == 200

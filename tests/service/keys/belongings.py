@@ -1,4 +1,4 @@
-"""What a key can have: jobs with results, files and deliveries, a comparison; and the words that give them away."""
+"""The data a key can own: jobs with results, files and deliveries, a comparison; and texts that reveal it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ NEVER = {"jobs": "job_", "job": "job_", "comparisons": "cmp_", "webhook-deliveri
 
 @dataclass(frozen=True)
 class Belongings:
-    """`names` of what is the owner's, and of what is everybody's. `marks` are in no answer to anybody else."""
+    """`names` of the owner's data, and of data common to all. Responses to other callers have none of `marks`."""
 
     names: Names
     marks: frozenset[str]
 
     @property
     def nowhere(self) -> Names:
-        """With ids that never were in place of the owner's."""
+        """The names with unknown ids in place of the owner's."""
         return {**self.names, **{name: f"{NEVER[name]}{at:026}" for at, name in enumerate(NEVER)}}
 
     def renamed(self, text: str) -> str:
-        """As it were told of what never was."""
+        """`text` with the unknown ids in place of the owner's."""
         for name in NEVER:
             text = text.replace(self.names[name], self.nowhere[name])
         return text
@@ -48,7 +48,7 @@ def make(
     client: redis.Redis,
     settings: Settings,
 ) -> Belongings:
-    """Things of the key that `http` sends, which `hidden` gives away, too."""
+    """Data of the key that `http` sends; `hidden` reveals it, too."""
     file = Artifact(name=FILE, bytes=len(CONTENT), sha256=hashlib.sha256(CONTENT).hexdigest(), url="")
     spec: dict[str, Any] = {"webhook": f"https://127.0.0.1:1/{WORD}", "labels": {"whose": WORD}}
     jobs = [finished(spec=spec, artifacts=[file]), finished()]

@@ -1,4 +1,4 @@
-"""A service with keys of every scope, and callers who send them."""
+"""Fixtures: a service with keys of every scope, and clients that send them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.service.keys.belongings import Belongings, make
 
 @dataclass(frozen=True)
 class Caller:
-    """`http` sends the secret; `id` is the key's."""
+    """`http` sends the key's secret; `id` is the key's id."""
 
     id: str
     secret: str
@@ -34,7 +34,7 @@ class Caller:
 
 
 def make_key(settings: Settings, scope: Scope = Scope.SUBMIT, **limits: int) -> tuple[str, str]:
-    """Id and secret, made as `dyno keys create` makes them."""
+    """Create a key as `dyno keys create` does; returns id and secret."""
 
     async def made() -> tuple[str, str]:
         async with async_client(settings) as client:
@@ -47,7 +47,7 @@ def make_key(settings: Settings, scope: Scope = Scope.SUBMIT, **limits: int) -> 
 
 @pytest.fixture(scope="module")
 def settings(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """With webhooks, of which this host's are none that can be delivered."""
+    """Settings with webhooks; deliveries to this host are refused."""
     changes = {
         "webhook_secret": SecretStr(f"whsec_{base64.b64encode(bytes(32)).decode()}"),
         "webhook_allowed_hosts": ("127.0.0.1",),
@@ -61,7 +61,7 @@ def settings(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Se
 def service(
     settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 ) -> Iterator[httpx.Client]:
-    """Without a key in its requests; the first key is there before it starts."""
+    """A client without a key; the first key exists before the service starts."""
     make_key(settings, Scope.READ)
     with serve(create_app(settings)) as http:
         yield http
@@ -69,7 +69,7 @@ def service(
 
 @pytest.fixture(scope="module")
 def caller(service: httpx.Client, settings: Settings) -> Iterator[Callable[..., Caller]]:
-    """Makes a key and a client that sends it."""
+    """Create a key and a client that sends it."""
     with ExitStack() as stack:
 
         def one(scope: Scope = Scope.SUBMIT, **limits: int) -> Caller:
@@ -88,19 +88,19 @@ def owner(caller: Callable[..., Caller]) -> Caller:
 
 @pytest.fixture(scope="module")
 def http(owner: Caller) -> httpx.Client:
-    """So that jobs of the fixtures `submitted` and `finished` are the owner's."""
+    """Jobs of the fixtures `submitted` and `finished` belong to the owner."""
     return owner.http
 
 
 @pytest.fixture
 def job_id(finished: Callable[..., str]) -> str:
-    """A job of the owner's, with a result."""
+    """A job of the owner, with a result."""
     return finished()
 
 
 @pytest.fixture(scope="module")
 def everyone(caller: Callable[..., Caller]) -> Mapping[Scope, Caller]:
-    """A caller of each scope, who is none of the others."""
+    """A separate caller for each scope."""
     return {scope: caller(scope) for scope in Scope}
 
 
@@ -114,7 +114,7 @@ def belongings(
     client: redis.Redis,
     settings: Settings,
 ) -> Iterator[Belongings]:
-    """The owner's."""
+    """The owner's data."""
     everybodys = {"devices": offered.id, "keys": caller(Scope.READ).id, "workloads": "matmul", "docs": "page.js"}
     yield make(owner.http, (owner.id, owner.secret[:13]), everybodys, finished, client, settings)
     client.delete(Keys(settings.namespace).cordoned)

@@ -1,4 +1,4 @@
-"""Every operation of the served document, with what there is to be asked of it about somebody's things."""
+"""Every operation of the served document, with all requests that can name an owner's data."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import httpx
 
-WITHIN_S = 30  # a stream that should end, and goes on, is not waited for
+WITHIN_S = 30  # timeout for a stream that should end
 QUEUED = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 _PLACE = re.compile(r"([\w-]+)/{\w+}")
 
-# By the folder of the path that they are in, or the name of the parameter.
+# By the path's folder or the name of the parameter.
 Names = Mapping[str, str]
 Ask = dict[str, Any]
 
 
 class Operation(NamedTuple):
-    """`id` is null for what the document leaves out."""
+    """`id` is None for routes that aren't in the document."""
 
     method: str
     path: str
@@ -34,7 +34,7 @@ class Operation(NamedTuple):
 
 
 class Told(NamedTuple):
-    """An answer; `text` is all of it, but for the time."""
+    """A response; `text` is all of it except the time."""
 
     status: int
     code: str | None
@@ -42,7 +42,7 @@ class Told(NamedTuple):
 
 
 def operations(document: Mapping[str, Any]) -> list[Operation]:
-    """What deletes comes last."""
+    """All operations; those that delete come last."""
     found = [
         Operation(
             method.upper(),
@@ -58,15 +58,15 @@ def operations(document: Mapping[str, Any]) -> list[Operation]:
 
 
 def asks(operation: Operation, names: Names) -> list[Ask]:
-    """With each body that there is for it, and then with each parameter that can name something of somebody's.
+    """One request per known body, and one per parameter that can name an owner's data.
 
-    Raises KeyError where its path or its body is of a kind that nobody has said yet what to ask for.
+    Raises KeyError for a path or a body of an unknown kind: add its requests here.
     """
     url = _PLACE.sub(lambda found: f"{found[1]}/{names[found[1]]}", operation.path)
     plain = {"method": operation.method, "url": url}
     bodies = _bodies(operation.id, names) if operation.takes_body else [{}]
     whole = [plain | body for body in bodies]
-    if ("query", "last_event_id") in operation.parameters:  # what is behind now has no end
+    if ("query", "last_event_id") in operation.parameters:  # a stream from now on is endless
         return [each | {"params": {"last_event_id": "0-0"}} for each in whole]
     for place, name in operation.parameters:
         if name in names:
@@ -90,7 +90,7 @@ def _bodies(operation_id: str | None, names: Names) -> list[Ask]:
 
 
 def told(http: httpx.Client, ask: Ask, last: str | None = None, authorization: str | None = None) -> Told:
-    """Of a stream, what comes up to the end of the job `last`, or its beginning where there is none."""
+    """Send the request. Of a stream, read up to the end of the job `last`, or only its beginning without one."""
     headers = ask.get("headers", {}) | {"X-Request-ID": "same"}
     if authorization is not None:
         headers["Authorization"] = authorization
@@ -107,13 +107,13 @@ def told(http: httpx.Client, ask: Ask, last: str | None = None, authorization: s
 def _up_to(job_id: str, lines: Iterator[str]) -> Iterator[str]:
     end_s = time.monotonic() + WITHIN_S
     for line in itertools.takewhile(lambda _: time.monotonic() < end_s, lines):
-        if not line.startswith(":"):  # that the connection lives
+        if not line.startswith(":"):  # sign of life
             yield line
         if job_id in line and '"done":true' in line:
             return
 
 
 def canceled(http: httpx.Client) -> str:
-    """A job that has ended by now."""
+    """Make a canceled job; returns its id."""
     job = http.post("/v1/jobs", json=QUEUED).raise_for_status().json()
     return str(http.post(f"{job['urls']['self']}/cancel").raise_for_status().json()["id"])

@@ -1,4 +1,4 @@
-"""Keys by the calls of both clients."""
+"""Keys through both clients."""
 
 from __future__ import annotations
 

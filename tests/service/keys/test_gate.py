@@ -1,4 +1,4 @@
-"""From when on a key is needed, and what becomes of requests while the store can't say."""
+"""When a key is needed, and how requests fare while the store is unreachable."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_first_key_closes_a_service_that_runs_within_a_second(redis_url: str
         assert client.exists(Keys(settings.namespace).api_keys)
 
 
-def test_without_keys_many_requests_are_one_look_and_with_one_each_is_a_question(
+def test_without_keys_many_requests_share_one_read_and_with_keys_each_reads(
     redis_url: str, namespace: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.anonymous_access.FRESH_S", 3600.0)
@@ -69,10 +69,10 @@ def test_without_keys_many_requests_are_one_look_and_with_one_each_is_a_question
         for _ in range(10):
             assert http.get("/v1/workloads").status_code == 200
         assert asked.count("HGETALL") == 10
-        assert len(asked) < 15  # that it was used is noted once a minute
+        assert len(asked) < 15  # the time of use is recorded once a minute
 
 
-def test_however_many_ask_at_once_there_is_one_look(redis_url: str, namespace: str) -> None:
+def test_concurrent_requests_share_one_read(redis_url: str, namespace: str) -> None:
     settings, asked = Settings(redis_url=redis_url, namespace=f"{namespace}-at-once"), list[str]()
 
     async def ask() -> list[bool]:
@@ -92,7 +92,7 @@ def test_however_many_ask_at_once_there_is_one_look(redis_url: str, namespace: s
     assert asked == ["any"]
 
 
-def test_a_store_that_says_nothing_holds_up_no_request_that_needs_no_store(
+def test_a_silent_store_does_not_delay_requests_that_need_no_store(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.anonymous_access.FRESH_S", 0.0)
@@ -106,7 +106,7 @@ def test_a_store_that_says_nothing_holds_up_no_request_that_needs_no_store(
             os.kill(server.pid, signal.SIGCONT)
 
 
-def test_a_service_that_others_reach_serves_nobody_without_a_key_even_if_there_is_none(
+def test_a_public_service_refuses_requests_without_a_key_even_before_the_first(
     redis_url: str, namespace: str, serve: Serve
 ) -> None:
     there = {"redis_url": redis_url, "namespace": f"{namespace}-outside", "host": "0.0.0.0"}
@@ -117,7 +117,7 @@ def test_a_service_that_others_reach_serves_nobody_without_a_key_even_if_there_i
         assert http.get("/v1/jobs").status_code == 200
 
 
-def test_while_the_store_is_away_no_key_is_believed_and_that_none_is_needed_only_for_a_while(
+def test_while_the_store_is_unreachable_no_key_is_accepted_and_open_lasts_only_briefly(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.anonymous_access.FRESH_S", 0.0)
@@ -137,7 +137,7 @@ def test_while_the_store_is_away_no_key_is_believed_and_that_none_is_needed_only
             assert problem(http.get("/v1/workloads")) == (503, "store-unavailable")
 
 
-def test_a_store_that_has_lost_its_keys_opens_nothing_until_it_is_said(
+def test_a_store_without_its_keys_stays_closed_until_opened_explicitly(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.anonymous_access.FRESH_S", 0.0)
@@ -156,7 +156,7 @@ def test_a_store_that_has_lost_its_keys_opens_nothing_until_it_is_said(
 
 
 def open_again(settings: Settings) -> None:
-    """As `dyno keys open` does."""
+    """Do what `dyno keys open` does."""
 
     async def opened() -> bool:
         async with async_client(settings) as client:
@@ -166,7 +166,7 @@ def open_again(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_where_keys_are_required_nobody_is_served_without_one_even_if_there_is_none(
+def test_required_keys_are_needed_even_before_the_first_exists(
     redis_url: str, namespace: str, serve: Serve, host: str
 ) -> None:
     settings = Settings(
@@ -183,7 +183,7 @@ def test_where_keys_are_required_nobody_is_served_without_one_even_if_there_is_n
         assert http.get("/v1/workloads", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
 
 
-def test_a_service_that_is_not_ready_tells_strangers_which_part_and_nothing_of_where_it_is(serve: Serve) -> None:
+def test_readiness_without_a_key_names_the_failing_store_but_no_address(serve: Serve) -> None:
     with EmbeddedServer() as server:
         settings = Settings(redis_url=server.url)
         with serve(create_app(settings)) as http, sync_client(settings) as client:
@@ -200,16 +200,16 @@ def test_a_service_that_is_not_ready_tells_strangers_which_part_and_nothing_of_w
             guessed = {"Authorization": f"Bearer dyno_{64 * '0'}", "Dyno-Job": NO_JOB}
             for method, path in (("GET", "/v1/jobs"), ("GET", FILE), ("PUT", FILE)):
                 answer = http.request(method, path, headers=guessed)
-                assert (answer.status_code, answer.json()["detail"]) == (503, "Redis can't be used now")
+                assert (answer.status_code, answer.json()["detail"]) == (503, "Redis is unavailable")
 
 
-def test_a_full_store_still_shows_a_keys_jobs(serve: Serve) -> None:
+def test_a_full_store_still_returns_a_keys_jobs(serve: Serve) -> None:
     with EmbeddedServer() as server:
         settings = Settings(redis_url=server.url)
         _, secret = make_key(settings, requests_per_s=1000)
         with serve(create_app(settings)) as http, sync_client(settings) as client:
             http.headers["Authorization"] = f"Bearer {secret}"
             job = http.post("/v1/jobs", json=BODY).json()
-            client.config_set("min-replicas-to-write", 1)  # no write is taken, and reads are answered
+            client.config_set("min-replicas-to-write", 1)  # writes are refused, reads succeed
             assert http.get(job["urls"]["self"]).status_code == 200
             assert http.post("/v1/jobs", json=BODY).status_code == 503

@@ -1,4 +1,4 @@
-"""What a key does to jobs, what its limits answer, and what is said of a change."""
+"""Owners of jobs, limits of keys, and audit lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_ab
 ANY = Scope.READ, Scope.SUBMIT, Scope.ADMIN
 
 
-def test_jobs_and_comparisons_are_their_keys_own(
+def test_jobs_and_comparisons_belong_to_their_key(
     owner: Caller, caller: Callable[..., Caller], finished: Callable[..., str]
 ) -> None:
     stranger, admin = caller(), caller(Scope.ADMIN)
@@ -41,9 +41,7 @@ def test_jobs_and_comparisons_are_their_keys_own(
     assert admin.http.get(made["urls"]["self"]).json() == made
 
 
-def test_the_weights_of_another_keys_job_are_those_of_no_job(
-    job_id: str, caller: Callable[..., Caller], owner: Caller
-) -> None:
+def test_weights_of_another_keys_job_are_unknown(job_id: str, caller: Callable[..., Caller], owner: Caller) -> None:
     def told(who: Caller, job: str) -> tuple[str, str]:
         spec = {"workload": "mnist_cnn", "params": {"weights": {"job": job, "name": "model.weights.h5"}}}
         [error] = who.http.post("/v1/jobs", json=spec | {"queue_if_absent": True}).json()["errors"]
@@ -55,9 +53,7 @@ def test_the_weights_of_another_keys_job_are_those_of_no_job(
     assert told(owner, job_id)[0] == "artifact-not-found"
 
 
-def test_a_job_that_is_run_again_is_that_of_who_asked(
-    job_id: str, owner: Caller, caller: Callable[..., Caller]
-) -> None:
+def test_a_rerun_belongs_to_the_caller(job_id: str, owner: Caller, caller: Callable[..., Caller]) -> None:
     for who in (owner, caller(Scope.ADMIN)):
         again = who.http.post(f"/v1/jobs/{job_id}/rerun").json()
         assert (again["rerun_of"], again["owner"]) == (job_id, who.id)
@@ -70,7 +66,7 @@ def test_one_idempotency_key_of_two_api_keys_is_two_jobs(caller: Callable[..., C
     assert answers[0].json()["id"] != answers[1].json()["id"]
 
 
-def test_a_worker_is_seen_by_all_and_its_job_by_its_key(
+def test_every_key_sees_workers_but_only_its_own_jobs(
     owner: Caller, caller: Callable[..., Caller], client: redis.Redis, settings: Settings, offered: Device, job_id: str
 ) -> None:
     name = Keys(settings.namespace).worker("worker-1")
@@ -82,7 +78,7 @@ def test_a_worker_is_seen_by_all_and_its_job_by_its_key(
 
 
 @pytest.mark.parametrize("scope", ANY)
-def test_a_caller_is_told_what_its_key_may_do(caller: Callable[..., Caller], scope: Scope) -> None:
+def test_me_returns_the_keys_scopes(caller: Callable[..., Caller], scope: Scope) -> None:
     who = caller(scope, queued_jobs=7)
     told = who.http.get("/v1/me").json()
     assert told["scopes"] == list(ANY[: ANY.index(scope) + 1])
@@ -91,7 +87,7 @@ def test_a_caller_is_told_what_its_key_may_do(caller: Callable[..., Caller], sco
     assert who.secret not in str(told)
 
 
-def test_an_admin_makes_and_revokes_keys_and_a_line_says_so_without_their_secrets(
+def test_creating_and_revoking_keys_is_audited_without_secrets(
     caller: Callable[..., Caller], service: httpx.Client, caplog: pytest.LogCaptureFixture, offered: Device
 ) -> None:
     admin = caller(Scope.ADMIN)
@@ -120,7 +116,7 @@ def test_an_admin_makes_and_revokes_keys_and_a_line_says_so_without_their_secret
     assert not [record for record in caplog.records if made["secret"][5:] in record.getMessage()]
 
 
-def test_a_line_says_whose_job_was_deleted_by_whom_and_which_was_canceled_by_another(
+def test_deleting_and_canceling_other_owners_jobs_is_audited(
     owner: Caller, caller: Callable[..., Caller], job_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def told(what: str) -> list[str]:
@@ -134,7 +130,7 @@ def test_a_line_says_whose_job_was_deleted_by_whom_and_which_was_canceled_by_ano
             admin.http.post(f"/v1/jobs/{others}/cancel")
         assert owner.http.delete(f"/v1/jobs/{own}").status_code == 204
         assert admin.http.delete(f"/v1/jobs/{job_id}").status_code == 204
-        eventually(lambda: len(told("access")) == 5)  # each comes behind the last byte of its answer
+        eventually(lambda: len(told("access")) == 5)  # each is written after the last byte of its response
     assert told("audit") == [
         f'job-canceled by="{admin.id}" job="{others}" owner="{owner.id}"',
         f'job-deleted by="{owner.id}" job="{own}" owner="{owner.id}"',
@@ -144,7 +140,7 @@ def test_a_line_says_whose_job_was_deleted_by_whom_and_which_was_canceled_by_ano
     assert [line.rpartition(" ")[2] for line in told("access")] == [f'key="{each}"' for each in by]
 
 
-def test_a_key_that_can_not_be_made_is_refused_with_every_wrong_field(caller: Callable[..., Caller]) -> None:
+def test_an_invalid_new_key_is_refused_with_every_wrong_field(caller: Callable[..., Caller]) -> None:
     asked = {"name": "two\nlines", "scope": "all", "limits": {"queued_jobs": 0, "requests_per_s": "5"}, "more": 1}
     answer = caller(Scope.ADMIN).http.post("/v1/keys", json=asked)
     assert problem(answer) == (422, "invalid-key")
@@ -153,7 +149,7 @@ def test_a_key_that_can_not_be_made_is_refused_with_every_wrong_field(caller: Ca
     assert problem(caller(Scope.ADMIN).http.delete("/v1/keys/key_0000000000000000")) == (404, "key-not-found")
 
 
-def test_a_limit_is_answered_with_its_figures_and_a_time_to_come_back(
+def test_a_reached_limit_is_returned_with_its_quota_and_retry_after(
     caller: Callable[..., Caller], client: redis.Redis, settings: Settings
 ) -> None:
     few = caller(queued_jobs=1, requests_per_s=100)
@@ -178,7 +174,7 @@ def test_a_limit_is_answered_with_its_figures_and_a_time_to_come_back(
     assert answer.headers["Retry-After"] == "1"
 
 
-def test_a_worker_reads_what_its_job_starts_from_with_the_token_of_its_attempt_and_nothing_else(
+def test_an_attempt_token_reads_only_the_weights_of_its_job(
     service: httpx.Client, owner: Caller, job_id: str, settings: Settings, offered: Device, client: redis.Redis
 ) -> None:
     spec = BODY | {"params": {"n": 64}, "device": "cpu"}
@@ -196,7 +192,7 @@ def test_a_worker_reads_what_its_job_starts_from_with_the_token_of_its_attempt_a
         return problem(service.get(path, headers={"Dyno-Job": job, "Authorization": f"Bearer {token}"}))
 
     files = f"/v1/jobs/{job_id}/artifacts"
-    assert told(f"{files}/model.weights.h5") == (404, "artifact-not-found")  # it got in: the job left no such file
+    assert told(f"{files}/model.weights.h5") == (404, "artifact-not-found")  # authorized: the job has no such file
     assert told(f"{files}/other.weights.h5") == (404, "job-not-found")
     assert told(f"/v1/jobs/{own}/artifacts/model.weights.h5") == (404, "job-not-found")
     assert told(f"{files}/model.weights.h5", token="0" * 32) == (409, "stale-token")

@@ -1,4 +1,4 @@
-"""Every operation of the served document, asked about the owner's things by a stranger, an admin and the owner."""
+"""Every operation of the served document, requested for the owner's data by a stranger, an admin and the owner."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Serve = Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 
 
 class Matrix:
-    """Who asks of one service; what is wrong with the answers is told in a line each."""
+    """The callers of one service, and one line per fault in the responses."""
 
     def __init__(self, belongings: Belongings, *callers: httpx.Client) -> None:
         self._belongings = belongings
@@ -34,13 +34,13 @@ class Matrix:
         self._last = {who: canceled(who) for who in callers}
 
     def faults(self, found: list[Operation]) -> Iterator[str]:
-        """The stranger first, who may change nothing; the owner last, who may delete."""
+        """The stranger comes first, who may change nothing; the owner last, who may delete."""
         about: dict[Operation, list[Ask]] = {}
         for each in found:
             try:
                 about[each] = asks(each, self._belongings.names)
             except KeyError as unknown:
-                yield f"{each}: nobody has said what to ask it for, as to {unknown}"
+                yield f"{each}: add its requests to matrix.py, as it has {unknown}"
         refused = {each: self._told(self._stranger, all_of_it) for each, all_of_it in about.items()}
         for each, answers in refused.items():
             yield from self._leaks(each, about[each], answers)
@@ -70,7 +70,7 @@ class Matrix:
             yield f"{each}: isn't for admins"
 
     def _not_as_ruled(self, each: Operation, about: list[Ask], strangers: list[Told]) -> Iterator[str]:
-        """The owner is told something of its own where that is the rule, or else nobody could have been."""
+        """Whether the owner gets its own data exactly where the rule says so; else leaks couldn't be found."""
         needs, whose = ROUTE_RULES[each.method, each.path]
         owners = self._told(self._owner, about)
         kinds = [[(answer.status, answer.code) for answer in answers] for answers in (strangers, owners)]
@@ -82,7 +82,7 @@ class Matrix:
             yield f"{each}: its rule is {whose.name}, and an owner is told {'more' if owned else 'no more'} than others"
 
     def _marks(self, answer: Told, ask: Ask) -> list[str]:
-        """What an answer tells of the owner's beyond what it was asked with."""
+        """The marks of the owner in a response that weren't in its request."""
         sent = json.dumps(ask, default=str)
         return [mark for mark in self._belongings.marks if mark in answer.text and mark not in sent]
 
@@ -92,15 +92,13 @@ def matrix(belongings: Belongings, owner: Caller, everyone: Mapping[Scope, Calle
     return Matrix(belongings, owner.http, everyone[Scope.SUBMIT].http, everyone[Scope.ADMIN].http)
 
 
-def test_whatever_is_asked_a_stranger_is_told_nothing_of_another_keys(
-    matrix: Matrix, everyone: Mapping[Scope, Caller]
-) -> None:
+def test_no_operation_shows_another_keys_data(matrix: Matrix, everyone: Mapping[Scope, Caller]) -> None:
     found = operations(everyone[Scope.READ].http.get("/openapi.json").json())
     assert list(matrix.faults(found)) == []
 
 
 class Forgetful(FastAPI):
-    """With routes of somebody who has not thought of keys."""
+    """An app with routes that ignore keys."""
 
     def __init__(self, **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]
@@ -112,7 +110,7 @@ async def _everybodys_jobs(state: StateDep) -> list[str]:
     return [str(job) for job in await state.client.zrange(Keys(state.settings.namespace).jobs, 0, -1)]
 
 
-def test_it_finds_routes_that_show_everybodys_jobs_and_such_as_nobody_can_ask_yet(
+def test_the_matrix_finds_leaking_routes_and_untested_ones(
     belongings: Belongings,
     owner: Caller,
     everyone: Mapping[Scope, Caller],
@@ -132,7 +130,7 @@ def test_it_finds_routes_that_show_everybodys_jobs_and_such_as_nobody_can_ask_ye
         planted = [each for each in found if each.path in ("/v1/everything", "/v1/own", "/v1/all/{sweep_id}")]
         faults = list(Matrix(belongings, *callers).faults(planted))
     assert faults == [
-        "GET /v1/all/{sweep_id}: nobody has said what to ask it for, as to 'all'",
+        "GET /v1/all/{sweep_id}: add its requests to matrix.py, as it has 'all'",
         "GET /v1/everything: tells a stranger what is the owner's",
         "GET /v1/own: tells a stranger what is the owner's",
         "GET /v1/everything: its rule is EVERYBODYS, and an owner is told more than others",

@@ -1,4 +1,4 @@
-"""The page of the API once there are keys: whoever opens it is asked for one."""
+"""The page of the API prompts for a key once one exists."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tests.service.routes.test_docs import ASKS_FOR_A_KEY
 pytestmark = pytest.mark.verify  # a browser takes seconds of both cores to start
 
 
-def test_without_a_key_the_page_asks_for_one_and_shows_nothing(service: httpx.Client, tmp_path: Path) -> None:
+def test_without_a_key_the_page_prompts_for_one_and_shows_nothing(service: httpx.Client, tmp_path: Path) -> None:
     page = shown(f"{service.base_url}/docs", tmp_path)
     assert ASKS_FOR_A_KEY in page.dom
-    assert "this needs a key" in page.dom
+    assert "this needs an API key" in page.dom
     assert "/v1/jobs" not in page.dom
 
 
-def test_with_a_key_the_page_shows_the_api_and_sends_it_with_what_is_tried(
+def test_with_a_key_the_page_shows_the_api_and_sends_it_with_requests(
     service: httpx.Client, caller: Callable[..., Caller], tmp_path: Path
 ) -> None:
     key, mine = caller(Scope.READ), "#operations-keys-getMe"
     with opened(f"{service.base_url}/docs", tmp_path) as page:
         page.until("document.getElementById('ask')?.hidden === false")
-        for given, said in ((f"dyno_{'0' * 64}", "there is no such key"), (key.secret, "")):
+        for given, said in ((f"dyno_{'0' * 64}", "this key is unknown"), (key.secret, "")):
             page.fill("#ask input", given)
             page.click("#ask button")
             page.until(f"document.getElementById('said').textContent.startsWith({said!r})")

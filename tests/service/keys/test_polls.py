@@ -1,4 +1,4 @@
-"""Long polls of several keys: each has its part of them."""
+"""Long polls of several keys: each key has its share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.service.keys.conftest import Caller
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
 
 
-def test_a_place_that_nobody_needs_is_taken_and_given_back() -> None:
+def test_a_free_slot_is_taken_and_returned() -> None:
     places = StreamLimit(4)
     with places.one_if_free("a") as first, places.one_if_free("a") as second:
         assert (first, second) == (True, False)
@@ -29,7 +29,7 @@ def test_a_place_that_nobody_needs_is_taken_and_given_back() -> None:
         assert again
 
 
-def test_one_key_has_a_part_of_the_long_polls_and_is_answered_at_once_beyond(
+def test_a_key_beyond_its_share_of_long_polls_is_answered_at_once(
     settings: Settings, caller: Callable[..., Caller], serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 ) -> None:
     with serve(create_app(settings.model_copy(update={"max_connections": 16}))) as http, ThreadPoolExecutor(3) as pool:

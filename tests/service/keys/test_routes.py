@@ -1,4 +1,4 @@
-"""Every route by every kind of key: what is expected is read off the one table that the service goes by."""
+"""Every route with every kind of key, checked against the service's own table of rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def document() -> dict[str, Any]:
 
 @pytest.fixture
 def ask(document: dict[str, Any], service: httpx.Client, belongings: Belongings) -> Callable[..., Told]:
-    """Asks for a row, about the owner's things."""
+    """Send the request of a row for the owner's data."""
     by_row = {(each.method, each.path): each for each in operations(document)}
 
     def one(row: tuple[str, str], authorization: str | None) -> Told:
@@ -39,7 +39,7 @@ def ask(document: dict[str, Any], service: httpx.Client, belongings: Belongings)
     return one
 
 
-def test_the_table_has_a_row_for_every_route_of_the_document_and_no_other(
+def test_the_table_has_exactly_the_routes_of_the_document(
     document: dict[str, Any],
 ) -> None:
     documented = {(each.method, each.path) for each in operations(document)}
@@ -47,14 +47,14 @@ def test_the_table_has_a_row_for_every_route_of_the_document_and_no_other(
 
 
 class Beside(FastAPI):
-    """With a route that is in no part of the service, and so has no guard in front."""
+    """An app with a route outside the service's routers, without `authorize`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.add_api_route("/v1/beside", lambda: None)
 
 
-def test_a_route_without_a_row_stops_the_start_and_so_does_a_row_without_a_route(
+def test_routes_without_a_row_and_rows_without_a_route_prevent_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     forgotten = APIRouter()
@@ -71,9 +71,7 @@ def test_a_route_without_a_row_stops_the_start_and_so_does_a_row_without_a_route
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
-def test_without_a_key_or_with_one_that_is_none_a_request_is_refused(
-    row: tuple[str, str], ask: Callable[..., Told]
-) -> None:
+def test_requests_without_a_valid_key_are_refused(row: tuple[str, str], ask: Callable[..., Told]) -> None:
     needs = ROUTE_RULES[row].needs
     for authorization in (None, "Bearer", "Basic ZHlubzo=", "Bearer dyno", f"Bearer dyno_{'0' * 64}"):
         answer = ask(row, authorization)
@@ -89,7 +87,7 @@ def test_without_a_key_or_with_one_that_is_none_a_request_is_refused(
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
-def test_a_key_gets_as_far_as_its_scope(
+def test_a_key_can_use_exactly_the_routes_of_its_scope(
     row: tuple[str, str], ask: Callable[..., Told], everyone: Mapping[Scope, Caller]
 ) -> None:
     needs = ROUTE_RULES[row].needs
@@ -107,7 +105,7 @@ def test_a_key_gets_as_far_as_its_scope(
 
 
 @pytest.mark.parametrize("starts_from", [False, True], ids=["to store a file", "to read what a job starts from"])
-def test_who_holds_no_attempt_is_not_told_whether_there_is_such_a_job(
+def test_without_a_token_a_jobs_existence_is_not_revealed(
     service: httpx.Client, job_id: str, submitted: Callable[..., str], starts_from: bool
 ) -> None:
     jobs = [job_id, submitted(), "job_01J00000000000000000000000"]
@@ -121,7 +119,7 @@ def test_who_holds_no_attempt_is_not_told_whether_there_is_such_a_job(
     assert (status, problem(answers[0])[1]) == (409, "stale-token")
 
 
-def test_the_document_names_the_scope_and_what_is_answered_to_whoever_lacks_it(
+def test_the_document_names_each_routes_scope_and_its_refusals(
     document: dict[str, Any],
 ) -> None:
     for (method, path), (needs, _) in ROUTE_RULES.items():

@@ -1,4 +1,4 @@
-"""Answers that stay open: what they tell to whom, and until when."""
+"""Streams: whose data they contain, and when they end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from service.app import create_app
 from tests.service.keys.conftest import Caller, make_key, problem
 
 BODY = {"workload": "matmul", "params": {"n": 64}, "device": "tpu", "queue_if_absent": True}
-WITHIN_S = 30  # a stream that should end, and goes on, is not waited for
+WITHIN_S = 30  # timeout for a stream that should end
 
 Claimed = Callable[[], tuple[Leases, Claim]]
 One = TypeVar("One")
@@ -50,7 +50,7 @@ def canceled(who: Caller) -> str:
 
 
 def told_of(who: Caller, last: str) -> dict[str, str | None]:
-    """The jobs of the events up to the end of `last`, from the first event on, and their owners."""
+    """The jobs of all events up to the end of `last`, with their owners."""
     told: dict[str, str | None] = {}
     with who.http.stream("GET", "/v1/events", headers={"Last-Event-ID": "0-0"}) as answer:
         for line in soon(answer.iter_lines()):
@@ -62,12 +62,12 @@ def told_of(who: Caller, last: str) -> dict[str, str | None]:
     raise AssertionError(f"{last} has not ended")
 
 
-def test_of_all_events_a_key_is_told_those_of_its_own_jobs(
+def test_a_key_gets_only_events_of_its_own_jobs(
     caller: Callable[..., Caller], client: redis.Redis, settings: Settings
 ) -> None:
     one, other, admin = caller(Scope.SUBMIT), caller(Scope.SUBMIT), caller(Scope.ADMIN)
     unowned = {"job": "job_0", "event": "stop", "status": "canceled", "version": 1, "at": 1}
-    client.xadd(Keys(settings.namespace).events, unowned)  # as a worker from before there were keys tells it
+    client.xadd(Keys(settings.namespace).events, unowned)  # as written by workers older than keys
     client.hset(Keys(settings.namespace).job("job_0"), "status", "canceled")
     first, foreign, last = canceled(one), canceled(other), canceled(one)
     assert told_of(one, last) == dict.fromkeys((first, last), one.id)
@@ -76,7 +76,7 @@ def test_of_all_events_a_key_is_told_those_of_its_own_jobs(
     assert told_of(admin, last).items() >= everything.items()
 
 
-def test_who_is_not_told_of_what_happens_goes_on_behind_it(caller: Callable[..., Caller]) -> None:
+def test_a_reader_resumes_after_events_of_other_keys(caller: Callable[..., Caller]) -> None:
     one, other = caller(), caller()
     with one.http.stream("GET", "/v1/events") as answer:
         lines = answer.iter_lines()
@@ -85,7 +85,7 @@ def test_who_is_not_told_of_what_happens_goes_on_behind_it(caller: Callable[...,
         assert any(line.startswith("id: ") and line != begun for line in soon(lines))
 
 
-def test_one_key_has_a_part_of_the_streams_and_all_together_have_them_all(
+def test_streams_are_limited_per_key_and_in_total(
     settings: Settings, caller: Callable[..., Caller], serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 ) -> None:
     with serve(create_app(settings.model_copy(update={"max_streams": 8}))) as http, ExitStack() as stack:
@@ -111,7 +111,7 @@ def revoke(key_id: str, caller: Callable[..., Caller]) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/{}/events"])
-def test_events_end_where_their_readers_key_is_revoked(path: str, caller: Callable[..., Caller]) -> None:
+def test_event_streams_end_when_their_key_is_revoked(path: str, caller: Callable[..., Caller]) -> None:
     who = caller()
     job_id = who.http.post("/v1/jobs", json=BODY).json()["id"]
     with who.http.stream("GET", path.format(job_id)) as answer:
@@ -121,7 +121,7 @@ def test_events_end_where_their_readers_key_is_revoked(path: str, caller: Callab
         assert ends(pieces)
 
 
-def test_a_log_ends_where_its_readers_key_is_revoked(claimed: Claimed, caller: Callable[..., Caller]) -> None:
+def test_a_log_stream_ends_when_its_key_is_revoked(claimed: Claimed, caller: Callable[..., Caller]) -> None:
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, "0\n"))
     admin = caller(Scope.ADMIN)
@@ -137,7 +137,7 @@ def test_a_log_ends_where_its_readers_key_is_revoked(claimed: Claimed, caller: C
         assert not all(is_told(number) for number in soon(itertools.count(1)))
 
 
-def test_a_log_to_which_nothing_is_added_ends_as_well(caller: Callable[..., Caller]) -> None:
+def test_a_silent_log_stream_ends_when_its_key_is_revoked(caller: Callable[..., Caller]) -> None:
     who = caller()
     job = who.http.post("/v1/jobs", json=BODY).raise_for_status().json()
     with who.http.stream("GET", f"{job['urls']['self']}/logs", params={"follow": "true"}) as answer:
@@ -145,7 +145,7 @@ def test_a_log_to_which_nothing_is_added_ends_as_well(caller: Callable[..., Call
         assert list(answer.iter_bytes()) == []
 
 
-def test_who_reads_without_a_key_is_let_go_when_there_is_one(
+def test_streams_without_a_key_end_when_the_first_key_is_created(
     redis_url: str, namespace: str, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 ) -> None:
     settings = Settings(redis_url=redis_url, namespace=f"{namespace}-open")

@@ -1,4 +1,4 @@
-"""Webhooks of API keys: each sees and sends its own, and has a secret of its own."""
+"""Webhooks of API keys: each key has its own deliveries and its own secret."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def listed(who: Caller) -> list[str]:
     return [each["id"] for each in who.http.get("/v1/webhook-deliveries").raise_for_status().json()["data"]]
 
 
-def test_a_key_sees_sends_and_checks_its_own_and_an_admin_sees_all(
+def test_a_key_handles_its_own_deliveries_and_an_admin_sees_all(
     owner: Caller, caller: Callable[..., Caller], finished: Callable[..., str]
 ) -> None:
     stranger, reader, admin = caller(), caller(Scope.READ), caller(Scope.ADMIN)
@@ -46,7 +46,7 @@ def test_a_key_sees_sends_and_checks_its_own_and_an_admin_sees_all(
             Webhook(other).verify(message.body, message.headers)
 
 
-def test_a_key_whose_receivers_all_say_nothing_holds_up_no_other(
+def test_a_key_with_silent_receivers_delays_no_other(
     settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 ) -> None:
     patient = settings.model_copy(update={"namespace": f"{settings.namespace}-slow", "webhook_timeout_s": 600.0})

@@ -1,4 +1,4 @@
-"""How the tests read the document."""
+"""Helpers to read the document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Document = dict[str, Any]
 
 
 def answers(document: Document) -> Iterator[tuple[str, str, str, Document]]:
-    """Method, path, status and answer, all of them, wherever the document keeps them."""
+    """Method, path, status and response of all operations, with references resolved."""
     for method, path, operation in each_operation(document):
         for status, answer in operation["responses"].items():
             yield method, path, status, dict(resolved(answer, document))

@@ -1,4 +1,4 @@
-"""Three services to be asked for whatever there is an example of: one without keys, one with, one without a store."""
+"""Three services that can repeat every example: one without keys, one with keys, and one without a store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BENCH = Device(
 )
 WORKER = WorkerRef(id="cpu:0-0@bench-1.da53de", device=BENCH.id, host=BENCH.host)
 SAMPLES = RunSamples(run=0, warmup=[0.3], samples=[0.1], sample_cpu_s=[(0.1, 0.0)], executions_per_sample=4)
-PLACES = {"artifacts": "/srv/dyno/artifacts", "redis.sock": "/run/redis/redis.sock"}  # as the examples have them
+PLACES = {"artifacts": "/srv/dyno/artifacts", "redis.sock": "/run/redis/redis.sock"}  # as in the examples
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class House:
         return Keys(self.settings.namespace)
 
     def job(self, **spec: Any) -> str:
-        """One that is queued."""
+        """Queue a job; returns its id."""
         answer = self.http.post("/v1/jobs", json=TINY | spec).raise_for_status()
         return str(answer.json()["id"])
 
     def claimed(self, **spec: Any) -> Claim:
-        """One that runs; the one before it doesn't any more."""
+        """Claim a new job, and stop the one claimed before."""
         while self.running:
             self.leases.finish(self.running.pop(), "stop")
         job_id = self.job(**spec)
@@ -82,11 +82,11 @@ class House:
             if claim.job_id == job_id:
                 self.running.append(claim)
                 return claim
-            self.leases.finish(claim, "stop")  # of another test
+            self.leases.finish(claim, "stop")  # left by another test
         raise AssertionError(f"{job_id} wasn't there to be claimed")
 
     def finished(self, *names: str, **spec: Any) -> str:
-        """One that succeeded, and left files of these names."""
+        """Make a succeeded job with files of these names; returns its id."""
         claim = self.claimed(**spec)
         artifacts = [Artifact.model_validate(self.put(claim, name).raise_for_status().json()) for name in names]
         result = of_metrics([a_metric()], artifacts=artifacts).model_copy(update={"job": claim.job_id})
@@ -100,7 +100,7 @@ class House:
 
 @contextmanager
 def house(settings: Settings, folder: Path, serve: Serve) -> Iterator[House]:
-    """Over the store of `settings`; files are kept in `folder`."""
+    """Run the services with the store of `settings` and files in `folder`."""
     open_ = settings.model_copy(
         update={"artifact_dir": folder / "artifacts", "artifact_max_bytes": 1000, "max_streams": 1}
     )
@@ -148,7 +148,7 @@ def _sending(http: httpx.Client, secret: str) -> httpx.Client:
 
 
 def elsewhere(answer: Any, folder: Path) -> Any:
-    """As it would read where the examples were recorded."""
+    """The response with the paths of the recorded examples."""
     text = json.dumps(answer)
     for name, place in PLACES.items():
         text = text.replace(str(folder / name), place)
@@ -156,6 +156,6 @@ def elsewhere(answer: Any, folder: Path) -> Any:
 
 
 def plain(problem: dict[str, Any]) -> Any:
-    """What is the same each time: ids and figures are others."""
+    """The problem without ids and numbers, which differ each time."""
     text = re.sub(r"\b(job|cmp|key|req|msg)_\w+", r"\1_", json.dumps(problem))
     return json.loads(re.sub(r"(?<![\w.])-?\d+(\.\d+)?(e[+-]?\d+)?", "0", text))

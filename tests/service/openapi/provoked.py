@@ -1,6 +1,6 @@
-"""How to be told each problem that is shown in the document: by one request, after whatever has to come before it.
+"""Requests that provoke each problem with an example in the document, with their preparations.
 
-Those of connections, before there is a request that a route could answer, are asked in tests/service/abuse.
+Problems that connections send before a route is found are provoked in tests/service/abuse.
 """
 
 from __future__ import annotations
@@ -130,4 +130,4 @@ PROVOKED: dict[str, Callable[[House], httpx.Response]] = {
 AT_THE_EDGE = frozenset(
     {"bad-request", "body-timeout", "head-timeout", "head-too-large", "too-many-connections", "shutting-down"}
 )
-UNPROVOKED = frozenset({"internal-error"})  # a bug's
+UNPROVOKED = frozenset({"internal-error"})  # only bugs cause it

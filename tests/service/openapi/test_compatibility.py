@@ -1,6 +1,6 @@
-"""What callers feel of a change to a schema, in what is taken of them and in what they are told.
+"""Breaking changes of schemas in requests and responses, and of whole documents.
 
-What breaks callers, and what doesn't: one change at a time to a document that holds some of everything.
+Each test makes one change to a document that has some of everything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DOCUMENT = {
 
 
 def a(kind: str, **properties: Schema) -> Schema:
-    """An event as streams have it."""
+    """An event of a stream."""
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": an(**properties)}
     return {"type": "object", "properties": {"event": {"const": kind}, "data": data}}
 
@@ -59,7 +59,7 @@ def taken(before: Schema, after: Schema) -> list[str]:
 
 
 def told(before: Schema, after: Schema) -> list[str]:
-    return list(Containment(DOCUMENT, DOCUMENT, told=True).beyond(after, before, "at"))
+    return list(Containment(DOCUMENT, DOCUMENT, of_responses=True).beyond(after, before, "at"))
 
 
 TAKEN: list[tuple[Schema, Schema, str]] = [
@@ -115,17 +115,17 @@ BOTH_WAYS: list[tuple[Schema, Schema]] = [
 
 
 @pytest.mark.parametrize(("before", "after", "said"), TAKEN, ids=[said for *_, said in TAKEN])
-def test_what_is_taken_no_more_is_named(before: Schema, after: Schema, said: str) -> None:
+def test_requests_no_longer_accepted_are_named(before: Schema, after: Schema, said: str) -> None:
     assert said in taken(before, after)
 
 
 @pytest.mark.parametrize(("before", "after", "said"), TOLD, ids=[said for *_, said in TOLD])
-def test_what_is_told_no_more_is_named(before: Schema, after: Schema, said: str) -> None:
+def test_data_missing_from_responses_is_named(before: Schema, after: Schema, said: str) -> None:
     assert said in told(before, after)
 
 
 @pytest.mark.parametrize(("before", "after"), BOTH_WAYS)
-def test_what_is_only_written_otherwise_breaks_nobody(before: Schema, after: Schema) -> None:
+def test_equivalent_schemas_are_no_break(before: Schema, after: Schema) -> None:
     assert taken(before, after) == taken(after, before) == []
     assert told(before, after) == told(after, before) == []
 
@@ -135,17 +135,17 @@ def test_a_schema_contains_itself(schema: Schema) -> None:
     assert taken(schema, schema) == told(schema, schema) == []
 
 
-def test_whoever_reads_numbers_reads_integers_and_what_may_be_null_needs_not_be() -> None:
+def test_integers_may_replace_numbers_and_null_may_go() -> None:
     assert told({"type": "number"}, INTEGER) == []
     assert told({"anyOf": [JOB, NULL]}, JOB) == []
 
 
-def test_only_the_nearest_alternative_says_what_it_lacks() -> None:
+def test_only_the_nearest_alternative_is_reported() -> None:
     before = {"anyOf": [an(a=STRING, b=STRING, c=STRING), an(x=STRING)]}
     assert told(before, {"anyOf": [an(a=STRING, b=STRING), an(x=STRING)]}) == ["at/c: is gone"]
 
 
-def test_a_default_that_is_new_says_what_was_left_open() -> None:
+def test_a_new_default_is_no_break() -> None:
     assert taken(INTEGER, INTEGER | {"default": 5}) == []
 
 
@@ -347,7 +347,7 @@ HARMLESS: list[Callable[[Document], object]] = [
 
 
 @pytest.mark.parametrize(("change", "said"), BREAKING, ids=[said for _, said in BREAKING])
-def test_a_change_that_callers_feel_is_named_with_its_place(change: Callable[[Document], object], said: str) -> None:
+def test_a_breaking_change_is_named_with_its_place(change: Callable[[Document], object], said: str) -> None:
     after = deepcopy(BEFORE)
     change(after)
     found = breaks(BEFORE, after)
@@ -355,7 +355,7 @@ def test_a_change_that_callers_feel_is_named_with_its_place(change: Callable[[Do
 
 
 @pytest.mark.parametrize("change", HARMLESS)
-def test_what_is_added_or_taken_more_widely_breaks_nobody(change: Callable[[Document], object]) -> None:
+def test_additions_are_no_break(change: Callable[[Document], object]) -> None:
     after = deepcopy(BEFORE)
     change(after)
     assert after != BEFORE

@@ -1,4 +1,4 @@
-"""The document by itself: complete, consistent, and as strict as the service."""
+"""The document is complete, consistent, and as strict as the service."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_valid(document: dict[str, Any], body: object) -> bool:
     return bool(jsonschema.Draft202012Validator(schema).is_valid(body))
 
 
-def test_it_is_openapi_3_1_without_a_reference_that_leads_nowhere(document: dict[str, Any]) -> None:
+def test_it_is_openapi_3_1_without_dangling_references(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1")
     found = references(document)
     assert {kind for _, _, kind, _ in (each.split("/") for each in found)} == {
@@ -66,25 +66,25 @@ def test_every_route_has_a_name_for_clients_a_summary_a_description_and_a_tag(do
     assert {tag for operation in found for tag in operation["tags"]} <= TAGS.keys()
 
 
-def test_a_row_of_names_has_a_route(document: dict[str, Any]) -> None:
+def test_every_named_operation_has_a_route(document: dict[str, Any]) -> None:
     assert OPERATIONS.keys() <= {(method, path) for method, path, _ in each_operation(document)}
 
 
-def test_a_route_that_nobody_has_named_yet_has_a_name_all_the_same() -> None:
+def test_a_route_without_a_row_has_a_default_name() -> None:
     assert default_name("POST", "/v1/webhook-deliveries/{delivery_id}") == (
         "postV1WebhookDeliveriesDeliveryId",
         "POST /v1/webhook-deliveries/{delivery_id}",
     )
 
 
-def test_every_answer_is_listed_and_every_error_of_every_route_is_a_problem(document: dict[str, Any]) -> None:
+def test_every_response_is_listed_and_every_error_is_a_problem(document: dict[str, Any]) -> None:
     for _, _, status, answer in answers(document):
         assert status != "default"
         assert status < "400" or answer["content"].keys() == {MEDIA_TYPE}
         assert "X-Request-ID" in answer["headers"]
 
 
-def test_what_is_answered_before_a_route_is_found_is_listed_with_every_route(document: dict[str, Any]) -> None:
+def test_connection_errors_are_listed_with_every_route(document: dict[str, Any]) -> None:
     found: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for method, path, status, answer in answers(document):
         told = found.setdefault((method, path), set())
@@ -93,7 +93,7 @@ def test_what_is_answered_before_a_route_is_found_is_listed_with_every_route(doc
     assert {row: EDGE - told for row, told in found.items() if not told >= EDGE} == {}
 
 
-def test_an_error_is_written_once(document: dict[str, Any]) -> None:
+def test_equal_errors_are_one_component(document: dict[str, Any]) -> None:
     errors = [
         answer
         for _, _, operation in each_operation(document)
@@ -121,7 +121,7 @@ def test_a_link_leads_to_a_route_and_fills_its_parameters(document: dict[str, An
         assert link["parameters"].keys() == needed
 
 
-def test_what_is_told_may_have_more_fields_and_what_is_asked_may_not(document: dict[str, Any]) -> None:
+def test_responses_allow_more_fields_and_requests_do_not(document: dict[str, Any]) -> None:
     every = [operation for _, _, operation in each_operation(document)]
     told = led_to(document, [[operation["responses"] for operation in every], document["webhooks"]])
     asked = led_to(document, [operation.get("requestBody") for operation in every])
@@ -134,7 +134,7 @@ def test_what_is_told_may_have_more_fields_and_what_is_asked_may_not(document: d
 
 
 def led_to(document: dict[str, Any], value: Any) -> dict[str, Any]:
-    """All schemas that `value` refers to, and those that they do."""
+    """All schemas that `value` refers to, directly or indirectly."""
     schemas, found, left = document["components"]["schemas"], set[str](), references(value)
     while left:
         found |= left
@@ -149,7 +149,7 @@ def test_each_kind_of_event_is_described(document: dict[str, Any]) -> None:
         assert kinds == {"status", "progress", "metric", "log", "gap"}
 
 
-def test_what_receivers_are_sent_is_described_and_shown(document: dict[str, Any]) -> None:
+def test_webhook_payloads_are_described_with_examples(document: dict[str, Any]) -> None:
     sent = document["webhooks"]["jobDone"]["post"]["requestBody"]["content"]["application/json"]
     valid = jsonschema.Draft202012Validator(sent["schema"] | {"components": document["components"]})
     shown = [example["value"] for example in sent["examples"].values()]
@@ -159,7 +159,7 @@ def test_what_receivers_are_sent_is_described_and_shown(document: dict[str, Any]
         assert not valid.is_valid({**event, "data": {**event["data"], "status": "running"}})
 
 
-def test_every_code_named_is_one_of_the_table_under_its_status(document: dict[str, Any]) -> None:
+def test_every_code_has_the_status_of_the_table(document: dict[str, Any]) -> None:
     listed = [
         (int(status), code)
         for _, _, status, answer in answers(document)
@@ -192,5 +192,5 @@ def test_a_body_of_each_workload_matches_exactly_one_schema(document: dict[str, 
         {"workload": "matmul", "framework": "cobol"},
     ],
 )
-def test_what_the_service_refuses_the_schema_refuses_too(document: dict[str, Any], body: object) -> None:
+def test_the_schema_refuses_what_the_service_refuses(document: dict[str, Any], body: object) -> None:
     assert not is_valid(document, body)

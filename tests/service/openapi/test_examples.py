@@ -1,4 +1,4 @@
-"""The examples are answers that were given: they fit what is said of them, and the same requests get them still."""
+"""The examples are recorded responses: they match their schemas, and the same requests still get them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def here(settings: Settings, serve: Serve, folder: Path) -> Iterator[House]:
 
 @pytest.fixture(scope="module")
 def models() -> dict[tuple[str, str], Any]:
-    """Of the answers that have one, by operationId and status."""
+    """The models of responses, by operationId and status."""
     found: dict[tuple[str, str], Any] = {}
     for each in iter_route_contexts(create_app(Settings()).routes):
         route = each.original_route
@@ -92,7 +92,7 @@ def test_every_example_fits_its_schema(document: Document) -> None:
     assert seen >= 30
 
 
-def test_every_problem_that_is_documented_has_an_example_that_is_one(document: Document) -> None:
+def test_every_documented_problem_has_a_valid_example(document: Document) -> None:
     shown = document["components"]["examples"]
     for code, example in shown.items():
         fits(document, {"$ref": "#/components/schemas/Problem"}, example["value"])
@@ -108,19 +108,19 @@ def test_every_problem_that_is_documented_has_an_example_that_is_one(document: D
 
 
 @pytest.mark.parametrize("code", PROVOKED)
-def test_who_asks_as_then_is_told_the_same(here: House, folder: Path, code: str) -> None:
+def test_repeating_the_request_gives_the_recorded_problem(here: House, folder: Path, code: str) -> None:
     told = elsewhere(PROVOKED[code](here).json(), folder)
     shown = recorded_examples()["problems"][code]
     assert told["request_id"] != shown["request_id"]
     assert plain(told) == plain(shown)
 
 
-def test_every_example_of_a_problem_is_asked_for_again_but_those_of_bugs() -> None:
+def test_every_example_of_a_problem_is_repeated_except_bugs() -> None:
     assert PROVOKED.keys() | AT_THE_EDGE | UNPROVOKED == recorded_examples()["problems"].keys()
 
 
 @pytest.mark.parametrize(("operation_id", "status", "name"), MODELLED)
-def test_an_answer_has_the_fields_that_it_has_today(
+def test_recorded_responses_have_the_current_fields(
     models: dict[tuple[str, str], Any], operation_id: str, status: str, name: str
 ) -> None:
     shown = recorded_examples()["answers"][operation_id][status][name]
@@ -129,7 +129,7 @@ def test_an_answer_has_the_fields_that_it_has_today(
 
 
 def form(value: Any) -> Any:
-    """Names and types; a time has several notations, and a number two types."""
+    """Field names and types. Times have several notations, and numbers two types."""
     if isinstance(value, dict):
         return {name: form(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -138,12 +138,12 @@ def form(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("operation_id", SAME_EACH_TIME)
-def test_what_is_the_same_each_time_is_so_still(here: House, operation_id: str) -> None:
+def test_constant_responses_match_their_examples(here: House, operation_id: str) -> None:
     told = here.http.get(SAME_EACH_TIME[operation_id]).json()
     assert [told] == list(recorded_examples()["answers"][operation_id]["200"].values())
 
 
-def test_the_workloads_shown_are_among_those_there_are(here: House) -> None:
+def test_example_workloads_exist(here: House) -> None:
     there = here.http.get("/v1/workloads").json()["data"]
     [shown] = recorded_examples()["answers"]["listWorkloads"]["200"].values()
     assert shown["data"]
@@ -151,9 +151,7 @@ def test_the_workloads_shown_are_among_those_there_are(here: House) -> None:
 
 
 @pytest.mark.parametrize(("operation_id", "path"), STREAMS.items())
-def test_a_stream_that_is_shown_holds_the_events_that_are_described(
-    document: Document, operation_id: str, path: str
-) -> None:
+def test_example_streams_have_the_described_events(document: Document, operation_id: str, path: str) -> None:
     media = document["paths"][path]["get"]["responses"]["200"]["content"][STREAM]
     data = {each["properties"]["event"]["const"]: each["properties"]["data"] for each in media["itemSchema"]["oneOf"]}
     [shown] = recorded_examples()["answers"][operation_id]["200"].values()
@@ -165,7 +163,7 @@ def test_a_stream_that_is_shown_holds_the_events_that_are_described(
 
 
 @pytest.mark.parametrize("operation_id", ["submitJob", "createComparison"])
-def test_the_requests_shown_are_taken(http: httpx.Client, offered: Device, operation_id: str) -> None:
+def test_example_requests_are_accepted(http: httpx.Client, offered: Device, operation_id: str) -> None:
     path = {"submitJob": "/v1/jobs?validate_only=true", "createComparison": "/v1/comparisons"}[operation_id]
     for name, body in recorded_examples()["requests"][operation_id].items():
         answer = http.post(path, json=body)

@@ -1,4 +1,4 @@
-"""The headers of answers: what is sent is in the document, and what is in the document is sent."""
+"""Response headers: the service sends exactly those in the document."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from tests.service.openapi.house import IN_TURNS, TINY, House, Serve, house
 
 Row = tuple[str, str, str]
 
-# Of every answer, or of HTTP itself.
+# Headers of every response, or of HTTP itself.
 BESIDE = {name.lower() for name in middleware.DEFAULT_HEADERS} | {"date", "server", "connection", "x-accel-buffering"}
 BESIDE |= {"content-type", "content-length", "transfer-encoding"}
 JOB, FILE = "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/artifacts/{name}"
-ELSEWHERE = {("GET", "/v1/webhook-deliveries", "200")}  # asked with the webhooks
-CROWDED = {("GET", JOB, status): {"retry-after"} for status in ("200", "304")}  # asked with the keys (test_polls.py)
+ELSEWHERE = {("GET", "/v1/webhook-deliveries", "200")}  # requested in tests/service/webhooks
+CROWDED = {
+    ("GET", JOB, status): {"retry-after"} for status in ("200", "304")
+}  # requested in tests/service/keys/test_polls.py
 
 
 @pytest.fixture(scope="module")
 def asked(
     settings: Settings, serve: Serve, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[Row, list[httpx.Response]]:
-    """Answers of every route that has headers of its own, by method, path and status."""
+    """Responses of every route with headers of its own, by method, path and status."""
     found: dict[Row, list[httpx.Response]] = {}
     with house(settings, tmp_path_factory.mktemp("house"), serve) as here:
         for ask in (_of_jobs, _of_comparisons, _of_files, _of_lists, _refused):
@@ -48,14 +50,14 @@ def own(answer: httpx.Response) -> set[str]:
     return {name.lower() for name in answer.headers} - BESIDE
 
 
-def test_what_is_sent_is_in_the_document_and_what_is_there_is_sent(
+def test_sent_headers_match_the_document(
     asked: dict[Row, list[httpx.Response]], documented: dict[Row, set[str]]
 ) -> None:
     sent = {row: CROWDED.get(row, set[str]()).union(*map(own, told)) for row, told in asked.items()}
     assert sent == {row: documented[row] for row in sent}
 
 
-def test_every_answer_that_has_headers_of_its_own_was_asked_for(
+def test_every_response_with_its_own_headers_was_requested(
     asked: dict[Row, list[httpx.Response]], documented: dict[Row, set[str]]
 ) -> None:
     special = {row for row, names in documented.items() if row[2] < "400" and names != {"x-request-id"}}
@@ -79,7 +81,7 @@ def _of_jobs(here: House) -> Iterator[tuple[str, httpx.Response]]:
         yield path, first
         job = f"/v1/jobs/{first.json()['id']}"
         yield f"{JOB}/cancel", here.http.post(f"{job}/cancel")
-        yield path, here.http.post(url, json=body, headers=key | {"Prefer": "wait=1"})  # the job is done by now
+        yield path, here.http.post(url, json=body, headers=key | {"Prefer": "wait=1"})  # the job is already done
         seen = here.http.get(job)
         yield JOB, seen
         yield JOB, here.http.get(job, headers={"If-None-Match": seen.headers["ETag"]})

@@ -1,4 +1,4 @@
-"""Parameters that a route doesn't know, is given twice or can't read, on every route of the document."""
+"""Unknown, repeated and invalid parameters, on every route of the document."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ OF_QUERIES = [
 
 
 @pytest.mark.parametrize(("method", "path"), [row for row in ROWS if row not in ALWAYS_NEED_KEY])
-def test_a_parameter_that_a_route_does_not_know_is_named_before_anything_is_done(
-    http: httpx.Client, method: str, path: str
-) -> None:
+def test_unknown_parameters_are_refused_before_any_effect(http: httpx.Client, method: str, path: str) -> None:
     asked = re.sub(r"{[a-z_]+}", "none", path)
     answer = http.request(method, asked, params={"validate-only": "true"})
     assert answer.status_code == 422
@@ -37,7 +35,7 @@ def test_a_parameter_that_a_route_does_not_know_is_named_before_anything_is_done
 
 
 @pytest.mark.parametrize(("method", "path", "name", "kind"), OF_QUERIES)
-def test_a_parameter_is_given_once_and_its_value_wrong_once(
+def test_repeated_and_invalid_parameters_are_reported_once(
     http: httpx.Client, method: str, path: str, name: str, kind: str | None
 ) -> None:
     assert wrong(http, method, path, [(name, "1"), (name, "1")]) == [(f"/query/{name}", "duplicate-parameter")]
@@ -47,18 +45,18 @@ def test_a_parameter_is_given_once_and_its_value_wrong_once(
 
 
 def wrong(http: httpx.Client, method: str, path: str, params: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What the answer names as wrong."""
+    """Pointers and codes of the response's errors."""
     asked = re.sub(r"{[a-z_]+}", f"job_{'0' * 26}", path)
     answer = http.request(method, asked, params=params, json={"workload": "matmul"} if method == "POST" else None)
     assert answer.status_code == 422
     return [(error["pointer"], error["code"]) for error in answer.json()["errors"]]
 
 
-def test_no_parameter_is_a_list_which_could_be_given_twice() -> None:
+def test_parameters_are_not_lists() -> None:
     assert "array" not in {kind for _, _, _, kind in OF_QUERIES}
 
 
-def test_there_are_routes_to_look_at() -> None:
+def test_the_document_has_routes_with_parameters() -> None:
     assert len(ROWS) > 20
     known = {(path, name) for _, path, name, _ in OF_QUERIES}
     assert {("/v1/jobs", "validate_only"), ("/v1/jobs/{job_id}", "wait"), ("/v1/jobs/{job_id}/logs", "follow")} <= known

@@ -1,4 +1,4 @@
-"""The served document beside the one that was reviewed: a caller's contract doesn't change unseen."""
+"""The served document compared with the reviewed one: the contract doesn't change unnoticed."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def reviewed() -> str:
     return (ROOT / REVIEWED).read_text()
 
 
-def test_what_is_served_breaks_no_caller_of_what_was_reviewed(served: dict[str, Any], reviewed: str) -> None:
+def test_the_served_document_breaks_no_client_of_the_reviewed_one(served: dict[str, Any], reviewed: str) -> None:
     broken = "\n".join(breaks(json.loads(reviewed), served))
     assert not broken, (
-        f"callers break:\n{broken}\nWhere it is meant: make openapi BREAKING=yes, and say so in CHANGELOG.md"
+        f"this breaks clients:\n{broken}\nIf intended, run `make openapi BREAKING=yes` and add it to CHANGELOG.md"
     )
 
 
-def test_what_is_served_is_what_was_reviewed(served: dict[str, Any], reviewed: str) -> None:
+def test_the_served_document_is_the_reviewed_one(served: dict[str, Any], reviewed: str) -> None:
     now = text(served)
-    if now != reviewed:  # pytest's own comparison of so long a text would take minutes
+    if now != reviewed:  # pytest's own comparison of such long texts takes minutes
         lines = difflib.unified_diff(reviewed.splitlines(), now.splitlines(), "reviewed", "served", n=1, lineterm="")
         pytest.fail("\n".join([f"{REVIEWED} is out of date; write it anew with: make openapi", *islice(lines, 60)]))
 
 
-def test_the_command_writes_it_anew_but_not_over_what_callers_rely_on(tmp_path: Path, reviewed: str) -> None:
+def test_the_command_writes_the_document_but_no_breaking_changes(tmp_path: Path, reviewed: str) -> None:
     kept = tmp_path / REVIEWED
     kept.parent.mkdir()
     older, newer = json.loads(reviewed), json.loads(reviewed)

@@ -1,4 +1,4 @@
-"""The picture of a comparison, read back as XML."""
+"""The bar chart of a comparison, parsed as XML."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_whisker_reaches_over_the_interval_and_one_run_has_none() -> None:
     assert end - low == pytest.approx(high - end, abs=0.2)
 
 
-def test_it_is_told_in_words_too() -> None:
+def test_the_chart_has_a_text_description() -> None:
     root = picture(an_entry(), an_entry(times(2)))
     assert root.attrib["role"] == "img"
     named = {root.find(f"{SVG}{tag}").attrib["id"] for tag in ("title", "desc")}  # type: ignore[union-attr]
@@ -71,7 +71,7 @@ def test_an_interval_that_leaves_1_out_by_little_is_not_rounded_to_1() -> None:
     assert "(1.00" in told
 
 
-def test_a_device_of_any_name_is_text_and_nothing_else() -> None:
+def test_device_names_are_escaped() -> None:
     name = "<script>\x00\x1b[31m & \" ' ]]> " + "x" * 500
     root = picture(an_entry(device={"id": "cpu:0", "host": "h", "model": name}), an_entry())
     assert {each.tag.removeprefix(SVG) for each in root.iter()} == {

@@ -1,4 +1,4 @@
-"""Comparisons over HTTP and by the command, of jobs that a worker without a device has ended."""
+"""Comparisons of results over HTTP and by the command; a worker without a device has ended their jobs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_comparison_is_made_kept_and_drawn(http: httpx.Client, finished: Finis
     assert bars.text.startswith("<svg")
 
 
-def test_it_goes_with_the_first_job_that_goes(
+def test_a_comparison_expires_with_its_first_expired_job(
     http: httpx.Client, finished: Finished, client: redis.Redis, settings: Settings
 ) -> None:
     jobs = [finished(spec={"expires_in_s": 60}), finished()]
@@ -54,7 +54,7 @@ def test_it_goes_with_the_first_job_that_goes(
     assert 0 < life_s <= 60
 
 
-def test_it_goes_with_a_job_that_is_deleted(http: httpx.Client, finished: Finished) -> None:
+def test_a_comparison_is_deleted_with_its_job(http: httpx.Client, finished: Finished) -> None:
     jobs = [finished(), finished()]
     made = http.post("/v1/comparisons", json={"jobs": jobs}).json()
     assert http.delete(f"/v1/jobs/{jobs[1]}").status_code == 204
@@ -62,7 +62,7 @@ def test_it_goes_with_a_job_that_is_deleted(http: httpx.Client, finished: Finish
     assert (answer.status_code, answer.json()["code"]) == (404, "comparison-not-found")
 
 
-def test_what_another_version_left_behind_is_told_and_is_no_failure_of_the_service(
+def test_a_record_of_another_version_is_reported_as_unreadable(
     http: httpx.Client, finished: Finished, client: redis.Redis, settings: Settings
 ) -> None:
     first, other = finished(), finished()
@@ -79,7 +79,7 @@ def test_what_another_version_left_behind_is_told_and_is_no_failure_of_the_servi
     assert http.post("/v1/comparisons", json={"jobs": [other, finished()]}).status_code == 201
 
 
-def test_results_of_other_work_are_a_conflict_that_names_the_fields(http: httpx.Client, finished: Finished) -> None:
+def test_results_of_different_work_are_a_conflict_that_names_the_fields(http: httpx.Client, finished: Finished) -> None:
     jobs = [finished(), finished(spec={"params": {"n": 65, "mode": "dispatch"}})]
     status, problem = refused(http, {"jobs": jobs})
     assert (status, problem["code"]) == (409, "not-comparable")
@@ -118,7 +118,7 @@ def test_every_wrong_field_of_a_request_is_named(http: httpx.Client, body: dict[
     assert sorted(error["pointer"] for error in problem["errors"]) == sorted(pointers)
 
 
-def test_a_number_that_is_none_and_a_key_given_twice_are_named(http: httpx.Client) -> None:
+def test_nan_and_a_repeated_key_are_named(http: httpx.Client) -> None:
     body = b'{"jobs": [], "jobs": ["job_1", "job_2"], "margin": NaN}'
     answer = http.post("/v1/comparisons", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
@@ -127,7 +127,7 @@ def test_a_number_that_is_none_and_a_key_given_twice_are_named(http: httpx.Clien
     assert codes["/margin"] == "not-finite"
 
 
-def test_an_unknown_metric_is_refused_with_those_there_are(http: httpx.Client, finished: Finished) -> None:
+def test_an_unknown_metric_is_refused_with_the_known_ones(http: httpx.Client, finished: Finished) -> None:
     status, problem = refused(http, {"jobs": [finished(), finished()], "metric": "beauty"})
     assert status == 422
     assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [("/metric", "unknown-metric")]
@@ -135,7 +135,7 @@ def test_an_unknown_metric_is_refused_with_those_there_are(http: httpx.Client, f
 
 
 @pytest.mark.parametrize("name", ["cmp_1", f"cmp_{'0' * 26}", "..%2fjob"])
-def test_a_comparison_that_is_not_there_is_a_404(http: httpx.Client, name: str) -> None:
+def test_an_unknown_comparison_is_a_404(http: httpx.Client, name: str) -> None:
     for path in (f"/v1/comparisons/{name}", f"/v1/comparisons/{name}/bars.svg"):
         assert http.get(path).status_code == 404
 
@@ -150,10 +150,10 @@ def test_the_best_of_several_results_of_the_same_work_is_a_risk(http: httpx.Clie
     assert warning["code"] == "CHERRY_PICK_RISK"
     assert warning["evidence"]["picks"] == [{"job": best, "results": 3, "value": 100.0, "median": 90.0}]
     shown = http.post("/v1/comparisons", json={"jobs": [*worse, best]}).json()
-    assert shown["warnings"] == []  # nothing is hidden where all of them are compared
+    assert shown["warnings"] == []  # if all results are compared, none is hidden
 
 
-def test_the_client_reads_back_what_it_made(http: httpx.Client, finished: Finished) -> None:
+def test_the_client_reads_its_comparison(http: httpx.Client, finished: Finished) -> None:
     with Client(str(http.base_url)) as client:
         made = client.compare([finished(), finished(times(0.5))], margin=0.1)
         assert client.comparison(made.id) == made
@@ -171,7 +171,7 @@ def test_the_command_prints_the_ratio_and_ends_with_5_where_one_is_slower(
     url = ["--url", str(http.base_url)]
     told = CliRunner().invoke(command, ["compare", first, slower, *url], env={"COLUMNS": "250"})
     assert told.exit_code == 5
-    for words in ("SLOWER", "0.5", "would have shown", "not side by side"):
+    for words in ("SLOWER", "0.5", "smallest effect", "not side by side"):
         assert words in told.output
     bars = tmp_path / "bars.svg"
     asked = CliRunner().invoke(command, ["compare", first, faster, *url, "--json", "--bars", str(bars)])

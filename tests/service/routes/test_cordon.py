@@ -1,4 +1,4 @@
-"""What follows from an uncordon at once, before anybody reconciles, and what a person is told."""
+"""Cordon and uncordon: the wake-up at once, before maintenance runs, and the command's output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dyno.devices.device import Device
 from dyno.settings import Settings
 
 
-def test_an_uncordoned_device_is_woken(
+def test_uncordoning_wakes_the_device(
     http: httpx.Client, client: redis.Redis, settings: Settings, offered: Device
 ) -> None:
     name = offered.full_id
@@ -25,7 +25,7 @@ def test_an_uncordoned_device_is_woken(
     assert client.llen(own) == 1
 
 
-def test_a_device_whose_worker_is_away_can_be_uncordoned(
+def test_a_device_without_a_live_worker_can_be_uncordoned(
     http: httpx.Client, client: redis.Redis, settings: Settings
 ) -> None:
     client.sadd(f"{settings.namespace}:cordoned", "gpu:3@away")
@@ -34,7 +34,7 @@ def test_a_device_whose_worker_is_away_can_be_uncordoned(
     assert http.post("/v1/devices/gpu:3@away/uncordon").json()["code"] == "device-not-found"
 
 
-def test_a_name_that_several_hosts_have_is_refused_with_all_of_them(
+def test_an_ambiguous_device_name_is_refused_with_all_matches(
     http: httpx.Client, client: redis.Redis, settings: Settings
 ) -> None:
     names = ["gpu:3@east", "gpu:3@west"]
@@ -46,7 +46,7 @@ def test_a_name_that_several_hosts_have_is_refused_with_all_of_them(
 
 
 def said(http: httpx.Client, *arguments: str) -> str:
-    """What `dyno` prints."""
+    """The output of `dyno`."""
     done = CliRunner().invoke(app, [*arguments, "--url", str(http.base_url)])
     assert done.exit_code == 0, done.output
     return done.stdout
@@ -60,7 +60,7 @@ def test_the_command_names_the_device_with_its_host_and_speaks_json(http: httpx.
     assert said(http, "uncordon", name) == f"{name} takes jobs again\n"
 
 
-def test_a_cordon_whose_worker_is_away_is_listed_until_it_is_lifted(
+def test_a_cordon_without_a_live_worker_is_listed_until_lifted(
     http: httpx.Client, client: redis.Redis, settings: Settings, offered: Device
 ) -> None:
     client.sadd(f"{settings.namespace}:cordoned", "gpu:3@away", offered.full_id)

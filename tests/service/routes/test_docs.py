@@ -1,4 +1,4 @@
-"""The page of the API: all of it comes from here, and a browser shows it without asking anybody else."""
+"""The page of the API: the service has all its files, and a browser shows it without other servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASKS_FOR_A_KEY = '<form id="ask">'
 
 
 class Referred(HTMLParser):
-    """What a page loads."""
+    """Collects the files that a page loads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,12 +43,12 @@ def page(http: httpx.Client) -> Referred:
     return page
 
 
-def test_the_root_leads_there(http: httpx.Client) -> None:
+def test_the_root_redirects_to_the_page(http: httpx.Client) -> None:
     answer = http.get("/", follow_redirects=True)
     assert (answer.status_code, answer.url.path) == (200, "/docs")
 
 
-def test_the_page_loads_what_is_served_here_and_holds_no_script_of_its_own(http: httpx.Client, page: Referred) -> None:
+def test_the_page_loads_only_local_files_and_has_no_inline_script(http: httpx.Client, page: Referred) -> None:
     loaded = [url for url in page.urls if url != "data:,"]
     assert {url.removeprefix("docs/") for url in loaded} == assets().keys()
     assert not page.inline
@@ -64,14 +64,14 @@ def test_the_page_loads_what_is_served_here_and_holds_no_script_of_its_own(http:
             assert not re.search(r"(@import|url\(\s*[\"']?(https?:|//))", answer.text)
 
 
-def test_the_policy_lets_the_page_reach_nobody_else() -> None:
+def test_the_policy_restricts_the_page_to_its_origin() -> None:
     sources = {word for part in PAGE_POLICY.split(";") for word in part.split()[1:]}
     assert sources == {"'self'", "'none'", "'unsafe-inline'", "data:"}
     assert "script-src 'self';" in PAGE_POLICY
 
 
 @pytest.mark.verify
-def test_a_browser_shows_every_tag_and_complains_of_nothing(http: httpx.Client, tmp_path: Path) -> None:
+def test_a_browser_shows_every_tag_without_errors(http: httpx.Client, tmp_path: Path) -> None:
     page = shown(f"{http.base_url}/docs", tmp_path)
     assert page.complaints == []
     for tag in TAGS:

@@ -1,6 +1,6 @@
-"""Server-Sent Events over a real connection: what is sent, how it ends, and how a reader goes on.
+"""Server-Sent Events over a real connection: events, the end of a stream, and reconnects.
 
-Events that are dropped before a reader has been told of them: the reader is told that much.
+If events were dropped before a client read them, it gets a `gap` event.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def blocks(text: str) -> list[str]:
     return [block for block in text.split("\n\n") if "event:" in block]
 
 
-def test_who_uses_the_device_that_a_job_waits_for_is_told(
+def test_events_name_the_process_that_uses_the_awaited_device(
     http: httpx.Client, submitted: Callable[..., str], client: redis.Redis, settings: Settings, offered: Device
 ) -> None:
     job_id = submitted()
@@ -76,7 +76,7 @@ def test_who_uses_the_device_that_a_job_waits_for_is_told(
     )
 
 
-def test_a_done_job_s_events_are_sent_and_then_there_is_no_more(http: httpx.Client, claimed: Claimed) -> None:
+def test_a_done_jobs_events_are_sent_once(http: httpx.Client, claimed: Claimed) -> None:
     leases, claim = claimed()
     beat(leases, claim, range(1))
     succeed(leases, claim)
@@ -92,7 +92,7 @@ def test_a_done_job_s_events_are_sent_and_then_there_is_no_more(http: httpx.Clie
     ids = re.findall(r"^id: (\S+)$", "\n".join(sent), re.MULTILINE)
     assert len(set(ids)) == len(sent)
     assert '"done":true' in sent[-1]
-    with http.stream("GET", path, headers={"Last-Event-ID": ids[-1]}) as nothing:  # what isn't so has no end
+    with http.stream("GET", path, headers={"Last-Event-ID": ids[-1]}) as nothing:  # otherwise the stream is endless
         assert nothing.status_code == 204
     for at, last in enumerate(ids):
         for again in (http.get(path, headers={"Last-Event-ID": last}), http.get(path, params={"last_event_id": last})):
@@ -102,7 +102,7 @@ def test_a_done_job_s_events_are_sent_and_then_there_is_no_more(http: httpx.Clie
     assert blocks(by_header.text) == sent[5:]
 
 
-def test_all_jobs_are_told_of_from_now_on_or_from_where_a_reader_was(http: httpx.Client, claimed: Claimed) -> None:
+def test_all_jobs_events_start_now_or_after_the_last_event_id(http: httpx.Client, claimed: Claimed) -> None:
     leases, claim = claimed()
     with http.stream("GET", "/v1/events") as answer:
         lines = answer.iter_lines()
@@ -117,7 +117,7 @@ def test_all_jobs_are_told_of_from_now_on_or_from_where_a_reader_was(http: httpx
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/jobs/{}/events"])
 @pytest.mark.parametrize("last", ["x", "1-0; drop", "$", "1" * 25])
-def test_an_id_that_no_event_has_is_refused(
+def test_an_invalid_event_id_is_refused(
     http: httpx.Client, submitted: Callable[..., str], path: str, last: str
 ) -> None:
     url = path.format(submitted())
@@ -130,13 +130,13 @@ def test_an_id_that_no_event_has_is_refused(
         assert [error["pointer"] for error in answer.json()["errors"]] == [at]
 
 
-def test_no_job_has_no_events(http: httpx.Client) -> None:
+def test_an_unknown_job_has_no_events(http: httpx.Client) -> None:
     assert http.get(f"/v1/jobs/job_{'0' * 26}/events").json()["code"] == "job-not-found"
     with Client(str(http.base_url)) as api, pytest.raises(Refused):
         next(api.events(f"job_{'0' * 26}"))
 
 
-def test_a_connection_on_which_nothing_happens_says_that_it_lives(
+def test_a_silent_connection_sends_signs_of_life(
     http: httpx.Client, submitted: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "LOOK_EVERY_S", 0.05)
@@ -145,7 +145,7 @@ def test_a_connection_on_which_nothing_happens_says_that_it_lives(
         assert len(list(itertools.islice(comments, 3))) == 3
 
 
-def test_who_reads_is_let_go_when_the_service_stops(
+def test_event_streams_end_when_the_service_stops(
     settings: Settings, offered: Device, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "LOOK_EVERY_S", 600.0)
@@ -159,7 +159,7 @@ def test_who_reads_is_let_go_when_the_service_stops(
 
 
 async def _stop(request: Request) -> None:
-    """As a signal does."""
+    """Stop the service as a signal does."""
     request.app.state.stopping.set()
 
 
@@ -175,7 +175,7 @@ def _opens(http: httpx.Client) -> bool:
         return answer.status_code == 200
 
 
-def test_a_hundred_readers_hear_of_all_and_share_a_few_connections_to_redis(
+def test_a_hundred_readers_get_all_events_over_few_redis_connections(
     http: httpx.Client, claimed: Claimed, client: redis.Redis
 ) -> None:
     leases, claim = claimed()
@@ -203,7 +203,7 @@ def test_a_hundred_readers_hear_of_all_and_share_a_few_connections_to_redis(
     assert int(client.info("clients")["connected_clients"]) < CLIENTS  # type: ignore[index]
 
 
-def test_a_client_that_is_cut_again_and_again_misses_nothing_and_repeats_nothing(
+def test_a_repeatedly_cut_client_misses_and_repeats_no_event(
     http: httpx.Client, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_streams, "RETRY_S", 0.0)
@@ -235,7 +235,7 @@ def _assert_whole(told: list[AnyEvent]) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_reader_that_is_stuck_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stuck_reader_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "TAKEN_WITHIN_S", 0.05)
     given: list[str] = []
 
@@ -257,7 +257,7 @@ async def test_a_reader_that_is_stuck_is_let_go(monkeypatch: pytest.MonkeyPatch)
     assert given == ["first"]
 
 
-def test_a_reader_who_comes_back_too_late_is_told_of_the_gap(
+def test_a_reader_that_reconnects_too_late_gets_a_gap_event(
     http: httpx.Client, claimed: Claimed, client: redis.Redis, settings: Settings
 ) -> None:
     leases, claim = claimed()
@@ -272,7 +272,7 @@ def test_a_reader_who_comes_back_too_late_is_told_of_the_gap(
         assert "gap" not in [event.kind for event in api.events(claim.job_id, after=entries[2])]
 
 
-def test_a_reader_is_told_of_what_is_dropped_while_it_reads(
+def test_events_dropped_while_reading_are_reported_as_a_gap(
     http: httpx.Client,
     claimed: Claimed,
     client: redis.Redis,
@@ -283,7 +283,7 @@ def test_a_reader_is_told_of_what_is_dropped_while_it_reads(
     stream, waits = Keys(settings.namespace).job_events(claim.job_id), threading.Semaphore(0)
 
     async def until_the_end(state: State, told: asyncio.Event, timeout_s: float) -> None:
-        """Instead of news: the reader comes back when all is over, as one does who takes long over what it was told."""
+        """Replaces the wait for news: the reader continues when all is over, like a slow one."""
         waits.release()
         await asyncio.to_thread(over.wait)
 

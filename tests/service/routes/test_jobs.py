@@ -33,7 +33,7 @@ def test_without_a_device_a_job_is_refused_unless_it_may_wait(http: httpx.Client
     assert [w["code"] for w in submit(http, device="tpu", queue_if_absent=True)["warnings"]][-1] == "NO_DEVICE_YET"
 
 
-def test_the_answer_says_where_the_job_is_and_when_to_look_again(http: httpx.Client, offered: Device) -> None:
+def test_the_response_has_location_and_retry_after(http: httpx.Client, offered: Device) -> None:
     answer = http.post("/v1/jobs", json=BODY)
     job = answer.json()
     assert answer.headers["location"] == job["urls"]["self"] == f"/v1/jobs/{job['id']}"
@@ -52,7 +52,7 @@ def test_validating_only_queues_nothing(http: httpx.Client, offered: Device) -> 
     assert http.get("/v1/jobs").json()["data"] == before
 
 
-def test_a_repeated_request_is_a_replay_even_when_its_device_has_gone(
+def test_a_repeated_request_is_a_replay_even_without_its_device(
     http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
 ) -> None:
     key = {"Idempotency-Key": "after a broken connection"}
@@ -81,7 +81,7 @@ def test_a_key_whose_job_has_expired_makes_no_second_job(
     assert (answer.status_code, answer.json()["code"]) == (409, "job-expired")
 
 
-def test_a_broken_record_is_a_clear_error_and_the_list_goes_on(
+def test_a_broken_record_is_a_clear_error_and_other_jobs_are_listed(
     http: httpx.Client, offered: Device, client: redis.Redis, settings: Settings
 ) -> None:
     broken, sound = submit(http, labels={"broken": "yes"}), submit(http, labels={"broken": "yes"})
@@ -99,7 +99,7 @@ def test_a_job_without_a_result_is_named_with_its_status(http: httpx.Client, off
 
 
 @pytest.mark.parametrize("path", ["result", "samples", "artifacts", "artifacts/a.txt"])
-def test_a_job_that_ended_without_a_result_is_told_from_one_that_has_none_yet(
+def test_ended_and_unfinished_jobs_without_a_result_differ(
     http: httpx.Client, claimed: Callable[[], tuple[Leases, Claim]], path: str
 ) -> None:
     leases, claim = claimed()
@@ -119,7 +119,7 @@ def test_a_canceled_job_has_no_result(http: httpx.Client, offered: Device) -> No
     assert (answer.status_code, answer.json()["code"], answer.json()["job_status"]) == (409, "no-result", "canceled")
 
 
-def test_spaces_and_order_don_t_make_another_body(http: httpx.Client, offered: Device) -> None:
+def test_spaces_and_order_do_not_change_the_body(http: httpx.Client, offered: Device) -> None:
     headers = {"Idempotency-Key": "two", "Content-Type": "application/json"}
     bodies = ('{"workload":"matmul","seed":1}', '{ "seed": 1, "workload": "matmul" }')
     one, other = (http.post("/v1/jobs", content=body, headers=headers).json()["id"] for body in bodies)
@@ -130,7 +130,7 @@ def test_spaces_and_order_don_t_make_another_body(http: httpx.Client, offered: D
     "path", ["/v1/jobs?created_after", "/v1/jobs?created_before", "/v1/results?from", "/v1/results?to"]
 )
 @pytest.mark.parametrize("number", ["0.5", "179532829", "-1"])
-def test_a_number_is_no_time(http: httpx.Client, path: str, number: str) -> None:
+def test_plain_numbers_are_invalid_times(http: httpx.Client, path: str, number: str) -> None:
     answer = http.get(f"{path}={number}")
     [error] = answer.json()["errors"]
     assert (answer.status_code, error["pointer"]) == (422, f"/query/{path.partition('?')[2]}")
@@ -138,7 +138,7 @@ def test_a_number_is_no_time(http: httpx.Client, path: str, number: str) -> None
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "tab\there"])
-def test_a_key_that_can_t_be_kept_is_refused(http: httpx.Client, key: str) -> None:
+def test_an_invalid_idempotency_key_is_refused(http: httpx.Client, key: str) -> None:
     answer = http.post("/v1/jobs", json=BODY, headers={"Idempotency-Key": key})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
     assert answer.json()["errors"][0]["pointer"] == "/header/idempotency-key"
@@ -156,14 +156,14 @@ def test_a_misspelled_parameter_is_named_and_queues_nothing(http: httpx.Client, 
 
 
 @pytest.mark.parametrize("given", ['W/"{}"', '"{}"', '"0", W/"{}"', "*"])
-def test_a_version_the_caller_has_is_not_sent_again(http: httpx.Client, offered: Device, given: str) -> None:
+def test_a_version_with_a_matching_etag_is_not_sent_again(http: httpx.Client, offered: Device, given: str) -> None:
     job = submit(http)
     answer = http.get(job["urls"]["self"], headers={"If-None-Match": given.format(job["version"])})
     assert (answer.status_code, answer.content) == (304, b"")
     assert answer.headers["etag"] == f'W/"{job["version"]}"'
 
 
-def test_versions_on_several_lines_count_all(http: httpx.Client, offered: Device) -> None:
+def test_if_none_match_may_have_several_lines(http: httpx.Client, offered: Device) -> None:
     job = submit(http)
     lines = [("If-None-Match", '"0"'), ("If-None-Match", f'W/"{job["version"]}"')]
     assert http.get(job["urls"]["self"], headers=lines).status_code == 304
@@ -176,7 +176,7 @@ def test_any_other_version_is_answered_in_full_at_once(http: httpx.Client, offer
     assert answer.json()["id"] == job["id"]
 
 
-def test_a_long_poll_answers_when_the_version_passes(http: httpx.Client, offered: Device) -> None:
+def test_a_long_poll_ends_when_the_version_changes(http: httpx.Client, offered: Device) -> None:
     job = submit(http)
     with ThreadPoolExecutor() as pool:
         headers = {"If-None-Match": f'"{job["version"]}"'}
@@ -195,7 +195,7 @@ def test_a_long_poll_without_news_ends_in_time(http: httpx.Client, offered: Devi
     assert 0.2 <= time.monotonic() - start_s < 20
 
 
-def test_a_preferred_wait_holds_the_answer_and_says_so(http: httpx.Client, offered: Device) -> None:
+def test_a_preferred_wait_is_applied_and_confirmed(http: httpx.Client, offered: Device) -> None:
     start_s = time.monotonic()
     headers = [("Prefer", "handling=lenient"), ("Prefer", "respond-async, wait=1")]
     answer = http.post("/v1/jobs", json=BODY, headers=headers)
@@ -218,7 +218,7 @@ def test_a_wait_out_of_bounds_is_refused(http: httpx.Client, wait: str) -> None:
 
 
 @pytest.mark.parametrize("job_id", ["x", "job_" + "0" * 26, "job_" + "0" * 25 + "I", "job_*", "..%2f..", "%00", "%ff"])
-def test_what_names_no_job_is_not_found(http: httpx.Client, job_id: str) -> None:
+def test_an_unknown_job_id_is_not_found(http: httpx.Client, job_id: str) -> None:
     for answer in (
         http.get(f"/v1/jobs/{job_id}"),
         http.get(f"/v1/jobs/{job_id}/result"),
@@ -228,7 +228,7 @@ def test_what_names_no_job_is_not_found(http: httpx.Client, job_id: str) -> None
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_the_list_goes_on_where_its_link_points(http: httpx.Client, offered: Device) -> None:
+def test_the_list_continues_at_its_link(http: httpx.Client, offered: Device) -> None:
     ids = [submit(http, labels={"batch": "a b&c"})["id"] for _ in range(5)]
     seen: list[str] = []
     answer = http.get("/v1/jobs", params={"label": "batch=a b&c", "limit": 2})

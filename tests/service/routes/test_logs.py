@@ -1,4 +1,4 @@
-"""A job's log over HTTP, as it is and as it comes; streams are counted, and end with the job or the service."""
+"""A job's log over HTTP, read or followed; streams are limited, and end with the job or the service."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.waiting import eventually
 Claimed = Callable[[], tuple[Leases, Claim]]
 
 
-def test_a_log_is_text_of_jobs_that_run_failed_and_have_not_begun(
+def test_running_failed_and_queued_jobs_have_a_text_log(
     http: httpx.Client, claimed: Claimed, submitted: Callable[..., str]
 ) -> None:
     leases, claim = claimed()
@@ -40,14 +40,14 @@ def test_a_log_is_text_of_jobs_that_run_failed_and_have_not_begun(
 
 
 @pytest.mark.parametrize("follow", ["false", "true"])
-def test_no_job_has_no_log(http: httpx.Client, follow: str) -> None:
+def test_an_unknown_job_has_no_log(http: httpx.Client, follow: str) -> None:
     answer = http.get(f"/v1/jobs/job_{'0' * 26}/logs", params={"follow": follow})
     assert (answer.status_code, answer.json()["code"]) == (404, "job-not-found")
 
 
 @pytest.fixture
 def paused(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
-    """Is released whenever a stream begins to wait for news; it would look by itself after ten minutes only."""
+    """Released whenever a stream starts to wait for news; by itself it would check only after ten minutes."""
     count, pause = threading.Semaphore(0), streaming.wait_for_news
 
     async def counted(*arguments: Any) -> None:
@@ -78,7 +78,7 @@ def test_a_log_is_followed_until_the_job_is_done(
         assert list(lines) == ["three"]
 
 
-def test_a_log_that_is_followed_ends_where_its_job_expires(
+def test_a_followed_log_ends_when_its_job_expires(
     http: httpx.Client, claimed: Claimed, client: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "LOOK_EVERY_S", 0.02)
@@ -93,7 +93,7 @@ def test_a_log_that_is_followed_ends_where_its_job_expires(
     client.rename(f"{record}-gone", record)
 
 
-def test_who_follows_is_let_go_when_the_service_stops(
+def test_followed_logs_end_when_the_service_stops(
     settings: Settings,
     claimed: Claimed,
     serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]],
@@ -112,11 +112,11 @@ def test_who_follows_is_let_go_when_the_service_stops(
 
 
 async def _stop(request: Request) -> None:
-    """As a signal does."""
+    """Stop the service as a signal does."""
     request.app.state.stopping.set()
 
 
-def test_so_many_streams_and_no_more_are_open_until_one_ends(
+def test_the_number_of_open_streams_is_limited(
     settings: Settings, claimed: Claimed, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]]
 ) -> None:
     _, claim = claimed()

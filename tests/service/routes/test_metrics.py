@@ -1,4 +1,4 @@
-"""GET /metrics: what it says while the store is away, that its labels have bounds, what Prometheus' tools say."""
+"""GET /metrics: without the store, with bounded labels, and checked by Prometheus' tools."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def families(http: httpx.Client) -> dict[str, Metric]:
 
 
 def values(family: Metric) -> dict[tuple[str, ...], float]:
-    """By the values of the labels, in the order of their names."""
+    """Values by label values, in the order of the labels' names."""
     return {tuple(value for _, value in sorted(s.labels.items())): s.value for s in family.samples}
 
 
-def test_every_figure_is_there_before_anything_happened(http: httpx.Client, offered: Device) -> None:
+def test_every_metric_exists_from_the_start(http: httpx.Client, offered: Device) -> None:
     found = families(http)
     assert values(found["dyno_store_up"]) == {(): 1}
     assert values(found["dyno_devices"]) == {("cpu", "idle"): 1}
@@ -54,7 +54,7 @@ def test_every_figure_is_there_before_anything_happened(http: httpx.Client, offe
     assert (build.value, build.labels["version"]) == (1, version("tensordyno"))
 
 
-def test_with_the_store_away_it_tells_what_it_knows_itself(serve: Serve) -> None:
+def test_without_the_store_it_reports_its_own_metrics(serve: Serve) -> None:
     with EmbeddedServer() as server, serve(create_app(Settings(redis_url=server.url))) as http:
         assert values(families(http)["dyno_store_up"]) == {(): 1}
         assert http.get("/v1/jobs").status_code == 200
@@ -70,7 +70,7 @@ def test_with_the_store_away_it_tells_what_it_knows_itself(serve: Serve) -> None
     assert "process_resident_memory_bytes" in found
 
 
-def test_what_a_newer_version_counted_gets_no_label_of_its_own(
+def test_counts_of_a_newer_version_have_the_label_other(
     http: httpx.Client, client: redis.Redis, settings: Settings
 ) -> None:
     counts = Keys(settings.namespace).counts
@@ -96,14 +96,14 @@ def test_what_a_newer_version_counted_gets_no_label_of_its_own(
     assert len(values(found["dyno_jobs_ended"])) == 7 * len(registry()) + 2
 
 
-def test_a_method_that_nobody_knows_makes_no_label(http: httpx.Client) -> None:
+def test_unknown_methods_have_the_label_other(http: httpx.Client) -> None:
     for word in ("PROPFIND", "PURGE"):
         assert http.request(word, "/livez").status_code == 405
     counted = families(http)["dyno_http_request_duration_seconds"].samples
     assert {sample.labels["method"] for sample in counted} <= {"GET", "POST", "other"}
 
 
-def test_prometheus_own_check_has_nothing_to_say(http: httpx.Client, offered: Device) -> None:
+def test_promtool_reports_no_problems(http: httpx.Client, offered: Device) -> None:
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("promtool is not on this machine")
     text = http.get("/metrics").text
@@ -111,7 +111,7 @@ def test_prometheus_own_check_has_nothing_to_say(http: httpx.Client, offered: De
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_what_the_operator_s_page_gives_to_prometheus_is_valid(tmp_path: Path) -> None:
+def test_the_rules_of_the_operations_page_are_valid(tmp_path: Path) -> None:
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("promtool is not on this machine")
     [config] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -125,7 +125,7 @@ def test_what_the_operator_s_page_gives_to_prometheus_is_valid(tmp_path: Path) -
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_operator_s_page_names_every_figure_and_no_other(http: httpx.Client, submitted: Callable[..., str]) -> None:
+def test_the_operations_page_lists_exactly_the_metrics(http: httpx.Client, submitted: Callable[..., str]) -> None:
     submitted()
     named = set(re.findall(r"^\| `(dyno_\w+)", PAGE, re.MULTILINE))
     told = set(re.findall(r"^# TYPE (dyno_\w+) ", http.get("/metrics").text, re.MULTILINE))

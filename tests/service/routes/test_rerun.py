@@ -1,4 +1,4 @@
-"""Runs again what was asked for before: admitted anew, once for each idempotency key."""
+"""Reruns of jobs: admitted again, once per idempotency key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rerun(http: httpx.Client) -> Rerun:
     return again
 
 
-def test_the_same_key_makes_one_job_even_when_the_first_is_gone(
+def test_the_same_key_makes_one_job_even_if_the_first_was_deleted(
     rerun: Rerun, submitted: Callable[..., str], client: redis.Redis, settings: Settings
 ) -> None:
     first = submitted()
@@ -38,13 +38,13 @@ def test_the_same_key_makes_one_job_even_when_the_first_is_gone(
     assert rerun(first, "another").json()["code"] == "job-not-found"
 
 
-def test_a_key_belongs_to_the_job_that_it_was_used_for(rerun: Rerun, submitted: Callable[..., str]) -> None:
+def test_an_idempotency_key_belongs_to_the_rerun_job(rerun: Rerun, submitted: Callable[..., str]) -> None:
     assert rerun(submitted(), "two").status_code == 202
     other = rerun(submitted(), "two")
     assert (other.status_code, other.json()["code"]) == (422, "idempotency-key-reused")
 
 
-def test_a_device_that_has_gone_meanwhile_is_missed(
+def test_a_rerun_without_its_device_is_refused(
     rerun: Rerun, submitted: Callable[..., str], client: redis.Redis, settings: Settings
 ) -> None:
     first = submitted()
@@ -53,11 +53,11 @@ def test_a_device_that_has_gone_meanwhile_is_missed(
     assert (refused.status_code, refused.json()["code"]) == (422, "no-device-fits")
 
 
-def test_a_preferred_wait_is_kept(rerun: Rerun, submitted: Callable[..., str]) -> None:
+def test_a_rerun_applies_a_preferred_wait(rerun: Rerun, submitted: Callable[..., str]) -> None:
     assert rerun(submitted(), prefer="wait=1").headers["preference-applied"] == "wait=1"
 
 
-def test_two_specs_in_turns_are_run_again_as_such(http: httpx.Client, offered: Device, rerun: Rerun) -> None:
+def test_an_interleaved_job_is_rerun_interleaved(http: httpx.Client, offered: Device, rerun: Rerun) -> None:
     spec: dict[str, Any] = {"workload": "matmul", "params": {"n": 64}, "device": "cpu"}
     other = {"workload": "matmul", "params": {"n": 64, "repeats": 20}}
     first = http.post("/v1/comparisons", json={"specs": [spec, other]}).raise_for_status().json()["job"]

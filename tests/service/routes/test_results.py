@@ -1,4 +1,4 @@
-"""Figures of many jobs as one flat table."""
+"""Metrics of many jobs as one flat table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def labelled(name: str, **labels: str) -> dict[str, Any]:
     return {"labels": {"test": name} | labels}
 
 
-def test_a_row_says_what_was_measured_where_and_of_what(http: httpx.Client, finished: Finished) -> None:
+def test_a_row_has_metric_device_and_params(http: httpx.Client, finished: Finished) -> None:
     job = http.get(f"/v1/jobs/{finished(spec=labelled('row', commit='abc'))}").json()
     (row,) = rows(http, label="test=row")
     metric = http.get(job["urls"]["result"]).json()["metrics"][0]
@@ -60,7 +60,7 @@ def test_jobs_that_have_no_result_have_no_row(
     assert rows(http, label="test=none") == []
 
 
-def test_every_filter_narrows(http: httpx.Client, finished: Finished) -> None:
+def test_every_filter_narrows_the_rows(http: httpx.Client, finished: Finished) -> None:
     jobs = [finished(spec=labelled("filter")) for _ in range(3)]
     times = [http.get(f"/v1/jobs/{job}").json()["created_at"] for job in jobs]
 
@@ -88,7 +88,7 @@ def test_pages_follow_their_links_and_each_is_an_array(http: httpx.Client, finis
     assert seen == jobs[::-1]
 
 
-def test_two_specs_in_turns_have_a_row_each(http: httpx.Client, submitted: Callable[..., str]) -> None:
+def test_both_variants_of_a_job_have_rows(http: httpx.Client, submitted: Callable[..., str]) -> None:
     job = Job.model_validate(http.get(f"/v1/jobs/{submitted()}").json())
     second = job.spec.model_copy(update={"params": {"n": 128, "sizes": [1, 2]}})
     spec = InterleavedSpec(**dict(job.spec), against=second, pairs=2, control=True, metric="throughput")
@@ -105,13 +105,13 @@ def test_a_wrong_filter_is_named(http: httpx.Client, wrong: dict[str, Any]) -> N
     assert [error["pointer"] for error in answer.json()["errors"]] == [f"/query/{name}" for name in wrong]
 
 
-def test_a_cursor_of_another_make_is_named(http: httpx.Client) -> None:
+def test_an_invalid_cursor_is_named(http: httpx.Client) -> None:
     answer = http.get("/v1/results", params={"cursor": "x"})
     assert answer.json()["code"] == "invalid-request"
     assert [error["pointer"] for error in answer.json()["errors"]] == ["/query/cursor"]
 
 
-def test_as_csv_it_is_the_same_table_and_no_text_in_it_runs(http: httpx.Client, finished: Finished) -> None:
+def test_csv_is_the_same_table_without_formulas(http: httpx.Client, finished: Finished) -> None:
     hostile = '=HYPERLINK("http://x")\r\n'
     finished(spec=labelled("csv", **{"=note": hostile, "change": "-5"}))
     finished([2 * rate for rate in RATES], spec=labelled("csv"))
@@ -124,12 +124,10 @@ def test_as_csv_it_is_the_same_table_and_no_text_in_it_runs(http: httpx.Client, 
     assert [row["label.=note"] for row in table] == ["", f"'{hostile}"]
     assert [row["label.change"] for row in table] == ["", "-5"]
     assert not any(cell.startswith(("=", "@")) for row in table for cell in row.values())
-    assert answer.text.count("\r\n") == 1 + 2 + 1  # one of them in the note
+    assert answer.text.count("\r\n") == 1 + 2 + 1  # one of them is inside the note
 
 
-def test_whatever_a_spreadsheet_takes_for_the_beginning_of_a_formula_has_a_mark_before_it(
-    http: httpx.Client, finished: Finished
-) -> None:
+def test_text_that_begins_a_formula_is_quoted(http: httpx.Client, finished: Finished) -> None:
     formulas = {f"U+{ord(first):04X}": f"{first}1+1" for first in "=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20"}
     finished(spec=labelled("formulas", **formulas, none="1+1", number="-1e3"))
     answer = http.get("/v1/results", params={"label": "test=formulas", "format": "csv"})

@@ -1,4 +1,4 @@
-"""The table of raw samples: what `GET /v1/jobs/{id}/samples?format=csv` sends."""
+"""The CSV table of raw samples that `GET /v1/jobs/{id}/samples?format=csv` sends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def a_run(number: int, case: str | None = None, arm: VariantName | None = None) 
     )
 
 
-def test_every_reading_is_a_line_and_what_is_not_kept_of_warm_up_is_empty() -> None:
+def test_every_sample_is_a_line_and_warm_up_has_empty_cpu_times() -> None:
     assert "".join(csv_pieces([a_run(0), a_run(1, "n=64, k=2", "second")])).split("\r\n") == [
         ",".join(COLUMNS),
         "0,,warmup,0,0.3,,,,",
@@ -26,5 +26,5 @@ def test_every_reading_is_a_line_and_what_is_not_kept_of_warm_up_is_empty() -> N
     ]
 
 
-def test_the_table_is_sent_run_by_run_as_each_piece_costs_a_change_of_threads() -> None:
+def test_the_table_is_sent_one_run_per_piece() -> None:
     assert len([*csv_pieces([a_run(number) for number in range(5)])]) == 1 + 5

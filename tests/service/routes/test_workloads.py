@@ -1,4 +1,4 @@
-"""What the service tells of each workload before anybody runs it."""
+"""The descriptions of workloads."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_every_workload_is_listed(entries: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_one_is_shown_as_it_is_listed(http: httpx.Client, entries: dict[str, Any], name: str) -> None:
+def test_a_workload_is_returned_as_listed(http: httpx.Client, entries: dict[str, Any], name: str) -> None:
     assert http.get(f"/v1/workloads/{name}").raise_for_status().json() == entries[name]
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_schema_of_the_params_takes_their_defaults(entries: dict[str, Any], name: str) -> None:
+def test_the_schema_accepts_the_default_params(entries: dict[str, Any], name: str) -> None:
     schema = entries[name]["params"]
     jsonschema.Draft202012Validator.check_schema(schema)
     defaults = registry()[name].params().model_dump(mode="json")
@@ -41,7 +41,7 @@ def test_the_schema_of_the_params_takes_their_defaults(entries: dict[str, Any], 
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_it_says_where_it_can_run_and_on_what(entries: dict[str, Any], name: str) -> None:
+def test_a_workload_lists_its_frameworks_and_datasets(entries: dict[str, Any], name: str) -> None:
     entry = entries[name]
     assert entry["frameworks"]
     assert set(entry["frameworks"]) <= set(get_args(FrameworkName))
@@ -53,7 +53,7 @@ def test_it_says_where_it_can_run_and_on_what(entries: dict[str, Any], name: str
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_metric_says_what_it_is(entries: dict[str, Any], name: str) -> None:
+def test_every_metric_is_described(entries: dict[str, Any], name: str) -> None:
     metrics = entries[name]["metrics"]
     assert metrics
     for metric in metrics:
@@ -63,7 +63,7 @@ def test_every_metric_says_what_it_is(entries: dict[str, Any], name: str) -> Non
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_reference_can_be_looked_up_and_laid_beside_a_result(entries: dict[str, Any], name: str) -> None:
+def test_every_reference_has_a_source_and_comparable_figures(entries: dict[str, Any], name: str) -> None:
     for reference in entries[name]["references"]:
         assert reference.keys() == {"title", "year", "hardware", "metric", "value", "unit", "doubt"}
         assert all(reference[field] for field in ("title", "year", "hardware", "metric", "unit"))

@@ -1,4 +1,4 @@
-"""A reader that takes nothing any more, over a real connection: what it may make the API hold, and for how long."""
+"""A client that stops reading, over a real connection: what the API holds for it, and for how long."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.waiting import eventually
 
 Claimed = Callable[[], tuple[Leases, Claim]]
 LONG = "x" * 250 * 1024
-WITHIN_S = 30  # by half sooner than a stream gives up by itself
+WITHIN_S = 30  # half the time after which a stream itself gives up
 
 
 @contextmanager
 def served(app: FastAPI) -> Iterator[int]:
-    """The port; by the server that `python -m service` runs."""
+    """Run the server of `python -m service`; yields its port."""
     server = Server(uvicorn.Config(app, port=0, log_config=None, loop="uvloop"), app.state.stopping)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -41,7 +41,7 @@ def served(app: FastAPI) -> Iterator[int]:
 
 
 def follow(port: int, job_id: str, *, window_bytes: int) -> socket.socket:
-    """A connection on which the log begins to come."""
+    """A connection on which the log has begun to arrive."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window_bytes)
     connection.settimeout(WITHIN_S)
@@ -57,7 +57,7 @@ def opens(http: httpx.Client, job_id: str) -> bool:
         return answer.status_code == 200
 
 
-def test_who_takes_nothing_any_more_is_cut_off_and_the_place_is_free_again(
+def test_a_client_that_stops_reading_is_closed_and_its_slot_is_freed(
     settings: Settings, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service.server, "USER_TIMEOUT_MS", 300)
@@ -71,7 +71,7 @@ def test_who_takes_nothing_any_more_is_cut_off_and_the_place_is_free_again(
         eventually(lambda: opens(http, claim.job_id), WITHIN_S)
 
 
-def test_a_log_is_sent_in_pieces_however_much_there_is_at_once(settings: Settings, claimed: Claimed) -> None:
+def test_a_long_log_is_sent_in_pieces(settings: Settings, claimed: Claimed) -> None:
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, LONG))
     leases.finish(claim, "fail")

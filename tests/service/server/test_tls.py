@@ -23,13 +23,13 @@ SERVICE = [sys.executable, "-P", "-m", "service"]
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """For 127.0.0.1, signed by itself, and its key."""
+    """A self-signed certificate for 127.0.0.1, and its key."""
     return certificate_for("IP:127.0.0.1", tmp_path_factory.mktemp("tls"))
 
 
 @contextmanager
 def serving(**settings: str | Path) -> Iterator[str]:
-    """The URL that an API process says it serves."""
+    """The URL that an API process prints."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("DYNO_")}
     env |= {f"DYNO_{name.upper()}": str(value) for name, value in settings.items()}
     env["DYNO_PORT"] = "0"
@@ -54,13 +54,13 @@ def test_the_api_speaks_tls_itself(redis_url: str, namespace: str, certificate: 
             httpx.get(f"{url}/livez".replace("https", "http"))
 
 
-def test_half_of_what_tls_needs_stops_the_start(redis_url: str, certificate: tuple[Path, Path]) -> None:
+def test_a_missing_tls_file_prevents_the_start(redis_url: str, certificate: tuple[Path, Path]) -> None:
     [said] = refused(redis_url, certificate[0], None)
     assert "DYNO_TLS_KEY_FILE" in said
 
 
 def refused(redis_url: str, cert: Path, key: Path | None) -> list[str]:
-    """What an API says that doesn't start with them. It has no terminal to ask for a password."""
+    """The output of an API that refuses to start with these files. It has no terminal for a password prompt."""
     env = os.environ | {"DYNO_REDIS_URL": redis_url, "DYNO_TLS_CERT_FILE": str(cert), "DYNO_PORT": "0"}
     env |= {} if key is None else {"DYNO_TLS_KEY_FILE": str(key)}
     done = subprocess.run(
@@ -74,9 +74,7 @@ def of(**files: Path) -> Settings:
     return Settings(tls_cert_file=files["cert"], tls_key_file=files["key"])
 
 
-def test_files_that_tls_can_not_use_are_named_with_their_setting(
-    certificate: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_unusable_tls_files_are_named_with_their_setting(certificate: tuple[Path, Path], tmp_path: Path) -> None:
     cert, key = certificate
     text, absent, encrypted = tmp_path / "text.pem", tmp_path / "absent.pem", tmp_path / "encrypted.pem"
     text.write_text("no PEM")
@@ -86,9 +84,9 @@ def test_files_that_tls_can_not_use_are_named_with_their_setting(
 
     assert tls_error(of(cert=cert, key=key)) is None
     for wrong in (text, key):
-        assert tls_error(of(cert=wrong, key=key)) == f"DYNO_TLS_CERT_FILE: {wrong} holds no certificate in PEM"
+        assert tls_error(of(cert=wrong, key=key)) == f"DYNO_TLS_CERT_FILE: {wrong} has no certificate in PEM"
     for wrong in (text, cert):
-        assert tls_error(of(cert=cert, key=wrong)) == f"DYNO_TLS_KEY_FILE: {wrong} holds no private key in PEM"
+        assert tls_error(of(cert=cert, key=wrong)) == f"DYNO_TLS_KEY_FILE: {wrong} has no private key in PEM"
     assert tls_error(of(cert=cert, key=others[1])) == f"DYNO_TLS_KEY_FILE: {others[1]} is not the key of {cert}"
     assert f"DYNO_TLS_KEY_FILE: {encrypted} is encrypted" in str(tls_error(of(cert=cert, key=encrypted)))
     for setting, files in (("CERT", {"cert": absent, "key": key}), ("KEY", {"cert": cert, "key": tmp_path})):
@@ -96,14 +94,14 @@ def test_files_that_tls_can_not_use_are_named_with_their_setting(
         assert "can't be read" in str(tls_error(of(**files)))
 
 
-def test_a_certificate_that_is_too_weak_is_told_as_openssl_has_it(tmp_path: Path) -> None:
+def test_a_weak_certificate_is_reported_with_openssls_reason(tmp_path: Path) -> None:
     cert, key = certificate_for("IP:127.0.0.1", tmp_path, "rsa:512")
     assert "EE_KEY_TOO_SMALL" in str(tls_error(of(cert=cert, key=key)))
 
 
-def test_files_that_tls_can_not_use_stop_the_start_with_one_line(
+def test_unusable_tls_files_prevent_the_start_with_one_line(
     redis_url: str, certificate: tuple[Path, Path], tmp_path: Path
 ) -> None:
     text = tmp_path / "text.pem"
     text.write_text("no PEM")
-    assert refused(redis_url, certificate[0], text) == [f"dyno: DYNO_TLS_KEY_FILE: {text} holds no private key in PEM"]
+    assert refused(redis_url, certificate[0], text) == [f"dyno: DYNO_TLS_KEY_FILE: {text} has no private key in PEM"]

@@ -1,4 +1,4 @@
-"""Two devices of one class, one of them smaller, as their workers see them: over HTTP and the real store."""
+"""Jobs for two devices of one class, one of them smaller, over HTTP and the real store."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def offer(client: redis.Redis, settings: Settings) -> Iterator[Callable[..., Non
 
 @pytest.fixture
 def take(client: redis.Redis, settings: Settings) -> Callable[[Device], str | None]:
-    """Claim as the device's worker does, and finish at once; the job's id."""
+    """Claim as the device's worker does, and finish at once; returns the job's id."""
     leases = Leases(client, settings)
 
     def claimed(device: Device) -> str | None:
@@ -75,7 +75,7 @@ def submit(http: httpx.Client, body: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("body", BIG)
-def test_a_job_waits_for_the_device_that_it_fits_while_the_smaller_one_takes_those_behind_it(
+def test_a_job_waits_for_a_larger_device_while_the_smaller_one_takes_later_jobs(
     http: httpx.Client, offer: Callable, take: Callable, small: Device, large: Device, body: dict[str, Any]
 ) -> None:
     offer(small, large)
@@ -96,7 +96,7 @@ def test_a_job_waits_for_the_device_that_it_fits_while_the_smaller_one_takes_tho
 
 
 @pytest.mark.parametrize("body", BIG)
-def test_a_job_queued_before_any_device_was_there_is_not_taken_by_one_that_it_does_not_fit(
+def test_a_job_queued_without_devices_is_not_taken_by_one_that_does_not_fit(
     http: httpx.Client, take: Callable, small: Device, large: Device, body: dict[str, Any]
 ) -> None:
     early = submit(http, body | {"queue_if_absent": True})

@@ -1,4 +1,4 @@
-"""Comparisons that run two specs, over HTTP and by the command; the job is ended by a worker without a device."""
+"""Comparisons of two specs, over HTTP and by the command; a worker without a device ends their job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ End = Callable[..., None]
 
 @pytest.fixture
 def post(http: httpx.Client, offered: Device) -> Iterator[Post]:
-    """Ask for a comparison of ONE and TWO; a job that still waits is canceled afterwards."""
+    """Submit a comparison of ONE and TWO; a job still queued at the end is canceled."""
     jobs: list[str] = []
 
     def one(headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
@@ -53,7 +53,7 @@ def post(http: httpx.Client, offered: Device) -> Iterator[Post]:
 
 @pytest.fixture
 def end(settings: Settings, offered: Device) -> Iterator[End]:
-    """As a worker would: the oldest job succeeds, its second spec `factor` times as fast as the first."""
+    """End the oldest job as a worker would: it succeeds, with the second spec `factor` times as fast as the first."""
     with sync_client(settings) as client:
         leases = Leases(client, settings)
 
@@ -92,14 +92,14 @@ def test_two_specs_are_queued_as_one_job_and_compared_when_it_is_done(http: http
     assert "second" in http.get(begun["urls"]["bars"]).text
 
 
-def test_a_comparison_whose_job_was_canceled_is_never_drawn(http: httpx.Client, post: Post) -> None:
+def test_a_canceled_comparison_cannot_be_drawn(http: httpx.Client, post: Post) -> None:
     begun = post().json()
     http.post(f"/v1/jobs/{begun['job']}/cancel").raise_for_status()
     bars = http.get(begun["urls"]["bars"])
     assert (bars.status_code, bars.json()["code"]) == (409, "no-result")
 
 
-def test_the_job_says_what_it_runs(http: httpx.Client, post: Post) -> None:
+def test_the_job_has_both_specs(http: httpx.Client, post: Post) -> None:
     job = Job.model_validate(http.get(f"/v1/jobs/{post(margin=0.1).json()['job']}").json())
     assert isinstance(job.spec, InterleavedSpec)
     assert (job.spec.pairs, job.spec.control, job.spec.margin, job.spec.metric) == (4, True, 0.1, "throughput")
@@ -117,13 +117,13 @@ def test_the_same_key_makes_one_job(post: Post) -> None:
     assert refused(post({"Idempotency-Key": "k-1"}, pairs=6))[1] == "idempotency-key-reused"
 
 
-def test_one_that_is_canceled_says_so(http: httpx.Client, post: Post) -> None:
+def test_a_canceled_comparison_has_status_canceled(http: httpx.Client, post: Post) -> None:
     begun = post().json()
     http.post(f"/v1/jobs/{begun['job']}/cancel")
     assert http.get(begun["urls"]["self"]).json()["status"] == "canceled"
 
 
-def test_arms_that_ran_in_another_precision_make_no_comparison(http: httpx.Client, post: Post, end: End) -> None:
+def test_variants_of_different_precision_are_not_compared(http: httpx.Client, post: Post, end: End) -> None:
     begun = post().json()
     end(precision=Precision(requested="float32", observed="tf32", rel_error=3e-4))
     found = http.get(begun["urls"]["self"]).json()
@@ -132,12 +132,14 @@ def test_arms_that_ran_in_another_precision_make_no_comparison(http: httpx.Clien
 
 
 @pytest.mark.parametrize("name", ["cmp_1", f"cmp_{'0' * 26}"])
-def test_the_job_of_one_spec_makes_no_comparison(http: httpx.Client, submitted: Callable[..., str], name: str) -> None:
+def test_the_job_of_a_single_spec_is_not_a_comparison(
+    http: httpx.Client, submitted: Callable[..., str], name: str
+) -> None:
     own = f"cmp_{submitted().removeprefix('job_')}"
     assert [http.get(f"/v1/comparisons/{each}").status_code for each in (name, own)] == [404, 404]
 
 
-def test_specs_of_other_work_are_a_conflict_before_anything_is_queued(http: httpx.Client, post: Post) -> None:
+def test_specs_of_different_work_are_refused_before_queueing(http: httpx.Client, post: Post) -> None:
     before = http.get("/v1/jobs").json()["data"][:1]
     answer = post(specs=[ONE, TWO | {"params": {"n": 65, "dtype": "bfloat16"}}])
     assert (answer.status_code, answer.json()["code"]) == (409, "not-comparable")
@@ -166,20 +168,20 @@ def test_every_wrong_field_of_both_specs_is_named(post: Post, body: dict[str, An
     assert (status, code, sorted(found)) == (422, "invalid-comparison", pointers)
 
 
-def test_a_field_that_is_half_a_character_is_named_as_any_other(http: httpx.Client) -> None:
+def test_a_field_with_a_lone_surrogate_is_named(http: httpx.Client) -> None:
     body = json.dumps({"specs": [ONE, TWO | {"\ud800": 1}]})
     answer = http.post("/v1/comparisons", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-comparison")
     assert answer.json()["errors"][0]["pointer"] == "/specs/1/\\ud800"
 
 
-def test_the_time_of_an_execution_is_compared_where_both_hold_the_same_work(post: Post) -> None:
+def test_execution_times_are_compared_for_equal_work(post: Post) -> None:
     assert post(specs=[ONE, ONE | {"seed": 1}], metric="execution_time").status_code == 202
 
 
 @pytest.mark.parametrize(
     ("metric", "said"),
-    [("throughput_8x8x8", None), ("throughput_9x9x9", "is no metric of"), ("cold_throughput", "isn't sampled")],
+    [("throughput_8x8x8", None), ("throughput_9x9x9", "is not a metric of"), ("cold_throughput", "isn't sampled")],
 )
 def test_a_case_is_compared_by_its_own_metric(post: Post, metric: str, said: str | None) -> None:
     sizes = [each | {"params": each["params"] | {"sizes": [64, 8], "n": 4096}} for each in (ONE, TWO)]
@@ -190,7 +192,7 @@ def test_a_case_is_compared_by_its_own_metric(post: Post, metric: str, said: str
         assert said in answer.json()["errors"][0]["detail"]
 
 
-def test_what_one_of_them_needs_is_refused_under_its_name(post: Post) -> None:
+def test_a_problem_of_one_spec_points_at_that_spec(post: Post) -> None:
     asked = [ONE, TWO | {"params": {"n": 1 << 20}}]
     assert refused(post(specs=[{**each, "params": {"n": 1 << 20}} for each in asked]))[1:] == (
         "does-not-fit",
@@ -199,7 +201,7 @@ def test_what_one_of_them_needs_is_refused_under_its_name(post: Post) -> None:
     assert refused(post(specs=[ONE, TWO | {"framework": "jax"}]))[1:] == ("unsupported", ["/specs/1/framework"])
 
 
-def test_all_runs_together_have_to_fit_the_timeout(post: Post) -> None:
+def test_all_runs_together_must_fit_the_timeout(post: Post) -> None:
     asked = [ONE | {"timeout_s": 100}, TWO]
     assert post(specs=asked).status_code == 202
     status, code, pointers = refused(post(specs=asked, pairs=100))
@@ -207,7 +209,7 @@ def test_all_runs_together_have_to_fit_the_timeout(post: Post) -> None:
     assert pointers[0].startswith("/specs/0/")
 
 
-def test_the_client_waits_for_what_it_began(http: httpx.Client, offered: Device, end: End) -> None:
+def test_the_client_waits_for_its_comparison(http: httpx.Client, offered: Device, end: End) -> None:
     with Client(str(http.base_url)) as client:
         begun = client.begin_comparison(ONE, TWO, pairs=4)
         with pytest.raises(ComparisonNotMade, match=begun.job) as unfinished:
@@ -217,7 +219,7 @@ def test_the_client_waits_for_what_it_began(http: httpx.Client, offered: Device,
 
         def ended(job: Job) -> None:
             seen.append(job)
-            if len(seen) == 1:  # of the second, which waits behind the first
+            if len(seen) == 1:  # of the second job, which is queued behind the first
                 end()
                 end(0.5)
 

@@ -37,7 +37,7 @@ def test_anything_but_json_in_utf8_is_an_unsupported_media_type(
 @pytest.mark.parametrize(
     "given", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
 )
-def test_json_may_say_its_charset(http: httpx.Client, given: str) -> None:
+def test_json_may_declare_utf_8(http: httpx.Client, given: str) -> None:
     answer = http.post("/v1/jobs", content=b"{}", headers={"Content-Type": given})
     assert answer.json()["errors"] == [{"pointer": "/workload", "code": "missing", "detail": "Field required"}]
 
@@ -72,7 +72,7 @@ def test_a_body_without_a_length_is_read_no_further_than_the_limit() -> None:
     assert len(list(chunks)) == 1
 
 
-def test_a_body_that_never_ends_is_given_up() -> None:
+def test_an_endless_body_times_out() -> None:
     async def receive() -> Message:
         await asyncio.Event().wait()
         raise AssertionError

@@ -45,7 +45,7 @@ def errors_of(document: Any) -> dict[str, str]:
     return {error.pointer: error.code for error in caught.value.errors}
 
 
-def test_the_spec_comes_back_with_every_default_written_out() -> None:
+def test_the_spec_has_every_default_filled_in() -> None:
     spec = read_text('{"workload": "matmul", "params": {"n": 64}}').spec
     assert spec.params["n"] == 64
     assert spec.params["dtype"] == "float32"
@@ -54,11 +54,11 @@ def test_the_spec_comes_back_with_every_default_written_out() -> None:
 
 
 @pytest.mark.parametrize(("max_s", "min_s"), [(1, 1), (2, 2), (5, 2)])
-def test_the_shortest_time_that_is_meant_by_default_is_within_the_longest(max_s: float, min_s: float) -> None:
+def test_the_default_min_s_is_at_most_max_s(max_s: float, min_s: float) -> None:
     assert read_text(json.dumps({"workload": "matmul", "measure": {"max_s": max_s}})).spec.measure.min_s == min_s
 
 
-def test_a_longest_time_that_is_wrong_is_one_error_only() -> None:
+def test_an_invalid_max_s_is_a_single_error() -> None:
     for max_s in (0, -1, "x", True, None):
         assert list(errors_of({"workload": "matmul", "measure": {"max_s": max_s}})) == ["/measure/max_s"]
 
@@ -114,37 +114,37 @@ def test_errors_of_text_envelope_and_workload_are_reported_together() -> None:
     }
 
 
-def test_an_unknown_workload_is_told_which_there_are() -> None:
-    with pytest.raises(InvalidSpec, match=r"there is: .*matmul"):
+def test_an_unknown_workload_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidSpec, match=r"workloads: .*matmul"):
         read_text('{"workload": "nonesuch"}')
 
 
-def test_a_framework_that_the_workload_cant_do_is_refused() -> None:
+def test_a_framework_that_the_workload_does_not_support_is_refused() -> None:
     able = replace(registry()["matmul"], frameworks=("tensorflow", "torch"))
-    with pytest.raises(InvalidSpec, match="runs on tensorflow, torch") as caught:
+    with pytest.raises(InvalidSpec, match="supports only tensorflow, torch") as caught:
         validate_job({"workload": "matmul", "framework": "jax"}, [], {"matmul": able})
     assert [(e.pointer, e.code) for e in caught.value.errors] == [("/framework", "framework-unsupported")]
 
 
-def test_what_can_t_be_copied_is_refused_replicas_with_the_reason() -> None:
+def test_replicas_of_a_workload_without_them_are_refused_with_the_reason() -> None:
     assert errors_of({"workload": "matmul", "replicas": 2}) == {"/replicas": "not-replicable"}
 
 
-def test_a_batch_that_replicas_can_t_share_is_refused_with_the_nearest_that_they_can() -> None:
+def test_a_batch_that_replicas_cannot_share_is_refused_with_the_nearest_valid() -> None:
     document = {"workload": "mnist_cnn", "params": {"batch_size": 100}, "replicas": 8}
     assert errors_of(document) == {"/params/batch_size": "not-divisible"}
     with pytest.raises(InvalidSpec, match="nearest valid: 96, 104"):
         validate_job(document, [], registry())
 
 
-def test_the_digest_ignores_spaces_and_order_but_no_value() -> None:
+def test_the_digest_ignores_spaces_and_order_but_not_values() -> None:
     one = read_text('{"workload": "matmul", "seed": 1}').body_sha256
     assert read_text('{ "seed":1,"workload":"matmul" }').body_sha256 == one
     assert read_text('{"workload": "matmul", "seed": 2}').body_sha256 != one
 
 
 @given(DOCUMENTS)
-def test_no_document_raises_anything_else_than_errors_that_can_be_sent(document: dict[str, Any]) -> None:
+def test_documents_only_raise_errors_that_can_be_sent(document: dict[str, Any]) -> None:
     errors = errors_found(json.dumps(document))
     pointers = [error.pointer for error in errors]
     assert len(set(pointers)) == len(pointers)

@@ -19,12 +19,12 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4))
-def test_what_the_standard_allows_is_read_as_the_standard_library_reads_it(document: dict[str, object]) -> None:
+def test_standard_json_is_read_as_by_the_standard_library(document: dict[str, object]) -> None:
     assert parse_json(json.dumps(document).encode()) == (document, [])
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_raise_anything_else_than_a_malformed_body(body: bytes) -> None:
+def test_bytes_only_raise_malformed_body(body: bytes) -> None:
     try:
         document, _ = parse_json(body)
     except MalformedBody:
@@ -46,14 +46,14 @@ def test_no_bytes_raise_anything_else_than_a_malformed_body(body: bytes) -> None
         b"{'a': 1}",
         b'{"a": 01}',
         b'{"a": "\xff"}',
-        b'{"a": "\xed\xa0\x80"}',  # a surrogate in UTF-8's clothes
+        b'{"a": "\xed\xa0\x80"}',  # a surrogate encoded like UTF-8
         b"\xef\xbb\xbf{}",
         b'{"a": ' + b"9" * 5000 + b"}",
         b'{"a": "\x01"}',
         '{"a": 1}'.encode("utf-16"),
     ],
 )
-def test_what_is_no_object_in_utf8_json_is_malformed(body: bytes) -> None:
+def test_anything_but_a_json_object_in_utf8_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedBody):
         parse_json(body)
 
@@ -74,25 +74,25 @@ def test_as_many_levels_as_allowed_are_read() -> None:
 
 
 @pytest.mark.parametrize("part", [b"[],", b"{},", b"1,", b'{"a":[],"b":[]},'])
-def test_a_body_of_very_many_parts_is_not_looked_at(part: bytes) -> None:
-    """What 64 KiB can hold would take tens of milliseconds, in which nobody else is answered."""
+def test_a_body_of_very_many_parts_is_not_parsed(part: bytes) -> None:
+    """Parsing all parts that fit into 64 KiB would block other requests for tens of milliseconds."""
     with pytest.raises(MalformedBody, match="brackets"):
         parse_json(b'{"a":[' + part * (65_000 // len(part)) + b"1]}")
     assert parse_json(b'{"a":[' + part * (MAX_PARTS // 6) + b"1]}")[1] == []
 
 
-def test_brackets_inside_strings_are_no_nesting() -> None:
+def test_brackets_inside_strings_do_not_count_as_nesting() -> None:
     assert parse_json(json.dumps({"a": '[{"' * 100}).encode()) == ({"a": '[{"' * 100}, [])
 
 
 @pytest.mark.parametrize("text", [",", "[", "{", '\\",'])
-def test_what_strings_hold_are_no_parts(text: str) -> None:
+def test_contents_of_strings_do_not_count_as_parts(text: str) -> None:
     document = {"labels": {f"label-{number}": text * 128 for number in range(16)}, "note": text * MAX_PARTS}
     assert parse_json(json.dumps(document).encode()) == (document, [])
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e999"])
-def test_a_number_that_is_not_finite_is_named_where_it_stands(number: str) -> None:
+def test_a_non_finite_number_is_named_with_its_pointer(number: str) -> None:
     _, faults = parse_json(f'{{"params": {{"x": [0, {number}]}}}}'.encode())
     assert [(f.pointer, f.code) for f in faults] == [("/params/x/1", "not-finite")]
 
@@ -106,14 +106,14 @@ def test_each_repeated_key_is_named_once() -> None:
     ]
 
 
-def test_half_a_surrogate_pair_is_named_and_its_name_can_be_sent_back() -> None:
+def test_a_lone_surrogate_is_named_with_a_pointer_that_can_be_sent() -> None:
     _, faults = parse_json(rb'{"a": "x\ud800", "\udfff": 1, "whole": "\ud83d\ude00"}')
     assert [(f.pointer, f.code) for f in faults] == [("/a", "lone-surrogate"), ("/\\udfff", "lone-surrogate")]
     for fault in faults:
         fault.pointer.encode("utf-8")
 
 
-def test_a_pointer_escapes_what_rfc_6901_asks_for() -> None:
+def test_a_pointer_is_escaped_by_rfc_6901() -> None:
     assert pointer(pointer("", "a/b~c"), 0) == "/a~1b~0c/0"
 
 
@@ -142,6 +142,6 @@ def test_a_number_without_a_fraction_is_an_integer_however_it_is_written(written
 
 
 @pytest.mark.parametrize("written", ["1.5", "1e-3", "1e300"])
-def test_any_other_stays_what_it_is(written: str) -> None:
+def test_other_numbers_keep_their_type(written: str) -> None:
     assert parse_json(f'{{"n": {written}}}'.encode())[0] == {"n": float(written)}
     assert isinstance(parse_json(f'{{"n": {written}}}'.encode())[0]["n"], float)

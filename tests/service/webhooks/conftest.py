@@ -1,4 +1,4 @@
-"""A service that sends webhooks to loopback, and tries again when a test says so instead of after an hour."""
+"""Fixtures: a service that sends webhooks to loopback, and retries when a test says so, not after an hour."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def inbox() -> Iterator[Inbox]:
 
 @pytest.fixture
 def canceled(submitted: Callable[..., str], http: httpx.Client) -> Callable[[str], str]:
-    """A job that is done, and whose webhook is this."""
+    """Make a done job with this webhook."""
 
     def one(url: str) -> str:
         job_id = submitted(webhook=url)
@@ -54,7 +54,7 @@ def canceled(submitted: Callable[..., str], http: httpx.Client) -> Callable[[str
 
 @pytest.fixture
 def delivery(http: httpx.Client) -> Callable[..., dict[str, Any]]:
-    """That of a job, once as many attempts of it have ended."""
+    """A job's delivery, once `ended` attempts have ended."""
 
     def of(job_id: str, ended: int = 0) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
@@ -70,5 +70,5 @@ def delivery(http: httpx.Client) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def due(client: redis.Redis, settings: Settings) -> Callable[[str], None]:
-    """Let the pause before a job's next attempt be over."""
+    """End the pause before a job's next attempt."""
     return lambda job_id: client.zadd(Keys(settings.namespace).webhooks_due, {job_id: 1}, xx=True)

@@ -1,4 +1,4 @@
-"""Deliveries by the calls of both clients, and by the command."""
+"""Deliveries through both clients and the command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.inbox import Inbox
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_delivery_is_found_and_sent_again(
+def test_a_delivery_is_found_and_redelivered(
     kind: type[Client] | type[AsyncClient],
     http: httpx.Client,
     inbox: Inbox,
@@ -39,7 +39,7 @@ def test_a_delivery_is_found_and_sent_again(
         asked(kind, lambda client: client.redeliver("msg_none"), url)
 
 
-def test_the_command_lists_them_and_sends_one_again(
+def test_the_command_lists_deliveries_and_redelivers_one(
     http: httpx.Client, inbox: Inbox, canceled: Callable[[str], str], delivery: Callable[..., dict[str, Any]]
 ) -> None:
     def said(*arguments: str, code: int = 0) -> str:

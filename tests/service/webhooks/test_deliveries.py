@@ -1,4 +1,4 @@
-"""What may be a webhook, and what callers see of deliveries."""
+"""Valid and invalid webhooks, and the deliveries that clients see."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pointers(answer: httpx.Response) -> set[tuple[str, str]]:
         (7, "/webhook"),
     ],
 )
-def test_what_may_not_be_called_is_refused_and_pointed_at(
+def test_forbidden_urls_are_refused_with_a_pointer(
     http: httpx.Client, offered: Device, webhook: Any, pointer: str
 ) -> None:
     for params in ({}, {"validate_only": True}):
@@ -51,14 +51,14 @@ def test_what_may_not_be_called_is_refused_and_pointed_at(
         assert {at for at, _ in found} == {pointer}
 
 
-def test_one_of_two_specs_in_turns_is_pointed_at_there(http: httpx.Client, offered: Device) -> None:
+def test_a_webhook_in_one_of_two_specs_has_a_pointer_there(http: httpx.Client, offered: Device) -> None:
     first, second = ({"n": 64, "repeats": repeats} for repeats in (10, 20))
     specs = [SPEC | {"params": first, "webhook": "https://10.1.2.3/"}, {"workload": "matmul", "params": second}]
     found = pointers(http.post("/v1/comparisons", json={"pairs": 2, "specs": specs}))
     assert ("/specs/0/webhook", "webhook-refused") in found
 
 
-def test_a_url_is_shown_as_an_object_and_kept_when_the_job_is_run_again(
+def test_a_url_is_shown_as_an_object_and_kept_by_a_rerun(
     http: httpx.Client, submitted: Callable[..., str], inbox: Inbox
 ) -> None:
     first = submitted(webhook=inbox.url)
@@ -68,7 +68,7 @@ def test_a_url_is_shown_as_an_object_and_kept_when_the_job_is_run_again(
         assert http.get(f"/v1/jobs/{job_id}").json()["spec"]["webhook"] == {"url": inbox.url}
 
 
-def test_a_url_that_was_taken_once_hides_no_job(
+def test_a_stored_url_that_is_now_forbidden_hides_no_job(
     http: httpx.Client, submitted: Callable[..., str], inbox: Inbox, client: redis.Redis, settings: Settings
 ) -> None:
     job_id, old = submitted(webhook=inbox.url), "https://.example.org/"
@@ -76,7 +76,7 @@ def test_a_url_that_was_taken_once_hides_no_job(
     assert http.get(f"/v1/jobs/{job_id}").json()["spec"]["webhook"] == {"url": old}
 
 
-def test_without_a_secret_no_job_may_have_one(
+def test_without_a_secret_webhooks_are_refused(
     settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]], offered: Device
 ) -> None:
     with serve(create_app(settings.model_copy(update={"webhook_secret": None}))) as http:
@@ -87,9 +87,7 @@ def test_without_a_secret_no_job_may_have_one(
 
 
 @pytest.mark.parametrize("secret", ["hidden", "whsec_hidden", "whsec_c2hvcnQ=", SECRET.removeprefix("whsec_")])
-def test_a_secret_that_can_be_none_stops_the_start_and_is_not_told(
-    secret: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_secret_prevents_the_start_and_is_not_printed(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNO_WEBHOOK_SECRET", secret)
     with pytest.raises(ValidationError, match="24 to 64 bytes") as caught:
         Settings()
@@ -100,13 +98,13 @@ def test_a_secret_that_can_be_none_stops_the_start_and_is_not_told(
 
 @pytest.fixture
 def three(canceled: Callable[[str], str], delivery: Callable[..., Any], inbox: Inbox) -> Iterator[list[str]]:
-    """Deliveries of three jobs, the newest first; that of the last is to be tried again."""
+    """Deliveries of three jobs, newest first; that of the last will be retried."""
     with Inbox(500) as refusing:
         ids = [canceled(url) for url in (inbox.url, inbox.url, refusing.url)]
         yield [delivery(job_id, ended=1)["id"] for job_id in ids][::-1]
 
 
-def test_pages_of_deliveries_follow_each_other_newest_first(http: httpx.Client, three: list[str]) -> None:
+def test_deliveries_are_paged_newest_first(http: httpx.Client, three: list[str]) -> None:
     answer, seen = http.get("/v1/webhook-deliveries", params={"limit": 1}), []
     while len(seen) < len(three):
         assert answer.json()["has_more"] == ("next" in answer.links)
@@ -115,7 +113,7 @@ def test_pages_of_deliveries_follow_each_other_newest_first(http: httpx.Client, 
     assert seen == three
 
 
-def test_the_document_tells_of_the_next_page_and_of_sending_again(http: httpx.Client) -> None:
+def test_the_document_has_pages_and_redelivery(http: httpx.Client) -> None:
     listed = http.get("/openapi.json").json()["paths"]["/v1/webhook-deliveries"]["get"]["responses"]["200"]
     assert "Link" in listed["headers"]
     assert {"redeliver", "getJob"} == {each["operationId"] for each in listed["links"].values()}
@@ -140,7 +138,7 @@ def test_a_wrong_filter_is_named(http: httpx.Client, params: dict[str, str]) -> 
     assert {at for at, _ in pointers(answer)} == {f"/query/{name}" for name in params}
 
 
-def test_a_delivery_that_is_sent_again_is_noted_with_who_asked(
+def test_a_redelivery_is_audited_with_its_caller(
     http: httpx.Client, inbox: Inbox, canceled: Callable[[str], str], delivery: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     job_id = canceled(inbox.url)
@@ -151,14 +149,14 @@ def test_a_delivery_that_is_sent_again_is_noted_with_who_asked(
     assert line == f'webhook-redelivered by="anyone" job="{job_id}"'
 
 
-def test_no_job_no_delivery(http: httpx.Client, submitted: Callable[..., str], inbox: Inbox) -> None:
+def test_unknown_deliveries_are_not_found(http: httpx.Client, submitted: Callable[..., str], inbox: Inbox) -> None:
     waiting = submitted(webhook=inbox.url)
     for unknown in (UNKNOWN, "msg_x", waiting.replace("job_", "msg_"), waiting):
         answer = http.post(f"/v1/webhook-deliveries/{unknown}/redeliver")
         assert (answer.status_code, answer.json()["code"]) == (404, "delivery-not-found")
 
 
-def test_deliveries_go_with_their_job(http: httpx.Client, inbox: Inbox, canceled: Any, delivery: Any) -> None:
+def test_deliveries_are_deleted_with_their_job(http: httpx.Client, inbox: Inbox, canceled: Any, delivery: Any) -> None:
     job_id = canceled(inbox.url)
     found = delivery(job_id, ended=1)
     assert http.delete(f"/v1/jobs/{job_id}").status_code == 204

@@ -1,4 +1,4 @@
-"""A done job's receiver is told so, once it can be; and one that can't be told holds up no other."""
+"""Webhooks of done jobs are delivered, and a receiver that fails delays no other."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ OfJob = Callable[..., dict[str, Any]]
 
 
 def verified(http: httpx.Client, message: Message) -> dict[str, Any]:
-    """What the library of Standard Webhooks makes of it; it raises where the signature or its time isn't right."""
+    """The message, verified by the Standard Webhooks library; it raises for a wrong signature or time."""
     secret = http.get("/v1/webhook-secret").json()["secret"]
     told: dict[str, Any] = Webhook(secret).verify(message.body, message.headers)
     return told
 
 
-def test_a_canceled_job_tells_its_receiver_once_and_signs_it(
+def test_a_canceled_job_sends_one_signed_webhook(
     http: httpx.Client, inbox: Inbox, canceled: Callable[[str], str], delivery: OfJob
 ) -> None:
     job_id = canceled(inbox.url)
@@ -51,7 +51,7 @@ def test_a_canceled_job_tells_its_receiver_once_and_signs_it(
     assert message.headers["webhook-id"] == found["id"] == job_id.replace("job_", "msg_")
 
 
-def test_jobs_that_succeed_and_fail_tell_theirs(
+def test_succeeded_and_failed_jobs_send_webhooks(
     http: httpx.Client,
     inbox: Inbox,
     finished: Callable[..., str],
@@ -75,7 +75,7 @@ def test_jobs_that_succeed_and_fail_tell_theirs(
     assert (told["status_reason"], told["failure"]) == ("timeout", {"class": "timeout", "reason": "timeout"})
 
 
-def test_a_receiver_that_fails_three_times_is_told_once_after_that(
+def test_a_webhook_is_delivered_once_after_three_failed_attempts(
     http: httpx.Client, canceled: Callable[[str], str], delivery: OfJob, due: Callable[[str], None]
 ) -> None:
     port = free_port()
@@ -100,7 +100,7 @@ def test_a_receiver_that_fails_three_times_is_told_once_after_that(
     assert verified(http, inbox.messages[-1])["data"]["id"] == job_id
 
 
-def test_a_receiver_that_is_gone_for_good_is_not_asked_again(
+def test_a_webhook_answered_410_is_not_retried(
     canceled: Callable[[str], str], delivery: OfJob, due: Callable[[str], None]
 ) -> None:
     with Inbox(410) as inbox:
@@ -110,7 +110,7 @@ def test_a_receiver_that_is_gone_for_good_is_not_asked_again(
     assert (found["status"], found["next_attempt_at"], len(inbox.messages)) == ("failed", None, 1)
 
 
-def test_after_eight_attempts_there_is_no_other_until_it_is_asked_for(
+def test_after_eight_attempts_only_a_redelivery_sends_again(
     http: httpx.Client, canceled: Callable[[str], str], delivery: OfJob, due: Callable[[str], None]
 ) -> None:
     with Inbox(*[503] * 8) as inbox:
@@ -127,7 +127,7 @@ def test_after_eight_attempts_there_is_no_other_until_it_is_asked_for(
 
 
 @pytest.mark.parametrize(("field", "damage"), [("spec", "{"), ("webhook", "nowhere")])
-def test_what_dyno_can_not_do_itself_is_told_and_tried_again_after_its_pause(
+def test_internal_failures_are_reported_and_retried_after_the_pause(
     http: httpx.Client,
     inbox: Inbox,
     canceled: Callable[[str], str],
@@ -149,7 +149,7 @@ def test_what_dyno_can_not_do_itself_is_told_and_tried_again_after_its_pause(
     assert timedelta(seconds=0.9 * PAUSE_S) <= wait <= timedelta(seconds=1.1 * PAUSE_S + 60)
 
 
-def test_receivers_that_say_nothing_hold_up_no_other(
+def test_silent_receivers_delay_no_other(
     settings: Settings, serve: Callable[[FastAPI], AbstractContextManager[httpx.Client]], inbox: Inbox
 ) -> None:
     patient = settings.model_copy(update={"namespace": f"{settings.namespace}-slow", "webhook_timeout_s": 600.0})
@@ -169,7 +169,7 @@ def test_receivers_that_say_nothing_hold_up_no_other(
         assert len(slow.messages) == MAX_ATTEMPTS_PER_RECEIVER
 
 
-def test_no_secret_is_stored_told_counted_or_logged(
+def test_no_secret_is_stored_returned_counted_or_logged(
     http: httpx.Client,
     inbox: Inbox,
     canceled: Callable[[str], str],
@@ -193,7 +193,7 @@ def test_no_secret_is_stored_told_counted_or_logged(
     assert 'dyno_webhooks_total{status="delivered"}' in http.get("/metrics").text
 
 
-def test_where_a_webhook_leads_is_not_in_the_spec_that_workers_read(
+def test_the_webhook_url_is_not_in_the_workers_spec(
     canceled: Callable[[str], str], client: redis.Redis, settings: Settings, inbox: Inbox
 ) -> None:
     job_id = canceled(f"{inbox.url}?token=hidden")

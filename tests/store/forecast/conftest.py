@@ -1,4 +1,4 @@
-"""Devices, jobs and past jobs for forecasts, on a real store; `now` is the clock that tells how old a forecast is."""
+"""Fixtures for forecasts on a real store: devices, jobs and past jobs. `now` is the clock for the age of a forecast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXPECTED_S = {"matmul": 10.0, "mnist_cnn": 100.0}
 PATIENCE_S = 60.0  # on a busy host
 READY = threading.Event()
 READY.set()
-TOOK = 2.0  # times as long as expected, in all that is planted
+TOOK = 2.0  # ratio of actual to estimated duration in all planted readings
 
 
 def device(number: int, **fields: Any) -> Device:
@@ -39,7 +39,7 @@ ONE, TWO = device(0), device(1)
 
 
 def estimate(spec: Spec, on: Device) -> float | None:
-    """Replicas stand for what a device may lack. Takes until READY is set."""
+    """Jobs with too many replicas don't fit a device. Blocks until READY is set."""
     assert READY.wait(PATIENCE_S)
     return EXPECTED_S[spec.workload] if spec.replicas <= on.units else None
 
@@ -102,7 +102,7 @@ def submit(jobs: Jobs, a_spec: Callable[..., Spec], now: list[float]) -> Callabl
 
 @pytest.fixture
 def damage(client: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable]:
-    """Lets no forecast be made, or none in time; what it returns makes that good."""
+    """Make forecasts fail or time out. Returns a function that undoes it."""
     series = keys.paces(duration_series(Spec(workload="matmul"), ONE))
 
     def done(how: str) -> Callable[[], object]:

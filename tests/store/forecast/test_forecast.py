@@ -69,7 +69,7 @@ async def test_a_job_that_fits_the_busy_device_only_waits_for_that_one(
     assert (waits > 100, at_once) == (True, 0)
 
 
-async def test_nothing_is_told_of_jobs_behind_one_of_which_too_little_is_known(
+async def test_jobs_behind_one_of_unknown_duration_have_no_eta(
     offer: Callable, learn: Callable, submit: Callable, etas: Callable
 ) -> None:
     offer(ONE)
@@ -81,7 +81,7 @@ async def test_nothing_is_told_of_jobs_behind_one_of_which_too_little_is_known(
     assert await etas(*waiting) == [0, 20, 220]
 
 
-async def test_a_run_that_takes_longer_than_others_did_tells_by_its_own_progress(
+async def test_the_eta_of_an_overlong_run_comes_from_its_progress(
     offer: Callable, learn: Callable, submit: Callable, take: Callable, leases: Leases, etas: Callable
 ) -> None:
     offer(ONE)
@@ -94,7 +94,7 @@ async def test_a_run_that_takes_longer_than_others_did_tells_by_its_own_progress
     assert await etas(waiting) == [7.5]
 
 
-async def test_nobody_can_tell_when_a_device_is_free_that_another_process_uses(
+async def test_a_device_used_by_another_process_gives_no_eta(
     offer: Callable, learn: Callable, submit: Callable, etas: Callable
 ) -> None:
     learn("matmul")
@@ -106,7 +106,7 @@ async def test_nobody_can_tell_when_a_device_is_free_that_another_process_uses(
 
 
 @pytest.mark.parametrize("how", ["absent", "cordoned", "draining"])
-async def test_devices_that_take_nothing_count_not_at_all(
+async def test_devices_that_claim_nothing_are_left_out(
     how: str,
     offer: Callable,
     learn: Callable,
@@ -129,7 +129,7 @@ async def test_devices_that_take_nothing_count_not_at_all(
     assert await etas(*waiting) == [0, 0]
 
 
-async def test_far_behind_the_front_it_is_told_in_proportion(
+async def test_beyond_the_snapshot_the_eta_grows_in_proportion(
     offer: Callable, learn: Callable, submit: Callable, etas: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eta, "MAX_FORECAST_JOBS", 3)
@@ -139,7 +139,7 @@ async def test_far_behind_the_front_it_is_told_in_proportion(
     assert await etas(*waiting) == [0, 20, 40, 40 * 4 / 3, 40 * 5 / 3, 80]
 
 
-async def test_many_who_ask_share_one_look_for_a_second_and_the_version_stays(
+async def test_many_requests_share_one_forecast_for_a_second(
     offer: Callable, learn: Callable, submit: Callable, take: Callable, etas: Callable, jobs: Jobs, now: list[float]
 ) -> None:
     offer(ONE)
@@ -154,7 +154,7 @@ async def test_many_who_ask_share_one_look_for_a_second_and_the_version_stays(
     assert found.version == waiting[1].version
 
 
-async def test_a_job_that_came_after_the_look_is_told_the_turn_that_is_its_now(
+async def test_a_job_queued_after_the_forecast_gets_the_eta_of_its_position(
     offer: Callable, learn: Callable, take: Callable, jobs: Jobs, a_spec: Callable[..., Spec], now: list[float]
 ) -> None:
     offer(ONE)
@@ -173,7 +173,7 @@ async def test_a_job_that_came_after_the_look_is_told_the_turn_that_is_its_now(
     assert [(await jobs.get(job.id)).queue.eta_s for job in (first, second)] == [0, 20]
 
 
-async def test_a_job_that_came_after_the_look_waits_for_those_that_were_claimed_since(
+async def test_a_job_queued_after_the_forecast_waits_for_those_claimed_since(
     offer: Callable, learn: Callable, take: Callable, jobs: Jobs, a_spec: Callable[..., Spec], now: list[float]
 ) -> None:
     offer(ONE)
@@ -192,7 +192,7 @@ async def test_a_job_that_came_after_the_look_waits_for_those_that_were_claimed_
     assert min(job.queue.eta_s for job in (await jobs.list(status=Status.QUEUED)).data) == 20
 
 
-async def test_a_job_that_came_after_the_look_is_told_nothing_where_nobody_can_tell(
+async def test_a_job_queued_after_the_forecast_has_no_eta_if_none_is_known(
     offer: Callable, learn: Callable, jobs: Jobs, a_spec: Callable[..., Spec], now: list[float]
 ) -> None:
     offer(ONE, device(1, units=8))
@@ -214,7 +214,7 @@ async def test_a_job_that_came_after_the_look_is_told_nothing_where_nobody_can_t
 
 
 @pytest.mark.parametrize("how", ["damaged", "late"])
-async def test_a_forecast_that_cannot_be_made_hinders_nobody(
+async def test_a_failing_forecast_does_not_affect_requests(
     how: str, offer: Callable, learn: Callable, submit: Callable, etas: Callable, damage: Callable
 ) -> None:
     offer(ONE)
@@ -227,7 +227,7 @@ async def test_a_forecast_that_cannot_be_made_hinders_nobody(
     assert await etas(waiting) == [0]
 
 
-async def test_jobs_that_this_version_cannot_read_are_passed_by(
+async def test_the_forecast_skips_unreadable_jobs(
     offer: Callable, learn: Callable, submit: Callable, etas: Callable, client: redis.Redis, keys: Keys
 ) -> None:
     offer(ONE)

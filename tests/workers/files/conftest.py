@@ -1,4 +1,4 @@
-"""Claimed jobs and their files, over stores that are there and that aren't."""
+"""Fixtures: claimed jobs and their files, with reachable and unreachable stores."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def training(**params: Any) -> Spec:
 
 @pytest.fixture
 def shared(quick: Settings, tmp_path: Path) -> Settings:
-    """With a folder that all hosts mount."""
+    """Settings with a shared folder."""
     return quick.model_copy(update={"artifact_url": f"file://{tmp_path}/shared", "artifact_patience_s": 1.0})
 
 
 @pytest.fixture
 def by_api(quick: Settings) -> Settings:
-    """With an API that isn't there (yet)."""
+    """Settings with an API that isn't running (yet)."""
     return quick.model_copy(update={"artifact_patience_s": 30.0, "api_url": f"http://127.0.0.1:{free_port()}"})
 
 
 class Attempted:
-    """A claimed job and its files. `spec` is what was asked for."""
+    """A claimed job and its files. `spec`: the submitted spec."""
 
     def __init__(self, settings: Settings, here: Device, spec: Spec) -> None:
         self.job_id = Store(settings).submit(spec)
@@ -79,7 +79,7 @@ def ending(of: Callable[[], object]) -> Ending:
 
 
 def reason(of: Callable[[], object]) -> tuple[str, str]:
-    """Class and reason of the failure that it ends with."""
+    """Class and reason of its failure."""
     ended = ending(of)
     assert isinstance(ended, Failed)
     return ended.failure.failure_class, ended.failure.reason

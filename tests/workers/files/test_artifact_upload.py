@@ -1,4 +1,4 @@
-"""What was measured is kept, whatever becomes of the files: those that can't be stored are a warning."""
+"""Files that can't be stored only cause a warning; the result is kept."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from workers.supervisor import Supervisor
 
 
 def fill_up(store: Path) -> None:
-    """A file takes the place of the store's folder: that stops the superuser too."""
+    """Replace the store's folder by a file, which makes writes fail for root, too."""
     store.rename(store.with_name("aside"))
     store.touch()
 
@@ -74,7 +74,7 @@ def test_a_store_that_fails_after_the_training_costs_the_files_and_neither_the_r
     assert "model.keras" in raised.message
 
 
-def test_a_file_that_is_too_large_is_told_and_the_others_are_kept(
+def test_a_file_that_is_too_large_is_reported_and_the_others_are_kept(
     shared: Settings, attempt: Callable[..., Attempted]
 ) -> None:
     made = attempt(shared.model_copy(update={"artifact_max_bytes": 3}))
@@ -83,11 +83,11 @@ def test_a_file_that_is_too_large_is_told_and_the_others_are_kept(
     (folder / "b.txt").write_bytes(b"123")
     kept = made.files.deliver(0)
     assert [artifact.name for artifact in kept.artifacts] == ["b.txt"]
-    assert kept.not_stored == [LostArtifact("a.txt", 4, "it has 4 bytes, at most 3 are kept")]
+    assert kept.not_stored == [LostArtifact("a.txt", 4, "it has 4 bytes, the limit is 3")]
     assert [raised.severity for raised in kept.warnings] == ["C"]
 
 
-def test_files_beyond_the_most_that_are_kept_are_told(shared: Settings, attempt: Callable[..., Attempted]) -> None:
+def test_files_beyond_the_limit_are_reported(shared: Settings, attempt: Callable[..., Attempted]) -> None:
     made = attempt(shared)
     folder = made.files.empty()
     for number in range(MAX_FILES + 5):
@@ -98,17 +98,17 @@ def test_files_beyond_the_most_that_are_kept_are_told(shared: Settings, attempt:
     [raised] = kept.warnings
     assert raised.evidence["count"] == 6
     assert "and 3 more" in raised.message
-    assert [each.why for each in kept.not_stored if each.name == "a folder"] == ["it is no regular file"]
+    assert [each.why for each in kept.not_stored if each.name == "a folder"] == ["it is not a regular file"]
 
 
-def test_a_name_that_is_no_text_can_be_told_in_json(shared: Settings, attempt: Callable[..., Attempted]) -> None:
+def test_a_name_that_is_not_utf_8_can_be_reported_in_json(shared: Settings, attempt: Callable[..., Attempted]) -> None:
     made = attempt(shared)
     (made.files.empty() / os.fsdecode(b"\xff.txt")).touch()
     [raised] = made.files.deliver(0).warnings
     assert r"\udcff.txt" in raised.model_dump_json().replace("\\\\", "\\")
 
 
-def test_patience_is_for_the_store_and_not_for_each_file_again(
+def test_patience_is_for_the_store_and_not_for_each_file(
     by_api: Settings, attempt: Callable[..., Attempted], caplog: pytest.LogCaptureFixture
 ) -> None:
     made = attempt(by_api.model_copy(update={"artifact_patience_s": 0.7}))
@@ -131,13 +131,13 @@ def test_a_worker_that_has_to_end_keeps_the_result_and_hands_nothing_back(
     made.context.stop.stop(time.monotonic() + 0.3)
     kept = made.files.deliver(0)
     assert [each.name for each in kept.not_stored] == ["a.txt", "b.txt"]
-    assert all("the worker had to end" in each.why for each in kept.not_stored)
+    assert all("the worker shut down" in each.why for each in kept.not_stored)
 
 
 def test_while_redis_is_away_no_file_is_given_up(
     by_api: Settings, attempt: Callable[..., Attempted], background: ThreadPoolExecutor
 ) -> None:
-    """The result couldn't be written either, so to go on costs nothing."""
+    """The result couldn't be written either, so waiting costs nothing."""
     made = attempt(by_api)
     away = by_api.model_copy(update={"artifact_patience_s": 0.7, "redis_url": f"redis://127.0.0.1:{free_port()}/0"})
     heartbeat = Heartbeat(made.claim, Leases(sync_client(away), away), away.heartbeat_s, made.context.clock)
@@ -152,7 +152,7 @@ def test_while_redis_is_away_no_file_is_given_up(
             made.leases.finish(made.claim, "stop")
 
 
-def test_a_store_that_hangs_is_left_behind(
+def test_an_upload_to_a_hanging_store_is_abandoned(
     by_api: Settings, attempt: Callable[..., Attempted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifact_upload, "_LEAST_S", 0.1)
@@ -164,13 +164,13 @@ def test_a_store_that_hangs_is_left_behind(
             (folder / name).touch()
         kept = made.files.deliver(0)
     assert [(each.name, each.why.partition(":")[0]) for each in kept.not_stored] == [
-        ("a.txt", "the store hangs"),
-        ("b.txt", "the store hangs"),
+        ("a.txt", "the artifact store doesn't respond"),
+        ("b.txt", "the artifact store doesn't respond"),
     ]
 
 
 class HangingOnce:
-    """A delivery whose first `put` goes on only once the second has begun, and then takes the file before it."""
+    """An upload whose first `put` continues only when the second has begun, and then takes the file first."""
 
     def __init__(self, real: ArtifactTransport) -> None:
         self._real, self._puts = real, count()
@@ -188,7 +188,7 @@ class HangingOnce:
         self._real.put(claim, name, sha256, source)
 
 
-def test_a_try_that_was_left_behind_takes_no_file_from_the_next_one(
+def test_an_abandoned_try_does_not_take_the_file_of_the_next_one(
     shared: Settings, attempt: Callable[..., Attempted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifact_upload, "_LEAST_S", 0.5)

@@ -1,4 +1,4 @@
-"""The files of an attempt: what is kept of them, and how an attempt ends where they can't be."""
+"""The files of an attempt: which are stored, and how the attempt ends if the store fails."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def blocked(settings: Settings, tmp_path: Path) -> Settings:
     return settings.model_copy(update={"artifact_url": f"file://{in_the_way}/store"})
 
 
-def test_a_store_that_can_not_be_written_is_found_out_before_the_first_run(
+def test_an_unwritable_store_is_detected_before_the_first_run(
     shared: Settings, attempt: Callable[..., Attempted], tmp_path: Path
 ) -> None:
     made = attempt(blocked(shared, tmp_path))

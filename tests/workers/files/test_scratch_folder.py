@@ -1,4 +1,4 @@
-"""A folder for an attempt goes with it, and with a worker that was killed."""
+"""Scratch folders are deleted at the end of an attempt, or after their worker was killed."""
 
 from __future__ import annotations
 

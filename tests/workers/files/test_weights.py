@@ -1,4 +1,4 @@
-"""Weights from another job: fetched and checked before the first run, or the job ends with the reason."""
+"""Weights from another job: fetched and verified before the first run, or the job ends with the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.workers.files.conftest import Attempted, reason, training
 
 @pytest.fixture
 def trained(shared: Settings, attempt: Callable[..., Attempted]) -> Callable[[bytes, str], tuple[str, Artifact]]:
-    """A job that left weights, given as content and name: its id, and what its result lists."""
+    """Creates a job with a weights file of this content and name. Returns its id and the artifact in its result."""
 
     def job(content: bytes, name: str = "model.weights.h5") -> tuple[str, Artifact]:
         made = attempt(shared)
@@ -48,7 +48,7 @@ def test_weights_that_were_changed_in_the_store_are_not_used(
     assert reason(lambda: made.files.prepare(made.params)) == ("infrastructure", "weights_unavailable")
 
 
-def test_weights_whose_job_has_expired_meanwhile_fail_the_job_for_good(
+def test_weights_of_an_expired_job_fail_the_job_permanently(
     shared: Settings, attempt: Callable[..., Attempted]
 ) -> None:
     gone = {"job": "job_01J00000000000000000000000", "name": "model.weights.h5"}
@@ -56,7 +56,7 @@ def test_weights_whose_job_has_expired_meanwhile_fail_the_job_for_good(
     assert reason(lambda: made.files.prepare(made.params)) == ("unsupported", "weights_unavailable")
 
 
-def test_an_archive_that_is_none_is_not_given_to_a_runner(
+def test_an_invalid_archive_is_not_given_to_a_runner(
     shared: Settings, attempt: Callable[..., Attempted], trained: Callable[..., tuple[str, Artifact]]
 ) -> None:
     job_id, artifact = trained(b"no zip", "model.keras")

@@ -1,4 +1,4 @@
-"""Whole worker processes, as they are run in production."""
+"""Fixtures: whole worker processes, as in production."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def short_lease(settings: Settings) -> Settings:
 
 @pytest.fixture
 def start_worker() -> Iterator[StartWorker]:
-    """Start `python -m workers`; at the end whatever still runs is killed, and nothing of it may be left."""
+    """Starts `python -m workers`. After the test, running workers are killed, and no process may survive."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(

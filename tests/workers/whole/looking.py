@@ -1,4 +1,4 @@
-"""What tests ask of a fleet of whole workers, as the API does it."""
+"""Helpers for a fleet of whole workers: submit jobs and read their state, like the API."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ StartWorker = Callable[..., subprocess.Popen[bytes]]
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
-    """What a process is given so that these are its settings; the defaults go without saying."""
+    """The environment for a process with these settings, without defaults."""
     given = settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     return {f"DYNO_{name.upper()}": str(value) for name, value in given.items()}
 
 
 def family_of(pid: int) -> set[int]:
-    """Its children and theirs."""
+    """All descendants of the process."""
     family: set[int] = set()
     for child in children_of(pid):
         family |= {child} | (family_of(child) if Path(f"/proc/{child}").exists() else set())
@@ -38,7 +38,7 @@ def family_of(pid: int) -> set[int]:
 
 
 def submit(settings: Settings, *specs: Spec, call: Callable[[Settings, str], object] = send_wake_up) -> list[str]:
-    """As the API does it: record first, then a wake-up where the queue was empty."""
+    """Submit jobs like the API: first the record, then a wake-up if the queue was empty."""
 
     async def submitted() -> list[str]:
         async with async_client(settings) as client:
@@ -79,7 +79,7 @@ def until_status(settings: Settings, job_id: str, status: Status, within_s: floa
 
 
 def until_measuring(settings: Settings, job_id: str, *phases: str) -> Job:
-    """Once its runner has said that it warms up or samples, or is in one of `phases`."""
+    """Wait until its runner reports that it warms up or samples, or is in one of `phases`."""
 
     def measuring() -> bool:
         progress = jobs_of(settings, job_id)[0].progress
@@ -94,7 +94,7 @@ def until_sampling(settings: Settings, job_id: str) -> Job:
 
 
 def events_of(settings: Settings, job_id: str) -> list[str]:
-    """What happened to the job, but for its progress."""
+    """The job's events, except progress."""
     with sync_client(settings) as client:
         found = [fields["event"] for _, fields in client.xrange(Keys(settings.namespace).job_events(job_id))]
     return [event for event in found if event != "heartbeat"]

@@ -1,4 +1,4 @@
-"""An API that is killed between writing a job and saying so: the job runs, and asking again makes no second one."""
+"""If the API is killed between writing a job and responding, the job runs, and a retry makes no second job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BODY = {
     "measure": {"processes": 1, "min_samples": 1, "min_s": 0, "max_s": 0.02},
 }
 MOMENTS = {"before the wake-up": "pass", "before the answer": "sent(settings, queue)"}
-# The API as it is, and its death by SIGKILL where it would send a wake-up, or where it has sent one.
+# The API, killed with SIGKILL just before or just after it sends a wake-up.
 DOOMED = """
 import os, signal, sys
 from dyno import celery_app
@@ -62,7 +62,7 @@ def api(settings: Settings, *program: str) -> Iterator[httpx.Client]:
             process.kill()
 
 
-def test_a_job_runs_without_being_asked_for_again_and_asking_again_finds_it(
+def test_a_job_runs_without_a_retry_and_a_retry_finds_it(
     start_worker: StartWorker,
     settings: Settings,
     client: redis.Redis,

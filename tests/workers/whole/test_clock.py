@@ -1,6 +1,6 @@
-"""A worker whose host's clock jumps: leases and timeouts don't go by it, nor do the figures.
+"""A worker whose host's wall clock jumps: leases, timeouts and figures don't depend on it.
 
-The monotonic clock, which no jump moves on a real host either, is left alone.
+As on a real host, the monotonic clock doesn't jump.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""With the settings of production: how soon the device works again after its runner was ended from outside."""
+"""How soon a device runs the next job after its runner was killed, with production settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.workers.conftest import LONG, tiny
 from tests.workers.looking import runner_of
 from tests.workers.whole.looking import StartWorker, jobs_of, submit, until_idle, until_measuring, until_status
 
-AGAIN_WITHIN_S = promised(5.0)  # of a lease of 30 s, before whose end nobody else would notice
+AGAIN_WITHIN_S = promised(5.0)  # much shorter than the lease of 30 s, after which other processes would notice
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGSEGV, marks=pytest.mark.verify), signal.SIGKILL])
@@ -40,7 +40,7 @@ def test_the_device_is_free_and_runs_the_next_job_within_seconds_of_a_runners_cr
     again_s = time.time() - crashed_s
     record_property("again_s", f"{again_s:.2f}")
     assert again_s < AGAIN_WITHIN_S
-    # What something outside ended is tried again first; a crash is the benchmark's own.
+    # A run that was killed from outside is retried first; a crash counts as the benchmark's fault.
     again = crashed if number is signal.SIGKILL else after
     job = until_status(settings, again, Status.RUNNING)
     assert job.started_at is not None

@@ -1,4 +1,4 @@
-"""A whole worker whose device goes: it hands its job over and ends, so that whoever started it sees."""
+"""A whole worker whose device disappears hands its job over and exits with a code of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.workers.whole.looking import (
     until_status,
 )
 
-# A worker as it is, but that its runners are told of a core that no host has.
+# A regular worker whose runners get a nonexistent core.
 ON_LOST_CORES = f"""
 import sys
 import workers.worker as module

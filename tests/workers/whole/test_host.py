@@ -1,6 +1,6 @@
-"""A worker's host vanishes in mid-run: its job runs elsewhere in time, and what comes back later counts no more.
+"""A worker's host vanishes during a run: its job runs elsewhere in time, and a host that returns can't affect it.
 
-DYNO_TEST_LEASE_S=30 tries it at full length: with the lease, heartbeat and reaper of production, a minute for each.
+DYNO_TEST_LEASE_S=30 tests this with the lease, heartbeat and reaper of production; each test then takes a minute.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ELSEWHERE_WITHIN_S = promised(50 * SCALE)
 
 
 def lost(pids: list[int]) -> Callable[[], None]:
-    """The power fails: nobody has the time to hand anything back, as all are stopped before the first is killed."""
+    """A power failure: all processes are stopped before the first is killed, so none can hand anything back."""
     frozen(pids)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -44,7 +44,7 @@ def lost(pids: list[int]) -> Callable[[], None]:
 
 
 def frozen(pids: list[int]) -> Callable[[], None]:
-    """The host, or a virtual machine on it, is suspended, and resumed later."""
+    """The host, or its virtual machine, is suspended and resumed later."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
 

@@ -1,6 +1,6 @@
-"""A job that lasts many leases: nothing runs out under it, nothing brings it back, nothing grows with it.
+"""A job that lasts many leases: its lease never runs out, it isn't requeued, and no data grows with its duration.
 
-A job of twelve hours takes 1440 leases of 30 s. DYNO_TEST_LEASES is how many are tried.
+A job of twelve hours takes 1440 leases of 30 s. DYNO_TEST_LEASES sets how many are tested.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_a_job_of_many_leases_is_one_attempt_while_every_reaper_looks(
     long_s = LEASES * LEASE_S
     [job_id] = submit(there, tiny(measure={"min_samples": 20, "min_s": long_s, "max_s": long_s}))
     until_measuring(there, job_id)
-    # A wake-up that were still held for its worker would be given out again after Celery's 12 h, and again.
+    # Celery would redeliver an unacknowledged wake-up every 12 h.
     assert [key for key in client.scan_iter(f"{key_prefix(there)}*") if "unacked" in key] == []
     eventually(lambda: jobs_of(there, job_id)[0].done, 60 + 2 * long_s)
     [job] = jobs_of(there, job_id)

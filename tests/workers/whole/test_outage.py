@@ -1,4 +1,4 @@
-"""Redis is away while a benchmark runs: the benchmark doesn't notice, and its result arrives afterwards."""
+"""A Redis outage during a benchmark: the benchmark isn't affected, and its result is written afterwards."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.workers.conftest import Store, tiny
 from tests.workers.whole.looking import StartWorker, submit, until_idle, until_sampling, until_status
 
 OUTAGE_S = float(os.environ.get("DYNO_TEST_OUTAGE_S", "5"))
-AROUND_S = 3.0  # how long the benchmark takes beside
-LEASE_S = min(30.0, 0.75 * OUTAGE_S)  # it runs out meanwhile
+AROUND_S = 3.0  # duration of the benchmark before and after the outage
+LEASE_S = min(30.0, 0.75 * OUTAGE_S)  # runs out during the outage
 
 
 def dead(server: EmbeddedServer) -> Callable[[], object]:
@@ -40,7 +40,7 @@ def test_a_benchmark_goes_on_while_redis_is_away_and_its_result_arrives_once_it_
 ) -> None:
     sampling_s = OUTAGE_S + AROUND_S
     with EmbeddedServer() as server:
-        # A reaper that believed the lease would have taken it before the next heartbeat.
+        # A reaper without the grace period would have taken the lease before the next heartbeat.
         quick = {"redis_url": server.url, "lease_s": LEASE_S, "heartbeat_s": LEASE_S / 4, "reap_every_s": 0.1}
         there = settings.model_copy(update=quick)
         start_worker(HERE, there)

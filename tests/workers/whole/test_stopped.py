@@ -1,4 +1,4 @@
-"""A worker that is stopped and goes on later, when its job belongs to somebody else."""
+"""A worker that is stopped and continued after another worker has taken its job."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ from tests.workers.whole.looking import (
 
 
 @two_cores
-def test_what_a_worker_that_was_stopped_says_later_counts_no_more(
-    start_worker: StartWorker, short_lease: Settings
-) -> None:
+def test_late_calls_of_a_stopped_worker_do_not_count(start_worker: StartWorker, short_lease: Settings) -> None:
     workers = {device: start_worker(device, short_lease) for device in (HERE, THERE)}
     until_idle(short_lease, 2)
     [job_id] = submit(short_lease, tiny(measure=SHORT))
@@ -56,7 +54,7 @@ def test_the_live_runner_of_a_stopped_worker_keeps_its_successor_off_the_device(
     [job_id] = submit(short_lease, tiny(measure=LONG))
     until_measuring(short_lease, job_id)
     runner = runner_of(discover(HERE, short_lease), short_lease)
-    assert runner in family_of(stopped.pid)  # its worker's lock would go with its worker
+    assert runner in family_of(stopped.pid)  # a lock held by the worker would end with it
 
     def is_measured_by_the_second() -> bool:
         [job] = jobs_of(short_lease, job_id)

@@ -1,4 +1,4 @@
-"""Wake-ups that are lost, come many times, late or for another queue: each job runs once, and none is left."""
+"""Wake-ups that are lost, repeated, late or for another queue: each job runs once, and no job is left waiting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEVICES = (HERE, THERE)
 
 
 def send(settings: Settings, *queues: str) -> None:
-    """One wake-up each, however many wait there already."""
+    """Send one wake-up per queue, even if others are pending."""
     publisher = app(settings)
     with publisher.connection_for_write() as connection:
         for queue in queues:
@@ -28,7 +28,9 @@ def send(settings: Settings, *queues: str) -> None:
 
 @two_cores
 @pytest.mark.parametrize("each", [5, pytest.param(12, marks=pytest.mark.verify)])
-def test_whatever_befalls_wake_ups_each_job_runs_once(start_worker: StartWorker, settings: Settings, each: int) -> None:
+def test_each_job_runs_once_whatever_happens_to_wake_ups(
+    start_worker: StartWorker, settings: Settings, each: int
+) -> None:
     there = settings.model_copy(update={"reap_every_s": 0.5})
     for device in DEVICES:
         start_worker(device, there)
@@ -39,8 +41,8 @@ def test_whatever_befalls_wake_ups_each_job_runs_once(start_worker: StartWorker,
     held: list[str] = []
     ids += submit(there, *specs[each : 2 * each], call=lambda _, queue: held.append(queue))
     ids += submit(there, *specs[2 * each :], call=lambda _, queue: send(there, *[queue] * 20))  # many times
-    send(there, *reversed(held))  # late, and the other way round
-    send(there, *["any"] * 20)  # for nothing
+    send(there, *reversed(held))  # late, and in reverse order
+    send(there, *["any"] * 20)  # without a job
     eventually(lambda: all(job.done for job in jobs_of(there, *ids)), 150)
     until_idle(there, 2)
     ids += submit(there, tiny(device=DEVICES[0]), call=lambda *_: None)  # lost, and nobody else calls that worker

@@ -1,4 +1,4 @@
-"""Whole worker processes: killed, interrupted, and two at once."""
+"""Whole worker processes: killed, interrupted, and two at the same time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_two_workers_run_many_jobs_once_each(start_worker: StartWorker, settings
     assert {job.worker.device.partition("@")[0] for job in jobs if job.worker} == {HERE, THERE}
 
 
-def test_a_worker_beside_another_dyno_s_says_whose_cores_it_waits_for_and_measures_its_peaks_later(
+def test_a_worker_beside_another_dyno_names_the_holder_and_measures_its_peaks_later(
     start_worker: StartWorker, settings: Settings, capfd: pytest.CaptureFixture[str]
 ) -> None:
     here = discover(HERE, settings)
@@ -157,7 +157,7 @@ def test_a_second_signal_does_not_wait(start_worker: StartWorker, settings: Sett
 
 @two_cores
 @pytest.mark.on_tensorflow
-def test_a_worker_runs_what_waited_for_it_says_what_it_offers_and_keeps_off_its_cores(
+def test_a_worker_runs_waiting_jobs_publishes_its_device_and_keeps_off_its_cores(
     start_worker: StartWorker, settings: Settings
 ) -> None:
     apart = settings.model_copy(update={"reserved_cores": str(CORE)})
@@ -177,7 +177,7 @@ def listens(server: EmbeddedServer) -> bool:
         return any(each["cmd"] == "brpop" for each in client.client_list())
 
 
-def test_a_worker_calls_itself_after_each_crash_of_redis(start_worker: StartWorker, settings: Settings) -> None:
+def test_a_worker_wakes_itself_after_each_crash_of_redis(start_worker: StartWorker, settings: Settings) -> None:
     with EmbeddedServer() as server:
         there = settings.model_copy(update={"redis_url": server.url, "reap_every_s": 600.0})
         worker = start_worker(HERE, there)

@@ -1,4 +1,4 @@
-"""Whose weights a training takes, and how it says that they are another model's."""
+"""Loading weights, and the errors for another model's weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Made = Callable[..., Any]
 
 @pytest.fixture
 def made(tensorflow: TensorFlow) -> Made:
-    """A model of dense layers of these widths over two inputs."""
+    """A model with dense layers of these widths and two inputs."""
     keras = tensorflow.keras
 
     def make(widths: Sequence[int], *, jit_compile: bool = False) -> Any:
@@ -44,9 +44,7 @@ def _refused(model: Any, path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["model.weights.h5", "model.keras"])
-def test_the_same_layers_are_loaded_with_or_without_what_the_optimiser_had(
-    made: Made, tmp_path: Path, name: str
-) -> None:
+def test_matching_layers_load_with_or_without_optimiser_state(made: Made, tmp_path: Path, name: str) -> None:
     trained, fresh = made([3, 1]), made([3, 1])
     trained.fit(np.ones((2, 2)), np.ones((2, 1)), verbose=0)
     (trained.save if name.endswith(".keras") else trained.save_weights)(tmp_path / name)
@@ -72,7 +70,7 @@ def test_other_layers_are_named_with_their_shapes(
     assert f"{name} doesn't fit mine: {told}" in _refused(made([3, 1]), tmp_path / name)
 
 
-def test_of_many_differences_three_are_told(made: Made, tmp_path: Path) -> None:
+def test_an_error_lists_at_most_three_differences(made: Made, tmp_path: Path) -> None:
     made([5, 5, 5]).save_weights(tmp_path / "model.weights.h5")
     assert _refused(made([3, 3, 3]), tmp_path / "model.weights.h5").endswith("; and 3 more")
 
@@ -82,7 +80,7 @@ def test_a_file_that_holds_no_weights_is_refused_in_keras_words(made: Made, tmp_
     assert "OSError" in _refused(made([1]), tmp_path / "model.weights.h5")
 
 
-def test_others_weights_are_found_before_a_step_is_tried(made: Made, context: Context, tmp_path: Path) -> None:
+def test_another_model_s_weights_fail_before_the_first_step(made: Made, context: Context, tmp_path: Path) -> None:
     made([4, 1]).save_weights(tmp_path / "model.weights.h5")
     settings: list[Any] = []
 

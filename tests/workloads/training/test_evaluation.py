@@ -28,7 +28,7 @@ def test_every_sample_is_either_trained_on_or_held_out_with_its_target() -> None
         assert (part.inputs[:, 0] == part.targets).all()
 
 
-def test_which_ones_are_held_out_depends_on_the_seed_alone() -> None:
+def test_the_held_out_samples_depend_on_the_seed_alone() -> None:
     first, again, other = (_validation(NUMBERED, 0.25, seed).targets.tolist() for seed in (3, 3, 4))
     assert first == again
     assert first != other
@@ -71,7 +71,7 @@ def _sure(found: Margin) -> bool:
 
 
 def _slow(random: np.random.Generator, count: int, memory: float) -> NDArray[np.float64]:
-    """Differences around 0 that stay alike for long: of each, this share is in the next one."""
+    """Autocorrelated differences around 0: each keeps this share of the previous one."""
     values = random.standard_normal(count)
     for place in range(1, count):
         values[place] += memory * values[place - 1]
@@ -85,11 +85,11 @@ def test_the_interval_is_student_s_t_over_blocks_in_their_order() -> None:
     half = 3.883406 * np.arange(20).std(ddof=1) / 20**0.5  # t of 19 degrees of freedom, 99.95 %
     assert (found.blocks, found.by.value) == (MAX_BLOCKS, 9.5)
     assert (found.by.low, found.by.high) == (pytest.approx(9.5 - half), pytest.approx(9.5 + half))
-    assert found.told() == {"by": 9.5, "low": found.by.low, "high": found.by.high, "blocks": 20}
+    assert found.to_json() == {"by": 9.5, "low": found.by.low, "high": found.by.high, "blocks": 20}
     assert _sure(found)
 
 
-def test_what_is_worse_or_only_perhaps_better_is_not_surely_better() -> None:
+def test_worse_and_uncertain_models_are_not_better() -> None:
     own = RANDOM.random(200)
     assert not _sure(_margin(own + 1, own))
     assert not _sure(_margin(own, own))
@@ -99,7 +99,7 @@ def test_what_is_worse_or_only_perhaps_better_is_not_surely_better() -> None:
 
 @pytest.mark.parametrize("memory", [0.9, 0.95])
 def test_neighbours_that_are_alike_hardly_ever_seem_surely_better(memory: float) -> None:
-    """One by one, such values would seem so in a sixth to a quarter of the cases."""
+    """Treated as independent, such values would seem better in a sixth to a quarter of the cases."""
     random = np.random.default_rng(4)
     sure = sum(_sure(_margin(np.zeros(1000), _slow(random, 1000, memory))) for _ in range(200))
     assert sure <= 5  # 2.5 % of 200, as many as 95 % would let through if blocks were independent
@@ -108,5 +108,5 @@ def test_neighbours_that_are_alike_hardly_ever_seem_surely_better(memory: float)
 def test_too_few_values_for_blocks_give_no_interval_and_say_so() -> None:
     found = _margin(np.zeros(10 * MIN_BLOCKS - 1), np.ones(10 * MIN_BLOCKS - 1))
     assert (found.by.value, found.by.low, _sure(found)) == (1.0, None, False)
-    assert found.told()["reason"] == "49 values held out make no 5 blocks of 10"
+    assert found.to_json()["reason"] == "49 held-out values are too few for 5 blocks of 10"
     assert _sure(_margin(np.zeros(10 * MIN_BLOCKS), np.ones(10 * MIN_BLOCKS)))

@@ -1,4 +1,4 @@
-"""Which `jit_compile` a training gets."""
+"""The choice of a training's `jit_compile`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TARGETS = INPUTS.sum(axis=-1, keepdims=True)
 
 
 class Made:
-    """Plans whose models are counted, by setting."""
+    """Plans that count their models by setting."""
 
     def __init__(self, framework: TensorFlow, *more: Any) -> None:
         self.settings: list[JitCompile] = []
@@ -44,7 +44,7 @@ class Made:
 
 @pytest.fixture
 def untold(context: Context) -> BuildContext:
-    """Of a first run: nothing was chosen before."""
+    """The context of a first run, without an earlier choice."""
     return replace(context(), tuned={})
 
 
@@ -70,27 +70,27 @@ def test_auto_is_the_faster_one_of_both(measured: tuple[Made, JitChoice]) -> Non
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_what_was_asked_for_is_not_measured(tensorflow: TensorFlow, untold: BuildContext, asked: bool) -> None:
+def test_a_requested_setting_is_not_measured(tensorflow: TensorFlow, untold: BuildContext, asked: bool) -> None:
     made = Made(tensorflow)
     choice = _chosen(made, untold, asked)
-    assert (made.settings, choice.setting, choice.details["how"]) == ([], asked, "as asked for")
+    assert (made.settings, choice.setting, choice.details["how"]) == ([], asked, "as requested")
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_later_runs_do_as_the_first(tensorflow: TensorFlow, context: Context, first: bool) -> None:
     made = Made(tensorflow)
     choice = _chosen(made, replace(context(), tuned={"jit_compile": first}))
-    assert (made.settings, choice.setting, choice.details["how"]) == ([], first, "as the first run")
+    assert (made.settings, choice.setting, choice.details["how"]) == ([], first, "as in the first run")
 
 
-def test_over_replicas_it_is_off_without_measuring(tensorflow: TensorFlow, untold: BuildContext) -> None:
+def test_over_replicas_jit_is_off_without_measuring(tensorflow: TensorFlow, untold: BuildContext) -> None:
     made = Made(tensorflow)
     assert not _chosen(made, replace(untold, replicas=8)).setting
     assert made.settings == []
 
 
 class Renamed(TensorFlow):
-    """The real framework under another one's name: only the name decides there."""
+    """The real framework under another name: the choice depends only on the name."""
 
     def __init__(self, sound: TensorFlow, name: str) -> None:
         super().__init__()
@@ -109,13 +109,13 @@ def test_frameworks_with_one_way_only_are_not_measured(
 @pytest.mark.parametrize(
     ("name", "asked", "how"),
     [
-        ("jax", False, "asked for false; JAX compiles every step"),
+        ("jax", False, "requested false; JAX compiles every step"),
         ("jax", True, "JAX compiles every step"),
-        ("torch", True, "asked for true; PyTorch's step is not compiled"),
+        ("torch", True, "requested true; PyTorch's step is not compiled"),
         ("torch", False, "PyTorch's step is not compiled"),
     ],
 )
-def test_a_framework_with_one_way_only_says_so_whatever_was_asked_for(
+def test_a_framework_with_a_single_setting_reports_it(
     tensorflow: TensorFlow, untold: BuildContext, name: str, asked: bool, how: str
 ) -> None:
     choice = _chosen(Made(tensorflow), replace(untold, framework=Renamed(tensorflow, name)), asked)
@@ -131,7 +131,7 @@ def test_an_accelerator_is_measured_at_the_full_batch(
 
 
 class FailsLater(Renamed):
-    """The compiled step costs nothing in the first round, and fails in the second."""
+    """The compiled step takes no time in the first round and fails in the second."""
 
     def __init__(self, sound: TensorFlow) -> None:
         super().__init__(sound, sound.name)
@@ -157,7 +157,7 @@ class FailsLater(Renamed):
 def test_xla_that_failed_in_a_later_round_is_not_chosen(tensorflow: TensorFlow, untold: BuildContext) -> None:
     choice = _chosen(Made(tensorflow), replace(untold, framework=FailsLater(tensorflow)))
     assert not choice.setting
-    assert choice.details["how"] == "XLA failed on it: RuntimeError"
+    assert choice.details["how"] == "XLA failed: RuntimeError"
     assert str(choice.details["step_s"]).startswith("{'false'")
 
 
@@ -170,10 +170,10 @@ def test_what_xla_can_not_compile_is_not_compiled(tensorflow: TensorFlow, untold
     made = Made(tensorflow, tensorflow.keras.layers.Lambda(unknown_to_xla, output_shape=(4,)))
     choice = _chosen(made, untold)
     assert not choice.setting
-    assert "XLA failed on it" in str(choice.details["how"])
+    assert "XLA failed" in str(choice.details["how"])
 
 
-def test_measuring_leaves_the_training_as_it_would_have_been(tensorflow: TensorFlow, untold: BuildContext) -> None:
+def test_measuring_does_not_change_the_training(tensorflow: TensorFlow, untold: BuildContext) -> None:
     def losses(context: BuildContext) -> list[float]:
         context.framework.seed(context.seed)
         params = TrainingParams(epochs=2, batch_size=10)

@@ -1,4 +1,4 @@
-"""A training's epochs, validation, callbacks and trials, and what its result says of them."""
+"""A training's epochs, validation, callbacks and trials, and their fields in the result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _weight(model: Any) -> float:
 
 
 class Judge:
-    """Remembers what it was given; `accuracies` are what it says, one after the other."""
+    """Records its arguments and returns `accuracies` in turn."""
 
     def __init__(self, accuracies: Sequence[float] = ()) -> None:
         self.weights: list[float] = []
@@ -100,7 +100,7 @@ def test_a_validation_loss_that_falls_however_slowly_is_no_plateau(context: Cont
     assert training.callbacks == []
 
 
-def test_the_best_weights_are_those_that_the_model_ends_with(context: Context) -> None:
+def test_the_model_ends_with_the_best_weights(context: Context) -> None:
     judge = Judge()
     training = _trained(context(), judge, {"validation": AWAY}, epochs=4, validation_share=0.1, best_weights=True)
     assert training.best_epoch == 0
@@ -108,14 +108,14 @@ def test_the_best_weights_are_those_that_the_model_ends_with(context: Context) -
     assert judge.weights == pytest.approx([4 * RATE], rel=1e-4)
 
 
-def test_validation_is_of_the_model_as_it_was_after_the_epoch(context: Context) -> None:
+def test_validation_uses_the_model_after_the_epoch(context: Context) -> None:
     training = _trained(context(), Judge(), {"validation": AWAY}, epochs=2, validation_share=0.1)
     losses = [epoch.validation_loss for epoch in training.epochs]
     assert losses == pytest.approx([1000 + 4 * RATE, 1000 + 8 * RATE], rel=1e-6)  # float32; an epoch is 4e-6
     assert all(epoch.validation_s is not None and epoch.validation_s > 0 for epoch in training.epochs)
 
 
-def test_the_learning_rate_is_told_without_any_validation_too(context: Context) -> None:
+def test_the_learning_rate_is_reported_without_validation_too(context: Context) -> None:
     epochs = _trained(context(), Judge(), epochs=2).epochs
     assert [epoch.learning_rate for epoch in epochs] == pytest.approx([RATE, RATE])
     assert [epoch.validation_loss for epoch in epochs] == [None, None]
@@ -134,12 +134,12 @@ def test_an_execution_of_several_steps_never_goes_past_the_end_of_an_epoch(
     training.execute(1)
     training.complete(0.0, 0.0)
     assert judge.weights == pytest.approx([8 * RATE], rel=1e-4)
-    details, reasons = training.verify().details, {8: "asked for 8; an epoch has no more steps"}
+    details, reasons = training.verify().details, {8: "requested 8; an epoch has no more steps"}
     assert details["steps_per_execution"] == whole
     assert details.get("steps_per_execution_reason") == reasons.get(several)
 
 
-def test_the_share_held_out_is_left_out_of_the_epochs_and_validates(context: Context) -> None:
+def test_the_held_out_share_is_used_for_validation_only(context: Context) -> None:
     given = TrainingParams(batch_size=4, jit_compile=False, validation_share=0.25)
     training = ModelTraining(given, _plan(context(), Judge()), context())
     training.compile()
@@ -170,7 +170,7 @@ def test_trials_give_the_mean_accuracy_with_students_t_over_their_seeds(context:
     assert (training.wrong, [trial.wrong for trial in training.trials]) == (None, [3, 2, 1])
 
 
-def test_a_trial_is_what_a_job_with_its_seed_does(context: Context) -> None:
+def test_a_trial_equals_a_job_with_its_seed(context: Context) -> None:
     mnist = workload("mnist_cnn")
     asked = {"data": "sample", "jit_compile": False, "batch_size": 32, "train_samples": 128, "test_samples": 64}
 
@@ -190,14 +190,14 @@ def test_a_trial_is_what_a_job_with_its_seed_does(context: Context) -> None:
 
 
 @pytest.mark.parametrize("name", ["early_stopping_patience", "reduce_lr_patience", "best_weights"])
-def test_what_goes_by_the_validation_loss_needs_a_validation(name: str) -> None:
+def test_fields_that_use_the_validation_loss_need_a_validation(name: str) -> None:
     value = True if name == "best_weights" else 2
     with pytest.raises(InvalidSpec, match="validation_share above 0"):
         validate_params(workload("mnist_cnn"), {name: value})
     validate_params(workload("mnist_cnn"), {name: value, "validation_share": 0.1})
 
 
-def test_a_training_leaves_a_picture_and_a_model_that_others_can_load(context: Context, tmp_path: Path) -> None:
+def test_a_training_saves_a_plot_and_a_model_that_loads_elsewhere(context: Context, tmp_path: Path) -> None:
     judge = Judge()
     ready = replace(context(), artifacts=tmp_path)
     _trained(ready, judge, export="saved_model")
@@ -218,7 +218,7 @@ def test_a_training_leaves_a_picture_and_a_model_that_others_can_load(context: C
     assert float(served(np.ones((1, 1), np.float32))[0, 0]) == pytest.approx(judge.weights[0])
 
 
-def test_a_training_goes_on_from_the_weights_of_another(context: Context, tmp_path: Path) -> None:
+def test_a_training_starts_from_another_job_s_weights(context: Context, tmp_path: Path) -> None:
     first, second = Judge(), Judge()
     _trained(replace(context(), artifacts=tmp_path), first)
     _trained(replace(context(), weights=tmp_path / "model.weights.h5"), second)
@@ -257,7 +257,7 @@ def _exploding(context: BuildContext, steps_per_execution: int = 1) -> ModelTrai
     return training
 
 
-def test_a_training_that_succeeded_is_kept_when_its_loss_is_no_number_in_the_timing_after_it(context: Context) -> None:
+def test_a_finished_training_survives_a_nonfinite_loss_in_the_timing(context: Context) -> None:
     training = _exploding(context())
     training.execute(1)
     assert len(training.complete(0.0, 0.0).epochs) == 1
@@ -267,13 +267,13 @@ def test_a_training_that_succeeded_is_kept_when_its_loss_is_no_number_in_the_tim
     assert raised == {"LOSS_NONFINITE": "A", "OUTPUT_NONFINITE": "A"}
 
 
-def test_a_run_that_only_times_warns_of_a_loss_that_is_no_number(context: Context) -> None:
+def test_a_timing_run_warns_of_a_nonfinite_loss(context: Context) -> None:
     training = _exploding(context(run=1))
     training.execute(50)
     assert [raised.code for raised in training.verify().warnings] == ["LOSS_NONFINITE", "OUTPUT_NONFINITE"]
 
 
-def test_a_run_that_trains_fails_with_a_loss_that_is_no_number(context: Context) -> None:
+def test_a_training_run_fails_with_a_nonfinite_loss(context: Context) -> None:
     training = _exploding(context())
     with pytest.raises(RunFailed) as failed:
         training.execute(50)
@@ -281,7 +281,7 @@ def test_a_run_that_trains_fails_with_a_loss_that_is_no_number(context: Context)
 
 
 class StepByStep(TensorFlow):
-    """The real framework, with one step a call as JAX has it on a CPU."""
+    """The real framework with one step per call, like JAX on a CPU."""
 
     def __init__(self, sound: TensorFlow) -> None:
         super().__init__()
@@ -293,10 +293,10 @@ class StepByStep(TensorFlow):
         return super().trainer(model, samples, batch_size, seed, 1)
 
 
-def test_steps_that_a_framework_makes_one_by_one_are_told(tensorflow: TensorFlow, context: Context) -> None:
+def test_steps_in_separate_calls_are_reported_with_the_reason(tensorflow: TensorFlow, context: Context) -> None:
     details = _exploding(context(StepByStep(tensorflow)), steps_per_execution=3).verify().details
     assert details["steps_per_execution"] == 1
-    why = "asked for 3; tensorflow makes each step a call of its own on this device"
+    why = "requested 3; tensorflow runs each step in a separate call on this device"
     assert details["steps_per_execution_reason"] == why
 
 
@@ -308,7 +308,7 @@ def test_steps_that_a_framework_makes_one_by_one_are_told(tensorflow: TensorFlow
         ("shakespeare_lstm", {"window": 5, "embedding": 4}),
     ],
 )
-def test_only_the_steps_that_are_made_count_as_work(
+def test_only_steps_made_count_as_work(
     tensorflow: TensorFlow, context: Context, name: str, params: dict[str, Any]
 ) -> None:
     small = {"units": 4, "batch_size": 10, "steps_per_execution": 3, "jit_compile": False}

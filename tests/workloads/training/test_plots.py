@@ -25,7 +25,7 @@ def _pixels(path: Path) -> Pixels:
 
 
 def _red_columns(pixels: Pixels) -> list[int]:
-    """In which tenths of the width something is written in red, however blurred."""
+    """The tenths of the width that contain red text, even blurred."""
     red, green, blue = pixels.astype(int).transpose(2, 0, 1)
     places = np.flatnonzero(((red > green + 50) & (red > blue + 50)).any(axis=0))
     return sorted({int(place * 10 // pixels.shape[1]) for place in places})

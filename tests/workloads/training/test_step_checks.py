@@ -1,4 +1,4 @@
-"""Steps that are counted and not made, change nothing, or compute in another precision.
+"""Steps that are counted but not made, change nothing, or use another precision.
 
 Also what data and weights show of a timed training, on the real network of the digits.
 """
@@ -25,13 +25,13 @@ ORIGIN = DataOrigin(name="noise", kind="synthetic", train_samples=64, test_sampl
 
 
 class Asked(TrainingParams):
-    """Of a workload that lets a precision be asked for."""
+    """Params of a workload with a selectable precision."""
 
     dtype: str = "float32"
 
 
 def _training(context: BuildContext, policy: str = "float32", **params: Any) -> Any:
-    """Of numbers drawn at random, by a network of two layers, that ends in float32 as mixed ones do."""
+    """Random data and a network of two layers that ends in float32, as mixed precision does."""
     random, keras = np.random.default_rng(2), context.framework.keras
 
     def make(jit_compile: JitCompile) -> Any:
@@ -67,11 +67,11 @@ def _raised(found: Verification) -> dict[str, ResultWarning]:
 def test_the_optimiser_made_as_many_steps_as_the_figure_counts(context: Context, run: int, at_once: int) -> None:
     found = _verified(_training(context(run=run), steps_per_execution=at_once))
     assert "UNIT_MISMATCH" not in _raised(found)
-    assert "changed no weight" not in found.unchecked.get(CODE, "")
+    assert "changed a weight" not in found.unchecked.get(CODE, "")
 
 
 @pytest.mark.parametrize("run", [0, 1])
-def test_steps_that_are_counted_and_not_made_are_told(context: Context, run: int) -> None:
+def test_steps_that_are_counted_but_not_made_raise_a_warning(context: Context, run: int) -> None:
     built = _training(context(run=run))
     steps = built._trainer.steps
     built._trainer.steps = lambda count: steps(count - count // 10)
@@ -80,7 +80,7 @@ def test_steps_that_are_counted_and_not_made_are_told(context: Context, run: int
     assert raised.evidence == {"counted_steps": asked, "made_steps": asked - 2}
 
 
-def test_steps_that_change_no_weight_show_nothing_in_whichever_run(context: Context) -> None:
+def test_steps_that_change_no_weight_stay_unchecked_in_every_run(context: Context) -> None:
     for run in (0, 1):
         built = _training(context(run=run))
         complete = built.complete
@@ -93,7 +93,7 @@ def test_steps_that_change_no_weight_show_nothing_in_whichever_run(context: Cont
         built.complete = still
         built._model.optimizer.learning_rate = 0.0 if run else 1e-2
         found = _verified(built)
-        assert found.unchecked[CODE] == f"timed steps that changed no weight: {10 + run}"
+        assert found.unchecked[CODE] == f"none of the {10 + run} timed steps changed a weight"
         assert CODE not in found.verified
 
 
@@ -107,7 +107,7 @@ def test_steps_that_change_no_weight_show_nothing_in_whichever_run(context: Cont
         ("float32", "bfloat16", "float32"),
     ],
 )
-def test_what_the_layers_compute_in_is_held_against_what_was_asked_for(
+def test_the_layers_precision_is_compared_with_the_requested_one(
     context: Context, policy: str, asked: str, observed: str
 ) -> None:
     found = _verified(_training(context(run=1), policy, dtype=asked))
@@ -116,9 +116,7 @@ def test_what_the_layers_compute_in_is_held_against_what_was_asked_for(
 
 
 @pytest.mark.parametrize(("left_out", "raised"), [(30, False), (40, True)])
-def test_steps_left_out_for_infinite_gradients_are_no_fault_while_they_are_few(
-    context: Context, left_out: int, raised: bool
-) -> None:
+def test_a_few_steps_skipped_for_infinite_gradients_are_allowed(context: Context, left_out: int, raised: bool) -> None:
     keras = context().framework.keras
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     inner = keras.optimizers.SGD(1e-2)
@@ -175,7 +173,7 @@ def test_data_that_are_all_zero_are_caught(looked_at: Callable[..., CheckedTrain
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_weight_that_is_no_number_is_caught(looked_at: Callable[..., CheckedTraining], value: float) -> None:
+def test_a_nonfinite_weight_is_detected(looked_at: Callable[..., CheckedTraining], value: float) -> None:
     found = looked_at(spoil=value)
     assert _codes(found) == ["OUTPUT_NONFINITE"]
     assert found.warnings[0].evidence == {"nonfinite": 1, "elements": 20}

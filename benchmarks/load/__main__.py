@@ -8,7 +8,6 @@ At full size five to six minutes; it then writes docs/results/load.md. A smaller
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Iterable
 
 import uvloop
@@ -56,10 +55,8 @@ async def _all(names: Iterable[str], rounds: int, stretch_s: float, scale: float
     found = {}
     with api() as shipped:
         for name in names:
-            own = ABUSES[name].settings
-            with api(**own) if own else contextlib.nullcontext(shipped) as one:
-                found[name] = await measure(one, name, rounds, stretch_s, scale)
-                assert one.lives, f"the API ended under {name}"
+            found[name] = await measure(shipped, name, rounds, stretch_s, scale)
+            assert shipped.lives, f"the API ended under {name}"
     if "idle" in names:
         with api(**KEPT) as roomy:
             found[page.ALL_KEPT] = await measure(roomy, "idle", rounds, stretch_s, scale)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 
 from benchmarks.load.callers import SPEC, Noted
 from benchmarks.load.wire import answer, opened, request
@@ -16,7 +16,6 @@ TICK_S = 0.01
 SOURCES = [f"127.0.0.{last}" for last in range(2, 10)]
 LARGE_BYTES = 200_000_000
 PIECE = b" " * 65536
-FEW_PLACES = {"MAX_CONNECTIONS": "400"}  # the kernel keeps megabytes for each reader, and has no room for thousands
 JSON = "Host: localhost\r\nContent-Type: application/json\r\n"
 POST = f"POST /v1/jobs HTTP/1.1\r\n{JSON}"
 
@@ -24,13 +23,12 @@ POST = f"POST /v1/jobs HTTP/1.1\r\n{JSON}"
 @dataclass
 class Abuse:
     """`run` goes on until it is canceled. `count`: connections at full size; `per_s`: how many of them are opened in a
-    second, or how often all of them together do it. `settings`: of the API, where they aren't those of production."""
+    second, or how often all of them together do it."""
 
     what: str
     run: Callable[[int, int, float, Noted], Awaitable[None]]
     count: int
     per_s: float
-    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextlib.asynccontextmanager
@@ -75,15 +73,6 @@ async def _slow_heads(port: int, count: int, per_s: float, noted: Noted) -> None
 
 async def _slow_bodies(port: int, count: int, per_s: float, noted: Noted) -> None:
     await _trickle(port, count, per_s, f"{POST}Content-Length: 65000\r\n\r\n".encode() + b"{" + PIECE[:63_000], b" ")
-
-
-async def _stuck_readers(port: int, count: int, per_s: float, noted: Noted) -> None:
-    """Each asks for more than the kernel keeps on its way, of what needs no key."""
-    first = request("GET", "/docs/swagger-ui-bundle.js") * 3
-    async with connected(port, count, per_s, first) as lines:
-        for _, writer in lines:
-            writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await asyncio.Event().wait()
 
 
 async def _streams(port: int, count: int, per_s: float, noted: Noted) -> None:
@@ -169,7 +158,6 @@ ABUSES: dict[str, Abuse] = {
     "idle": Abuse("connections that say nothing", _idle, 10_000, 2500.0),
     "slow heads": Abuse("heads of which a byte comes each second", _slow_heads, 1000, 500.0),
     "slow bodies": Abuse("bodies of 63 KB, and then a byte each second", _slow_bodies, 1000, 500.0),
-    "stuck readers": Abuse("callers that read nothing, on all of 400 places", _stuck_readers, 410, 100.0, FEW_PLACES),
     "streams": Abuse("readers of all events, ten more than there may be", _streams, 1010, 250.0),
     "200 MB": Abuse("bodies of 200 MB in chunks", _again(_large), 20, 100.0),
     "deep": Abuse("bodies of 60 KB that are 12,000 levels deep", _again(_deep), 20, 200.0),

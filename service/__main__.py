@@ -88,7 +88,7 @@ def main() -> int:
     except DynoError as error:
         return _refuse(error.detail, 1)
     gc.collect()
-    gc.freeze()  # or each full collection looks through all modules, for 80 ms (docs/results/server.md)
+    gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/results/server.md)
     Server(_config(app, settings), app.state.stopping).run()
     return 0
 

@@ -119,8 +119,6 @@ class Settings(BaseSettings):
     max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = 4000  # at most half of the process's open-file limit
     head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # from the head's first byte, or from the connect
     body_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0  # for a whole JSON body
-    write_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0  # for a response of which the client reads nothing
-    max_unsent_bytes: Annotated[int, Field(ge=2**20)] = 64 * 2**20  # of all responses that their clients don't read
     max_queued: Annotated[int, Field(ge=0)] = 100_000
     cors_origins: Annotated[
         tuple[CorsOrigin, ...], NoDecode, BeforeValidator(_split_at_commas)

@@ -10,6 +10,7 @@ Exit codes:
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -28,41 +29,31 @@ from dyno.settings import Settings, WrongSettings, load_settings
 from service.anonymous_access import needs_keys
 from service.app import create_app
 from service.middleware import ACCESS_LOG
-from service.server.connections import ConnectionLimit
-from service.server.http_protocol import HttpProtocol
-from service.server.process import GarbageCollection, ServerLoop, allowed_connections, tls_error
+from service.server import HttpProtocol, allowed_connections, set_tcp_user_timeout, tls_error
 from service.state import check_store, has_keys
 
 KEEP_ALIVE_S = 75  # longer than common proxies keep idle connections, so that none reuses one that we just closed
-SENDING_OF = 4  # one in four connections may be sending a body; each holds up to 64 KiB in memory
 
 
 class Server(uvicorn.Server):
     """Print the address once it listens, and end long polls at shutdown."""
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, handshake_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
         super().__init__(config)
-        self._stopping, self._handshake_s = stopping, handshake_s
+        self._stopping = stopping
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._garbage = GarbageCollection()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Print the address once everything is open. With port 0 the system picks a port, so scripts read it here."""
         self._loop = asyncio.get_running_loop()
-        if isinstance(self._loop, ServerLoop):
-            self._loop.handshake_s = self._handshake_s
         await super().startup(sockets)
-        self._garbage.start()
         if self.started:
+            set_tcp_user_timeout(each for server in self.servers for each in server.sockets)
             port = self.servers[0].sockets[0].getsockname()[1]
             sys.stdout.write(
                 f"dyno serves {'https' if self.config.is_ssl else 'http'}://{_in_url(self.config.host)}:{port}\n"
             )
             sys.stdout.flush()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
-        await self._garbage.stop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Wake long polls now: the lifespan, which could do so, ends only after the last response."""
@@ -96,23 +87,23 @@ def main() -> int:
         check_store(settings)
     except DynoError as error:
         return _refuse(error.detail, 1)
-    Server(_config(app, settings), app.state.stopping, settings.head_timeout_s).run()
+    gc.collect()
+    gc.freeze()  # else each full collection visits all modules and stops requests for 80 ms (docs/results/server.md)
+    Server(_config(app, settings), app.state.stopping).run()
     return 0
 
 
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    most = settings.max_connections
-    limit = ConnectionLimit(most, max(1, most // SENDING_OF), settings.max_unsent_bytes)
-    connection = partial(HttpProtocol, settings, limit, app.state.meter)
     return uvicorn.Config(
         app,
-        loop=f"{ServerLoop.__module__}:{ServerLoop.__name__}",
-        http=cast(type[asyncio.Protocol], connection),
+        loop="uvloop",
+        http=cast(type[asyncio.Protocol], partial(HttpProtocol, settings, app.state.meter)),
         ws="none",
         host=settings.host,
         port=settings.port,
         access_log=False,
         log_config=None,
+        log_level=logging.ERROR,  # uvicorn warns of each malformed request, and clients could fill a disk
         server_header=False,
         ssl_certfile=settings.tls_cert_file,
         ssl_keyfile=settings.tls_key_file,

@@ -42,7 +42,7 @@ from service.problems import problem
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})  # the label of others is "other"
 # Why the service closed a connection before its client did; docs/operations.md explains each reason.
-CLOSE_REASONS = ("full", "large_head", "made_room", "malformed", "silent", "slow_head", "stuck")
+CLOSE_REASONS = ("full", "large_head", "malformed", "silent", "slow_head")
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 

@@ -288,9 +288,8 @@ async def _of_dyno(request: Request, error: Exception) -> Response:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return problem("internal-error", _INTERNAL)
     errors = _field_errors(error, status)
-    # If the body wasn't read to its end, the connection can't carry another request. For uploads, assume so.
-    unread = error.code in ("body-too-large", "body-timeout") or request.method == "PUT"
-    headers = {"Connection": "close"} if unread else {}
+    # The rest of any other body is read and dropped: a connection that closed would be reset, and its response lost.
+    headers = {"Connection": "close"} if error.code == "body-timeout" else {}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, LimitReached):

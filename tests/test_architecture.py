@@ -35,19 +35,18 @@ ALLOWED = {
 SERVICE = {
     "openapi": {"auth", "problems"},
     "routes": {"admission", "auth", "dependencies", "middleware", "problems", "state", "streaming", "submission"}
-    | {"server.response_transport", "validation"},
-    "server": {"middleware", "problems"},
+    | {"validation"},
 }
 # file of the service below the routes -> the parts that it may import
 BELOW_ROUTES = {
     "problems": set[str](),
+    "server": {"middleware", "problems"},
     "validation": {"problems"},
     "admission": {"problems", "state", "validation"},
     "submission": {"admission", "problems", "state", "validation"},
 }
 # top-level file or command of the service -> the packages that it assembles; other files may import no package
 USERS = {
-    "__main__": {"server"},
     "app": {"openapi", "routes"},
     "openapi.__main__": {"openapi"},
 }

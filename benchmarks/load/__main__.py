@@ -6,7 +6,6 @@ five to six minutes and writes docs/results/load.md.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 
 import uvloop
@@ -41,10 +40,8 @@ async def _measure(names: Iterable[str]) -> dict[str, Measured]:
     found = {}
     with api() as shipped:
         for name in names:
-            own = ABUSES[name].settings
-            with api(**own) if own else contextlib.nullcontext(shipped) as one:
-                found[name] = await measure(one, name, ROUNDS, STRETCH_S)
-                assert one.process.poll() is None, f"the API ended under {name}"
+            found[name] = await measure(shipped, name, ROUNDS, STRETCH_S)
+            assert shipped.process.poll() is None, f"the API ended under {name}"
     if "idle" in found:
         with api(**KEPT) as roomy:
             found[ALL_KEPT] = await measure(roomy, "idle", ROUNDS, STRETCH_S)

@@ -9,8 +9,8 @@ import json
 import os
 import resource
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 
 import uvloop
 
@@ -20,7 +20,6 @@ TICK_S = 0.01
 SOURCES = [f"127.0.0.{last}" for last in range(2, 10)]
 LARGE_BYTES = 200_000_000
 PIECE = b" " * 65536
-FEW_CONNECTIONS = {"MAX_CONNECTIONS": "400"}  # the kernel's buffers for a thousand stuck readers don't fit in memory
 POST = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 Run = Callable[[int, int, float, Recorded], Awaitable[None]]
 
@@ -28,13 +27,12 @@ Run = Callable[[int, int, float, Recorded], Awaitable[None]]
 @dataclass
 class Abuse:
     """`run` goes on until it is canceled. `count`: connections at full size; `per_s`: how many of them are opened in a
-    second, or how often all of them together do it. `settings`: of the API, where they aren't those of production."""
+    second, or how often all of them together do it."""
 
     what: str
     run: Run
     count: int
     per_s: float
-    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def raise_file_limit() -> None:
@@ -76,15 +74,6 @@ def _trickle(first: bytes, piece: bytes) -> Run:
                         writer.write(piece)
 
     return run
-
-
-async def _stuck_readers(port: int, count: int, per_s: float, recorded: Recorded) -> None:
-    """Each requests more than the kernel buffers, of what needs no key."""
-    first = request("GET", "/docs/swagger-ui-bundle.js") * 3
-    async with connected(port, count, per_s, first) as lines:
-        for _, writer in lines:
-            writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await asyncio.Event().wait()
 
 
 async def _streams(port: int, count: int, per_s: float, recorded: Recorded) -> None:
@@ -162,7 +151,6 @@ ABUSES: dict[str, Abuse] = {
     "idle": Abuse("connections that send nothing", _trickle(b"", b""), 10_000, 2500.0),
     "slow heads": Abuse("heads of which a byte comes each second", _trickle(_SLOW_HEAD, b"x"), 1000, 500.0),
     "slow bodies": Abuse("bodies of 63 KB, and then a byte each second", _trickle(_SLOW_BODY, b" "), 1000, 500.0),
-    "stuck readers": Abuse("clients that read nothing, on all of 400", _stuck_readers, 410, 100.0, FEW_CONNECTIONS),
     "streams": Abuse("readers of all events, ten more than allowed", _streams, 1010, 250.0),
     "200 MB": Abuse("bodies of 200 MB in chunks", _repeat(_large), 20, 100.0),
     "deep": Abuse("bodies of 60 KB that are 12,000 levels deep", _whole(_DEEP), 20, 200.0),

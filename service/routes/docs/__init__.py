@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
 from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse, StreamingResponse
+from starlette.responses import RedirectResponse
 
 from service.dependencies import IfNoneMatch, etag_matches
-from service.server.response_transport import PIECE_BYTES
 
 router = APIRouter(include_in_schema=False)
 
@@ -73,11 +72,4 @@ async def asset(asset: str, if_none_match: IfNoneMatch) -> Response:
     headers = {"ETag": found.etag, "Cache-Control": "no-cache"}
     if etag_matches(if_none_match, found.etag):
         return Response(status_code=304, headers=headers)
-    headers["Content-Length"] = str(len(found.content))
-    return StreamingResponse(_pieces(found.content), media_type=found.media_type, headers=headers)
-
-
-async def _pieces(content: bytes) -> AsyncIterator[bytes]:
-    """The file in pieces, so that a client that doesn't read keeps one piece in memory, not the whole file."""
-    for start in range(0, len(content), PIECE_BYTES):
-        yield content[start : start + PIECE_BYTES]
+    return Response(found.content, media_type=found.media_type, headers=headers)

@@ -6,9 +6,7 @@ import json
 import re
 import resource
 import socket
-import ssl
 import subprocess
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,8 +19,6 @@ from typing import Any
 import httpx
 import pytest
 
-from service.server.http_protocol import MAX_PIPELINED
-from tests.certificates import certificate_for
 from tests.service.test_main import command
 from tests.waiting import eventually
 
@@ -36,20 +32,14 @@ SOON = {
     "max_head_bytes": "4096",
     "head_timeout_s": "1",  # tests on a busy machine are slow from connect to request
     "body_timeout_s": "1",
-    "write_timeout_s": "0.5",
 }
 
 
 class Caller:
-    """One connection to the API. `takes_bytes`: the kernel's receive buffer."""
+    """One connection to the API."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None, takes_bytes: int | None = None) -> None:
-        line = socket.socket()
-        line.settimeout(WITHIN_S)
-        if takes_bytes is not None:
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, takes_bytes)
-        line.connect(("127.0.0.1", port))
-        self.socket = line if tls is None else tls.wrap_socket(line, server_hostname="127.0.0.1")
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
 
     def send(self, data: bytes) -> Caller:
         """Send as much as the API accepts before it closes the connection."""
@@ -138,15 +128,9 @@ class Api:
     port: int
     http: httpx.Client
     log: Path
-    tls: ssl.SSLContext | None
 
-    def call(self, takes_bytes: int | None = None) -> Caller:
-        return Caller(self.port, self.tls, takes_bytes)
-
-    def stuck(self, path: str) -> Caller:
-        """A client that requests `path` as often as the API allows, and reads nothing."""
-        ask = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        return self.call(takes_bytes=4096).send((ask * (1 + MAX_PIPELINED)).encode())
+    def call(self) -> Caller:
+        return Caller(self.port)
 
     def ended(self) -> Counter[str]:
         """The number of connections that the API closed, by reason."""
@@ -161,21 +145,12 @@ class Api:
 
 
 @contextmanager
-def api_process(
-    folder: Path,
-    files: tuple[int, int] | None = None,
-    tls: ssl.SSLContext | None = None,
-    program: Path | None = None,
-    **settings: str,
-) -> Iterator[Api]:
-    """Its log is in `folder`. `files`: the soft and the hard limit on how many it may open. `tls`: what trusts it.
-    `program`: to run in place of the API's own.
+def api_process(folder: Path, files: tuple[int, int] | None = None, **settings: str) -> Iterator[Api]:
+    """Its log is in `folder`. `files`: the soft and the hard limit on how many it may open.
 
     Whatever is done to it, it lives.
     """
     argv, env = command(port="0", **settings)
-    if program is not None:
-        argv = [sys.executable, "-P", str(program)]
     limited = None if files is None else partial(resource.setrlimit, resource.RLIMIT_NOFILE, files)
     log = folder / f"{uuid.uuid4().hex}.log"
     with log.open("wb") as said:
@@ -185,8 +160,8 @@ def api_process(
         try:
             assert process.stdout is not None
             url = process.stdout.readline().split()[-1]
-            with httpx.Client(base_url=url, timeout=WITHIN_S, verify=tls or True) as http:
-                yield Api(process.pid, int(url.rpartition(":")[2]), http, log, tls)
+            with httpx.Client(base_url=url, timeout=WITHIN_S) as http:
+                yield Api(process.pid, int(url.rpartition(":")[2]), http, log)
             assert process.poll() is None
         finally:
             process.kill()
@@ -198,15 +173,6 @@ def api_process(
 def run_api(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AbstractContextManager[Api]]:
     folder = tmp_path_factory.mktemp("api")
     return partial(api_process, folder, redis_url=redis_url, namespace=f"abuse-{uuid.uuid4().hex[:12]}")
-
-
-@pytest.fixture(scope="session")
-def run_tls(
-    run_api: Callable[..., AbstractContextManager[Api]], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., AbstractContextManager[Api]]:
-    cert, key = certificate_for("IP:127.0.0.1", tmp_path_factory.mktemp("tls"))
-    trusting = ssl.create_default_context(cafile=str(cert))
-    return partial(run_api, tls=trusting, tls_cert_file=str(cert), tls_key_file=str(key))
 
 
 @pytest.fixture(scope="session")

@@ -18,12 +18,12 @@ POST = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/
 @pytest.mark.parametrize(
     ("first", "piece"),
     [
-        (GET + b"Content-Length: 2\r\n\r\n{}", b""),
+        (GET + b"X: a\0b\r\n\r\n", b""),
         (GET + b"X: " + b"x" * 5000 + b"\r\n\r\n", b""),
         (GET + b"X: ", b"x"),
         (POST, b" "),
     ],
-    ids=["a body", "a large head", "a slow head", "a slow body"],
+    ids=["not HTTP", "a large head", "a slow head", "a slow body"],
 )
 def test_responses_of_connections_match_the_document(api: Api, first: bytes, piece: bytes) -> None:
     [answer] = api.call().trickle(first, piece).answers()

@@ -13,12 +13,12 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+import service.server
 from dyno.settings import Settings
 from dyno.store.leases import Claim, Leases, LogPiece
 from service.__main__ import Server
 from service.app import create_app
 from service.routes import jobs
-from service.server.process import ServerLoop
 from tests.waiting import eventually
 
 Claimed = Callable[[], tuple[Leases, Claim]]
@@ -29,8 +29,7 @@ WITHIN_S = 30  # half the time after which a stream itself gives up
 @contextmanager
 def served(app: FastAPI) -> Iterator[int]:
     """Run the server of `python -m service`; yields its port."""
-    config = uvicorn.Config(app, port=0, log_config=None, loop=f"{ServerLoop.__module__}:{ServerLoop.__name__}")
-    server = Server(config, app.state.stopping, 10.0)
+    server = Server(uvicorn.Config(app, port=0, log_config=None, loop="uvloop"), app.state.stopping)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -61,7 +60,7 @@ def opens(http: httpx.Client, job_id: str) -> bool:
 def test_a_client_that_stops_reading_is_closed_and_its_slot_is_freed(
     settings: Settings, claimed: Claimed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ServerLoop, "gone_after_s", 0.3)
+    monkeypatch.setattr(service.server, "USER_TIMEOUT_MS", 300)
     leases, claim = claimed()
     leases.heartbeat(claim, None, LogPiece(0, LONG))
     with (

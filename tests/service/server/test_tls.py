@@ -1,11 +1,8 @@
-"""TLS by the API itself, and by a proxy in front of it as in docs/operations.md."""
+"""TLS by the API itself."""
 
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -16,17 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dyno.preflight import free_port
 from dyno.settings import Settings
-from service.server.process import tls_error
+from service.server import tls_error
 from tests.certificates import certificate_for
-from tests.service.keys.conftest import make_key
-from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 SERVICE = [sys.executable, "-P", "-m", "service"]
-[PROXY] = re.findall(r"^```nginx\n(.*?)^```$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE | re.DOTALL)
-TEMPORARY = "\n".join(f"{what}_temp_path {what};" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +52,6 @@ def test_the_api_speaks_tls_itself(redis_url: str, namespace: str, certificate: 
             httpx.get(f"{url}/livez")
         with pytest.raises(httpx.TransportError):
             httpx.get(f"{url}/livez".replace("https", "http"))
-
-
-def test_a_missing_handshake_times_out(redis_url: str, namespace: str, certificate: tuple[Path, Path]) -> None:
-    tls = {"tls_cert_file": certificate[0], "tls_key_file": certificate[1]}
-    with serving(redis_url=redis_url, namespace=namespace, head_timeout_s="0.2", **tls) as url:
-        port = int(url.rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as silent:
-            assert silent.recv(1) == b""
 
 
 def test_a_missing_tls_file_prevents_the_start(redis_url: str, certificate: tuple[Path, Path]) -> None:
@@ -121,40 +105,3 @@ def test_unusable_tls_files_prevent_the_start_with_one_line(
     text = tmp_path / "text.pem"
     text.write_text("no PEM")
     assert refused(redis_url, certificate[0], text) == [f"dyno: DYNO_TLS_KEY_FILE: {text} has no private key in PEM"]
-
-
-def test_the_proxy_of_the_operator_s_page_serves_the_api(
-    redis_url: str, namespace: str, certificate: tuple[Path, Path], tmp_path: Path
-) -> None:
-    if (nginx := shutil.which("nginx")) is None:
-        pytest.skip("nginx is not on this machine")
-    cert, key = certificate
-    port, own = free_port(), {"redis_url": redis_url, "namespace": f"{namespace}-proxy"}
-    with serving(**own) as inner:
-        site = PROXY.replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl").replace("http://127.0.0.1:8000", inner)
-        site = site.replace("/etc/ssl/dyno/fullchain.pem", str(cert)).replace("/etc/ssl/dyno/key.pem", str(key))
-        whole = f"daemon off; pid nginx.pid; events {{}}\nhttp {{ access_log off; {TEMPORARY}\n{site} }}"
-        (tmp_path / "nginx.conf").write_text(whole)
-        server = subprocess.Popen([nginx, "-p", tmp_path, "-c", tmp_path / "nginx.conf", "-e", "stderr"])
-        try:
-            trusting = ssl.create_default_context(cafile=str(cert))
-            with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusting) as http:
-                eventually(lambda: server.poll() is not None or _answers(http))
-                answer = http.get("/readyz", headers={"X-Request-ID": "through-the-proxy"})
-                assert answer.status_code == 200
-                assert answer.headers["x-request-id"] == "through-the-proxy"
-                assert answer.headers["strict-transport-security"]
-                assert http.get("/metrics").status_code == 403
-                assert http.get("/v1/jobs").json()["code"] == "proxy-not-allowed"
-                mine = {"Authorization": f"Bearer {make_key(Settings(**own))[1]}"}
-                assert http.get("/v1/jobs", headers=mine).json()["data"] == []
-        finally:
-            server.terminate()
-            server.wait(60)
-
-
-def _answers(http: httpx.Client) -> bool:
-    try:
-        return http.get("/livez").status_code == 200
-    except httpx.ConnectError:
-        return False

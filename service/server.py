@@ -1,0 +1,217 @@
+"""The API process below the application: limits of a connection, TLS files, open files, dead peers.
+
+A proxy does the rest (docs/operations.md, deploy/nginx.conf). Routes read bodies themselves, and limit their size and
+time (service/validation.py, service/routes/artifacts.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import Iterable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from starlette.datastructures import MutableHeaders
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from dyno.logging import current_request_id
+from dyno.models.job import new_ulid
+from dyno.settings import Settings
+from service.middleware import DEFAULT_HEADERS, HttpMetrics
+from service.problems import problem
+
+log = logging.getLogger(__name__)
+
+MAX_FIELDS = 100
+
+
+class Refusal(NamedTuple):
+    """`why` is a label of dyno_connections_ended_total, the rest a problem."""
+
+    why: str
+    code: str
+    detail: str
+
+
+MALFORMED = Refusal("malformed", "bad-request", "this is not an HTTP/1.1 request")
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with a limit on open connections, and on the size and the time of a request's head.
+
+    uvicorn.Config has no setting for them: `limit_concurrency` doesn't close silent connections,
+    `h11_max_incomplete_event_size` is for h11 alone, and `timeout_keep_alive` begins after a response.
+    tests/service/abuse tries each limit over a real socket, in case a release of uvicorn moves one.
+    """
+
+    def __init__(self, settings: Settings, metrics: HttpMetrics, **of_uvicorn: Any) -> None:
+        super().__init__(**of_uvicorn)
+        self._settings, self._metrics = settings, metrics
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0  # of a head, or of a chunk's extensions and trailers, that isn't complete
+        self._refusal: Refusal | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._metrics.connections.inc()
+        if len(self.connections) > self._settings.max_connections:
+            detail = f"all {self._settings.max_connections} connections are in use"
+            self._refuse(Refusal("full", "too-many-connections", detail))
+        else:
+            self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_head_timer()
+        self._metrics.connections.dec()
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is not None:
+            return
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes > self._settings.max_head_bytes and self._refusal is None:
+            self._refuse(self._too_large())
+        elif not self._is_working:
+            self._start_head_timer()
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = 0
+        self._stop_head_timer()
+        size_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size_bytes > self._settings.max_head_bytes or len(self.headers) > MAX_FIELDS:
+            self._refuse(self._too_large())
+            raise ValueError("head too large")  # stops the parser, which then calls `send_400_response`
+        self.scope["headers"] = list(self.headers)  # uvicorn adds the trailers of a chunked body to its own list
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def send_400_response(self, msg: str) -> None:
+        if self._refusal is None:
+            self._refuse(MALFORMED)
+
+    @property
+    def _is_working(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _start_head_timer(self) -> None:
+        if self._head_timer is None and not self.transport.is_closing():
+            self._head_timer = self.loop.call_later(self._settings.head_timeout_s, self._head_timed_out)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_timed_out(self) -> None:
+        if self._head_bytes:
+            within = f"{self._settings.head_timeout_s:g} s"
+            detail = f"the request head didn't arrive within {within}"
+            self._refuse(Refusal("slow_head", "head-timeout", detail))
+        else:
+            self._metrics.left("silent")
+            self.transport.close()
+
+    def _too_large(self) -> Refusal:
+        most = f"{self._settings.max_head_bytes} bytes and {MAX_FIELDS} fields"
+        return Refusal("large_head", "head-too-large", f"the limit of a request head is {most}")
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Close the connection with a problem, or after the responses to the requests before."""
+        self._refusal = refusal
+        self._metrics.left(refusal.why)
+        if self._is_working:
+            self.cycle.keep_alive = False
+            if self.pipeline or not self.cycle.more_body or self.cycle.response_started:
+                return
+        self.transport.write(contextvars.copy_context().run(_problem_bytes, refusal))
+        self.transport.close()
+
+
+def _problem_bytes(refusal: Refusal) -> bytes:
+    """The response on the wire. Run in a context of its own, from which the problem takes the request id."""
+    current_request_id.set(request_id := f"req_{new_ulid()}")
+    response = problem(refusal.code, refusal.detail, headers={"Connection": "close"})
+    headers = MutableHeaders(raw=list(response.raw_headers))
+    headers.update({**DEFAULT_HEADERS, "X-Request-ID": request_id})
+    status = HTTPStatus(response.status_code)
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode(), *(b": ".join(pair) for pair in headers.raw)]
+    return b"\r\n".join([*lines, b"", bytes(response.body)])
+
+
+FILES_PER_CONNECTION = 2  # its socket, and a file it sends or receives or a share of the process' other files
+
+
+def allowed_connections(wanted: int) -> int:
+    """`wanted`, or fewer if the limit on open files demands it; raises the process' soft limit as needed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = FILES_PER_CONNECTION * wanted
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed == needed:
+        return wanted
+    most = allowed // FILES_PER_CONNECTION
+    log.warning("the limit of %d open files allows %d connections, not %d", allowed, most, wanted)
+    return most
+
+
+USER_TIMEOUT_MS = 90_000  # longer than a long poll
+
+
+def set_tcp_user_timeout(listening: Iterable[socket.socket]) -> None:
+    """Accepted connections inherit it: the kernel ends one whose peer has acknowledged nothing for so long.
+
+    Otherwise a client that reads nothing keeps its connection, and its stream, for as long as its host lives.
+    """
+    for each in listening:
+        with socket.fromfd(each.fileno(), each.family, each.type) as own:  # uvloop's objects take no options
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+
+
+_CERT, _KEY = "DYNO_TLS_CERT_FILE", "DYNO_TLS_KEY_FILE"
+_OF_ANOTHER = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the second: the key is for another algorithm
+
+
+def tls_error(settings: Settings) -> str | None:
+    """Why TLS doesn't work with these files, and which setting to change; None if it works or is off."""
+    cert, key = settings.tls_cert_file, settings.tls_key_file
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        return f"TLS needs both {_CERT} and {_KEY}; set both or neither"
+    for setting, file in ((_CERT, cert), (_KEY, key)):
+        try:
+            file.open("rb").close()
+        except OSError as error:
+            return f"{setting}: {file} can't be read: {error.strerror}"
+    return _unusable(cert, key)
+
+
+def _unusable(cert: Path, key: Path) -> str | None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_verify_locations(cert)
+    except ssl.SSLError:
+        return f"{_CERT}: {cert} has no certificate in PEM"
+    passwords: list[str] = []  # asked for: without a callback OpenSSL asks on the terminal
+    try:
+        context.load_cert_chain(cert, key, lambda: passwords.append("") or "")
+    except ssl.SSLError as error:
+        if passwords:
+            return f"{_KEY}: {key} is encrypted; provide it without a password, readable only by Dyno"
+        if error.reason in _OF_ANOTHER:
+            return f"{_KEY}: {key} is not the key of {cert}"
+        if error.reason is None:  # the PEM can't be parsed; the certificate's was
+            return f"{_KEY}: {key} has no private key in PEM"
+        return f"{_CERT}, {_KEY}: OpenSSL refuses {cert} and {key}: {error.reason}"
+    return None

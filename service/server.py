@@ -204,8 +204,13 @@ def _unusable(cert: Path, key: Path) -> str | None:
     except ssl.SSLError:
         return f"{_CERT}: {cert} has no certificate in PEM"
     passwords: list[str] = []  # asked for: without a callback OpenSSL asks on the terminal
+
+    def password() -> str:
+        passwords.append("")
+        return ""
+
     try:
-        context.load_cert_chain(cert, key, lambda: passwords.append("") or "")
+        context.load_cert_chain(cert, key, password)
     except ssl.SSLError as error:
         if passwords:
             return f"{_KEY}: {key} is encrypted; provide it without a password, readable only by Dyno"

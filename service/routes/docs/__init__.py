@@ -12,6 +12,7 @@ from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, StreamingResponse
 
+from service.auth import EVERYBODYS, Keyless, requires
 from service.dependencies import IfNoneMatch, etag_matches
 from service.server.response_transport import PIECE_BYTES
 
@@ -52,12 +53,14 @@ def assets() -> Mapping[str, Asset]:
 
 
 @router.get("/")
+@requires(Keyless.TO_ALL, EVERYBODYS)
 async def root() -> Response:
     """Redirect to the documentation."""
     return RedirectResponse("docs")
 
 
 @router.get("/docs")
+@requires(Keyless.TO_ALL, EVERYBODYS)
 async def page() -> Response:
     """The page without the document: the page's script requests it, with a key if one is needed."""
     headers = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-cache"}
@@ -65,6 +68,7 @@ async def page() -> Response:
 
 
 @router.get("/docs/{asset}")
+@requires(Keyless.TO_ALL, EVERYBODYS)
 async def asset(asset: str, if_none_match: IfNoneMatch) -> Response:
     """A script or style sheet of the page."""
     found = assets().get(asset)
